@@ -1,0 +1,56 @@
+# The few commands a person types. Thin over cargo and npm; `make` lists them.
+
+.DEFAULT_GOAL := help
+NODE_TESTS := e2e/node_modules/.package-lock.json
+
+.PHONY: help
+help: ## lists the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: run
+run: ## builds the server and starts it on its defaults
+	cargo build --locked --release --package tidewire-server
+	exec target/release/tidewire start
+
+.PHONY: test
+test: $(NODE_TESTS) ## everything that must hold on every commit; SKIP=crash,bench leaves suites out by name
+	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/main.ts
+
+.PHONY: check
+check: $(NODE_TESTS) ## format, lints and unit tests, within five minutes
+	SKIP= ONLY="tidy lint" $(MAKE) --no-print-directory test
+	cargo test --locked --workspace --all-features --lib --bins
+
+.PHONY: sim
+sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs so many
+	cargo test --locked --package tidewire-core --test sim -- --nocapture
+
+.PHONY: bench
+bench: ## the smoke benchmark against the null server
+	cargo build --locked --release --workspace
+	target/release/tidewire-bench smoke
+
+.PHONY: fuzz
+fuzz: ## fuzzes the decoders for a minute; FUZZ_SECONDS=N for longer
+	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+	cargo run --locked --manifest-path fuzz/Cargo.toml --bin proof -- clean $(or $(FUZZ_SECONDS),60)
+
+.PHONY: audit
+audit: ## known vulnerabilities; needs the advisory database, which is fetched
+	cargo deny check advisories || { echo "make audit: the advisory database could not be fetched or a crate is affected"; exit 1; }
+
+$(NODE_TESTS): e2e/package.json e2e/package-lock.json
+	@command -v node npm >/dev/null || { echo "make test needs Node 20 or later with npm: apt-get install -y nodejs npm"; exit 1; }
+	npm --prefix e2e ci --no-audit --no-fund
+
+.PHONY: proof-autobahn
+proof-autobahn: $(NODE_TESTS) ## all WebSocket cases of Autobahn but those of compression
+	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/proof.ts autobahn
+
+.PHONY: proof
+proof: ## what takes hours, part by part; each adds its line to docs/proof.md
+	@for part in fuzz fuzz-faults sim crash million autobahn scale bytes; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+
+proof-%: $(NODE_TESTS)
+	cargo build --locked --release --workspace
+	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/proof.ts $*

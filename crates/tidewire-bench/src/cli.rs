@@ -1,0 +1,234 @@
+//! The command line: the null server and a subcommand for each scenario.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::failure::Failure;
+use crate::null_server::{NullServer, PlantedFaults};
+use crate::process::Process;
+use crate::scenario;
+use crate::server::{Kind, Server};
+use crate::target::Target;
+
+/// The whole command.
+#[must_use]
+pub fn command() -> Command {
+    Command::new("tidewire-bench")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Load generator and null server; docs/bench.md says what the figures mean")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(null_command())
+        .subcommands(scenario::ALL.iter().map(|scenario| {
+            (scenario.arguments)(Command::new(scenario.name).about(scenario.about))
+        }))
+}
+
+fn null_command() -> Command {
+    Command::new("null")
+        .about("Run the null server on 127.0.0.1")
+        .arg(number("port", "0", "The port; 0 takes a free one"))
+        .arg(number(
+            "lose-one-in",
+            "0",
+            "Plant a fault: leave out each Nth send; 0 is none",
+        ))
+        .arg(number(
+            "double-one-in",
+            "0",
+            "Plant a fault: do each Nth send twice; 0 is none",
+        ))
+}
+
+/// Does what was asked for.
+///
+/// # Errors
+/// The run gave no figure, or one that is not good enough.
+pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    raise_descriptor_limit();
+    match matches.subcommand() {
+        Some(("null", matches)) => run_null(matches),
+        Some((name, matches)) => match scenario::ALL.iter().find(|entry| entry.name == name) {
+            Some(scenario) => (scenario.run)(matches),
+            None => Err(Failure::Argument(format!("unknown command {name:?}"))),
+        },
+        None => Err(Failure::Argument("no command".to_owned())),
+    }
+}
+
+/// As many descriptors as the system allows; the generator needs one for each connection.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // Refused only by a system that forbids what it announced; then opening connections fails and says so.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+fn run_null(matches: &ArgMatches) -> Result<(), Failure> {
+    let port = u16::try_from(take::<u64>(matches, "port")?)
+        .map_err(|_| Failure::Argument("a port is at most 65535".to_owned()))?;
+    let faults = PlantedFaults {
+        lose_one_in: take(matches, "lose-one-in")?,
+        double_one_in: take(matches, "double-one-in")?,
+    };
+    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let server = NullServer::bind(address, faults).map_err(Failure::system("null server"))?;
+    let address = server.local_address();
+    let address = address.map_err(Failure::system("null server"))?;
+    println!(
+        "null server on ws://{address}, process {}",
+        std::process::id()
+    );
+    server.run().map_err(Failure::system("null server"))
+}
+
+/// An argument that is a number.
+pub(crate) fn number(name: &'static str, default: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .default_value(default)
+        .value_parser(value_parser!(u64))
+        .help(help)
+}
+
+/// The value of an argument that has a default.
+pub(crate) fn take<T: Clone + Send + Sync + 'static>(
+    matches: &ArgMatches,
+    name: &str,
+) -> Result<T, Failure> {
+    matches
+        .get_one::<T>(name)
+        .cloned()
+        .ok_or_else(|| Failure::Argument(format!("--{name} is missing")))
+}
+
+/// A count that is at least `min`.
+pub(crate) fn take_count(matches: &ArgMatches, name: &str, min: u64) -> Result<usize, Failure> {
+    let count: u64 = take(matches, name)?;
+    usize::try_from(count)
+        .ok()
+        .filter(|_| count >= min)
+        .ok_or_else(|| Failure::Argument(format!("--{name} is at least {min}")))
+}
+
+/// The argument that names Tidewire's program.
+pub(crate) fn server_bin() -> Arg {
+    Arg::new("server-bin")
+        .long("server-bin")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help("Tidewire's program [default: `tidewire` beside this one]")
+}
+
+/// Tidewire's program.
+pub(crate) fn take_server_bin(matches: &ArgMatches) -> Result<PathBuf, Failure> {
+    if let Some(program) = matches.get_one::<PathBuf>("server-bin") {
+        // The server starts in a folder of its own.
+        return std::path::absolute(program).map_err(Failure::system("server program"));
+    }
+    let own = std::env::current_exe().map_err(Failure::system("own program"))?;
+    Ok(own.with_file_name("tidewire"))
+}
+
+/// The arguments that choose a server: one that runs, the null server, or Tidewire with some shards.
+pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Command {
+    command
+        .arg(
+            Arg::new("url")
+                .long("url")
+                .help("A server that runs already, ws://host:port/path"),
+        )
+        .arg(
+            Arg::new("server-pid")
+                .long("server-pid")
+                .requires("url")
+                .value_parser(value_parser!(u32))
+                .help("Its process on this machine, for its time and memory"),
+        )
+        .arg(
+            Arg::new("echo")
+                .long("echo")
+                .requires("url")
+                .action(ArgAction::SetTrue)
+                .help("It sends publishers their own messages back"),
+        )
+        .arg(
+            Arg::new("null")
+                .long("null")
+                .conflicts_with("url")
+                .action(ArgAction::SetTrue)
+                .help("Start the null server instead of Tidewire"),
+        )
+        .arg(number("shards", shards, "Shards of the Tidewire to start").conflicts_with("url"))
+        .arg(server_bin().conflicts_with("url"))
+}
+
+/// The server of a scenario: somebody's, or one that lives as long as this.
+#[derive(Debug)]
+pub(crate) enum Chosen {
+    /// Somebody's.
+    Running(Target),
+    /// Started here.
+    Started(Server),
+}
+
+impl Chosen {
+    /// What the arguments of [`server_arguments`] say; starts what they ask for.
+    pub(crate) fn from_arguments(matches: &ArgMatches) -> Result<Self, Failure> {
+        if let Some(url) = matches.get_one::<String>("url") {
+            let mut target = Target::from_url(url)?;
+            target.process = matches.get_one("server-pid").copied().map(Process::new);
+            target.has_echo = matches.get_flag("echo");
+            return Ok(Self::Running(target));
+        }
+        let kind = match matches.get_flag("null") {
+            true => Kind::Null,
+            false => Kind::Tidewire {
+                program: take_server_bin(matches)?,
+                shards: take_count(matches, "shards", 1)?,
+            },
+        };
+        Self::start(&kind)
+    }
+
+    /// Starts a server and says so in the report.
+    pub(crate) fn start(kind: &Kind) -> Result<Self, Failure> {
+        println!("server: {}", kind.label());
+        Server::start(kind).map(Self::Started)
+    }
+
+    /// Where it is.
+    pub(crate) fn target(&self) -> &Target {
+        match self {
+            Self::Running(target) => target,
+            Self::Started(server) => server.target(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn counts_have_a_least_value() {
+        let parse = |count: &str| {
+            let matches = Command::new("x")
+                .arg(number("rounds", "3", "Rounds"))
+                .get_matches_from(["x", "--rounds", count]);
+            take_count(&matches, "rounds", 2).ok()
+        };
+        assert_eq!((parse("1"), parse("2")), (None, Some(2)));
+    }
+}

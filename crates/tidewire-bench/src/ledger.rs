@@ -1,0 +1,293 @@
+//! The check of a grid's deliveries: every receiver gets every message of a round once, nothing else, nothing twice.
+//!
+//! One bit for each receiver and publisher; a payload is the number of its message, so the check is a subtraction and
+//! a bit, and the generator's speed stays that of its decoder.
+
+use thiserror::Error;
+
+/// What is wrong with the deliveries.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Not one of the grid's messages.
+    #[error("connection {receiver} received {payload:?}, which nobody published")]
+    Unknown {
+        /// Who received it.
+        receiver: usize,
+        /// What it received.
+        payload: String,
+    },
+    /// A message of this round for the second time.
+    #[error("connection {receiver} received message {message} of connection {publisher} twice")]
+    Doubled {
+        /// Who received it.
+        receiver: usize,
+        /// Who published it.
+        publisher: usize,
+        /// Its number.
+        message: u64,
+    },
+    /// A message of a round that was complete, so it came twice.
+    #[error("connection {receiver} received message {message} again after its round was complete")]
+    Late {
+        /// Who received it.
+        receiver: usize,
+        /// Its number.
+        message: u64,
+    },
+    /// A publisher's own message.
+    #[error("connection {receiver} received its own message {message}")]
+    Own {
+        /// Who received it.
+        receiver: usize,
+        /// Its number.
+        message: u64,
+    },
+    /// The deadline passed first.
+    #[error("{count} deliveries of round {round} are missing, the first at connection {receiver}")]
+    Missing {
+        /// The round.
+        round: u64,
+        /// How many.
+        count: u64,
+        /// The first who lacks one.
+        receiver: usize,
+    },
+}
+
+/// What has been delivered in the current round.
+#[derive(Debug)]
+pub struct Ledger {
+    /// The receiver that publishes under each publisher number.
+    publishers: Vec<usize>,
+    /// One row of bits for each receiver.
+    seen: Vec<u64>,
+    /// Words in a row.
+    row_words: usize,
+    receiver_count: usize,
+    has_echo: bool,
+    round: u64,
+    missing: u64,
+}
+
+impl Ledger {
+    /// A ledger before its first round. `publishers` are receivers, each once; with `has_echo` they receive their own
+    /// messages too.
+    #[must_use]
+    pub fn new(receiver_count: usize, publishers: Vec<usize>, has_echo: bool) -> Self {
+        let row_words = publishers.len().div_ceil(64);
+        Self {
+            publishers,
+            seen: vec![0; row_words * receiver_count],
+            row_words,
+            receiver_count,
+            has_echo,
+            round: 0,
+            missing: 0,
+        }
+    }
+
+    /// Who publishes.
+    #[must_use]
+    pub fn publishers(&self) -> &[usize] {
+        &self.publishers
+    }
+
+    /// How many deliveries a round has.
+    #[must_use]
+    pub fn round_deliveries(&self) -> u64 {
+        let own = if self.has_echo {
+            0
+        } else {
+            self.publishers.len()
+        };
+        (self.receiver_count * self.publishers.len() - own) as u64
+    }
+
+    /// Begins the next round.
+    pub fn begin_round(&mut self) {
+        self.round += 1;
+        self.missing = self.round_deliveries();
+        self.seen.fill(0);
+    }
+
+    /// The payload that a publisher sends in this round.
+    #[must_use]
+    pub fn payload(&self, publisher: usize) -> String {
+        (self.first_message() + publisher as u64).to_string()
+    }
+
+    /// The number of this round's first message.
+    fn first_message(&self) -> u64 {
+        self.round * self.publishers.len() as u64
+    }
+
+    /// Whether all of this round is delivered.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Enters a delivery.
+    ///
+    /// # Errors
+    /// It should not have come.
+    pub fn take(&mut self, receiver: usize, payload: &str) -> Result<(), Fault> {
+        let message: u64 = payload.parse().map_err(|_| unknown(receiver, payload))?;
+        let first = self.first_message();
+        if message < first {
+            return Err(Fault::Late { receiver, message });
+        }
+        let publisher = (message - first) as usize;
+        let Some(&source) = self.publishers.get(publisher) else {
+            return Err(unknown(receiver, payload));
+        };
+        if source == receiver && !self.has_echo {
+            return Err(Fault::Own { receiver, message });
+        }
+        let word = &mut self.seen[receiver * self.row_words + publisher / 64];
+        let bit = 1 << (publisher % 64);
+        if *word & bit != 0 {
+            return Err(Fault::Doubled {
+                receiver,
+                publisher: source,
+                message,
+            });
+        }
+        *word |= bit;
+        self.missing -= 1;
+        Ok(())
+    }
+
+    /// What to say when the round did not become complete in time.
+    #[must_use]
+    pub fn missing(&self) -> Fault {
+        let expected = |receiver: usize| {
+            let is_own = !self.has_echo && self.publishers.contains(&receiver);
+            self.publishers.len() - usize::from(is_own)
+        };
+        let received = |receiver: usize| -> usize {
+            let row = &self.seen[receiver * self.row_words..][..self.row_words];
+            row.iter().map(|word| word.count_ones() as usize).sum()
+        };
+        let receiver = (0..self.receiver_count)
+            .find(|&receiver| received(receiver) < expected(receiver))
+            .unwrap_or_default();
+        Fault::Missing {
+            round: self.round,
+            count: self.missing,
+            receiver,
+        }
+    }
+}
+
+fn unknown(receiver: usize, payload: &str) -> Fault {
+    Fault::Unknown {
+        receiver,
+        payload: payload.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three receivers, of which 2 and 0 publish, in round 1: messages 2 (of 2) and 3 (of 0).
+    fn ledger(has_echo: bool) -> Ledger {
+        let mut ledger = Ledger::new(3, vec![2, 0], has_echo);
+        ledger.begin_round();
+        ledger
+    }
+
+    #[test]
+    fn a_round_is_complete_when_all_have_all() {
+        let mut ledger = ledger(false);
+        assert_eq!(
+            (ledger.payload(0), ledger.payload(1)),
+            ("2".into(), "3".into())
+        );
+        for (receiver, payload) in [(0, "2"), (1, "2"), (1, "3")] {
+            ledger.take(receiver, payload).unwrap();
+            assert!(!ledger.is_complete());
+        }
+        ledger.take(2, "3").unwrap();
+        assert!(ledger.is_complete());
+        ledger.begin_round();
+        assert!(!ledger.is_complete());
+        assert_eq!(ledger.payload(0), "4");
+    }
+
+    #[test]
+    fn with_an_echo_publishers_receive_their_own() {
+        let mut ledger = ledger(true);
+        assert_eq!(ledger.round_deliveries(), 6);
+        for receiver in 0..3 {
+            ledger.take(receiver, "2").unwrap();
+            ledger.take(receiver, "3").unwrap();
+        }
+        assert!(ledger.is_complete());
+    }
+
+    #[test]
+    fn what_should_not_come_is_found() {
+        let check = |receiver, payload: &str, expected: Fault| {
+            let mut ledger = ledger(false);
+            ledger.take(1, "2").unwrap();
+            assert_eq!(ledger.take(receiver, payload), Err(expected));
+            assert_eq!(ledger.missing, 3, "a fault is no delivery");
+        };
+        check(
+            1,
+            "2",
+            Fault::Doubled {
+                receiver: 1,
+                publisher: 2,
+                message: 2,
+            },
+        );
+        check(
+            1,
+            "1",
+            Fault::Late {
+                receiver: 1,
+                message: 1,
+            },
+        );
+        check(
+            2,
+            "2",
+            Fault::Own {
+                receiver: 2,
+                message: 2,
+            },
+        );
+        check(1, "4", unknown(1, "4"));
+        check(1, "\"2\"", unknown(1, "\"2\""));
+    }
+
+    #[test]
+    fn a_missing_delivery_is_named() {
+        let mut ledger = ledger(false);
+        for (receiver, payload) in [(0, "2"), (1, "2"), (2, "3")] {
+            ledger.take(receiver, payload).unwrap();
+        }
+        let expected = Fault::Missing {
+            round: 1,
+            count: 1,
+            receiver: 1,
+        };
+        assert_eq!(ledger.missing(), expected);
+    }
+
+    #[test]
+    fn rows_of_more_than_a_word_do_not_touch() {
+        let mut ledger = Ledger::new(70, (0..70).collect(), false);
+        ledger.begin_round();
+        for receiver in 0..70 {
+            for publisher in (0..70).filter(|publisher| *publisher != receiver) {
+                ledger.take(receiver, &ledger.payload(publisher)).unwrap();
+            }
+        }
+        assert!(ledger.is_complete());
+    }
+}

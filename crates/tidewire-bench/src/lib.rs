@@ -1,0 +1,16 @@
+//! Load generator and null server.
+//!
+//! A scenario opens connections to a server, drives it and reports figures; the null server is the yardstick beside
+//! every figure. Both speak through `tidewire-wire`, so the bench and the server can't misunderstand each other alone.
+
+pub mod cli;
+pub mod connection;
+pub mod failure;
+pub mod ledger;
+pub mod null_server;
+pub mod process;
+pub mod scenario;
+pub mod server;
+pub mod statistics;
+pub mod swarm;
+pub mod target;

@@ -1,0 +1,154 @@
+//! What the kernel says about a process: its time on processors and its memory. Linux only, from `/proc`.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A process of this machine.
+#[derive(Clone, Debug)]
+pub struct Process {
+    folder: PathBuf,
+}
+
+/// Memory of a process; what the kernel keeps for its sockets is not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Everything that is in memory now, the program's own pages included.
+    pub resident_bytes: u64,
+    /// Heap and stacks: what the process made itself and no file backs.
+    pub anonymous_bytes: u64,
+}
+
+impl Process {
+    /// The process with this number.
+    #[must_use]
+    pub fn new(pid: u32) -> Self {
+        Self {
+            folder: format!("/proc/{pid}").into(),
+        }
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn own() -> Self {
+        Self::new(std::process::id())
+    }
+
+    /// Time that all living threads have spent on processors, to the nanosecond. The coarser figure in `stat` counts
+    /// ticks of ten milliseconds. Time of threads that have ended is lost, so the difference of two readings counts
+    /// only if the threads are the same, as they are in a server.
+    ///
+    /// # Errors
+    /// The process is gone or belongs to somebody else.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        let mut total = Duration::ZERO;
+        for task in fs::read_dir(self.folder.join("task"))? {
+            match fs::read_to_string(task?.path().join("schedstat")) {
+                Ok(text) => total += parse_schedstat(&text)?,
+                Err(error) if has_ended(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(total)
+    }
+
+    /// Its memory now.
+    ///
+    /// # Errors
+    /// The process is gone or belongs to somebody else.
+    pub fn memory(&self) -> io::Result<Memory> {
+        let text = fs::read_to_string(self.folder.join("smaps_rollup"))?;
+        Ok(Memory {
+            resident_bytes: parse_field(&text, "Rss:")?,
+            anonymous_bytes: parse_field(&text, "Anonymous:")?,
+        })
+    }
+}
+
+/// Whether a thread ended between two calls.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+}
+
+/// The first of the three numbers: nanoseconds on a processor.
+fn parse_schedstat(text: &str) -> io::Result<Duration> {
+    text.split_ascii_whitespace()
+        .next()
+        .and_then(|nanos| nanos.parse().ok())
+        .map(Duration::from_nanos)
+        .ok_or_else(|| malformed("schedstat", text))
+}
+
+/// The bytes in a line like `Rss:     1234 kB`.
+fn parse_field(text: &str, field: &str) -> io::Result<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(field))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|number| number.trim().parse::<u64>().ok())
+        .map(|kib| kib * 1024)
+        .ok_or_else(|| malformed(field, text))
+}
+
+fn malformed(what: &str, text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("no {what} in {text:?}"))
+}
+
+/// One line that says on what a figure was measured.
+#[must_use]
+pub fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu_info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown processor", |(_, model)| model);
+    format!("{cores} cores, {model}, Linux {}", kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedstat_lines() {
+        assert_eq!(
+            parse_schedstat("1500 20 3\n").unwrap(),
+            Duration::from_nanos(1500)
+        );
+        assert!(parse_schedstat("").is_err());
+        assert!(parse_schedstat("x 1 2").is_err());
+    }
+
+    #[test]
+    fn memory_lines() {
+        let text = "5555-7fff ---p 00000000 00:00 0 [rollup]\nRss:                 868 kB\nAnonymous:    92 kB\n";
+        assert_eq!(parse_field(text, "Rss:").unwrap(), 868 * 1024);
+        assert_eq!(parse_field(text, "Anonymous:").unwrap(), 92 * 1024);
+        assert!(parse_field(text, "Swap:").is_err());
+        assert!(parse_field("Rss: many kB", "Rss:").is_err());
+    }
+
+    #[test]
+    fn work_shows_in_the_own_process() {
+        let own = Process::own();
+        let before = own.cpu_time().unwrap();
+        let start = std::time::Instant::now();
+        let mut sum = 0u64;
+        // The kernel brings a running thread's time up to date at its ticks.
+        while own.cpu_time().unwrap() < before + Duration::from_millis(1) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+            assert!(start.elapsed() < Duration::from_secs(30), "{sum}");
+        }
+        let memory = own.memory().unwrap();
+        assert!(memory.anonymous_bytes > 0 && memory.resident_bytes >= memory.anonymous_bytes);
+    }
+
+    #[test]
+    fn a_missing_process_is_an_error() {
+        assert!(Process::new(u32::MAX).cpu_time().is_err());
+        assert!(Process::new(u32::MAX).memory().is_err());
+    }
+}

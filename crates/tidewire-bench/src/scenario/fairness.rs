@@ -1,0 +1,269 @@
+//! One connection that writes many records in turn, alone and beside a busy neighbour: fails when the neighbour takes
+//! more than a fair part of its speed.
+//!
+//! The records have different owners, so a server that waits for one owner before it asks the next is slow at once
+//! when an owner is busy. There are as many neighbours as shards, one busy at a time: connections are spread evenly, so
+//! one of them shares the writer's shard and one does not, and the worse of the two counts.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use tidewire_wire::message::{Message, Record};
+
+use super::{Scenario, unexpected};
+use crate::cli::{self, Chosen};
+use crate::connection::{Subscription, emit, head, write};
+use crate::failure::Failure;
+use crate::process;
+use crate::statistics::{Summary, per_second};
+use crate::swarm::Swarm;
+use crate::target::Target;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "fairness",
+    about: "Writes of one connection beside a busy neighbour; fails below a share",
+    arguments,
+    run,
+};
+
+/// Bytes that wait in the generator for a socket; enough that the socket never runs dry.
+const OUTBOX_BYTES: usize = 64 << 10;
+/// Answers to the last questions come within this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// What every write writes.
+const VALUE: &str = r#"{"text":"a short text","count":1,"list":[1,2,3]}"#;
+/// The event that the neighbours publish and nobody subscribes to.
+const EVENT: &str = "bench/fairness/event";
+
+fn arguments(command: Command) -> Command {
+    cli::server_arguments(command, "2")
+        .arg(cli::number(
+            "records",
+            "1000",
+            "Records that are written in turn",
+        ))
+        .arg(cli::number(
+            "neighbours",
+            "2",
+            "Neighbours, one busy at a time",
+        ))
+        .arg(cli::number("phase-ms", "500", "Milliseconds of a phase"))
+        .arg(cli::number(
+            "repetitions",
+            "7",
+            "Repetitions for each neighbour",
+        ))
+        .arg(
+            Arg::new("share-min")
+                .long("share-min")
+                .default_value("0.25")
+                .value_parser(value_parser!(f64))
+                .help("Part of its speed that the writer keeps"),
+        )
+}
+
+fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let record_count = cli::take_count(matches, "records", 1)?;
+    let neighbour_count = cli::take_count(matches, "neighbours", 1)?;
+    let phase = Duration::from_millis(cli::take_count(matches, "phase-ms", 1)? as u64);
+    let repetitions = cli::take_count(matches, "repetitions", 1)?;
+    let share_min: f64 = cli::take(matches, "share-min")?;
+    let server = Chosen::from_arguments(matches)?;
+    println!("machine: {}", process::machine());
+
+    let mut neighbours = (0..neighbour_count)
+        .map(|number| Writer::open(server.target(), &format!("neighbour{number}"), 1))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut writer = Writer::open(server.target(), "writer", record_count)?;
+    println!(
+        "fairness: one connection, {record_count} records in turn, all writes counted by version"
+    );
+    let mut worst = f64::INFINITY;
+    for (number, neighbour) in neighbours.iter_mut().enumerate() {
+        let mut rates = Rates::default();
+        for _ in 0..repetitions {
+            rates.alone.push(writer.write_for(phase)?);
+            let (beside, noise) = write_beside(&mut writer, neighbour, phase)?;
+            rates.beside.push(beside);
+            rates.noise.push(noise);
+        }
+        worst = worst.min(rates.report(number)?);
+    }
+    judge(worst, share_min)
+}
+
+/// What the repetitions beside one neighbour gave, in writes a second.
+#[derive(Debug, Default)]
+struct Rates {
+    alone: Vec<f64>,
+    beside: Vec<f64>,
+    /// The neighbour's own, at the same time.
+    noise: Vec<f64>,
+}
+
+impl Rates {
+    /// Prints them and gives the share that the writer kept.
+    fn report(&self, neighbour: usize) -> Result<f64, Failure> {
+        let summary = |rates: &[f64]| {
+            Summary::of(rates).ok_or_else(|| Failure::Argument("no repetitions".to_owned()))
+        };
+        let (alone, beside) = (summary(&self.alone)?, summary(&self.beside)?);
+        let noise = summary(&self.noise)?;
+        let share = beside.median / alone.median;
+        println!(
+            "beside neighbour {neighbour}: {share:.2} of the speed alone; {}, alone {}, the neighbour {}",
+            rate(beside),
+            rate(alone),
+            rate(noise)
+        );
+        Ok(share)
+    }
+}
+
+fn rate(rates: Summary) -> String {
+    format!(
+        "{:.0} writes/s ({:.0} to {:.0})",
+        rates.median, rates.min, rates.max
+    )
+}
+
+fn judge(share: f64, share_min: f64) -> Result<(), Failure> {
+    // A share that is not a number is no pass.
+    if share >= share_min {
+        return Ok(());
+    }
+    Err(Failure::Threshold(format!(
+        "beside a busy neighbour a connection keeps {share:.2} of its speed, less than {share_min}"
+    )))
+}
+
+/// The writer's rate and that of the neighbour, which is busy from before the first write until after the last.
+fn write_beside(
+    writer: &mut Writer,
+    neighbour: &mut Writer,
+    phase: Duration,
+) -> Result<(f64, f64), Failure> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let noise = scope.spawn(|| neighbour.write_until(|| is_over.load(Ordering::Relaxed), true));
+        let own = writer.write_for(phase);
+        is_over.store(true, Ordering::Relaxed);
+        let noise = noise.join();
+        let noise = noise.map_err(|_| Failure::Server("the neighbour panicked".to_owned()))?;
+        Ok((own?, noise?))
+    })
+}
+
+/// A connection that writes its own records in turn as fast as the server takes it.
+struct Writer {
+    swarm: Swarm,
+    names: Vec<String>,
+    /// The version that each record must have.
+    versions: HashMap<String, i32>,
+    /// Whose turn it is.
+    next: usize,
+}
+
+impl Writer {
+    fn open(target: &Target, name: &str, record_count: usize) -> Result<Self, Failure> {
+        let mut swarm = Swarm::new(target)?;
+        swarm.open(1, &Subscription::Nothing)?;
+        let mut writer = Self {
+            swarm,
+            names: (0..record_count)
+                .map(|number| format!("bench/fairness/{name}/{number}"))
+                .collect(),
+            versions: HashMap::new(),
+            next: 0,
+        };
+        writer.versions = writer.ask_versions()?;
+        Ok(writer)
+    }
+
+    fn write_for(&mut self, phase: Duration) -> Result<f64, Failure> {
+        let end = Instant::now() + phase;
+        self.write_until(|| Instant::now() >= end, false)
+    }
+
+    /// Writes until `is_over`, then waits until all is applied and checks the versions. The rate, that wait included.
+    /// With `events` each write is followed by the publication of an event.
+    fn write_until(&mut self, is_over: impl Fn() -> bool, events: bool) -> Result<f64, Failure> {
+        let start = Instant::now();
+        let mut count = 0;
+        while !is_over() {
+            let connection = self.swarm.connection_mut(0);
+            if connection.outbox_bytes() > 0 {
+                // It ends by itself when the server does not read for so long.
+                let deadline = Instant::now() + ANSWER_TIMEOUT;
+                self.swarm
+                    .receive(deadline, "room in the socket", |connection, message| {
+                        Err(unexpected(connection, message))
+                    })?;
+                continue;
+            }
+            while connection.outbox_bytes() < OUTBOX_BYTES {
+                let name = &self.names[self.next];
+                connection.push(&write(name, VALUE, None));
+                if events {
+                    connection.push(&emit(EVENT, VALUE));
+                }
+                if let Some(version) = self.versions.get_mut(name) {
+                    *version += 1;
+                }
+                self.next = (self.next + 1) % self.names.len();
+                count += 1;
+            }
+            connection.flush()?;
+        }
+        let versions = self.ask_versions()?;
+        let elapsed = start.elapsed();
+        if let Some((name, expected)) = self
+            .versions
+            .iter()
+            .find(|(name, version)| versions.get(*name) != Some(version))
+        {
+            let found = versions.get(name);
+            return Err(Failure::Server(format!(
+                "{name} has version {found:?} after writes up to {expected}"
+            )));
+        }
+        Ok(per_second(count, elapsed).unwrap_or_default())
+    }
+
+    /// The versions of all records, which each owner answers behind the writes before; 0 for what does not exist.
+    fn ask_versions(&mut self) -> Result<HashMap<String, i32>, Failure> {
+        let connection = self.swarm.connection_mut(0);
+        for name in &self.names {
+            connection.push(&head(name));
+        }
+        connection.flush()?;
+        let mut versions = HashMap::new();
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        while versions.len() < self.names.len() {
+            self.swarm
+                .receive(deadline, "versions", |connection, message| match message {
+                    Message::Record(Record::HeadResponse { name, version }) => {
+                        versions.insert((*name).to_owned(), (*version).max(0));
+                        Ok(())
+                    }
+                    other => Err(unexpected(connection, other)),
+                })?;
+        }
+        Ok(versions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_below_the_asked_one_fails() {
+        assert!(judge(0.25, 0.25).is_ok());
+        assert!(judge(0.24, 0.25).is_err());
+        assert!(judge(f64::NAN, 0.25).is_err());
+    }
+}

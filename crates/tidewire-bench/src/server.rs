@@ -1,0 +1,194 @@
+//! Servers that the bench starts itself: child processes on free loopback ports, killed when they are dropped.
+//! Their data lies in a temporary folder, so there is nothing that a clean stop would save.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::failure::Failure;
+use crate::target::Target;
+
+/// A server that is not ready after this time will not be.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often it is asked.
+const ASK_INTERVAL: Duration = Duration::from_millis(20);
+/// What of its output goes into the message of a failure.
+const OUTPUT_BYTES_MAX: usize = 2000;
+
+/// Which server to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The null server of this program.
+    Null,
+    /// Tidewire.
+    Tidewire {
+        /// Its program.
+        program: PathBuf,
+        /// How many shards it has.
+        shards: usize,
+    },
+}
+
+impl Kind {
+    /// As it stands in a report.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Tidewire { shards, .. } => format!("tidewire --shards {shards}"),
+        }
+    }
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    target: Target,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts a server and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// It can't be started, ends, or is not ready in time; the failure shows the end of its output.
+    pub fn start(kind: &Kind) -> Result<Self, Failure> {
+        let folder = TempDir::new().map_err(Failure::system("temporary folder"))?;
+        let address = free_address().map_err(Failure::system("free port"))?;
+        let mut command = command(kind, address, folder.path())?;
+        let output = output_path(folder.path());
+        let output = File::create(output).map_err(Failure::system("output file"))?;
+        let errors = output.try_clone();
+        let errors = errors.map_err(Failure::system("output file"))?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .spawn()
+            .map_err(Failure::system(program))?;
+        let target = Target::local(address, child.id(), *kind == Kind::Null);
+        let mut server = Self {
+            child,
+            target,
+            folder,
+        };
+        server.wait_until_ready(kind)?;
+        Ok(server)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn wait_until_ready(&mut self, kind: &Kind) -> Result<(), Failure> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !is_ready(kind, self.target.address) {
+            let status = self.child.try_wait().map_err(Failure::system("wait"))?;
+            if let Some(status) = status {
+                return Err(self.failed(&format!("{} ended with {status}", kind.label())));
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(&format!("{} is not ready in time", kind.label())));
+            }
+            std::thread::sleep(ASK_INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &str) -> Failure {
+        let output = fs::read(output_path(self.folder.path())).unwrap_or_default();
+        let end = &output[output.len().saturating_sub(OUTPUT_BYTES_MAX)..];
+        Failure::Server(format!("{what}: {}", String::from_utf8_lossy(end).trim()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn output_path(folder: &Path) -> PathBuf {
+    folder.join("output")
+}
+
+fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, Failure> {
+    let port = address.port().to_string();
+    Ok(match kind {
+        Kind::Null => {
+            let own = std::env::current_exe().map_err(Failure::system("own program"))?;
+            let mut command = Command::new(own);
+            command.args(["null", "--port", &port]);
+            command
+        }
+        Kind::Tidewire { program, shards } => {
+            let mut command = Command::new(program);
+            command
+                .args(["start", "--host", "127.0.0.1", "--port", &port])
+                .args(["--shards", &shards.to_string(), "--log-level", "warn"])
+                .arg("--data")
+                .arg(folder.join("data"))
+                // A configuration file of the folder in which the bench was started is not its business.
+                .current_dir(folder);
+            command
+        }
+    })
+}
+
+/// A port that nobody listens on.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+fn is_ready(kind: &Kind, address: SocketAddr) -> bool {
+    let ask = || -> io::Result<bool> {
+        let mut stream = TcpStream::connect(address)?;
+        if *kind == Kind::Null {
+            return Ok(true);
+        }
+        stream.set_read_timeout(Some(START_TIMEOUT))?;
+        write!(
+            stream,
+            "GET /ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.starts_with("HTTP/1.1 200"))
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(program: &str) -> Failure {
+        let program = program.into();
+        Server::start(&Kind::Tidewire { program, shards: 1 }).unwrap_err()
+    }
+
+    #[test]
+    fn a_program_that_ends_is_a_failure_with_its_output() {
+        // `sort` does not know the flags and says so.
+        let failure = start("sort").to_string();
+        assert!(failure.contains("ended with"), "{failure}");
+        assert!(failure.contains("--host"), "{failure}");
+    }
+
+    #[test]
+    fn a_missing_program_is_a_failure() {
+        let failure = start("/nonexistent/tidewire").to_string();
+        assert!(failure.contains("/nonexistent/tidewire"), "{failure}");
+    }
+}

@@ -1,0 +1,318 @@
+//! Many connections on one thread: one epoll, one read buffer, no runtime beside them. What the generator costs is
+//! decoding, and a report says when that was the bottleneck.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+use tidewire_wire::message::Message;
+
+use crate::connection::{Connection, Subscription};
+use crate::failure::Failure;
+use crate::target::Target;
+
+/// Connections that are being opened at the same time; fewer than any listener's backlog.
+const OPENING_MAX: usize = 256;
+/// Readiness events taken from the kernel at once.
+const EVENTS_MAX: usize = 4096;
+/// Bytes read from one socket at once.
+const READ_BYTES: usize = 256 << 10;
+/// A server that does not answer a login for so long has lost it.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Connections to one target.
+#[derive(Debug)]
+pub struct Swarm {
+    target: Target,
+    poll: Poll,
+    events: Events,
+    connections: Vec<Connection>,
+    buffer: Vec<u8>,
+}
+
+impl Swarm {
+    /// No connections yet.
+    ///
+    /// # Errors
+    /// The kernel gives no epoll descriptor.
+    pub fn new(target: &Target) -> Result<Self, Failure> {
+        Ok(Self {
+            target: target.clone(),
+            poll: Poll::new().map_err(Failure::system("epoll"))?,
+            events: Events::with_capacity(EVENTS_MAX),
+            connections: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Opens `count` more connections and waits until all are logged in and subscribed.
+    ///
+    /// # Errors
+    /// One of them is refused or broken, or the deadline passes.
+    pub fn open(&mut self, count: usize, subscription: &Subscription) -> Result<(), Failure> {
+        let goal = self.connections.len() + count;
+        let mut opening: VecDeque<usize> = VecDeque::new();
+        loop {
+            while opening
+                .front()
+                .is_some_and(|&number| self.connections[number].is_open())
+            {
+                opening.pop_front();
+            }
+            while self.connections.len() < goal && opening.len() < OPENING_MAX {
+                opening.push_back(self.connect()?);
+            }
+            if opening.is_empty() {
+                return Ok(());
+            }
+            // The next answer within that time, not all of them together.
+            let deadline = Instant::now() + LOGIN_TIMEOUT;
+            self.poll_once(deadline, "logins", subscription, |_, _| Ok(()))?;
+        }
+    }
+
+    fn connect(&mut self) -> Result<usize, Failure> {
+        let number = self.connections.len();
+        let mut connection = Connection::connect(number, &self.target)?;
+        self.poll
+            .registry()
+            .register(
+                &mut connection.socket,
+                Token(number),
+                Interest::READABLE | Interest::WRITABLE,
+            )
+            .map_err(Failure::system("epoll"))?;
+        self.connections.push(connection);
+        Ok(number)
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Sends a message, at once if the socket takes it.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn send(&mut self, connection: usize, message: &Message<'_>) -> Result<(), Failure> {
+        let connection = &mut self.connections[connection];
+        connection.push(message);
+        connection.flush()
+    }
+
+    /// A connection, to push several messages and flush them together.
+    pub fn connection_mut(&mut self, connection: usize) -> &mut Connection {
+        &mut self.connections[connection]
+    }
+
+    /// Waits until something arrives and gives it to `handle`, with the number of its connection.
+    ///
+    /// # Errors
+    /// What `handle` says; a connection is broken; the deadline passes, which names `awaited`.
+    pub fn receive(
+        &mut self,
+        deadline: Instant,
+        awaited: &str,
+        handle: impl FnMut(usize, &Message<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.poll_once(deadline, awaited, &Subscription::Nothing, handle)
+    }
+
+    fn poll_once(
+        &mut self,
+        deadline: Instant,
+        awaited: &str,
+        subscription: &Subscription,
+        mut handle: impl FnMut(usize, &Message<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Deadline(awaited.to_owned()));
+        }
+        match self.poll.poll(&mut self.events, Some(left)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            result => result.map_err(Failure::system("epoll"))?,
+        }
+        for event in &self.events {
+            let connection = &mut self.connections[event.token().0];
+            if event.is_writable() {
+                connection.handle_writable(&self.target)?;
+            }
+            let is_ended = event.is_read_closed() || event.is_error();
+            if event.is_readable() || is_ended {
+                let buffer = &mut self.buffer;
+                connection.handle_readable(buffer, is_ended, subscription, &mut handle)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+    use super::*;
+    use crate::connection::emit;
+    use crate::null_server::{NullServer, PlantedFaults};
+    use crate::target::Target;
+    use tidewire_wire::message::Event;
+
+    const EVENT: &str = "event";
+
+    fn target(address: SocketAddr) -> Target {
+        Target::local(address, std::process::id(), true)
+    }
+
+    /// A server that reads a request and gives the same answer to everybody, once.
+    fn open_at_fake(answer: &'static str) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = target(listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && socket.read(&mut byte).unwrap() == 1 {
+                request.extend_from_slice(&byte);
+            }
+            socket.write_all(answer.as_bytes()).unwrap();
+            // Its end of the stream is closed, and what the generator still sends is read to the end.
+            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = socket.read_to_end(&mut request);
+        });
+        let mut swarm = Swarm::new(&target).unwrap();
+        let failure = swarm.open(1, &Subscription::Nothing).unwrap_err();
+        drop(swarm);
+        server.join().unwrap();
+        failure.to_string()
+    }
+
+    #[test]
+    fn answers_that_open_no_connection_are_failures() {
+        let check = |answer, expected: &str| {
+            let failure = open_at_fake(answer);
+            assert!(failure.contains(expected), "{failure} for {answer:?}");
+        };
+        check("HTTP/1.1 403 Forbidden\r\n\r\n", "HTTP/1.1 403 Forbidden");
+        check(
+            "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: x\r\n\r\n",
+            "was not upgraded",
+        );
+        check("HTTP/1.1 101 Switching", "was closed by the server");
+        // The right key for the nonce, then no frame.
+        check(
+            "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n\
+             pp",
+            "reserved bits",
+        );
+    }
+
+    /// A null server on a thread, which lives as long as the tests.
+    fn null_server() -> Target {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let server = NullServer::bind(address, PlantedFaults::default()).unwrap();
+        let target = target(server.local_address().unwrap());
+        std::thread::spawn(move || server.run());
+        target
+    }
+
+    #[test]
+    fn connections_that_pause_reading_get_everything() {
+        // More than the sockets' buffers hold, so that both ends keep what the other does not take.
+        const MESSAGES: usize = 12_000;
+        let text = format!("\"{}\"", "x".repeat(1000));
+        let mut swarm = Swarm::new(&null_server()).unwrap();
+        swarm
+            .open(2, &Subscription::Event(EVENT.to_owned()))
+            .unwrap();
+        for _ in 0..MESSAGES {
+            swarm.send(0, &emit(EVENT, &text)).unwrap();
+        }
+        let mut counts = [0; 2];
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while counts != [MESSAGES; 2] {
+            swarm
+                .receive(deadline, "messages", |connection, message| {
+                    assert_eq!(message, &emit(EVENT, &text));
+                    counts[connection] += 1;
+                    Ok(())
+                })
+                .unwrap();
+        }
+        assert!(!swarm.is_empty() && swarm.len() == 2);
+    }
+
+    #[test]
+    fn a_passed_deadline_names_what_was_awaited() {
+        let mut swarm = Swarm::new(&null_server()).unwrap();
+        swarm
+            .open(1, &Subscription::Event(EVENT.to_owned()))
+            .unwrap();
+        let failure = swarm.receive(Instant::now(), "an answer", |_, _| Ok(()));
+        assert!(failure.unwrap_err().to_string().contains("an answer"));
+    }
+
+    #[test]
+    fn what_the_scenario_refuses_ends_the_wait() {
+        let mut swarm = Swarm::new(&null_server()).unwrap();
+        swarm
+            .open(1, &Subscription::Event(EVENT.to_owned()))
+            .unwrap();
+        swarm.send(0, &emit("other", "1")).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let failure = loop {
+            let handle = |connection, message: &Message<'_>| match message {
+                Message::Event(Event::Emit { name, .. }) => Err(Failure::Peer {
+                    connection,
+                    what: (*name).to_owned(),
+                }),
+                _ => Ok(()),
+            };
+            if let Err(failure) = swarm.receive(deadline, "an event", handle) {
+                break failure;
+            }
+        };
+        assert_eq!(failure.to_string(), "connection 0: other");
+    }
+
+    #[test]
+    fn the_null_server_ends_connections_that_break_the_protocol() {
+        let target = null_server();
+        let ends = |mut socket: &std::net::TcpStream, bytes: &str| {
+            socket.write_all(bytes.as_bytes()).unwrap();
+            let mut rest = Vec::new();
+            // Closed, or reset with bytes unread: the deadline would be another kind of error.
+            if let Err(error) = socket.read_to_end(&mut rest) {
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{bytes:?}");
+            }
+        };
+        let connect = || {
+            let socket = std::net::TcpStream::connect(target.address).unwrap();
+            let timeout = Some(Duration::from_secs(20));
+            socket.set_read_timeout(timeout).unwrap();
+            socket
+        };
+        ends(&connect(), "GET / HTTP/1.1\r\n\r\n");
+        let mut upgraded = connect();
+        upgraded
+            .write_all(b"GET / HTTP/1.1\r\nSec-WebSocket-Key: x\r\n\r\n")
+            .unwrap();
+        assert!(upgraded.read(&mut [0; 1000]).unwrap() > 0);
+        ends(&upgraded, "an unmasked frame");
+        // Others notice nothing.
+        let mut swarm = Swarm::new(&target).unwrap();
+        swarm
+            .open(3, &Subscription::Event(EVENT.to_owned()))
+            .unwrap();
+    }
+}

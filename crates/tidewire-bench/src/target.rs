@@ -1,0 +1,79 @@
+//! Where a scenario connects to.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use crate::failure::Failure;
+use crate::process::Process;
+
+/// The path on which deepstream clients connect.
+const PATH: &str = "/deepstream";
+
+/// A server to be driven.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its address.
+    pub address: SocketAddr,
+    /// The path of the upgrade.
+    pub path: String,
+    /// Its process, for figures of time and memory; absent if it runs elsewhere.
+    pub process: Option<Process>,
+    /// Whether it sends a publisher its own messages back. The null server does, because cutting them out is work.
+    pub has_echo: bool,
+}
+
+impl Target {
+    /// A server on this machine under the usual path.
+    #[must_use]
+    pub fn local(address: SocketAddr, pid: u32, has_echo: bool) -> Self {
+        Self {
+            address,
+            path: PATH.to_owned(),
+            process: Some(Process::new(pid)),
+            has_echo,
+        }
+    }
+
+    /// From `ws://host:port[/path]`.
+    ///
+    /// # Errors
+    /// Another scheme, or a host that has no address.
+    pub fn from_url(url: &str) -> Result<Self, Failure> {
+        let wrong = || Failure::Argument(format!("{url:?} is not like ws://host:port/path"));
+        let rest = url.strip_prefix("ws://").ok_or_else(wrong)?;
+        let (host, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, PATH),
+        };
+        let path = if path == "/" { PATH } else { path };
+        let mut addresses = host.to_socket_addrs().map_err(Failure::system(url))?;
+        Ok(Self {
+            address: addresses.next().ok_or_else(wrong)?,
+            path: path.to_owned(),
+            process: None,
+            has_echo: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let check = |url: &str, expected: Option<(&str, &str)>| {
+            let found = Target::from_url(url).ok();
+            let found = found.map(|target| (target.address.to_string(), target.path));
+            let expected = expected.map(|(host, path)| (host.to_owned(), path.to_owned()));
+            assert_eq!(found, expected, "{url}");
+        };
+        check(
+            "ws://127.0.0.1:6020",
+            Some(("127.0.0.1:6020", "/deepstream")),
+        );
+        check("ws://[::1]:1/", Some(("[::1]:1", "/deepstream")));
+        check("ws://127.0.0.1:1/a/b?c", Some(("127.0.0.1:1", "/a/b?c")));
+        check("http://127.0.0.1:1", None);
+        check("ws://127.0.0.1", None);
+    }
+}

@@ -1,0 +1,162 @@
+//! The program against its own null server, and against null servers with planted faults, which it must find.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidewire-bench");
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8(both).unwrap()
+}
+
+#[track_caller]
+fn check(arguments: &[&str], code: i32, expected: &[&str]) {
+    let output = bench(arguments);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    for part in expected {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+/// A null server that ends with the test.
+struct NullServer {
+    child: Child,
+    url: String,
+}
+
+impl NullServer {
+    fn start(fault: &[&str]) -> Self {
+        let mut child = Command::new(PROGRAM)
+            .arg("null")
+            .args(fault)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        let start = line.find("ws://").expect("a first line with the address");
+        let url = line[start..].split(',').next().unwrap().to_owned();
+        Self { child, url }
+    }
+
+    fn grid(&self, more: &[&str]) -> Output {
+        let size = ["--subscribers", "20", "--publishers", "5", "--rounds", "20"];
+        bench(&[&["grid", "--url", &self.url][..], &size, more].concat())
+    }
+}
+
+impl Drop for NullServer {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_grid_is_delivered_and_measured() {
+    check(
+        &[
+            "grid",
+            "--null",
+            "--subscribers",
+            "70",
+            "--publishers",
+            "66",
+            "--rounds",
+            "12",
+        ],
+        0,
+        &[
+            "70 subscribers, 66 publishers, 12 rounds, nothing missing, nothing twice",
+            "deliveries: 55440",
+            "of processor time for a delivery",
+            "bytes of anonymous memory for a connection",
+            "generator: ",
+        ],
+    );
+}
+
+#[test]
+fn an_event_reaches_all_connections() {
+    check(
+        &["connect", "--null", "--connections", "500"],
+        0,
+        &[
+            "500 connections",
+            "one event reached all 500 others once",
+            "bytes anonymous",
+        ],
+    );
+}
+
+#[test]
+fn a_lost_delivery_is_found() {
+    // 23 rounds have at least 23 turns of 20 sends, so one is surely lost; what is lost never comes.
+    let server = NullServer::start(&["--lose-one-in", "450"]);
+    let output = server.grid(&["--echo", "--patience", "1"]);
+    assert!(!output.status.success());
+    let text = text(&output);
+    assert!(text.contains("deliveries of round"), "{text}");
+    assert!(
+        text.contains("are missing, the first at connection"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_doubled_delivery_is_found() {
+    let server = NullServer::start(&["--double-one-in", "450"]);
+    let output = server.grid(&["--echo"]);
+    assert!(!output.status.success());
+    let text = text(&output);
+    assert!(text.contains("twice") || text.contains("again"), "{text}");
+}
+
+#[test]
+fn an_own_message_is_found_where_it_should_not_come() {
+    let server = NullServer::start(&[]);
+    let output = server.grid(&[]);
+    assert!(!output.status.success());
+    assert!(
+        text(&output).contains("its own message"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn a_server_that_is_gone_is_a_failure() {
+    let url = NullServer::start(&[]).url.clone();
+    check(&["grid", "--url", &url], 1, &["connection 0: "]);
+}
+
+#[test]
+fn arguments_that_make_no_grid_are_refused() {
+    check(
+        &["grid", "--null", "--subscribers", "5", "--publishers", "6"],
+        2,
+        &["more publishers than subscribers"],
+    );
+    check(
+        &["grid", "--null", "--rounds", "0"],
+        2,
+        &["--rounds is at least 1"],
+    );
+    check(&["grid", "--url", "http://x"], 2, &["is not like ws://"]);
+}
+
+#[test]
+fn a_missing_server_program_is_a_failure() {
+    check(
+        &["smoke", "--server-bin", "/nonexistent/tidewire"],
+        1,
+        &["/nonexistent/tidewire"],
+    );
+}

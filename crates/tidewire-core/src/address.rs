@@ -1,0 +1,26 @@
+//! Who and where: sessions, shards and nodes.
+
+/// A shard of a node. A node numbers its shards from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// The node, 0 while there is one only.
+    pub node: u16,
+    /// The shard within the node.
+    pub shard: u16,
+}
+
+/// A session: the shard that carries it, its place there, and the generation of that place. A late answer to a
+/// session that has ended meets another generation and is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId {
+    /// The shard that owns the session for its life.
+    pub home: Address,
+    /// The place in that shard's table.
+    pub index: u32,
+    /// How often the place was used before.
+    pub generation: u32,
+}
+
+/// The data folder's epoch: new after each unclean stop, so version numbers of different epochs are never compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Epoch(pub u64);

@@ -1,0 +1,478 @@
+//! What every primitive needs to act: the turn's time, the sessions, the hub and the way out.
+//!
+//! A desk lives for one call of the engine. It decides nothing.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use crate::address::{Address, SessionId};
+use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
+use crate::entry::{Asker, Entry, Gather, GatheredPart, Gathering};
+use crate::hub::{Hub, HubTopic};
+use crate::json;
+use crate::limits::Refused;
+use crate::message::{Event, Message, Presence};
+use crate::permission::{Access, Decision, Permission, Question};
+use crate::session::{RuleReads, Session, Sessions};
+use crate::settings::Settings;
+use crate::table::Map;
+use crate::text::Name;
+use crate::time::Now;
+
+/// Where a shard stands among the others, and by what rules it works.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) address: Address,
+    pub(crate) shard_count: u16,
+    pub(crate) owner_hash: FixedState,
+    pub(crate) settings: Settings,
+    pub(crate) permission: Arc<dyn Permission>,
+    /// Seeds the tables.
+    pub(crate) seed: u64,
+    /// New work is refused.
+    pub(crate) draining: bool,
+    /// Counted where a limit is looked at, which is where nothing else changes.
+    pub(crate) refused: Cell<Refused>,
+}
+
+impl Place {
+    /// The shard that owns a name.
+    pub(crate) fn owner(&self, name: &str) -> Address {
+        let shard = self.owner_hash.hash_one(name) % u64::from(self.shard_count);
+        Address {
+            node: self.address.node,
+            shard: shard as u16,
+        }
+    }
+
+    /// All shards of the node.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = Address> + use<> {
+        let node = self.address.node;
+        (0..self.shard_count).map(move |shard| Address { node, shard })
+    }
+
+    /// Counts something that was refused.
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Refused)) {
+        let mut refused = self.refused.get();
+        count(&mut refused);
+        self.refused.set(refused);
+    }
+
+    /// Counts what a judge refused.
+    pub(crate) fn count_verdict(&self, verdict: Verdict) {
+        self.count(|refused| match verdict {
+            Verdict::Deny => refused.denied += 1,
+            Verdict::Failed => refused.rule_failed += 1,
+            Verdict::Allow | Verdict::Wait => {}
+        });
+    }
+
+    /// Whether the text can be a name.
+    pub(crate) fn is_name(&self, text: &str) -> bool {
+        let is_name = !text.is_empty() && text.len() <= self.settings.limits.name_bytes_max;
+        if !is_name {
+            self.count(|refused| refused.names += 1);
+        }
+        is_name
+    }
+
+    /// Whether a bulk message may have so many names.
+    pub(crate) fn is_bulk(&self, names: &[&str]) -> bool {
+        let is_bulk = names.len() <= self.settings.limits.bulk_names_max;
+        if !is_bulk {
+            self.count(|refused| refused.bulk_names += 1);
+        }
+        is_bulk
+    }
+
+    /// Whether the text is JSON within the limits.
+    pub(crate) fn json_kind(&self, text: &str) -> Result<json::Kind, json::JsonError> {
+        json::check(text, self.json_limits()).inspect_err(|error| {
+            self.count(|refused| match error {
+                json::JsonError::Malformed { .. } => refused.malformed += 1,
+                json::JsonError::TooDeep => refused.too_deep += 1,
+                json::JsonError::TooLarge => refused.too_large += 1,
+            });
+        })
+    }
+
+    /// Whether the text, if there is one, is JSON within the limits.
+    pub(crate) fn is_json(&self, text: Option<&str>) -> bool {
+        text.is_none_or(|text| self.json_kind(text).is_ok())
+    }
+
+    /// The limits of a document.
+    pub(crate) fn json_limits(&self) -> json::JsonLimits {
+        let limits = &self.settings.limits;
+        json::JsonLimits {
+            nesting_max: limits.nesting_max,
+            bytes_max: limits.record_bytes_max,
+        }
+    }
+}
+
+/// An acknowledgement that is held back until interest is visible.
+#[derive(Debug)]
+pub(crate) enum HeldAck {
+    Event {
+        correlation: Option<Box<str>>,
+    },
+    Presence {
+        action: crate::message::PresenceAction,
+        correlation: Option<Box<str>>,
+    },
+}
+
+/// This shard's interest changes and the acknowledgements that wait for them.
+#[derive(Debug, Default)]
+pub(crate) struct Interest {
+    /// The last number given out.
+    given: u64,
+    visible: u64,
+    held: VecDeque<(u64, SessionId, HeldAck)>,
+}
+
+/// The gatherings of this shard, by number.
+#[derive(Debug)]
+pub(crate) struct Gatherings {
+    pub(crate) next: u64,
+    pub(crate) running: Map<u64, RunningGathering>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RunningGathering {
+    pub(crate) session: SessionId,
+    pub(crate) missing: usize,
+    pub(crate) what: Gathering,
+}
+
+/// What a judge said of a message at its session's shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allow,
+    Deny,
+    Failed,
+    /// A value was asked for; the message has to wait.
+    Wait,
+}
+
+/// Why a name of a bulk message is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftOut<'n> {
+    /// By a rule, or for want of room.
+    Denied(&'n str),
+    /// Its rule failed.
+    RuleFailed(&'n str),
+    /// It can't be a name, and is not repeated because it may be too long.
+    NoName,
+}
+
+/// The names of a bulk message after they were judged.
+#[derive(Debug)]
+pub(crate) struct Sifted<'n> {
+    pub(crate) allowed: Vec<&'n str>,
+    pub(crate) left_out: Vec<LeftOut<'n>>,
+}
+
+impl Sifted<'_> {
+    /// Whether the message is acknowledged: if something is left of it, or nothing was in it.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        !self.allowed.is_empty() || self.left_out.is_empty()
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct Desk<'a, E> {
+    pub(crate) now: Now,
+    pub(crate) place: &'a Place,
+    pub(crate) sessions: &'a mut Sessions,
+    pub(crate) hub: &'a mut Hub,
+    pub(crate) interest: &'a mut Interest,
+    pub(crate) gatherings: &'a mut Gatherings,
+    /// Entries for this shard itself, in order.
+    pub(crate) local: &'a mut VecDeque<Entry>,
+    pub(crate) out: &'a mut E,
+}
+
+impl<E: Effects> Desk<'_, E> {
+    /// Sends a message to one session, unless it has ended.
+    pub(crate) fn send(&mut self, to: SessionId, message: &Message<'_>) {
+        if let Some(session) = self.sessions.find(to) {
+            let format = session.format;
+            let span = self.out.append(format, message);
+            self.hub.answer(to.index, format, span);
+        }
+    }
+
+    /// Sends a message to all members of a name on this shard but one. Encoded once for each format.
+    pub(crate) fn fan_out(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        except: Option<SessionId>,
+        message: &Message<'_>,
+    ) {
+        let except = except
+            .and_then(|id| self.sessions.find(id))
+            .map(|session| (session.id.index, session.format));
+        for format in self.hub.formats(topic, name) {
+            let span = self.out.append(format, message);
+            let except = except
+                .filter(|(_, own)| *own == format)
+                .map(|(index, _)| index);
+            self.hub.publish(topic, name, format, span, except);
+        }
+    }
+
+    /// Gives an entry to a shard, which may be this one.
+    pub(crate) fn post(&mut self, to: Address, entry: Entry) {
+        if to == self.place.address {
+            self.local.push_back(entry);
+        } else {
+            self.out.post(to, entry);
+        }
+    }
+
+    /// Gives an entry to every shard.
+    pub(crate) fn post_all(&mut self, entry: &Entry) {
+        for shard in self.place.shards() {
+            self.post(shard, entry.clone());
+        }
+    }
+
+    /// The principal of an open session.
+    pub(crate) fn principal(&self, id: SessionId) -> Option<Arc<Principal>> {
+        self.sessions.find(id)?.principal().cloned()
+    }
+
+    /// Whether the session may hold `more` names beyond those it has.
+    pub(crate) fn has_room(&self, id: SessionId, more: usize) -> bool {
+        let held = self
+            .sessions
+            .find(id)
+            .map_or(0, Session::subscription_count);
+        let has_room = held + more <= self.place.settings.limits.subscriptions_max;
+        if !has_room {
+            self.place.count(|refused| refused.subscriptions += 1);
+        }
+        has_room
+    }
+
+    /// Announces that this shard has its first, or has lost its last, member of a name.
+    pub(crate) fn change_interest(&mut self, topic: InterestTopic, name: Name, wanted: bool) {
+        self.interest.given += 1;
+        let number = self.interest.given;
+        self.hub
+            .set_interest(HubTopic::Interest(topic), &name, number);
+        self.out.interest(
+            number,
+            InterestChange {
+                topic,
+                name,
+                wanted,
+            },
+        );
+    }
+
+    /// Sends an acknowledgement as soon as the interest change `number` is visible, and not before an earlier one.
+    pub(crate) fn ack_when_visible(&mut self, number: u64, id: SessionId, ack: HeldAck) {
+        if number <= self.interest.visible {
+            self.send_ack(id, &ack);
+            return;
+        }
+        // Held in the order of their numbers, so one queue is enough.
+        let place = self
+            .interest
+            .held
+            .partition_point(|(held, _, _)| *held <= number);
+        self.interest.held.insert(place, (number, id, ack));
+    }
+
+    /// Interest changes up to this number are visible.
+    pub(crate) fn interest_visible(&mut self, up_to: u64) {
+        self.interest.visible = self.interest.visible.max(up_to);
+        while self
+            .interest
+            .held
+            .front()
+            .is_some_and(|(number, _, _)| *number <= self.interest.visible)
+        {
+            if let Some((_, id, ack)) = self.interest.held.pop_front() {
+                self.send_ack(id, &ack);
+            }
+        }
+    }
+
+    fn send_ack(&mut self, id: SessionId, ack: &HeldAck) {
+        match ack {
+            HeldAck::Event { correlation } => {
+                let action = crate::message::EventBulk::Subscribe;
+                self.send(
+                    id,
+                    &Message::Event(Event::Ack {
+                        action,
+                        correlation: correlation.as_deref(),
+                    }),
+                );
+            }
+            HeldAck::Presence {
+                action,
+                correlation,
+            } => {
+                let correlation = correlation.as_deref();
+                self.send(
+                    id,
+                    &Message::Presence(Presence::Ack {
+                        action: *action,
+                        correlation,
+                    }),
+                );
+            }
+        }
+    }
+
+    /// Starts to gather `missing` parts.
+    pub(crate) fn gather(&mut self, session: SessionId, missing: usize, what: Gathering) -> Gather {
+        let number = self.gatherings.next;
+        self.gatherings.next += 1;
+        self.gatherings.running.insert(
+            number,
+            RunningGathering {
+                session,
+                missing,
+                what,
+            },
+        );
+        Gather {
+            home: self.place.address,
+            number,
+        }
+    }
+
+    /// Tells a gathering shard that one part is done.
+    pub(crate) fn part_done(&mut self, gather: Gather, part: GatheredPart) {
+        self.post(gather.home, Entry::Gathered { gather, part });
+    }
+
+    /// Judges a message at its session's shard.
+    pub(crate) fn judge(
+        &mut self,
+        id: SessionId,
+        access: Access,
+        name: Option<&str>,
+        data: Option<&str>,
+    ) -> Verdict {
+        self.judge_one_of(1, id, access, name, data)
+    }
+
+    /// Judges one of `count` names of a message. At most one read is under way for each session.
+    fn judge_one_of(
+        &mut self,
+        count: usize,
+        id: SessionId,
+        access: Access,
+        name: Option<&str>,
+        data: Option<&str>,
+    ) -> Verdict {
+        let Some(session) = self.sessions.find(id) else {
+            return Verdict::Deny;
+        };
+        let Some(principal) = session.principal() else {
+            return Verdict::Deny;
+        };
+        let reads = session.rule_reads.as_deref();
+        let values = reads.map_or(&[][..], |reads| reads.values.as_slice());
+        let wall = self.now.wall;
+        let question = Question {
+            principal,
+            access,
+            name,
+            data,
+            old_data: None,
+            now: wall,
+            values,
+        };
+        let verdict = match self.place.permission.decide(&question) {
+            Decision::Allow => return Verdict::Allow,
+            Decision::Deny => Verdict::Deny,
+            Decision::Failed => Verdict::Failed,
+            Decision::Need(_) if reads.is_some_and(|reads| reads.failed) => Verdict::Failed,
+            Decision::Need(record) => self.ask_value(count, id, record),
+        };
+        self.place.count_verdict(verdict);
+        verdict
+    }
+
+    /// Judges every name of a bulk message and sorts out those that can't be used; `None` if the message has to
+    /// wait. No name has taken effect before all are judged, so a message that is given again does nothing twice.
+    pub(crate) fn sift<'n>(
+        &mut self,
+        id: SessionId,
+        access: Access,
+        names: &[&'n str],
+    ) -> Option<Sifted<'n>> {
+        let mut sifted = Sifted {
+            allowed: Vec::with_capacity(names.len()),
+            left_out: Vec::new(),
+        };
+        for name in names {
+            let why = match self.judge_one_of(names.len(), id, access, Some(name), None) {
+                Verdict::Wait => return None,
+                Verdict::Allow if self.place.is_name(name) => {
+                    sifted.allowed.push(*name);
+                    continue;
+                }
+                Verdict::Allow => LeftOut::NoName,
+                Verdict::Deny => LeftOut::Denied(name),
+                Verdict::Failed => LeftOut::RuleFailed(name),
+            };
+            sifted.left_out.push(why);
+        }
+        Some(sifted)
+    }
+
+    /// Leaves out the names for which the session has no room.
+    pub(crate) fn fit(&mut self, id: SessionId, sifted: &mut Sifted<'_>) {
+        let limit = self.place.settings.limits.subscriptions_max;
+        let held = self
+            .sessions
+            .find(id)
+            .map_or(0, Session::subscription_count);
+        let room = limit.saturating_sub(held).min(sifted.allowed.len());
+        for name in sifted.allowed.drain(room..) {
+            self.place.count(|refused| refused.subscriptions += 1);
+            sifted.left_out.push(LeftOut::Denied(name));
+        }
+    }
+
+    fn ask_value(&mut self, count: usize, id: SessionId, record: Name) -> Verdict {
+        let reads_max = self
+            .place
+            .settings
+            .limits
+            .rule_reads_max
+            .saturating_mul(count);
+        let Some(session) = self.sessions.find_mut(id) else {
+            return Verdict::Deny;
+        };
+        let reads = session
+            .rule_reads
+            .get_or_insert_with(|| Box::new(RuleReads::default()));
+        if reads.values.len() >= reads_max {
+            return Verdict::Failed;
+        }
+        let owner = self.place.owner(&record);
+        self.post(
+            owner,
+            Entry::ReadValue {
+                name: record,
+                asker: Asker::Session(id),
+            },
+        );
+        Verdict::Wait
+    }
+}

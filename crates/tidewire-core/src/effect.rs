@@ -1,0 +1,318 @@
+//! The border of the engine: what comes in, and what it wants from the world.
+//!
+//! Whoever drives a shard (the server's conductor, the simulation, a fuzzer) implements [`Effects`] and calls
+//! [`crate::engine::Shard::handle`]. Effects are taken in the order in which they are emitted.
+
+use std::sync::Arc;
+
+use crate::address::{Address, SessionId};
+use crate::entry::Entry;
+use crate::message::Message;
+use crate::store::{Loaded, StoreError, StoreWrite};
+use crate::text::{Name, Payload};
+
+/// A wire format: protocol, dialect and compression together. The engine only compares them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Format(pub u8);
+
+/// A range of a format's turn log. Offsets count from the start of the process and never repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+impl Span {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether nothing lies in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
+
+/// What comes in. Messages of sessions are given to [`crate::engine::Shard::message`] instead, because they may
+/// have to wait.
+#[derive(Debug)]
+pub enum Input {
+    /// A connection was handed over; its peer speaks next.
+    Opened {
+        /// Its place is free, its generation new.
+        session: SessionId,
+        /// How to encode for it, until [`crate::engine::Shard::set_format`] says otherwise.
+        format: Format,
+    },
+    /// A whole frame arrived that is no message.
+    Undecodable {
+        /// Whose.
+        session: SessionId,
+    },
+    /// The connection is gone; nothing more is sent to it.
+    Closed {
+        /// Whose.
+        session: SessionId,
+    },
+    /// Another shard posted this.
+    Entry(Entry),
+    /// The store answers a request.
+    Store(StoreCompletion),
+    /// An authentication has ended.
+    Auth(AuthCompletion),
+    /// All interest changes up to this number are visible to whoever publishes.
+    InterestVisible {
+        /// As given with [`Effects::interest`].
+        up_to: u64,
+    },
+    /// The deadline given by [`crate::engine::Shard::next_deadline`] may have been reached.
+    DeadlineReached,
+    /// New work is refused from now on; what runs goes on.
+    Drain,
+}
+
+/// Whether a message was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Flow {
+    /// It was; the next one may come.
+    Taken,
+    /// It has to wait. The session's later messages must not be given; after [`Effects::resume`] the same message
+    /// is given again.
+    Wait,
+}
+
+/// Which kind of name interest is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum InterestTopic {
+    /// Subscribers of an event.
+    Event,
+    /// Those who watch one user.
+    User,
+    /// Those who watch all users; the name is empty.
+    Everyone,
+}
+
+/// A shard has its first, or has lost its last, subscriber of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterestChange {
+    /// Kind of name.
+    pub topic: InterestTopic,
+    /// The name.
+    pub name: Name,
+    /// Whether this shard wants publications of it.
+    pub wanted: bool,
+}
+
+/// What is published by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News<'a> {
+    /// An event, with any JSON value or undefined.
+    Event {
+        /// The event.
+        name: &'a str,
+        /// Its data.
+        data: Option<&'a str>,
+    },
+    /// For those who watch one user, or all users.
+    User {
+        /// Whether it goes to those who watch all users.
+        everyone: bool,
+        /// The user id.
+        user: &'a str,
+        /// Whether the user is online now.
+        online: bool,
+    },
+}
+
+impl News<'_> {
+    /// Under which kind of name and which name interest is looked up.
+    #[must_use]
+    pub fn key(&self) -> (InterestTopic, &str) {
+        match self {
+            Self::Event { name, .. } => (InterestTopic::Event, name),
+            Self::User {
+                everyone: false,
+                user,
+                ..
+            } => (InterestTopic::User, user),
+            Self::User { everyone: true, .. } => (InterestTopic::Everyone, ""),
+        }
+    }
+
+    /// A copy that lives longer than the turn.
+    #[must_use]
+    pub fn to_owned(&self) -> Publication {
+        match *self {
+            Self::Event { name, data } => Publication::Event {
+                name: name.into(),
+                data: data.map(Payload::from_checked),
+            },
+            Self::User {
+                everyone,
+                user,
+                online,
+            } => Publication::User {
+                everyone,
+                user: user.into(),
+                online,
+            },
+        }
+    }
+}
+
+/// News on its way to another shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Publication {
+    /// An event.
+    Event {
+        /// The event.
+        name: Name,
+        /// Its data.
+        data: Option<Payload>,
+    },
+    /// For those who watch one user, or all users.
+    User {
+        /// Whether it goes to those who watch all users.
+        everyone: bool,
+        /// The user id.
+        user: Name,
+        /// Whether the user is online now.
+        online: bool,
+    },
+}
+
+impl Publication {
+    /// The same, borrowed.
+    #[must_use]
+    pub fn as_news(&self) -> News<'_> {
+        match self {
+            Self::Event { name, data } => News::Event {
+                name,
+                data: data.as_ref().map(Payload::as_str),
+            },
+            Self::User {
+                everyone,
+                user,
+                online,
+            } => News::User {
+                everyone: *everyone,
+                user,
+                online: *online,
+            },
+        }
+    }
+}
+
+/// A request to the store's thread. Answers may come in any order; a shard has at most one commit under way.
+#[derive(Debug)]
+pub enum StoreRequest {
+    /// Finds records.
+    Load {
+        /// Which.
+        names: Vec<Name>,
+    },
+    /// Makes writes durable.
+    Commit {
+        /// Comes back in the completion.
+        batch: u64,
+        /// Each name once.
+        writes: Vec<StoreWrite>,
+    },
+}
+
+/// The store's answer.
+#[derive(Debug)]
+pub enum StoreCompletion {
+    /// To `Load`.
+    Loaded {
+        /// One answer for each name.
+        records: Vec<(Name, Result<Loaded, StoreError>)>,
+    },
+    /// To `Commit`.
+    Committed {
+        /// As in the request.
+        batch: u64,
+        /// Nothing may be relied on after an error; the batch is sent again.
+        result: Result<(), StoreError>,
+    },
+}
+
+/// Asks for an authentication.
+#[derive(Debug)]
+pub struct AuthRequest {
+    /// Who wants in. The driver adds what it knows of the connection.
+    pub session: SessionId,
+    /// The object given to `login()`: a JSON object or array.
+    pub data: Payload,
+}
+
+/// How an authentication ended.
+#[derive(Debug)]
+pub struct AuthCompletion {
+    /// Who wanted in.
+    pub session: SessionId,
+    /// How it ended.
+    pub outcome: AuthOutcome,
+}
+
+/// The verdict of the auth chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthOutcome {
+    /// Let in.
+    Accepted(Arc<Principal>),
+    /// Kept out; another attempt may follow.
+    Refused {
+        /// The reason for the client, as JSON.
+        client_data: Option<Payload>,
+    },
+}
+
+/// The identified peer, as permission sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// The user id. `OPEN` stays invisible to presence.
+    pub user_id: Name,
+    /// What the auth handler says of the user to rules, as JSON.
+    pub server_data: Option<Payload>,
+    /// What the auth handler says to the client, as JSON; absent is not the same as `null`.
+    pub client_data: Option<Payload>,
+}
+
+/// Why the engine ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// A login that can't be read.
+    InvalidLogin,
+    /// Too many refused logins.
+    TooManyAuthAttempts,
+    /// No login within the time allowed.
+    AuthenticationTimeout,
+    /// Nothing was heard for two heartbeat intervals.
+    Silent,
+}
+
+/// What the engine wants from the world.
+pub trait Effects {
+    /// Encodes `message` once at the end of the format's turn log and says where it lies.
+    fn append(&mut self, format: Format, message: &Message<'_>) -> Span;
+    /// Puts `entry` into another shard's mailbox. Never called with the own address.
+    fn post(&mut self, to: Address, entry: Entry);
+    /// Posts the news, as [`Entry::Publication`], to every **other** shard whose interest is visible.
+    fn publish(&mut self, news: News<'_>);
+    /// Changes this shard's interest. Numbers count up by one; [`Input::InterestVisible`] confirms.
+    fn interest(&mut self, number: u64, change: InterestChange);
+    /// Asks the store.
+    fn store(&mut self, request: StoreRequest);
+    /// Asks the auth chain.
+    fn authenticate(&mut self, request: AuthRequest);
+    /// Ends the connection once everything already decided for it was sent. [`Input::Closed`] must follow.
+    fn close(&mut self, session: SessionId, reason: CloseReason);
+    /// The message that had to wait may be given again.
+    fn resume(&mut self, session: SessionId);
+}

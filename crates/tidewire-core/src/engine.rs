@@ -1,0 +1,554 @@
+//! The engine of one shard: one call in, effects out.
+//!
+//! It routes; the primitives decide. What a shard has to tell itself goes through the same entries as what it tells
+//! others, in order, before the call returns.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+
+use crate::address::{Address, SessionId};
+use crate::desk::{Desk, Gatherings, Interest, Place};
+use crate::effect::{
+    CloseReason, Effects, Flow, Format, Input, InterestTopic, News, Span, StoreCompletion,
+};
+use crate::entry::{Answer, Asker, Entry, Gather, GatheredPart, Gathering, ReadFailed};
+use crate::event;
+use crate::hub::{Hub, HubTopic};
+use crate::limits::Refused;
+use crate::listen::{self, ListenOwner};
+use crate::login;
+use crate::message::{Connection, Listen, Message, Rpc};
+use crate::permission::Permission;
+use crate::presence::{self, PresenceOwner};
+use crate::record::{home, owner::RecordOwner};
+use crate::rpc::{self, RpcOwner};
+use crate::session::{Phase, RuleReads, Sessions};
+use crate::settings::Settings;
+use crate::store::Opened;
+use crate::table;
+use crate::text::{Name, Payload};
+use crate::time::{Instant, Now};
+use crate::timer::DeadlineQueue;
+
+/// What a shard is made of.
+#[derive(Debug)]
+pub struct ShardConfig {
+    /// Which shard it is.
+    pub address: Address,
+    /// How many the node has.
+    pub shard_count: u16,
+    /// Durations, switches and limits.
+    pub settings: Settings,
+    /// The judge.
+    pub permission: Arc<dyn Permission>,
+    /// For tables and dice; clients must not be able to guess it.
+    pub seed: u64,
+    /// For the owner hash; the same on all shards, and clients must not be able to guess it.
+    pub owner_key: u64,
+    /// What the store said when it was opened.
+    pub opened: Opened,
+}
+
+/// Numbers for metrics and for whoever waits until a shard is quiet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions in every phase.
+    pub sessions: usize,
+    /// Names with subscribers on this shard.
+    pub subscribed_names: usize,
+    /// Records in memory that this shard owns.
+    pub records: usize,
+    /// Their bytes.
+    pub record_bytes: usize,
+    /// Records that the store has not got yet.
+    pub dirty_records: usize,
+    /// Their bytes.
+    pub dirty_bytes: usize,
+    /// Commits that failed since the last one that did not.
+    pub commit_failures: u32,
+    /// Running calls of the rpc names that this shard owns.
+    pub calls: usize,
+    /// Listen patterns.
+    pub patterns: usize,
+    /// Names of this shard, records and events, that some shard has subscribers of.
+    pub wanted_names: usize,
+    /// Rpc names of this shard with providers.
+    pub provided_rpcs: usize,
+    /// Users of this shard that are online.
+    pub users_online: usize,
+    /// Answers that wait for several shards.
+    pub gatherings: usize,
+    /// How often limits and rules were in somebody's way.
+    pub refused: Refused,
+}
+
+/// The engine of one shard. See the head of this file.
+#[derive(Debug)]
+pub struct Shard {
+    place: Place,
+    sessions: Sessions,
+    hub: Hub,
+    interest: Interest,
+    gatherings: Gatherings,
+    local: VecDeque<Entry>,
+    records: RecordOwner,
+    listens: ListenOwner,
+    rpcs: RpcOwner,
+    presences: PresenceOwner,
+    heartbeats: DeadlineQueue<SessionId>,
+    logins: DeadlineQueue<SessionId>,
+}
+
+/// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
+struct Parts<'a> {
+    records: &'a mut RecordOwner,
+    listens: &'a mut ListenOwner,
+    rpcs: &'a mut RpcOwner,
+    presences: &'a mut PresenceOwner,
+    heartbeats: &'a mut DeadlineQueue<SessionId>,
+    logins: &'a mut DeadlineQueue<SessionId>,
+}
+
+impl Shard {
+    /// A shard without sessions.
+    #[must_use]
+    pub fn new(config: ShardConfig) -> Self {
+        let ShardConfig {
+            address,
+            shard_count,
+            settings,
+            permission,
+            seed,
+            owner_key,
+            opened,
+        } = config;
+        Self {
+            place: Place {
+                address,
+                shard_count,
+                owner_hash: FixedState::with_seed(owner_key),
+                settings,
+                permission,
+                seed,
+                draining: false,
+                refused: Cell::default(),
+            },
+            sessions: Sessions::new(seed),
+            hub: Hub::new(seed),
+            interest: Interest::default(),
+            gatherings: Gatherings {
+                next: 0,
+                running: table::map(seed),
+            },
+            local: VecDeque::new(),
+            records: RecordOwner::new(seed, opened, address.shard),
+            listens: ListenOwner::new(seed),
+            rpcs: RpcOwner::new(seed),
+            presences: PresenceOwner::default(),
+            heartbeats: DeadlineQueue::new(),
+            logins: DeadlineQueue::new(),
+        }
+    }
+
+    /// Handles everything that is not a session's message.
+    pub fn handle(&mut self, now: Now, input: Input, out: &mut impl Effects) {
+        match input {
+            Input::Opened { session, format } => self.opened(now, session, format),
+            Input::Undecodable { session } => {
+                self.heard(session, now);
+                login::undecodable(&mut self.desk(now, out), session);
+            }
+            Input::Closed { session } => self.closed(now, session, out),
+            Input::Entry(entry) => self.entry(now, entry, out),
+            Input::Store(StoreCompletion::Loaded { records }) => {
+                let (mut desk, parts) = self.split(now, out);
+                for (name, result) in records {
+                    parts
+                        .records
+                        .loaded(&mut desk, parts.listens, &name, result);
+                }
+            }
+            Input::Store(StoreCompletion::Committed { batch, result }) => {
+                let (mut desk, parts) = self.split(now, out);
+                parts.records.committed(&mut desk, batch, result);
+            }
+            Input::Auth(completion) => {
+                login::decided(
+                    &mut self.desk(now, out),
+                    completion.session,
+                    completion.outcome,
+                );
+            }
+            Input::InterestVisible { up_to } => self.desk(now, out).interest_visible(up_to),
+            Input::DeadlineReached => self.deadline_reached(now, out),
+            Input::Drain => self.place.draining = true,
+        }
+        self.tell_self(now, out);
+    }
+
+    /// Handles a message of a session. After [`Flow::Wait`] the same message is given again once
+    /// [`Effects::resume`] was called, and no later one before.
+    pub fn message(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        message: &Message<'_>,
+        out: &mut impl Effects,
+    ) -> Flow {
+        self.heard(id, now);
+        let mut desk = self.desk(now, out);
+        let open = desk
+            .sessions
+            .find(id)
+            .is_some_and(|session| matches!(session.phase, Phase::Open(_)));
+        let flow = if open {
+            route(&mut desk, id, message)
+        } else {
+            login::message(&mut desk, id, message)
+        };
+        if flow == Flow::Taken
+            && let Some(session) = self.sessions.find_mut(id)
+        {
+            session.rule_reads = None;
+        }
+        self.tell_self(now, out);
+        flow
+    }
+
+    /// Changes how to encode for a session, before it has subscribed to anything.
+    pub fn set_format(&mut self, session: SessionId, format: Format) {
+        if let Some(session) = self.sessions.find_mut(session) {
+            session.format = format;
+        }
+    }
+
+    /// Ends a turn: asks the store for what the turn needs and gives it what the turn wrote.
+    pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
+        self.records.end_turn(now.monotonic, out);
+    }
+
+    /// Calls `send` once for each session that something was decided for since the last flush, with its ranges of
+    /// the format's log in order.
+    pub fn flush(&mut self, send: impl FnMut(SessionId, Format, &[Span])) {
+        self.hub.flush(&self.sessions, send);
+    }
+
+    /// When [`Input::DeadlineReached`] is due at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = [
+            self.records.next_deadline(),
+            self.listens.next_deadline(),
+            self.rpcs.next_deadline(),
+            self.heartbeats.next(),
+            self.logins.next(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Numbers of the moment.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.sessions.count(),
+            subscribed_names: self.hub.name_count(),
+            records: self.records.count(),
+            record_bytes: self.records.bytes(),
+            dirty_records: self.records.commits().count(),
+            dirty_bytes: self.records.commits().bytes(),
+            commit_failures: self.records.commits().failures(),
+            calls: self.rpcs.call_count(),
+            patterns: self.listens.pattern_count(),
+            wanted_names: self.listens.wanted_count(),
+            provided_rpcs: self.rpcs.name_count(),
+            users_online: self.presences.count_online(),
+            gatherings: self.gatherings.running.len(),
+            refused: self.place.refused.get(),
+        }
+    }
+
+    fn desk<'a, E: Effects>(&'a mut self, now: Now, out: &'a mut E) -> Desk<'a, E> {
+        self.split(now, out).0
+    }
+
+    /// The desk of this call, and beside it the parts that act on it.
+    fn split<'a, E: Effects>(&'a mut self, now: Now, out: &'a mut E) -> (Desk<'a, E>, Parts<'a>) {
+        let desk = Desk {
+            now,
+            place: &self.place,
+            sessions: &mut self.sessions,
+            hub: &mut self.hub,
+            interest: &mut self.interest,
+            gatherings: &mut self.gatherings,
+            local: &mut self.local,
+            out,
+        };
+        let parts = Parts {
+            records: &mut self.records,
+            listens: &mut self.listens,
+            rpcs: &mut self.rpcs,
+            presences: &mut self.presences,
+            heartbeats: &mut self.heartbeats,
+            logins: &mut self.logins,
+        };
+        (desk, parts)
+    }
+
+    fn opened(&mut self, now: Now, session: SessionId, format: Format) {
+        self.sessions.open(session, format, now.monotonic);
+        self.heartbeats.push(
+            now.monotonic + self.place.settings.heartbeat_interval,
+            session,
+        );
+        if let Some(timeout) = self.place.settings.login_timeout {
+            self.logins.push(now.monotonic + timeout, session);
+        }
+    }
+
+    fn heard(&mut self, id: SessionId, now: Now) {
+        if let Some(session) = self.sessions.find_mut(id) {
+            session.heard = now.monotonic;
+        }
+    }
+
+    /// Gives back all that the session held. Everything is posted behind the session's own messages.
+    fn closed<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
+        let mut desk = self.desk(now, out);
+        let emptied = desk.hub.leave_all(id, desk.sessions);
+        let Some(mut session) = desk.sessions.remove(id) else {
+            return;
+        };
+        for (topic, name) in emptied {
+            match topic {
+                HubTopic::Interest(InterestTopic::Event) => event::lost_last(&mut desk, name),
+                HubTopic::Interest(topic) => presence::lost_last(&mut desk, topic, name),
+                HubTopic::Record => {}
+            }
+        }
+        home::release_all(&mut desk, session.holds.drain());
+        if session.calls > 0 || session.offers.is_some() {
+            desk.post_all(&Entry::SessionEnded { session: id });
+        }
+        if let Some(principal) = session.principal() {
+            login::count_online(&mut desk, &principal.user_id, false);
+        }
+    }
+
+    fn tell_self<E: Effects>(&mut self, now: Now, out: &mut E) {
+        loop {
+            while let Some(entry) = self.local.pop_front() {
+                self.entry(now, entry, out);
+            }
+            let changes = std::mem::take(&mut self.listens.changes);
+            if changes.is_empty() && self.local.is_empty() {
+                return;
+            }
+            let (mut desk, parts) = self.split(now, out);
+            for change in changes {
+                parts
+                    .records
+                    .provider_changed(&mut desk, &change.name, change.provided);
+            }
+        }
+    }
+
+    fn entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
+        let (mut desk, parts) = self.split(now, out);
+        let desk = &mut desk;
+        let Parts {
+            records,
+            listens,
+            rpcs,
+            presences,
+            ..
+        } = parts;
+        match entry {
+            Entry::Publication(publication) => match publication.as_news() {
+                News::Event { name, data } => event::deliver(desk, name, data, None),
+                news @ News::User { .. } => presence::deliver(desk, &news),
+            },
+            Entry::RecordRequest(request) => records.request(desk, listens, request),
+            Entry::RecordRelease { name, epoch, shard } => {
+                records.release(desk, listens, &name, epoch, shard)
+            }
+            Entry::RecordAnswer(answer) => {
+                let part = answer
+                    .gather
+                    .map(|gather| (gather, !matches!(answer.what, Answer::Refused { .. })));
+                home::answered(desk, answer);
+                if let Some((gather, allowed)) = part {
+                    gathered(desk, gather, allowed, GatheredPart::Done);
+                }
+            }
+            Entry::RecordPublished { name, what, except } => {
+                home::published(desk, &name, &what, except)
+            }
+            Entry::ReadValue { name, asker } => records.read_value(desk, name, asker),
+            Entry::Value {
+                name,
+                asker: Asker::Session(session),
+                value,
+            } => value_read(desk, session, name, value),
+            Entry::Value {
+                name,
+                asker: Asker::Record { name: waiting, .. },
+                value,
+            } => {
+                records.value(desk, listens, &waiting, name, value);
+            }
+            Entry::Listening(entry) => listens.handle(desk, entry),
+            Entry::ListenNotice {
+                provider,
+                topic,
+                pattern,
+                name,
+                notice,
+            } => {
+                listen::notify(desk, provider, topic, &pattern, &name, notice);
+            }
+            Entry::Rpc(entry) => rpcs.handle(desk, entry),
+            Entry::RpcDelivery(delivery) => rpc::deliver(desk, &delivery),
+            Entry::Online { user } => presences.count(desk, user, true),
+            Entry::Offline { user } => presences.count(desk, user, false),
+            Entry::PresenceQuery { gather, users } => presences.query(desk, gather, users),
+            Entry::Gathered { gather, part } => gathered(desk, gather, true, part),
+            Entry::SessionEnded { session } => {
+                listens.session_ended(desk, session);
+                rpcs.session_ended(desk, session);
+            }
+        }
+    }
+
+    fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
+        let (mut desk, parts) = self.split(now, out);
+        parts.records.deadline_reached(&mut desk);
+        parts.listens.deadline_reached(&mut desk);
+        parts.rpcs.deadline_reached(&mut desk);
+        while let Some(session) = parts.logins.pop_due(now.monotonic) {
+            login::timed_out(&mut desk, session);
+        }
+        let interval = desk.place.settings.heartbeat_interval;
+        while let Some(id) = parts.heartbeats.pop_due(now.monotonic) {
+            let Some(session) = desk.sessions.find(id) else {
+                continue;
+            };
+            if now.monotonic.since(session.heard) > interval * 2 {
+                desk.out.close(id, CloseReason::Silent);
+            } else {
+                parts.heartbeats.push(now.monotonic + interval, id);
+            }
+        }
+    }
+}
+
+/// One match on the primitive.
+fn route<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, message: &Message<'_>) -> Flow {
+    match message {
+        Message::Connection(Connection::Ping) => {
+            desk.send(id, &Message::Connection(Connection::Pong))
+        }
+        Message::Event(message) => return event::message(desk, id, message),
+        Message::Record(message) => return home::message(desk, id, message),
+        Message::Rpc(message) => return rpc::message(desk, id, message),
+        Message::Presence(message) => return presence::message(desk, id, message),
+        Message::Connection(_) | Message::Auth(_) | Message::UnknownTopic => {
+            desk.send(id, &Message::UnknownTopic)
+        }
+        Message::UnknownAction { .. } => {}
+    }
+    Flow::Taken
+}
+
+/// The value that a session's rule asked for has come; its message is given again.
+fn value_read<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: Name,
+    value: Result<Option<Payload>, ReadFailed>,
+) {
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return;
+    };
+    let reads = session
+        .rule_reads
+        .get_or_insert_with(|| Box::new(RuleReads::default()));
+    match value {
+        Ok(value) => reads.values.push((name, value)),
+        Err(ReadFailed) => reads.failed = true,
+    }
+    desk.out.resume(id);
+}
+
+/// One part of a gathering is in; with the last one it is answered.
+fn gathered<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    gather: Gather,
+    was_allowed: bool,
+    part: GatheredPart,
+) {
+    let Some(running) = desk.gatherings.running.get_mut(&gather.number) else {
+        return;
+    };
+    running.missing -= 1;
+    match (&mut running.what, part) {
+        (Gathering::Record { allowed, .. }, GatheredPart::Done) => *allowed |= was_allowed,
+        (Gathering::Presence { online, .. }, GatheredPart::Users(mut users)) => {
+            online.append(&mut users)
+        }
+        _ => {}
+    }
+    if running.missing > 0 {
+        return;
+    }
+    let Some(done) = desk.gatherings.running.remove(&gather.number) else {
+        return;
+    };
+    let id = done.session;
+    match done.what {
+        Gathering::Record {
+            action,
+            names,
+            correlation,
+            allowed,
+        } => {
+            if allowed {
+                home::acknowledge(desk, id, action, &names, correlation.as_deref());
+            }
+        }
+        Gathering::Listen { topic, pattern } => {
+            desk.send(
+                id,
+                &listen::wrap(topic, Listen::ListenAck { pattern: &pattern }),
+            );
+        }
+        Gathering::Unlisten { topic, pattern } => {
+            desk.send(
+                id,
+                &listen::wrap(topic, Listen::UnlistenAck { pattern: &pattern }),
+            );
+        }
+        Gathering::Provide {
+            provide,
+            correlation,
+        } => {
+            desk.send(
+                id,
+                &Message::Rpc(Rpc::Ack {
+                    provide,
+                    correlation: correlation.as_deref(),
+                }),
+            );
+        }
+        Gathering::Presence {
+            action,
+            correlation,
+            asked,
+            online,
+        } => {
+            presence::answer(desk, id, action, correlation.as_deref(), &asked, online);
+        }
+    }
+}

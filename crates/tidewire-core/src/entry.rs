@@ -1,0 +1,559 @@
+//! What shards tell each other: owned messages that lie in a mailbox until the other shard's next turn.
+//!
+//! A mailbox is one FIFO for all senders. Everything about one name goes to the shard that owns the name and comes
+//! back from there, so the order in which the owner decided is the order in which everybody learns of it.
+
+use std::sync::Arc;
+
+use regex::Regex;
+
+use crate::address::{Address, SessionId};
+use crate::effect::{Principal, Publication};
+use crate::json::Path;
+use crate::message::{PresenceAction, RecordAction, RecordBulk, Topic};
+use crate::store::{StoredRecord, Version};
+use crate::text::{Name, Payload};
+
+/// An entry of a mailbox.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// For this shard's members of an event or of presence.
+    Publication(Publication),
+    /// To the owner of records: a request of one session for one or many of them.
+    RecordRequest(RecordRequest),
+    /// To the owner of a record: one granted subscription of a shard has ended.
+    RecordRelease {
+        /// The record.
+        name: Name,
+        /// As it was granted; an older one is ignored.
+        epoch: u64,
+        /// The shard that had it.
+        shard: u16,
+    },
+    /// To a session's shard: the owner's answer.
+    RecordAnswer(RecordAnswer),
+    /// To a shard with subscribers of a record.
+    RecordPublished {
+        /// The record.
+        name: Name,
+        /// What happened.
+        what: Published,
+        /// Who caused it and does not get it.
+        except: Option<SessionId>,
+    },
+    /// To the owner of a record: a rule wants to know its value, whatever waits there.
+    ReadValue {
+        /// The record.
+        name: Name,
+        /// Where the value goes.
+        asker: Asker,
+    },
+    /// The answer to `ReadValue`.
+    Value {
+        /// The record.
+        name: Name,
+        /// As in the request.
+        asker: Asker,
+        /// The value, `None` inside if there is no such record; an error if it could not be read.
+        value: Result<Option<Payload>, ReadFailed>,
+    },
+    /// To the owner of a name, or to all shards: listening.
+    Listening(Listening),
+    /// To a provider's shard: something to tell a listening provider.
+    ListenNotice {
+        /// The provider.
+        provider: SessionId,
+        /// Events or records.
+        topic: Topic,
+        /// The provider's pattern.
+        pattern: Name,
+        /// The name.
+        name: Name,
+        /// What about it.
+        notice: ListenNotice,
+    },
+    /// To the owner of an rpc name.
+    Rpc(RpcEntry),
+    /// To a session's shard: a message of a call.
+    RpcDelivery(RpcDelivery),
+    /// To the owner of a user id: a session of that user has opened.
+    Online {
+        /// The user.
+        user: Name,
+    },
+    /// To the owner of a user id: a session of that user has ended.
+    Offline {
+        /// The user.
+        user: Name,
+    },
+    /// To a shard: which users are online?
+    PresenceQuery {
+        /// Who gathers.
+        gather: Gather,
+        /// The users to look at, all that this shard owns if `None`.
+        users: Option<Vec<Name>>,
+    },
+    /// To a gathering shard: one part is done.
+    Gathered {
+        /// Which gathering.
+        gather: Gather,
+        /// What the part brings.
+        part: GatheredPart,
+    },
+    /// To every shard: the session is gone, with all that it offered and asked.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+    },
+}
+
+/// A session that waits for several owners, by the number that its shard gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// The shard that gathers.
+    pub home: Address,
+    /// Its number there.
+    pub number: u64,
+}
+
+/// What one part of a gathering brings.
+#[derive(Clone, Debug)]
+pub enum GatheredPart {
+    /// It is done.
+    Done,
+    /// Users that are online.
+    Users(Vec<Name>),
+}
+
+/// Who asked for a value.
+#[derive(Clone, Debug)]
+pub enum Asker {
+    /// A session whose message waits.
+    Session(SessionId),
+    /// A record whose first waiting operation waits.
+    Record {
+        /// Its owner.
+        owner: Address,
+        /// Its name.
+        name: Name,
+    },
+}
+
+/// The value could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadFailed;
+
+/// A request to the owner of records.
+#[derive(Clone, Debug)]
+pub struct RecordRequest {
+    /// Who asks.
+    pub session: SessionId,
+    /// As whom.
+    pub principal: Arc<Principal>,
+    /// What.
+    pub what: RecordRequestKind,
+}
+
+/// What is asked of an owner of records.
+#[derive(Clone, Debug)]
+pub enum RecordRequestKind {
+    /// A bulk action on the names that this shard owns.
+    Bulk {
+        /// What to do with each.
+        action: RecordBulk,
+        /// The records, each with the serial of the new subscription, without one if it exists already.
+        names: Vec<(Name, Option<u32>)>,
+        /// Who waits until all are done.
+        gather: Option<Gather>,
+        /// For refusals.
+        correlation: Option<Box<str>>,
+    },
+    /// Reads a snapshot.
+    Read(Name),
+    /// Asks for a version.
+    Head(Name),
+    /// Deletes.
+    Delete(Name),
+    /// Writes.
+    Write(Name, Box<OwnedWrite>),
+}
+
+/// A checked write.
+#[derive(Clone, Debug)]
+pub struct OwnedWrite {
+    /// The version that it expects to make, `None` for whatever is next.
+    pub version: Option<Version>,
+    /// As in the request.
+    pub correlation: Option<Box<str>>,
+    /// Whether a write acknowledgement is asked for.
+    pub write_ack: bool,
+    /// The client's action.
+    pub action: RecordAction,
+    /// What changes.
+    pub change: OwnedChange,
+}
+
+/// A checked change.
+#[derive(Clone, Debug)]
+pub enum OwnedChange {
+    /// Replaces the whole value.
+    Update(Payload),
+    /// Sets or deletes one path.
+    Patch(OwnedPatch),
+    /// Several patches, one version step.
+    PatchMulti {
+        /// The text as the client sent it.
+        text: Payload,
+        /// The patches.
+        patches: Arc<[OwnedPatch]>,
+    },
+}
+
+/// One checked patch.
+#[derive(Clone, Debug)]
+pub struct OwnedPatch {
+    /// The path as the client wrote it.
+    pub text: Name,
+    /// The path.
+    pub path: Arc<Path<'static>>,
+    /// The value, absent to delete.
+    pub data: Option<Payload>,
+}
+
+/// An owner's answer to a session.
+#[derive(Clone, Debug)]
+pub struct RecordAnswer {
+    /// Who asked.
+    pub session: SessionId,
+    /// The record.
+    pub name: Name,
+    /// Who waits until all names are done.
+    pub gather: Option<Gather>,
+    /// The answer.
+    pub what: Answer,
+}
+
+/// The answer for one record.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The subscription begins here; everything published later is for it.
+    Granted {
+        /// As in the request.
+        serial: u32,
+        /// To be given back with the release.
+        epoch: u64,
+        /// Whether somebody provides the record.
+        provided: bool,
+        /// What the session wants to know of the record now.
+        told: Told,
+    },
+    /// An answer without a subscription.
+    Told(Told),
+    /// To a read of what does not exist.
+    NotFound,
+    /// The record is gone, durably.
+    Deleted,
+    /// The write is durable.
+    Written {
+        /// As in the request.
+        correlation: Option<Box<str>>,
+    },
+    /// The version exists already.
+    VersionExists {
+        /// The current value; without a record, `None`.
+        current: Box<StoredRecord>,
+        /// The refused action.
+        action: RecordAction,
+        /// As in the request.
+        correlation: Option<Box<str>>,
+        /// As in the request.
+        write_ack: bool,
+    },
+    /// The version lies ahead.
+    InvalidVersion {
+        /// The current version.
+        version: Version,
+        /// The refused action.
+        action: RecordAction,
+        /// As in the request.
+        correlation: Option<Box<str>>,
+        /// As in the request.
+        write_ack: bool,
+    },
+    /// Refused; a subscription with this serial does not begin.
+    Refused {
+        /// Why.
+        why: RecordRefusal,
+        /// The refused action.
+        action: RecordAction,
+        /// Of the subscription that was asked for.
+        serial: Option<u32>,
+        /// As in the request.
+        correlation: Option<Box<str>>,
+        /// As in the request.
+        write_ack: bool,
+    },
+}
+
+/// What a session learns of a record.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// Version and value; `None` if it does not exist.
+    Read(Option<(Version, Payload)>),
+    /// The version; `None` if it does not exist.
+    Head(Option<Version>),
+    /// Nothing.
+    Nothing,
+}
+
+/// Why an owner refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordRefusal {
+    /// A rule said no.
+    Denied,
+    /// A rule failed.
+    RuleFailed,
+    /// The store did not answer in time.
+    LoadTimeout,
+    /// The store failed, or the record is corrupt, or too much waits for it.
+    LoadFailed,
+    /// The record could not be created.
+    CreateFailed,
+    /// The write could not be taken, its outcome is unknown, or its record is missing.
+    UpdateFailed,
+    /// The delete could not be taken, or its outcome is unknown.
+    DeleteFailed,
+    /// The change can't be applied to the value, or the result passes a limit.
+    InvalidData,
+    /// Patches are refused under a hot-path prefix.
+    PatchOnHotPath,
+}
+
+/// What happened to a record.
+#[derive(Clone, Debug)]
+pub enum Published {
+    /// It was written.
+    Changed {
+        /// The new version.
+        version: Version,
+        /// The change.
+        change: OwnedChange,
+        /// The new value.
+        full: Payload,
+    },
+    /// It was deleted; all subscriptions end.
+    Deleted,
+    /// It has got, or lost, its provider.
+    Provided(bool),
+}
+
+/// Listening, between shards.
+#[derive(Clone, Debug)]
+pub enum Listening {
+    /// A provider has a new pattern; to all shards.
+    Add {
+        /// Events or records.
+        topic: Topic,
+        /// The pattern as text.
+        pattern: Name,
+        /// The pattern.
+        regex: Arc<Regex>,
+        /// Who listens.
+        provider: SessionId,
+        /// Who waits until all shards know it.
+        gather: Gather,
+    },
+    /// A provider takes a pattern back; to all shards.
+    Remove {
+        /// Events or records.
+        topic: Topic,
+        /// The pattern.
+        pattern: Name,
+        /// Who listened.
+        provider: SessionId,
+        /// Who waits until all shards know it, and so have said their last about it.
+        gather: Gather,
+    },
+    /// A provider answers; to the name's owner.
+    Answered {
+        /// Events or records.
+        topic: Topic,
+        /// The provider's pattern.
+        pattern: Name,
+        /// The name.
+        name: Name,
+        /// Who answers.
+        provider: SessionId,
+        /// Whether it will provide the name.
+        accepted: bool,
+    },
+    /// A shard has its first, or lost its last, subscriber of an event; to the name's owner.
+    Interest {
+        /// The event.
+        name: Name,
+        /// The shard.
+        shard: u16,
+        /// Whether it has subscribers.
+        wanted: bool,
+    },
+}
+
+/// What a listening provider is told of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenNotice {
+    /// Somebody subscribed; will you provide it?
+    Found,
+    /// Nobody wants it any more.
+    Removed,
+    /// You did not answer in time.
+    TimedOut,
+}
+
+/// To the owner of an rpc name.
+#[derive(Clone, Debug)]
+pub enum RpcEntry {
+    /// A session provides these names.
+    Provide {
+        /// The rpcs.
+        names: Vec<Name>,
+        /// Who.
+        provider: SessionId,
+        /// Who waits until all owners know it.
+        gather: Gather,
+    },
+    /// A session provides these names no longer.
+    Unprovide {
+        /// The rpcs.
+        names: Vec<Name>,
+        /// Who.
+        provider: SessionId,
+        /// Who waits until all owners know it.
+        gather: Gather,
+    },
+    /// A call.
+    Request(Box<OwnedCall>),
+    /// A provider's answer.
+    Answer {
+        /// The rpc.
+        name: Name,
+        /// As the provider got it.
+        correlation: Box<str>,
+        /// Who answers.
+        provider: SessionId,
+        /// What.
+        what: CallAnswer,
+        /// Any JSON value, for results and errors.
+        data: Option<Payload>,
+    },
+}
+
+/// A call on its way.
+#[derive(Clone, Debug)]
+pub struct OwnedCall {
+    /// The rpc.
+    pub name: Name,
+    /// Chosen by the requestor.
+    pub correlation: Box<str>,
+    /// Who calls.
+    pub requestor: SessionId,
+    /// Any JSON value.
+    pub data: Option<Payload>,
+    /// The requestor's user id, if configured.
+    pub requestor_name: Option<Name>,
+    /// The requestor's client data, if configured.
+    pub requestor_data: Option<Payload>,
+}
+
+/// What a provider says of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallAnswer {
+    /// It works on it.
+    Accept,
+    /// It does not want it.
+    Reject,
+    /// It has a result.
+    Response,
+    /// It has an error.
+    Error,
+}
+
+/// A message of a call for one session.
+#[derive(Clone, Debug)]
+pub struct RpcDelivery {
+    /// For whom.
+    pub session: SessionId,
+    /// The rpc.
+    pub name: Name,
+    /// As that session knows the call.
+    pub correlation: Box<str>,
+    /// What.
+    pub what: CallNotice,
+}
+
+/// What a requestor or provider is told of a call.
+#[derive(Clone, Debug)]
+pub enum CallNotice {
+    /// To a provider: please.
+    Request {
+        /// Any JSON value.
+        data: Option<Payload>,
+        /// The requestor's user id, if configured.
+        requestor_name: Option<Name>,
+        /// The requestor's client data, if configured.
+        requestor_data: Option<Payload>,
+    },
+    /// To the requestor: somebody works on it.
+    Accepted,
+    /// To the requestor: the result; the call has ended.
+    Response(Option<Payload>),
+    /// To the requestor: the provider's error; the call has ended.
+    Error(Option<Payload>),
+    /// To the requestor: the call has ended without an answer.
+    Failed(CallFailure),
+    /// To a provider: it accepted twice.
+    MultipleAccept,
+    /// To a provider: there is no such call, or it is not its to answer.
+    Unknown(CallAnswer),
+}
+
+/// Why a call ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFailure {
+    /// Nobody provides it, or all have declined or gone.
+    NoProvider,
+    /// The provider did not accept in time.
+    AcceptTimeout,
+    /// The provider did not respond in time.
+    ResponseTimeout,
+    /// The requestor has a running call with that correlation id.
+    Duplicate,
+}
+
+/// What a gathering does when its last part is in.
+#[derive(Clone, Debug)]
+pub(crate) enum Gathering {
+    /// Acknowledges a bulk action of records, unless every name was refused.
+    Record {
+        action: RecordBulk,
+        /// Echoed by some acks.
+        names: Vec<Name>,
+        correlation: Option<Box<str>>,
+        allowed: bool,
+    },
+    /// Acknowledges a new pattern.
+    Listen { topic: Topic, pattern: Name },
+    /// Acknowledges that a pattern was taken back.
+    Unlisten { topic: Topic, pattern: Name },
+    /// Acknowledges registrations, or their end.
+    Provide {
+        provide: bool,
+        correlation: Option<Box<str>>,
+    },
+    /// Answers who is online.
+    Presence {
+        action: PresenceAction,
+        correlation: Option<Box<str>>,
+        asked: Vec<Name>,
+        online: Vec<Name>,
+    },
+}

@@ -1,0 +1,177 @@
+//! Events: publish and subscribe, at most once, not stored.
+
+use crate::address::SessionId;
+use crate::desk::{Desk, HeldAck, LeftOut, Verdict};
+use crate::effect::{Effects, Flow, InterestTopic, News};
+use crate::entry::{Entry, Listening};
+use crate::hub::{Edge, HubTopic};
+use crate::listen;
+use crate::message::{Event, EventAction, EventBulk, EventError, Message, Refusal, Topic};
+use crate::permission::Access;
+use crate::text::Name;
+
+const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
+
+/// Handles a message of an open session.
+pub(crate) fn message<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    message: &Event<'_>,
+) -> Flow {
+    match message {
+        Event::Emit { name, data } => emit(desk, id, name, *data),
+        Event::Subscribe { names, correlation } => subscribe(desk, id, names, *correlation),
+        Event::Unsubscribe { names, correlation } => {
+            for name in names {
+                unsubscribe(desk, id, name);
+            }
+            let ack = Event::Ack {
+                action: EventBulk::Unsubscribe,
+                correlation: *correlation,
+            };
+            desk.send(id, &Message::Event(ack));
+            Flow::Taken
+        }
+        Event::Listen(message) => listen::message(desk, id, Topic::Event, message),
+        // Answers of a server have no meaning here.
+        Event::Ack { .. } | Event::Error(_) => Flow::Taken,
+    }
+}
+
+/// Delivers an event to this shard's subscribers.
+pub(crate) fn deliver<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    name: &str,
+    data: Option<&str>,
+    except: Option<SessionId>,
+) {
+    desk.fan_out(
+        TOPIC,
+        name,
+        except,
+        &Message::Event(Event::Emit { name, data }),
+    );
+}
+
+/// A session that has ended was the last subscriber of the event.
+pub(crate) fn lost_last<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
+    let owner = desk.place.owner(&name);
+    let shard = desk.place.address.shard;
+    desk.change_interest(InterestTopic::Event, name.clone(), false);
+    desk.post(
+        owner,
+        Entry::Listening(Listening::Interest {
+            name,
+            shard,
+            wanted: false,
+        }),
+    );
+}
+
+fn emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, data: Option<&str>) -> Flow {
+    let refusal = Refusal {
+        action: EventAction::Emit,
+        name: Some(name),
+        correlation: None,
+        write_ack: false,
+    };
+    if !desk.place.is_name(name) || !desk.place.is_json(data) {
+        return refuse(desk, id, EventError::InvalidData(shown(desk, refusal)));
+    }
+    match desk.judge(id, Access::EventPublish, Some(name), data) {
+        Verdict::Wait => return Flow::Wait,
+        Verdict::Deny => return refuse(desk, id, EventError::Denied(refusal)),
+        Verdict::Failed => return refuse(desk, id, EventError::PermissionError(refusal)),
+        Verdict::Allow => {}
+    }
+    deliver(desk, name, data, Some(id));
+    desk.out.publish(News::Event { name, data });
+    Flow::Taken
+}
+
+fn subscribe<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    names: &[&str],
+    correlation: Option<&str>,
+) -> Flow {
+    let refusal = |name| Refusal {
+        action: EventAction::Subscribe,
+        name,
+        correlation,
+        write_ack: false,
+    };
+    if !desk.place.is_bulk(names) {
+        return refuse(desk, id, EventError::InvalidData(refusal(None)));
+    }
+    let Some(mut sifted) = desk.sift(id, Access::EventSubscribe, names) else {
+        return Flow::Wait;
+    };
+    desk.fit(id, &mut sifted);
+    for why in &sifted.left_out {
+        let error = match *why {
+            LeftOut::Denied(name) => EventError::Denied(refusal(Some(name))),
+            LeftOut::RuleFailed(name) => EventError::PermissionError(refusal(Some(name))),
+            LeftOut::NoName => EventError::InvalidData(refusal(None)),
+        };
+        desk.send(id, &Message::Event(Event::Error(error)));
+    }
+    let mut visible_from = 0;
+    for name in &sifted.allowed {
+        visible_from = visible_from.max(join(desk, id, name));
+    }
+    if sifted.is_acknowledged() {
+        let ack = HeldAck::Event {
+            correlation: correlation.map(Box::from),
+        };
+        desk.ack_when_visible(visible_from, id, ack);
+    }
+    Flow::Taken
+}
+
+/// Makes the session a subscriber; returns the interest change that its ack has to wait for.
+fn join<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> u64 {
+    let owned = Name::from(name);
+    match desk.hub.join(TOPIC, &owned, id, desk.sessions) {
+        Edge::Unchanged => {
+            desk.send(
+                id,
+                &Message::Event(Event::Error(EventError::MultipleSubscriptions { name })),
+            );
+        }
+        Edge::Inside => {}
+        Edge::Crossed => {
+            let owner = desk.place.owner(name);
+            let shard = desk.place.address.shard;
+            desk.change_interest(InterestTopic::Event, owned.clone(), true);
+            desk.post(
+                owner,
+                Entry::Listening(Listening::Interest {
+                    name: owned,
+                    shard,
+                    wanted: true,
+                }),
+            );
+        }
+    }
+    desk.hub.interest(TOPIC, name)
+}
+
+fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
+    if desk.hub.leave(TOPIC, name, id, desk.sessions) == Edge::Crossed {
+        lost_last(desk, name.into());
+    }
+}
+
+fn refuse<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, error: EventError<'_>) -> Flow {
+    desk.send(id, &Message::Event(Event::Error(error)));
+    Flow::Taken
+}
+
+/// The refusal without a name that is too long to be repeated.
+fn shown<'a, E, A>(desk: &Desk<'_, E>, refusal: Refusal<'a, A>) -> Refusal<'a, A> {
+    let name = refusal
+        .name
+        .filter(|name| name.len() <= desk.place.settings.limits.name_bytes_max);
+    Refusal { name, ..refusal }
+}

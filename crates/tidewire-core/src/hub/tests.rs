@@ -1,0 +1,300 @@
+//! The hub equals a naive model: every session keeps its own list of what it is owed, byte by byte.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::{Edge, Hub, HubTopic};
+use crate::address::{Address, SessionId};
+use crate::effect::{Format, InterestTopic, Span};
+use crate::session::Sessions;
+use crate::text::Name;
+use crate::time::Instant;
+
+const PLACES: u32 = 6;
+const NAMES: usize = 4;
+const FORMATS: u8 = 3;
+const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
+
+/// What can happen to a hub within and between turns.
+#[derive(Clone, Debug)]
+enum Step {
+    Open {
+        place: u32,
+        format: u8,
+    },
+    Close {
+        place: u32,
+    },
+    Join {
+        place: u32,
+        name: usize,
+    },
+    Leave {
+        place: u32,
+        name: usize,
+    },
+    Dissolve {
+        name: usize,
+    },
+    Publish {
+        name: usize,
+        except: Option<u32>,
+        bytes: u64,
+    },
+    Answer {
+        place: u32,
+        bytes: u64,
+    },
+    Flush,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (place, name, bytes) = (0..PLACES, 0..NAMES, 1..4_u64);
+    prop_oneof![
+        2 => (place.clone(), 0..FORMATS).prop_map(|(place, format)| Step::Open { place, format }),
+        1 => place.clone().prop_map(|place| Step::Close { place }),
+        6 => (place.clone(), name.clone()).prop_map(|(place, name)| Step::Join { place, name }),
+        2 => (place.clone(), name.clone()).prop_map(|(place, name)| Step::Leave { place, name }),
+        1 => name.clone().prop_map(|name| Step::Dissolve { name }),
+        8 => (name, prop::option::of(place.clone()), bytes.clone())
+            .prop_map(|(name, except, bytes)| Step::Publish { name, except, bytes }),
+        4 => (place, bytes).prop_map(|(place, bytes)| Step::Answer { place, bytes }),
+        2 => Just(Step::Flush),
+    ]
+}
+
+/// A session as the model sees it.
+#[derive(Debug)]
+struct Peer {
+    id: SessionId,
+    format: Format,
+    /// Offsets of single bytes in the format's log, in the order in which they were decided.
+    owed: Vec<u64>,
+}
+
+/// Hub and model side by side.
+struct Both {
+    hub: Hub,
+    sessions: Sessions,
+    ends: [u64; FORMATS as usize],
+    generation: u32,
+    peers: BTreeMap<u32, Peer>,
+    members: BTreeMap<usize, BTreeSet<u32>>,
+}
+
+impl Both {
+    fn new() -> Self {
+        Self {
+            hub: Hub::new(1),
+            sessions: Sessions::new(1),
+            ends: [0; FORMATS as usize],
+            generation: 0,
+            peers: BTreeMap::new(),
+            members: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Open { place, format } => self.open(place, Format(format)),
+            Step::Close { place } => self.close(place),
+            Step::Join { place, name } => self.join(place, name),
+            Step::Leave { place, name } => self.leave(place, name),
+            Step::Dissolve { name } => self.dissolve(name),
+            Step::Publish {
+                name,
+                except,
+                bytes,
+            } => self.publish(name, except, bytes),
+            Step::Answer { place, bytes } => self.answer(place, bytes),
+            Step::Flush => self.flush(),
+        }
+    }
+
+    fn open(&mut self, place: u32, format: Format) {
+        if self.peers.contains_key(&place) {
+            return;
+        }
+        self.generation += 1;
+        let id = SessionId {
+            home: Address { node: 0, shard: 0 },
+            index: place,
+            generation: self.generation,
+        };
+        self.sessions.open(id, format, Instant(0));
+        let owed = Vec::new();
+        self.peers.insert(place, Peer { id, format, owed });
+    }
+
+    fn close(&mut self, place: u32) {
+        let Some(peer) = self.peers.remove(&place) else {
+            return;
+        };
+        let emptied = self.hub.leave_all(peer.id, &mut self.sessions);
+        self.sessions.remove(peer.id);
+        let mut expected = Vec::new();
+        for (name, members) in &mut self.members {
+            if members.remove(&place) && members.is_empty() {
+                expected.push(text(*name));
+            }
+        }
+        let mut emptied: Vec<_> = emptied
+            .into_iter()
+            .map(|(_, name)| name.to_string())
+            .collect();
+        emptied.sort_unstable();
+        assert_eq!(emptied, expected, "names that became empty");
+    }
+
+    fn join(&mut self, place: u32, name: usize) {
+        let Some(peer) = self.peers.get(&place) else {
+            return;
+        };
+        let key = Name::from(text(name).as_str());
+        let edge = self.hub.join(TOPIC, &key, peer.id, &mut self.sessions);
+        let members = self.members.entry(name).or_default();
+        let was_empty = members.is_empty();
+        let expected = match (members.insert(place), was_empty) {
+            (false, _) => Edge::Unchanged,
+            (true, true) => Edge::Crossed,
+            (true, false) => Edge::Inside,
+        };
+        assert_eq!(edge, expected, "{place} joins {name}");
+    }
+
+    fn leave(&mut self, place: u32, name: usize) {
+        let Some(peer) = self.peers.get(&place) else {
+            return;
+        };
+        let edge = self
+            .hub
+            .leave(TOPIC, &text(name), peer.id, &mut self.sessions);
+        let members = self.members.entry(name).or_default();
+        let expected = match (members.remove(&place), members.is_empty()) {
+            (false, _) => Edge::Unchanged,
+            (true, true) => Edge::Crossed,
+            (true, false) => Edge::Inside,
+        };
+        assert_eq!(edge, expected, "{place} leaves {name}");
+    }
+
+    fn dissolve(&mut self, name: usize) {
+        let mut dissolved: Vec<u32> = self
+            .hub
+            .dissolve(TOPIC, &text(name), &mut self.sessions)
+            .into_iter()
+            .map(|id| id.index)
+            .collect();
+        dissolved.sort_unstable();
+        let members = self.members.remove(&name).unwrap_or_default();
+        assert_eq!(dissolved, Vec::from_iter(members), "members of {name}");
+    }
+
+    /// As a desk does it: one range for each format that members want, the sender's left out of its own.
+    fn publish(&mut self, name: usize, except: Option<u32>, bytes: u64) {
+        let sender = except.and_then(|place| self.peers.get(&place));
+        let sender = sender.map(|peer| (peer.id.index, peer.format));
+        let formats = self.hub.formats(TOPIC, &text(name));
+        for format in formats {
+            let span = self.append(format, bytes);
+            let own = sender.filter(|(_, own)| *own == format);
+            let own = own.map(|(index, _)| index);
+            self.hub.publish(TOPIC, &text(name), format, span, own);
+            for member in self.members.get(&name).into_iter().flatten() {
+                if let Some(peer) = self.peers.get_mut(member)
+                    && peer.format == format
+                    && sender.is_none_or(|(index, _)| index != *member)
+                {
+                    peer.owed.extend(span.start..span.end);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, place: u32, bytes: u64) {
+        let Some(format) = self.peers.get(&place).map(|peer| peer.format) else {
+            return;
+        };
+        let span = self.append(format, bytes);
+        self.hub.answer(place, format, span);
+        if let Some(peer) = self.peers.get_mut(&place) {
+            peer.owed.extend(span.start..span.end);
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut sent: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let peers = &self.peers;
+        self.hub.flush(&self.sessions, |id, format, spans| {
+            assert!(spans.iter().all(|span| !span.is_empty()), "{spans:?}");
+            let apart = spans.windows(2).all(|pair| pair[0].end < pair[1].start);
+            assert!(apart, "not in order and joined: {spans:?}");
+            let peer = peers.get(&id.index);
+            let known = peer.is_some_and(|peer| peer.id == id && peer.format == format);
+            assert!(known, "{id:?} is not there in {format:?}");
+            let bytes = spans.iter().flat_map(|span| span.start..span.end).collect();
+            assert!(
+                sent.insert(id.index, bytes).is_none(),
+                "{id:?} is sent twice"
+            );
+        });
+        for (place, peer) in &mut self.peers {
+            let bytes = sent.remove(place).unwrap_or_default();
+            assert_eq!(bytes, std::mem::take(&mut peer.owed), "what {place} gets");
+        }
+        let named = self.members.values().filter(|members| !members.is_empty());
+        assert_eq!(self.hub.name_count(), named.count(), "names with members");
+    }
+
+    fn append(&mut self, format: Format, bytes: u64) -> Span {
+        let end = &mut self.ends[usize::from(format.0)];
+        let start = *end;
+        *end += bytes;
+        Span { start, end: *end }
+    }
+}
+
+fn text(name: usize) -> String {
+    format!("name {name}")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn everybody_gets_what_the_model_owes(steps in prop::collection::vec(step(), 1..80)) {
+        let mut both = Both::new();
+        for step in &steps {
+            both.take(step);
+        }
+        both.flush();
+        for place in 0..PLACES {
+            both.close(place);
+        }
+        both.flush();
+        prop_assert_eq!(both.hub.name_count(), 0);
+    }
+}
+
+#[test]
+fn the_sender_is_cut_out_of_a_joined_range() {
+    let mut both = Both::new();
+    for place in 0..2 {
+        both.open(place, Format(0));
+        both.join(place, 0);
+    }
+    both.publish(0, Some(1), 3);
+    both.publish(0, Some(0), 2);
+    both.publish(0, None, 1);
+    let mut sent = Vec::new();
+    both.hub.flush(&both.sessions, |id, _, spans| {
+        sent.push((id.index, spans.to_vec()));
+    });
+    sent.sort_by_key(|(place, _)| *place);
+    let span = |start, end| Span { start, end };
+    assert_eq!(
+        sent,
+        [(0, vec![span(0, 3), span(5, 6)]), (1, vec![span(3, 6)]),]
+    );
+}

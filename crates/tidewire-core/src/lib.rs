@@ -1,0 +1,29 @@
+//! What the server decides: primitives, permission, sessions and fan-out.
+//!
+//! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time and seeds are
+//! arguments, and what the engine wants from the world leaves through [`effect::Effects`].
+
+pub mod address;
+pub mod effect;
+pub mod engine;
+pub mod entry;
+pub mod json;
+pub mod limits;
+pub mod message;
+pub mod permission;
+pub mod settings;
+pub mod store;
+pub mod text;
+pub mod time;
+
+mod desk;
+mod event;
+mod hub;
+mod listen;
+mod login;
+mod presence;
+mod record;
+mod rpc;
+mod session;
+mod table;
+mod timer;

@@ -1,0 +1,79 @@
+//! Every limit of the engine in one table: name, unit, default and what happens there.
+
+/// The limits of a shard. All of them are options of the same name under `limits` in `tidewire.yml`, but for the cache,
+/// which is `store.cache` for all shards together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one message of a client. A larger frame closes the connection with 1009. Default 1 MiB.
+    pub message_bytes_max: usize,
+    /// Bytes of a name, pattern or user id. Longer ones are refused with INVALID_MESSAGE_DATA. Default 1,024.
+    pub name_bytes_max: usize,
+    /// Containers that a JSON payload or a path may nest. Deeper ones are refused. Default 64.
+    pub nesting_max: usize,
+    /// Bytes of one record's JSON, also after a patch. A larger result is refused. Default 1 MiB.
+    pub record_bytes_max: usize,
+    /// Names in one bulk message. More are refused. Default 100,000.
+    pub bulk_names_max: usize,
+    /// Names, patterns and providers that one session may hold. More are denied. Default 100,000.
+    pub subscriptions_max: usize,
+    /// Running calls of one session. More are answered with NO_RPC_PROVIDER. Default 10,000.
+    pub calls_max: usize,
+    /// Operations that wait for one record (load, rule). More are refused with RECORD_LOAD_ERROR or
+    /// RECORD_UPDATE_ERROR. Default 10,000.
+    pub record_waiting_max: usize,
+    /// Bytes of records that a shard keeps in memory beyond those in use. Default 64 MiB.
+    pub cache_bytes_max: usize,
+    /// Records of a shard that are written but not yet committed. At the limit writes are refused with
+    /// RECORD_UPDATE_ERROR. Default 100,000.
+    pub dirty_records_max: usize,
+    /// Bytes of those records. Default 256 MiB.
+    pub dirty_bytes_max: usize,
+    /// Records that one rule decision may read. Default 3.
+    pub rule_reads_max: usize,
+}
+
+/// How often each limit, or a rule, was in somebody's way. Counters that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Refused by a rule.
+    pub denied: u64,
+    /// Refused because a rule failed.
+    pub rule_failed: u64,
+    /// Data that is not JSON.
+    pub malformed: u64,
+    /// Beyond `nesting_max`.
+    pub too_deep: u64,
+    /// Beyond `record_bytes_max`.
+    pub too_large: u64,
+    /// Empty, or beyond `name_bytes_max`.
+    pub names: u64,
+    /// Beyond `bulk_names_max`.
+    pub bulk_names: u64,
+    /// Beyond `subscriptions_max`.
+    pub subscriptions: u64,
+    /// Beyond `calls_max`.
+    pub calls: u64,
+    /// Beyond `record_waiting_max`.
+    pub waiting: u64,
+    /// Beyond `dirty_records_max` or `dirty_bytes_max`, or, for records in memory only, `cache_bytes_max`.
+    pub dirty: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 1 << 20,
+            name_bytes_max: 1024,
+            nesting_max: 64,
+            record_bytes_max: 1 << 20,
+            bulk_names_max: 100_000,
+            subscriptions_max: 100_000,
+            calls_max: 10_000,
+            record_waiting_max: 10_000,
+            cache_bytes_max: 64 << 20,
+            dirty_records_max: 100_000,
+            dirty_bytes_max: 256 << 20,
+            rule_reads_max: 3,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The permission seam: the only judge of what a principal may do.
+//!
+//! A judge is pure and shared by all shards. It may answer that it first needs another record; the engine reads
+//! that record's current value from its owner and asks again.
+
+use std::fmt;
+
+use crate::effect::Principal;
+use crate::text::{Name, Payload};
+use crate::time::WallTime;
+
+/// What somebody wants to do. The names follow deepstream's rule types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Publish an event.
+    EventPublish,
+    /// Subscribe to an event.
+    EventSubscribe,
+    /// Register a pattern for events.
+    EventListen,
+    /// Create a record.
+    RecordCreate,
+    /// Read a record or subscribe to it.
+    RecordRead,
+    /// Write a record.
+    RecordWrite,
+    /// Delete a record or a part of it.
+    RecordDelete,
+    /// Register a pattern for records.
+    RecordListen,
+    /// Have records loaded again.
+    RecordNotify,
+    /// Register as provider.
+    RpcProvide,
+    /// Call.
+    RpcRequest,
+    /// Ask for or subscribe to presence.
+    Presence,
+}
+
+/// A request for a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Who asks.
+    pub principal: &'a Principal,
+    /// For what.
+    pub access: Access,
+    /// On which name; absent for requests about all users.
+    pub name: Option<&'a str>,
+    /// The new data: an event's or call's payload, or the record as it would be after the write.
+    pub data: Option<&'a str>,
+    /// The record as it is; absent if it does not exist.
+    pub old_data: Option<&'a str>,
+    /// The time of the turn.
+    pub now: WallTime,
+    /// The other records read so far: `None` inside means that the record does not exist.
+    pub values: &'a [(Name, Option<Payload>)],
+}
+
+impl Question<'_> {
+    /// The value of another record, or the decision that it is needed.
+    ///
+    /// # Errors
+    /// `Decision::Need`, to be returned to the engine.
+    pub fn record(&self, name: &str) -> Result<Option<&Payload>, Decision> {
+        match self.values.iter().find(|(known, _)| known.as_str() == name) {
+            Some((_, value)) => Ok(value.as_ref()),
+            None => Err(Decision::Need(Name::from(name))),
+        }
+    }
+}
+
+/// The answer of a judge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Go on.
+    Allow,
+    /// No.
+    Deny,
+    /// The rule could not be evaluated, which counts as no but is told apart.
+    Failed,
+    /// The value of this record is needed first.
+    Need(Name),
+}
+
+/// A judge. Implementations are pure: the same question has the same answer.
+pub trait Permission: Send + Sync + fmt::Debug {
+    /// Decides. `Need` may only name a record that is not among the question's values.
+    fn decide(&self, question: &Question<'_>) -> Decision;
+}
+
+/// Allows everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllowAll;
+
+impl Permission for AllowAll {
+    fn decide(&self, _question: &Question<'_>) -> Decision {
+        Decision::Allow
+    }
+}

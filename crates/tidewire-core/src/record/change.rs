@@ -1,0 +1,91 @@
+//! Changes of records: checked where they enter, applied where the value is.
+
+use std::sync::Arc;
+
+use crate::desk::Place;
+use crate::entry::{OwnedChange, OwnedPatch};
+use crate::json::{self, JsonLimits, Kind, PatchError, Path};
+use crate::message::Change;
+use crate::text::{Name, Payload};
+
+/// The value of a record that was created and not yet written.
+pub(crate) const EMPTY: &str = "{}";
+
+/// Checks a change of a client and makes it its own; `None` if it can't be used.
+pub(crate) fn check(place: &Place, change: &Change<'_>) -> Option<OwnedChange> {
+    match *change {
+        Change::Update { data } | Change::CreateAndUpdate { data } => check_update(place, data),
+        Change::Patch { path, data } => check_patch(place, path, data),
+        Change::CreateAndPatch { path, data } => check_patch(place, path?, data),
+        Change::Erase { path } => check_patch(place, path?, None),
+        Change::PatchMulti { data, .. } => check_patches(place, data?),
+    }
+}
+
+/// The value after the change.
+///
+/// # Errors
+/// The value can't take it, or the result would pass a limit.
+pub(crate) fn apply(
+    value: &str,
+    change: &OwnedChange,
+    limits: JsonLimits,
+) -> Result<Payload, PatchError> {
+    match change {
+        OwnedChange::Update(data) => Ok(data.clone()),
+        OwnedChange::Patch(patch) => {
+            let data = patch.data.as_ref().map(Payload::as_str);
+            json::patch(value, &patch.path, data, limits).map(Payload::from)
+        }
+        OwnedChange::PatchMulti { patches, .. } => {
+            let list: Vec<_> = patches
+                .iter()
+                .map(|patch| {
+                    (
+                        Path::clone(&patch.path),
+                        patch.data.as_ref().map(Payload::as_str),
+                    )
+                })
+                .collect();
+            json::patch_many(value, &list, limits).map(Payload::from)
+        }
+    }
+}
+
+fn check_update(place: &Place, data: Option<&str>) -> Option<OwnedChange> {
+    let data = data?;
+    match place.json_kind(data) {
+        Ok(Kind::Object | Kind::Array) => Some(OwnedChange::Update(Payload::from_checked(data))),
+        _ => None,
+    }
+}
+
+fn check_patch(place: &Place, text: &str, data: Option<&str>) -> Option<OwnedChange> {
+    if text.len() > place.settings.limits.name_bytes_max || !place.is_json(data) {
+        return None;
+    }
+    let path = Path::parse(text).ok()?;
+    Some(OwnedChange::Patch(owned(path, text, data)))
+}
+
+fn check_patches(place: &Place, text: &str) -> Option<OwnedChange> {
+    place.json_kind(text).ok()?;
+    let patches = json::parse_patches(text).ok()?;
+    let patches: Arc<[OwnedPatch]> = patches
+        .into_iter()
+        .map(|(path, data)| owned(path, "", data))
+        .collect();
+    Some(OwnedChange::PatchMulti {
+        text: Payload::from_checked(text),
+        patches,
+    })
+}
+
+/// The text of a path is needed only to publish it; a list of patches is published as it came.
+fn owned(path: Path<'_>, text: &str, data: Option<&str>) -> OwnedPatch {
+    OwnedPatch {
+        text: Name::from(text),
+        path: Arc::new(path.into_owned()),
+        data: data.map(Payload::from_checked),
+    }
+}

@@ -1,0 +1,518 @@
+//! What an owner decides about one record once its value is known: subscribe, read, notify, delete, write.
+
+use smallvec::SmallVec;
+
+use crate::address::SessionId;
+use crate::desk::{Desk, Verdict};
+use crate::effect::Effects;
+use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Told};
+use crate::json::PatchError;
+use crate::listen::ListenOwner;
+use crate::message::{RecordAction, RecordBulk, Topic};
+use crate::permission::Access;
+use crate::record::change;
+use crate::record::commit::{Waiter, WaitsFor};
+use crate::record::job::{Job, JobKind, Step, answer, is_under, judge, publish, refuse, stopped};
+use crate::record::kept::{Blocked, Interest, Value};
+use crate::record::owner::RecordOwner;
+use crate::store::{StoredRecord, Version};
+use crate::text::{Name, Payload};
+
+impl RecordOwner {
+    pub(super) fn run<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+    ) -> Step {
+        let Some(value) = self.table.get(name).map(|record| record.value.clone()) else {
+            return Step::Done;
+        };
+        if matches!(value, Value::Unknown) {
+            self.to_load.push(name.clone());
+            return Step::Blocked(job, Blocked::Loading);
+        }
+        match &job.kind {
+            JobKind::Bulk {
+                action: RecordBulk::Notify,
+                ..
+            } => self.notify(desk, listens, name, job, value),
+            JobKind::Bulk { .. } => self.subscribe(desk, listens, name, job, value),
+            JobKind::Read | JobKind::Head => {
+                let old = value.data();
+                match judge(desk, &mut job, Access::RecordRead, name, None, old) {
+                    Verdict::Allow => {}
+                    verdict => return stopped(desk, name, job, verdict),
+                }
+                let told = match job.kind {
+                    JobKind::Head => Answer::Told(Told::Head(value.version())),
+                    _ if matches!(value, Value::Missing) => Answer::NotFound,
+                    _ => Answer::Told(value.told()),
+                };
+                answer(desk, job.session, name, None, told);
+                Step::Done
+            }
+            JobKind::Delete => self.delete(desk, listens, name, job, &value),
+            JobKind::Write(_) => self.write(desk, name, job, &value),
+        }
+    }
+
+    fn subscribe<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+        mut value: Value,
+    ) -> Step {
+        let JobKind::Bulk { action, .. } = job.kind else {
+            return Step::Done;
+        };
+        if action == RecordBulk::SubscribeCreateAndRead && matches!(value, Value::Missing) {
+            match judge(desk, &mut job, Access::RecordCreate, name, None, None) {
+                Verdict::Allow => {}
+                verdict => return stopped(desk, name, job, verdict),
+            }
+            let created = StoredRecord {
+                incarnation: self.new_incarnation(),
+                version: Version::CREATED,
+                data: Payload::from_checked(change::EMPTY),
+            };
+            if !self.has_place(desk, name, &value, created.data.len()) {
+                refuse(desk, name, job, RecordRefusal::CreateFailed);
+                return Step::Done;
+            }
+            value = Value::Present(created);
+            self.put(desk, name, value.clone(), None);
+        }
+        match judge(desk, &mut job, Access::RecordRead, name, None, value.data()) {
+            Verdict::Allow => {}
+            verdict => return stopped(desk, name, job, verdict),
+        }
+        let JobKind::Bulk {
+            action,
+            serial,
+            gather,
+            ..
+        } = job.kind
+        else {
+            return Step::Done;
+        };
+        let told = match action {
+            RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead => value.told(),
+            RecordBulk::SubscribeAndHead => Told::Head(value.version()),
+            _ => Told::Nothing,
+        };
+        let what = match serial {
+            None => Answer::Told(told),
+            Some(serial) => {
+                let epoch = self.add_interest(desk, listens, name, job.session.home.shard);
+                let provided = listens.is_provided(Topic::Record, name);
+                Answer::Granted {
+                    serial,
+                    epoch,
+                    provided,
+                    told,
+                }
+            }
+        };
+        answer(desk, job.session, name, gather, what);
+        Step::Done
+    }
+
+    fn add_interest<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        shard: u16,
+    ) -> u64 {
+        let Some(record) = self.table.get_mut(name) else {
+            return 0;
+        };
+        let first = record.interest.shards.is_empty();
+        match record
+            .interest
+            .shards
+            .iter_mut()
+            .find(|(known, _)| *known == shard)
+        {
+            Some((_, count)) => *count += 1,
+            None => record.interest.shards.push((shard, 1)),
+        }
+        if first {
+            listens.record_wanted(desk, name);
+        }
+        record.interest.epoch
+    }
+
+    /// Loads the record again and tells the subscribers what is new.
+    fn notify<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+        value: Value,
+    ) -> Step {
+        let JobKind::Bulk {
+            gather,
+            ref mut reloaded,
+            ..
+        } = job.kind
+        else {
+            return Step::Done;
+        };
+        if let Some(before) = reloaded.take() {
+            self.tell_reloaded(desk, listens, name, &before, &value);
+            answer(desk, job.session, name, gather, Answer::Told(Told::Nothing));
+            return Step::Done;
+        }
+        match judge(
+            desk,
+            &mut job,
+            Access::RecordNotify,
+            name,
+            None,
+            value.data(),
+        ) {
+            Verdict::Allow => {}
+            verdict => return stopped(desk, name, job, verdict),
+        }
+        let memory_only = is_under(&desk.place.settings.memory_only_prefixes, name);
+        if memory_only || self.commits.is_dirty(name) {
+            // What is in memory is newer than anything the store can have.
+            answer(desk, job.session, name, gather, Answer::Told(Told::Nothing));
+            return Step::Done;
+        }
+        if let JobKind::Bulk { reloaded, .. } = &mut job.kind {
+            *reloaded = Some(value.clone());
+        }
+        self.cache.bytes -= value.data().map_or(0, Payload::len);
+        if let Some(record) = self.table.get_mut(name) {
+            record.value = Value::Unknown;
+        }
+        self.to_load.push(name.clone());
+        Step::Blocked(job, Blocked::Loading)
+    }
+
+    fn tell_reloaded<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        before: &Value,
+        value: &Value,
+    ) {
+        let Some(record) = self.table.get(name) else {
+            return;
+        };
+        match (before, value) {
+            (Value::Present(before), Value::Present(now)) if before == now => {}
+            (_, Value::Present(now)) => {
+                let full = now.data.clone();
+                let what = Published::Changed {
+                    version: now.version,
+                    change: OwnedChange::Update(full.clone()),
+                    full,
+                };
+                publish(desk, name, &record.interest, &what, None);
+            }
+            (Value::Present(_), _) => self.end_subscriptions(desk, listens, name, None),
+            _ => {}
+        }
+    }
+
+    /// Tells everybody but one that the record is gone and ends all subscriptions.
+    fn end_subscriptions<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        except: Option<SessionId>,
+    ) {
+        let epoch = self.new_epoch();
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        let ended = std::mem::replace(
+            &mut record.interest,
+            Interest {
+                epoch,
+                shards: SmallVec::new(),
+            },
+        );
+        if !ended.shards.is_empty() {
+            publish(desk, name, &ended, &Published::Deleted, except);
+            listens.record_unwanted(desk, name);
+        }
+    }
+
+    fn delete<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+        value: &Value,
+    ) -> Step {
+        match judge(
+            desk,
+            &mut job,
+            Access::RecordDelete,
+            name,
+            None,
+            value.data(),
+        ) {
+            Verdict::Allow => {}
+            verdict => return stopped(desk, name, job, verdict),
+        }
+        let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
+        let waiter = Waiter {
+            session: job.session,
+            deadline,
+            what: WaitsFor::Delete,
+        };
+        if matches!(value, Value::Missing) {
+            self.end_subscriptions(desk, listens, name, Some(job.session));
+            // An earlier delete may still be on its way to the store.
+            if self.commits.wait(name, waiter).is_some() {
+                answer(desk, job.session, name, None, Answer::Deleted);
+            }
+            return Step::Done;
+        }
+        if !self.has_place(desk, name, value, 0) {
+            refuse(desk, name, job, RecordRefusal::DeleteFailed);
+            return Step::Done;
+        }
+        self.end_subscriptions(desk, listens, name, Some(job.session));
+        self.put(desk, name, Value::Missing, Some(waiter));
+        Step::Done
+    }
+
+    fn write<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        mut job: Job,
+        value: &Value,
+    ) -> Step {
+        let JobKind::Write(write) = &job.kind else {
+            return Step::Done;
+        };
+        let action = write.action;
+        let creates = matches!(
+            action,
+            RecordAction::CreateAndUpdate | RecordAction::CreateAndPatch
+        );
+        let hot = creates && is_under(&desk.place.settings.hot_path_prefixes, name);
+        if hot && action == RecordAction::CreateAndPatch {
+            refuse(desk, name, job, RecordRefusal::PatchOnHotPath);
+            return Step::Done;
+        }
+        let old = value.data();
+        let before = old.map_or(change::EMPTY, Payload::as_str);
+        let after = match change::apply(before, &write.change, desk.place.json_limits()) {
+            Ok(after) => after,
+            Err(error) => {
+                desk.place.count(|refused| match error {
+                    PatchError::TooDeep => refused.too_deep += 1,
+                    PatchError::TooLarge => refused.too_large += 1,
+                    _ => refused.malformed += 1,
+                });
+                refuse(desk, name, job, RecordRefusal::InvalidData);
+                return Step::Done;
+            }
+        };
+        let upsert = creates || write.write_ack;
+        if creates || (old.is_none() && upsert) {
+            match judge(
+                desk,
+                &mut job,
+                Access::RecordCreate,
+                name,
+                Some(&after),
+                old,
+            ) {
+                Verdict::Allow => {}
+                verdict => return stopped(desk, name, job, verdict),
+            }
+        }
+        let access = if action == RecordAction::Erase {
+            Access::RecordDelete
+        } else {
+            Access::RecordWrite
+        };
+        match judge(desk, &mut job, access, name, Some(&after), old) {
+            Verdict::Allow => {}
+            verdict => return stopped(desk, name, job, verdict),
+        }
+        let current = match value {
+            Value::Present(record) => record.clone(),
+            _ if upsert => StoredRecord {
+                incarnation: self.new_incarnation(),
+                version: Version::CREATED,
+                data: Payload::from_checked(change::EMPTY),
+            },
+            _ => {
+                refuse(desk, name, job, RecordRefusal::UpdateFailed);
+                return Step::Done;
+            }
+        };
+        let session = job.session;
+        let JobKind::Write(write) = job.kind else {
+            return Step::Done;
+        };
+        self.apply(desk, name, session, *write, current, after, hot);
+        Step::Done
+    }
+
+    /// Checks the version, keeps the new value, tells the subscribers.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one decided write, used once"
+    )]
+    fn apply<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        session: SessionId,
+        write: OwnedWrite,
+        current: StoredRecord,
+        after: Payload,
+        hot: bool,
+    ) {
+        let OwnedWrite {
+            version,
+            correlation,
+            write_ack,
+            action,
+            change,
+        } = write;
+        let next = if hot {
+            Version::CREATED
+        } else {
+            current.version.next()
+        };
+        if let Some(version) = version.filter(|version| !hot && *version != next) {
+            let conflict = if version <= current.version {
+                Answer::VersionExists {
+                    current: Box::new(current),
+                    action,
+                    correlation,
+                    write_ack,
+                }
+            } else {
+                Answer::InvalidVersion {
+                    version: current.version,
+                    action,
+                    correlation,
+                    write_ack,
+                }
+            };
+            return answer(desk, session, name, None, conflict);
+        }
+        let before = self
+            .table
+            .get(name)
+            .map_or(Value::Missing, |record| record.value.clone());
+        if !self.has_place(desk, name, &before, after.len()) {
+            let why = RecordRefusal::UpdateFailed;
+            let refused = Answer::Refused {
+                why,
+                action,
+                serial: None,
+                correlation,
+                write_ack,
+            };
+            return answer(desk, session, name, None, refused);
+        }
+        let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
+        let waiter = write_ack.then_some(Waiter {
+            session,
+            deadline,
+            what: WaitsFor::Write {
+                action,
+                correlation,
+            },
+        });
+        let written = StoredRecord {
+            incarnation: current.incarnation,
+            version: next,
+            data: after.clone(),
+        };
+        // Where the numbers start again a client can only take the whole value.
+        let change = if current.version >= Version::LAST {
+            OwnedChange::Update(after.clone())
+        } else {
+            change
+        };
+        if let Some(record) = self.table.get(name) {
+            let what = Published::Changed {
+                version: next,
+                change,
+                full: after,
+            };
+            publish(desk, name, &record.interest, &what, Some(session));
+        }
+        // The answer, if it can be given at once, leaves after what it confirms.
+        self.put(desk, name, Value::Present(written), waiter);
+    }
+
+    /// Whether a value of `bytes` has a place among what is not in the store yet.
+    fn has_place<E: Effects>(
+        &self,
+        desk: &Desk<'_, E>,
+        name: &Name,
+        before: &Value,
+        bytes: usize,
+    ) -> bool {
+        let settings = &desk.place.settings;
+        let limits = &settings.limits;
+        let has_place = if is_under(&settings.memory_only_prefixes, name) {
+            let old = before.data().map_or(0, Payload::len);
+            self.memory_only_bytes - old + bytes <= limits.cache_bytes_max
+        } else {
+            self.commits.has_place(
+                name,
+                name.len() + bytes,
+                limits.dirty_records_max,
+                limits.dirty_bytes_max,
+            )
+        };
+        if !has_place {
+            desk.place.count(|refused| refused.dirty += 1);
+        }
+        has_place
+    }
+
+    /// Keeps a new value; it is on its way to the store from now on.
+    fn put<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        value: Value,
+        waiter: Option<Waiter>,
+    ) {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        let old = record.value.data().map_or(0, Payload::len);
+        let new = value.data().map_or(0, Payload::len);
+        record.value = value;
+        self.cache.bytes = self.cache.bytes - old + new;
+        if !is_under(&desk.place.settings.memory_only_prefixes, name) {
+            return self.commits.add(name, name.len() + new, waiter);
+        }
+        self.memory_only_bytes = self.memory_only_bytes - old + new;
+        // Nothing is to be waited for: such a record promises no more than memory.
+        if let Some(waiter) = waiter {
+            let done = match waiter.what {
+                WaitsFor::Write { correlation, .. } => Answer::Written { correlation },
+                WaitsFor::Delete => Answer::Deleted,
+            };
+            answer(desk, waiter.session, name, None, done);
+        }
+    }
+}

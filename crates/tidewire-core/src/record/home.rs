@@ -1,0 +1,631 @@
+//! Records at the session's shard: checks what enters, keeps the session's subscriptions, turns the owner's answers
+//! into messages.
+
+use std::collections::BTreeMap;
+
+use crate::address::{Address, SessionId};
+use crate::desk::Desk;
+use crate::effect::{Effects, Flow};
+use crate::entry::{
+    Answer, Entry, Gather, Gathering, OwnedChange, OwnedWrite, Published, RecordAnswer,
+    RecordRefusal, RecordRequest, RecordRequestKind, Told,
+};
+use crate::hub::HubTopic;
+use crate::listen;
+use crate::message::{
+    Change, Message, Record, RecordAction, RecordBulk, RecordError, Refusal, Topic, WireVersion,
+    Write,
+};
+use crate::record::change;
+use crate::session::Hold;
+use crate::store::Version;
+use crate::text::{Name, Payload};
+
+const TOPIC: HubTopic = HubTopic::Record;
+
+/// The version on the wire of a record that does not exist.
+const MISSING: WireVersion = -1;
+
+/// Handles a message of an open session.
+pub(crate) fn message<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    message: &Record<'_>,
+) -> Flow {
+    match message {
+        Record::Bulk {
+            action,
+            names,
+            correlation,
+        } => bulk(desk, id, *action, names, *correlation),
+        Record::Read { name } => {
+            request(desk, id, name, RecordAction::Read, RecordRequestKind::Read)
+        }
+        Record::Head { name } => {
+            request(desk, id, name, RecordAction::Head, RecordRequestKind::Head)
+        }
+        Record::Delete { name } if desk.place.draining => {
+            desk.send(id, &error(RecordError::Delete { name }));
+        }
+        Record::Delete { name } => request(
+            desk,
+            id,
+            name,
+            RecordAction::Delete,
+            RecordRequestKind::Delete,
+        ),
+        Record::Write(write, change) => self::write(desk, id, write, change),
+        Record::Listen(message) => return listen::message(desk, id, Topic::Record, message),
+        // Answers of a server have no meaning here.
+        Record::Ack { .. }
+        | Record::ReadResponse { .. }
+        | Record::HeadResponse { .. }
+        | Record::HeadResponseBulk { .. }
+        | Record::DeleteSuccess { .. }
+        | Record::Deleted { .. }
+        | Record::WriteAck { .. }
+        | Record::HasProvider { .. }
+        | Record::Error(_) => {}
+    }
+    Flow::Taken
+}
+
+/// Tells the session what the owner answered.
+pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer) {
+    let RecordAnswer {
+        session: id,
+        name,
+        gather: _,
+        what,
+    } = answer;
+    match what {
+        Answer::Granted {
+            serial,
+            epoch,
+            provided,
+            told,
+        } => {
+            if !grant(desk, id, &name, serial, epoch) {
+                return;
+            }
+            if provided {
+                desk.send(
+                    id,
+                    &Message::Record(Record::HasProvider {
+                        name: &name,
+                        provided,
+                    }),
+                );
+            }
+            tell(desk, id, &name, &told);
+        }
+        Answer::Told(told) => tell(desk, id, &name, &told),
+        Answer::NotFound => {
+            desk.send(
+                id,
+                &error(RecordError::NotFound {
+                    name: &name,
+                    action: RecordAction::Read,
+                }),
+            );
+        }
+        Answer::Deleted => desk.send(id, &Message::Record(Record::DeleteSuccess { name: &name })),
+        Answer::Written { correlation } => {
+            let correlation = correlation.as_deref();
+            desk.send(
+                id,
+                &Message::Record(Record::WriteAck {
+                    name: &name,
+                    correlation,
+                }),
+            );
+        }
+        Answer::VersionExists {
+            current,
+            action,
+            correlation,
+            write_ack,
+        } => {
+            let version = on_wire(current.version);
+            let (data, correlation) = (current.data.as_str(), correlation.as_deref());
+            let conflict = RecordError::VersionExists {
+                name: &name,
+                version,
+                data,
+                action,
+                correlation,
+                write_ack,
+            };
+            desk.send(id, &error(conflict));
+        }
+        Answer::InvalidVersion {
+            version,
+            action,
+            correlation,
+            write_ack,
+        } => {
+            let (version, correlation) = (on_wire(version), correlation.as_deref());
+            let invalid = RecordError::InvalidVersion {
+                name: &name,
+                version,
+                action,
+                correlation,
+                write_ack,
+            };
+            desk.send(id, &error(invalid));
+        }
+        Answer::Refused {
+            why,
+            action,
+            serial,
+            correlation,
+            write_ack,
+        } => {
+            forget_hold(desk, id, &name, serial);
+            let correlation = correlation.as_deref();
+            let refusal = Refusal {
+                action,
+                name: Some(&name),
+                correlation,
+                write_ack,
+            };
+            desk.send(id, &error(refused(why, refusal)));
+        }
+    }
+}
+
+/// Delivers to this shard's subscribers what happened to a record.
+pub(crate) fn published<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    name: &Name,
+    what: &Published,
+    except: Option<SessionId>,
+) {
+    match what {
+        Published::Changed {
+            version,
+            change,
+            full,
+        } => {
+            let write = Write {
+                name,
+                version: on_wire(*version),
+                correlation: None,
+                write_ack: false,
+            };
+            let change = match change {
+                OwnedChange::Update(data) => Change::Update {
+                    data: Some(data.as_str()),
+                },
+                OwnedChange::Patch(patch) => Change::Patch {
+                    path: &patch.text,
+                    data: patch.data.as_ref().map(Payload::as_str),
+                },
+                OwnedChange::PatchMulti { text, .. } => Change::PatchMulti {
+                    data: Some(text.as_str()),
+                    full: Some(full.as_str()),
+                },
+            };
+            desk.fan_out(
+                TOPIC,
+                name,
+                except,
+                &Message::Record(Record::Write(write, change)),
+            );
+        }
+        Published::Deleted => {
+            desk.fan_out(
+                TOPIC,
+                name,
+                except,
+                &Message::Record(Record::Deleted { name }),
+            );
+            for member in desk.hub.dissolve(TOPIC, name, desk.sessions) {
+                if let Some(session) = desk.sessions.find_mut(member) {
+                    session.holds.remove(name);
+                }
+            }
+        }
+        Published::Provided(provided) => {
+            let message = Record::HasProvider {
+                name,
+                provided: *provided,
+            };
+            desk.fan_out(TOPIC, name, except, &Message::Record(message));
+        }
+    }
+}
+
+/// Gives back what an ended session held.
+pub(crate) fn release_all<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    holds: impl Iterator<Item = (Name, Hold)>,
+) {
+    let mut granted: Vec<(Name, u64)> = holds
+        .filter_map(|(name, hold)| hold.granted.map(|epoch| (name, epoch)))
+        .collect();
+    // The order of the posts must not depend on the hash table.
+    granted.sort_unstable();
+    for (name, epoch) in granted {
+        release(desk, name, epoch);
+    }
+}
+
+fn bulk<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    action: RecordBulk,
+    names: &[&str],
+    correlation: Option<&str>,
+) {
+    let refusal = |name| Refusal {
+        action: RecordAction::Bulk(action),
+        name,
+        correlation,
+        write_ack: false,
+    };
+    if !desk.place.is_bulk(names) {
+        return desk.send(id, &error(RecordError::InvalidData(refusal(None))));
+    }
+    if action == RecordBulk::Unsubscribe {
+        for name in names {
+            unsubscribe(desk, id, name);
+        }
+        let ack = Record::Ack {
+            action,
+            names: Vec::new(),
+            correlation,
+        };
+        return desk.send(id, &Message::Record(ack));
+    }
+    let reads = matches!(
+        action,
+        RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead
+    );
+    if reads {
+        let ack = Record::Ack {
+            action,
+            names: names.to_vec(),
+            correlation,
+        };
+        desk.send(id, &Message::Record(ack));
+    }
+    let mut wanted: BTreeMap<Address, Vec<(Name, Option<u32>)>> = BTreeMap::new();
+    let mut count = 0;
+    for name in names {
+        if !desk.place.is_name(name) {
+            desk.send(id, &error(RecordError::InvalidData(refusal(None))));
+            continue;
+        }
+        let serial = if action == RecordBulk::Notify {
+            None
+        } else {
+            match hold(desk, id, name) {
+                Held::New(serial) => Some(serial),
+                Held::Already => {
+                    desk.send(id, &error(RecordError::MultipleSubscriptions { name }));
+                    None
+                }
+                Held::NoRoom => {
+                    desk.send(id, &error(RecordError::Denied(refusal(Some(name)))));
+                    continue;
+                }
+            }
+        };
+        count += 1;
+        wanted
+            .entry(desk.place.owner(name))
+            .or_default()
+            .push((Name::from(*name), serial));
+    }
+    let gather = if reads {
+        None
+    } else {
+        gather(desk, id, action, names, correlation, count)
+    };
+    let Some(principal) = desk.principal(id) else {
+        return;
+    };
+    for (owner, names) in wanted {
+        let correlation = correlation.map(Box::from);
+        let what = RecordRequestKind::Bulk {
+            action,
+            names,
+            gather,
+            correlation,
+        };
+        desk.post(
+            owner,
+            Entry::RecordRequest(RecordRequest {
+                session: id,
+                principal: principal.clone(),
+                what,
+            }),
+        );
+    }
+}
+
+/// Has the bulk message acknowledged once `count` names are done; at once if there are none and none was refused.
+fn gather<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    action: RecordBulk,
+    names: &[&str],
+    correlation: Option<&str>,
+    count: usize,
+) -> Option<Gather> {
+    let echoed: &[&str] = if action == RecordBulk::Notify {
+        names
+    } else {
+        &[]
+    };
+    if count == 0 {
+        if names.is_empty() {
+            let ack = Record::Ack {
+                action,
+                names: Vec::new(),
+                correlation,
+            };
+            desk.send(id, &Message::Record(ack));
+        }
+        return None;
+    }
+    let names = echoed.iter().map(|name| Name::from(*name)).collect();
+    let correlation = correlation.map(Box::from);
+    Some(desk.gather(
+        id,
+        count,
+        Gathering::Record {
+            action,
+            names,
+            correlation,
+            allowed: false,
+        },
+    ))
+}
+
+enum Held {
+    New(u32),
+    Already,
+    NoRoom,
+}
+
+/// Notes that the session wants to be subscribed to the record.
+fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> Held {
+    let has_room = desk.has_room(id, 1);
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return Held::NoRoom;
+    };
+    if session.holds.contains_key(name) {
+        return Held::Already;
+    }
+    if !has_room {
+        return Held::NoRoom;
+    }
+    session.serial = session.serial.wrapping_add(1);
+    session.holds.insert(
+        name.into(),
+        Hold {
+            serial: session.serial,
+            granted: None,
+        },
+    );
+    Held::New(session.serial)
+}
+
+/// The owner has granted a subscription; false, and given back, if nobody wants it any more.
+fn grant<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &Name,
+    serial: u32,
+    epoch: u64,
+) -> bool {
+    let hold = desk
+        .sessions
+        .find_mut(id)
+        .and_then(|session| session.holds.get_mut(name));
+    match hold {
+        Some(hold) if hold.serial == serial => {
+            hold.granted = Some(epoch);
+            desk.hub.join(TOPIC, name, id, desk.sessions);
+            true
+        }
+        _ => {
+            release(desk, name.clone(), epoch);
+            false
+        }
+    }
+}
+
+fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
+    let hold = desk
+        .sessions
+        .find_mut(id)
+        .and_then(|session| session.holds.remove(name));
+    // A subscription that was not granted yet is given back when the grant comes.
+    if let Some(epoch) = hold.and_then(|hold| hold.granted) {
+        desk.hub.leave(TOPIC, name, id, desk.sessions);
+        release(desk, name.into(), epoch);
+    }
+}
+
+fn forget_hold<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &Name,
+    serial: Option<u32>,
+) {
+    if let Some(session) = desk.sessions.find_mut(id)
+        && session
+            .holds
+            .get(name)
+            .is_some_and(|hold| Some(hold.serial) == serial)
+    {
+        session.holds.remove(name);
+    }
+}
+
+fn release<E: Effects>(desk: &mut Desk<'_, E>, name: Name, epoch: u64) {
+    let shard = desk.place.address.shard;
+    desk.post(
+        desk.place.owner(&name),
+        Entry::RecordRelease { name, epoch, shard },
+    );
+}
+
+fn request<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &str,
+    action: RecordAction,
+    what: impl FnOnce(Name) -> RecordRequestKind,
+) {
+    if !desk.place.is_name(name) {
+        let refusal = Refusal {
+            action,
+            name: None,
+            correlation: None,
+            write_ack: false,
+        };
+        return desk.send(id, &error(RecordError::InvalidData(refusal)));
+    }
+    post_request(desk, id, name, what(name.into()));
+}
+
+fn post_request<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &str,
+    what: RecordRequestKind,
+) {
+    if let Some(principal) = desk.principal(id) {
+        let owner = desk.place.owner(name);
+        desk.post(
+            owner,
+            Entry::RecordRequest(RecordRequest {
+                session: id,
+                principal,
+                what,
+            }),
+        );
+    }
+}
+
+fn write<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    write: &Write<'_>,
+    change: &Change<'_>,
+) {
+    let action = change.action();
+    let name = Some(write.name).filter(|name| desk.place.is_name(name));
+    let refusal = Refusal {
+        action,
+        name,
+        correlation: write.correlation,
+        write_ack: write.write_ack,
+    };
+    if desk.place.draining {
+        return desk.send(id, &error(RecordError::Update(refusal)));
+    }
+    let checked = match name {
+        Some(_) => change::check(desk.place, change),
+        None => None,
+    };
+    let version = match write.version {
+        -1 => Some(None),
+        version => u32::try_from(version)
+            .ok()
+            .map(|version| Some(Version(version))),
+    };
+    let (Some(change), Some(version)) = (checked, version) else {
+        return desk.send(id, &error(RecordError::InvalidData(refusal)));
+    };
+    let owned = OwnedWrite {
+        version,
+        correlation: write.correlation.map(Box::from),
+        write_ack: write.write_ack,
+        action,
+        change,
+    };
+    post_request(
+        desk,
+        id,
+        write.name,
+        RecordRequestKind::Write(write.name.into(), Box::new(owned)),
+    );
+}
+
+fn tell<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name, told: &Told) {
+    let message = match told {
+        Told::Read(Some((version, data))) => Record::ReadResponse {
+            name,
+            version: on_wire(*version),
+            data: data.as_str(),
+        },
+        Told::Read(None) => Record::ReadResponse {
+            name,
+            version: MISSING,
+            data: "{}",
+        },
+        Told::Head(version) => Record::HeadResponse {
+            name,
+            version: version.map_or(MISSING, on_wire),
+        },
+        Told::Nothing => return,
+    };
+    desk.send(id, &Message::Record(message));
+}
+
+fn refused(why: RecordRefusal, refusal: Refusal<'_, RecordAction>) -> RecordError<'_> {
+    match why {
+        RecordRefusal::LoadTimeout | RecordRefusal::LoadFailed
+            if refusal.action == RecordAction::Bulk(RecordBulk::Notify) =>
+        {
+            RecordError::Notify {
+                data: "\"the record could not be loaded\"",
+                correlation: refusal.correlation,
+            }
+        }
+        RecordRefusal::Denied => RecordError::Denied(refusal),
+        RecordRefusal::RuleFailed => RecordError::PermissionError(refusal),
+        RecordRefusal::LoadTimeout => RecordError::RetrievalTimeout(refusal),
+        RecordRefusal::LoadFailed => RecordError::Load(refusal),
+        RecordRefusal::CreateFailed => RecordError::Create(refusal),
+        RecordRefusal::UpdateFailed => RecordError::Update(refusal),
+        RecordRefusal::DeleteFailed => RecordError::Delete {
+            name: refusal.name.unwrap_or_default(),
+        },
+        RecordRefusal::InvalidData => RecordError::InvalidData(refusal),
+        RecordRefusal::PatchOnHotPath => RecordError::PatchOnHotPath(refusal),
+    }
+}
+
+fn error(error: RecordError<'_>) -> Message<'_> {
+    Message::Record(Record::Error(error))
+}
+
+/// Versions stay within `Version::LAST`, so the conversion never saturates.
+fn on_wire(version: Version) -> WireVersion {
+    WireVersion::try_from(version.0).unwrap_or(WireVersion::MAX)
+}
+
+/// Acknowledges a bulk message whose names are all done, with what the gathering kept of it.
+pub(crate) fn acknowledge<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    action: RecordBulk,
+    names: &[Name],
+    correlation: Option<&str>,
+) {
+    let names = names.iter().map(Name::as_str).collect();
+    desk.send(
+        id,
+        &Message::Record(Record::Ack {
+            action,
+            names,
+            correlation,
+        }),
+    );
+}

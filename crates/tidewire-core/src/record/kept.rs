@@ -1,0 +1,87 @@
+//! What an owner keeps of a record: its value, who is interested, who waits.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use crate::entry::{Asker, Told};
+use crate::record::job::Job;
+use crate::store::{StoredRecord, Version};
+use crate::text::Payload;
+
+/// What is known of a record's value.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Unknown,
+    Missing,
+    Present(StoredRecord),
+}
+
+impl Value {
+    pub(super) fn data(&self) -> Option<&Payload> {
+        match self {
+            Self::Present(record) => Some(&record.data),
+            _ => None,
+        }
+    }
+
+    pub(super) fn version(&self) -> Option<Version> {
+        match self {
+            Self::Present(record) => Some(record.version),
+            _ => None,
+        }
+    }
+
+    pub(super) fn told(&self) -> Told {
+        match self {
+            Self::Present(record) => Told::Read(Some((record.version, record.data.clone()))),
+            _ => Told::Read(None),
+        }
+    }
+}
+
+/// Which shards have subscribers, and how many.
+#[derive(Debug, Default)]
+pub(super) struct Interest {
+    /// New whenever all subscriptions end at once, so that releases of earlier ones are told apart.
+    pub(super) epoch: u64,
+    pub(super) shards: SmallVec<[(u16, u32); 2]>,
+}
+
+/// What a waiting request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    No,
+    Loading,
+    Rule,
+}
+
+/// Requests that wait, boxed because few records have some.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) blocked: Blocked,
+    pub(super) jobs: VecDeque<Job>,
+    /// Rules that want the value as soon as it is loaded.
+    pub(super) askers: Vec<Asker>,
+}
+
+#[derive(Debug)]
+pub(super) struct OwnedRecord {
+    pub(super) value: Value,
+    pub(super) interest: Interest,
+    pub(super) waiting: Option<Box<Waiting>>,
+    /// The last time it became idle, as counted by the cache.
+    pub(super) stamp: u64,
+}
+
+impl OwnedRecord {
+    pub(super) fn waiting_mut(&mut self) -> &mut Waiting {
+        self.waiting.get_or_insert_with(|| {
+            Box::new(Waiting {
+                blocked: Blocked::No,
+                jobs: VecDeque::new(),
+                askers: Vec::new(),
+            })
+        })
+    }
+}

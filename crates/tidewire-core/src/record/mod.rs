@@ -1,0 +1,9 @@
+//! Records: versioned documents. [`home`] is a session's side of them, [`owner`] the side that decides.
+
+pub(crate) mod change;
+pub(crate) mod commit;
+mod decide;
+pub(crate) mod home;
+mod job;
+mod kept;
+pub(crate) mod owner;

@@ -1,0 +1,606 @@
+//! Records at their owner: one order of writes, versions, permission with the old value at hand, interest by shard.
+//!
+//! A request that can't be decided yet (the record is being loaded, a rule waits for another record) holds the later
+//! ones of the same record, and of no other. What is decided stands in `decide`.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use crate::desk::Desk;
+use crate::effect::{Effects, StoreRequest};
+use crate::entry::{
+    Answer, Asker, Published, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
+};
+use crate::listen::ListenOwner;
+use crate::message::RecordAction;
+use crate::record::commit::{Commits, WaitsFor};
+use crate::record::job::{Job, JobKind, Step, answer, answer_value, is_under, publish, refuse};
+use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
+use crate::store::{Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite};
+use crate::table::{self, Map};
+use crate::text::{Name, Payload};
+use crate::time::Instant;
+use crate::timer::DeadlineQueue;
+
+/// What a record costs beside its name and data, about: its place in the tables and its share of their spare room.
+const RECORD_OVERHEAD_BYTES: usize = 256;
+
+/// The records that nobody uses, oldest first, and the bytes of all.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    pub(super) bytes: usize,
+    stamp: u64,
+    /// Entries with an outdated stamp are skipped.
+    idle: VecDeque<(Name, u64)>,
+}
+
+/// The records that this shard owns.
+#[derive(Debug)]
+pub(crate) struct RecordOwner {
+    pub(super) table: Map<Name, OwnedRecord>,
+    pub(super) cache: Cache,
+    pub(super) commits: Commits,
+    pub(super) to_load: Vec<Name>,
+    pub(super) load_timeouts: DeadlineQueue<Name>,
+    /// Bytes of records that are kept in memory only and can't be evicted.
+    pub(super) memory_only_bytes: usize,
+    pub(super) next_epoch: u64,
+    pub(super) next_incarnation: u64,
+}
+
+impl RecordOwner {
+    /// Nothing is in memory yet. Incarnations are unique because each opening of the store and each shard has its
+    /// own range of them.
+    pub(crate) fn new(seed: u64, opened: Opened, shard: u16) -> Self {
+        Self {
+            table: table::map(seed),
+            cache: Cache::default(),
+            commits: Commits::new(seed),
+            to_load: Vec::new(),
+            load_timeouts: DeadlineQueue::new(),
+            memory_only_bytes: 0,
+            next_epoch: 1,
+            next_incarnation: (opened.opening << 40) | (u64::from(shard & 0xff) << 32),
+        }
+    }
+
+    /// Records in memory.
+    pub(crate) fn count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Their bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.cache.bytes
+    }
+
+    /// The writes on their way to the store.
+    pub(crate) fn commits(&self) -> &Commits {
+        &self.commits
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        [self.commits.next_deadline(), self.load_timeouts.next()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Handles a session's request.
+    pub(crate) fn request<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        request: RecordRequest,
+    ) {
+        let RecordRequest {
+            session,
+            principal,
+            what,
+        } = request;
+        let since = desk.now.monotonic;
+        let job = |principal, kind| Job {
+            session,
+            principal,
+            kind,
+            values: Vec::new(),
+            read_failed: false,
+            since,
+        };
+        match what {
+            RecordRequestKind::Bulk {
+                action,
+                names,
+                gather,
+                correlation,
+            } => {
+                for (name, serial) in names {
+                    let correlation = correlation.clone();
+                    let kind = JobKind::Bulk {
+                        action,
+                        serial,
+                        gather,
+                        correlation,
+                        reloaded: None,
+                    };
+                    self.take(desk, listens, name, job(principal.clone(), kind));
+                }
+            }
+            RecordRequestKind::Read(name) => {
+                self.take(desk, listens, name, job(principal, JobKind::Read))
+            }
+            RecordRequestKind::Head(name) => {
+                self.take(desk, listens, name, job(principal, JobKind::Head))
+            }
+            RecordRequestKind::Delete(name) => {
+                self.take(desk, listens, name, job(principal, JobKind::Delete))
+            }
+            RecordRequestKind::Write(name, write) => {
+                self.take(desk, listens, name, job(principal, JobKind::Write(write)));
+            }
+        }
+    }
+
+    /// A shard has one subscription less.
+    pub(crate) fn release<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        epoch: u64,
+        shard: u16,
+    ) {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        if record.interest.epoch != epoch {
+            return;
+        }
+        if let Some(place) = record
+            .interest
+            .shards
+            .iter()
+            .position(|(known, _)| *known == shard)
+        {
+            let count = &mut record.interest.shards[place].1;
+            *count -= 1;
+            if *count == 0 {
+                record.interest.shards.remove(place);
+            }
+        }
+        if record.interest.shards.is_empty() {
+            listens.record_unwanted(desk, name);
+            self.settle(desk, name);
+        }
+    }
+
+    /// A rule wants the value, whatever waits here.
+    pub(crate) fn read_value<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: Name,
+        asker: Asker,
+    ) {
+        self.ensure(desk, &name);
+        let Some(record) = self.table.get_mut(&name) else {
+            return;
+        };
+        if matches!(record.value, Value::Unknown) {
+            let waits = record.waiting_mut();
+            if waits.askers.len() >= desk.place.settings.limits.record_waiting_max {
+                desk.place.count(|refused| refused.waiting += 1);
+                return answer_value(desk, name, asker, Err(ReadFailed));
+            }
+            waits.askers.push(asker);
+            if waits.blocked == Blocked::No {
+                // An earlier load has failed, and the record is in the table only because of its subscribers.
+                waits.blocked = Blocked::Loading;
+                self.to_load.push(name.clone());
+            }
+            self.plan_timeout(desk, &name);
+        } else {
+            let value = record.value.data().cloned();
+            answer_value(desk, name.clone(), asker, Ok(value));
+            self.settle(desk, &name);
+        }
+    }
+
+    /// A value that a waiting rule asked for.
+    pub(crate) fn value<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        waiting: &Name,
+        read: Name,
+        value: Result<Option<Payload>, ReadFailed>,
+    ) {
+        let Some(waits) = self
+            .table
+            .get_mut(waiting)
+            .and_then(|record| record.waiting.as_mut())
+        else {
+            return;
+        };
+        if waits.blocked != Blocked::Rule {
+            return;
+        }
+        waits.blocked = Blocked::No;
+        if let Some(job) = waits.jobs.front_mut() {
+            match value {
+                Ok(value) => job.values.push((read, value)),
+                Err(ReadFailed) => job.read_failed = true,
+            }
+        }
+        self.go_on(desk, listens, waiting);
+    }
+
+    /// The store's answer to a load.
+    pub(crate) fn loaded<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        result: Result<Loaded, StoreError>,
+    ) {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        if !matches!(record.value, Value::Unknown) {
+            return;
+        }
+        match result {
+            Ok(Loaded::Found(found)) => {
+                self.cache.bytes += found.data.len();
+                record.value = Value::Present(found);
+            }
+            Ok(Loaded::Missing) => record.value = Value::Missing,
+            Ok(Loaded::Corrupt) | Err(_) => {
+                return self.fail_waiting(desk, name, RecordRefusal::LoadFailed, None);
+            }
+        }
+        let data = record.value.data().cloned();
+        if let Some(waits) = &mut record.waiting {
+            if waits.blocked == Blocked::Loading {
+                waits.blocked = Blocked::No;
+            }
+            for asker in std::mem::take(&mut waits.askers) {
+                answer_value(desk, name.clone(), asker, Ok(data.clone()));
+            }
+        }
+        self.go_on(desk, listens, name);
+    }
+
+    /// The store's answer to a commit.
+    pub(crate) fn committed<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        batch: u64,
+        result: Result<(), StoreError>,
+    ) {
+        if result.is_err() {
+            return self.commits.failed(batch, desk.now.monotonic);
+        }
+        let mut clean = Vec::new();
+        self.commits.committed(
+            batch,
+            |name, waiter| match waiter.what {
+                WaitsFor::Write { correlation, .. } => {
+                    answer(
+                        desk,
+                        waiter.session,
+                        name,
+                        None,
+                        Answer::Written { correlation },
+                    );
+                }
+                WaitsFor::Delete => answer(desk, waiter.session, name, None, Answer::Deleted),
+            },
+            |name| clean.push(name.clone()),
+        );
+        for name in clean {
+            self.settle(desk, &name);
+        }
+    }
+
+    /// Asks the store for what this turn needs and gives it what this turn wrote.
+    pub(crate) fn end_turn<E: Effects>(&mut self, now: Instant, out: &mut E) {
+        if !self.to_load.is_empty() {
+            out.store(StoreRequest::Load {
+                names: std::mem::take(&mut self.to_load),
+            });
+        }
+        let Some((batch, names)) = self.commits.next_batch(now) else {
+            return;
+        };
+        let writes = names
+            .iter()
+            .map(|name| {
+                let change = match self.table.get(name).map(|record| &record.value) {
+                    Some(Value::Present(record)) => StoreChange::Put(record.clone()),
+                    _ => StoreChange::Delete,
+                };
+                StoreWrite {
+                    name: name.clone(),
+                    change,
+                }
+            })
+            .collect();
+        out.store(StoreRequest::Commit { batch, writes });
+    }
+
+    /// Fails what has waited too long.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        let now = desk.now.monotonic;
+        self.commits.time_out(now, |name, waiter| {
+            let why = waiter.what.refusal();
+            let (action, correlation, write_ack) = match waiter.what {
+                WaitsFor::Write {
+                    action,
+                    correlation,
+                } => (action, correlation, true),
+                WaitsFor::Delete => (RecordAction::Delete, None, false),
+            };
+            let refused = Answer::Refused {
+                why,
+                action,
+                serial: None,
+                correlation,
+                write_ack,
+            };
+            answer(desk, waiter.session, name, None, refused);
+        });
+        while let Some(name) = self.load_timeouts.pop_due(now) {
+            let before = Instant(now.0.saturating_sub(
+                u64::try_from(desk.place.settings.load_timeout.as_nanos()).unwrap_or(u64::MAX),
+            ));
+            self.fail_waiting(desk, &name, RecordRefusal::LoadTimeout, Some(before));
+        }
+    }
+
+    /// Tells the subscribers that a record has got, or lost, its provider.
+    pub(crate) fn provider_changed<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        provided: bool,
+    ) {
+        if let Some(record) = self.table.get(name) {
+            publish(
+                desk,
+                name,
+                &record.interest,
+                &Published::Provided(provided),
+                None,
+            );
+        }
+    }
+
+    /// Makes sure that the record is in the table and, if its value is not known, on its way.
+    fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        if self.table.contains_key(name) {
+            return;
+        }
+        let memory_only = is_under(&desk.place.settings.memory_only_prefixes, name);
+        let epoch = self.new_epoch();
+        let mut record = OwnedRecord {
+            value: if memory_only {
+                Value::Missing
+            } else {
+                Value::Unknown
+            },
+            interest: Interest {
+                epoch,
+                shards: SmallVec::new(),
+            },
+            waiting: None,
+            stamp: 0,
+        };
+        if !memory_only {
+            record.waiting_mut().blocked = Blocked::Loading;
+            self.to_load.push(name.clone());
+        }
+        self.cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
+        self.table.insert(name.clone(), record);
+    }
+
+    pub(super) fn new_epoch(&mut self) -> u64 {
+        self.next_epoch += 1;
+        self.next_epoch
+    }
+
+    pub(super) fn new_incarnation(&mut self) -> Incarnation {
+        self.next_incarnation += 1;
+        Incarnation(self.next_incarnation)
+    }
+
+    /// Does the job, or lets it wait behind the earlier ones.
+    fn take<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: Name,
+        job: Job,
+    ) {
+        self.ensure(desk, &name);
+        let Some(record) = self.table.get_mut(&name) else {
+            return;
+        };
+        if let Some(waits) = &mut record.waiting {
+            if waits.jobs.len() >= desk.place.settings.limits.record_waiting_max {
+                desk.place.count(|refused| refused.waiting += 1);
+                let why = match job.kind {
+                    JobKind::Write(_) => RecordRefusal::UpdateFailed,
+                    _ => RecordRefusal::LoadFailed,
+                };
+                return refuse(desk, &name, job, why);
+            }
+            waits.jobs.push_back(job);
+            self.plan_timeout(desk, &name);
+            return;
+        }
+        if let Step::Blocked(job, blocked) = self.run(desk, listens, &name, job) {
+            self.wait(desk, &name, job, blocked);
+        }
+        self.settle(desk, &name);
+    }
+
+    fn wait<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name, job: Job, blocked: Blocked) {
+        if let Some(record) = self.table.get_mut(name) {
+            let waits = record.waiting_mut();
+            waits.blocked = blocked;
+            waits.jobs.push_front(job);
+            self.plan_timeout(desk, name);
+        }
+    }
+
+    /// Goes on with the waiting jobs until one has to wait again.
+    fn go_on<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+    ) {
+        while let Some(waits) = self
+            .table
+            .get_mut(name)
+            .and_then(|record| record.waiting.as_mut())
+            .filter(|waits| waits.blocked == Blocked::No)
+        {
+            let Some(job) = waits.jobs.pop_front() else {
+                if let Some(record) = self.table.get_mut(name) {
+                    record.waiting = None;
+                }
+                break;
+            };
+            if let Step::Blocked(job, blocked) = self.run(desk, listens, name, job) {
+                self.wait(desk, name, job, blocked);
+            }
+        }
+        self.settle(desk, name);
+    }
+
+    /// One timer for the jobs that wait for a load; it is planned anew as long as some do.
+    fn plan_timeout<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        let loading = self
+            .table
+            .get(name)
+            .and_then(|record| record.waiting.as_ref())
+            .is_some_and(|waits| waits.blocked == Blocked::Loading);
+        if loading {
+            self.load_timeouts.push(
+                desk.now.monotonic + desk.place.settings.load_timeout,
+                name.clone(),
+            );
+        }
+    }
+
+    /// Refuses the waiting jobs: all, or those that came at `before` or earlier while the load goes on.
+    fn fail_waiting<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        why: RecordRefusal,
+        before: Option<Instant>,
+    ) {
+        let Some(waits) = self
+            .table
+            .get_mut(name)
+            .and_then(|record| record.waiting.as_mut())
+        else {
+            return;
+        };
+        if waits.blocked != Blocked::Loading {
+            return;
+        }
+        let too_old = |job: &Job| before.is_none_or(|before| job.since <= before);
+        let (failed, left): (Vec<Job>, VecDeque<Job>) = {
+            let mut failed = Vec::new();
+            let mut left = VecDeque::new();
+            for job in waits.jobs.drain(..) {
+                if too_old(&job) {
+                    failed.push(job)
+                } else {
+                    left.push_back(job)
+                }
+            }
+            (failed, left)
+        };
+        waits.jobs = left;
+        for asker in std::mem::take(&mut waits.askers) {
+            answer_value(desk, name.clone(), asker, Err(ReadFailed));
+        }
+        if before.is_none() {
+            // The next request asks the store again.
+            self.forget(name);
+        }
+        for job in failed {
+            refuse(desk, name, job, why);
+        }
+    }
+
+    /// Takes a record that could not be loaded out of the table, unless somebody is subscribed to it.
+    fn forget(&mut self, name: &Name) {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        record.waiting = None;
+        if record.interest.shards.is_empty() {
+            self.remove(name);
+        } else {
+            record.value = Value::Unknown;
+        }
+    }
+
+    fn remove(&mut self, name: &Name) {
+        if let Some(record) = self.table.remove(name) {
+            let data = record.value.data().map_or(0, Payload::len);
+            self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + data;
+        }
+    }
+
+    /// After something happened to a record: notes that it is idle, if it is, and evicts the idle ones that were
+    /// not used for longest while the cache is over its limit.
+    fn settle<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        if self.is_idle(desk, name)
+            && let Some(record) = self.table.get_mut(name)
+        {
+            self.cache.stamp += 1;
+            record.stamp = self.cache.stamp;
+            self.cache.idle.push_back((name.clone(), record.stamp));
+        }
+        while self.cache.bytes > desk.place.settings.limits.cache_bytes_max {
+            let Some((name, stamp)) = self.cache.idle.pop_front() else {
+                break;
+            };
+            if self
+                .table
+                .get(&name)
+                .is_some_and(|record| record.stamp == stamp)
+                && self.is_idle(desk, &name)
+            {
+                self.remove(&name);
+            }
+        }
+        if self.cache.idle.len() > 2 * self.table.len() + 1_000 {
+            let table = &self.table;
+            self.cache.idle.retain(|(name, stamp)| {
+                table.get(name).is_some_and(|record| record.stamp == *stamp)
+            });
+        }
+    }
+
+    /// Whether nothing would be lost with the record.
+    fn is_idle<E: Effects>(&self, desk: &Desk<'_, E>, name: &Name) -> bool {
+        let Some(record) = self.table.get(name) else {
+            return false;
+        };
+        let pinned = matches!(record.value, Value::Present(_))
+            && is_under(&desk.place.settings.memory_only_prefixes, name);
+        record.interest.shards.is_empty()
+            && record.waiting.is_none()
+            && !pinned
+            && !self.commits.is_dirty(name)
+    }
+}

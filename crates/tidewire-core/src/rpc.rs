@@ -1,0 +1,680 @@
+//! Rpc: calls, their providers and their timers.
+//!
+//! The owner of an rpc name runs its calls. A call is known by (requestor, correlation id), and an answer counts
+//! only from the provider that was asked.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::address::{Address, SessionId};
+use crate::desk::{Desk, LeftOut, Verdict};
+use crate::effect::{Effects, Flow};
+use crate::entry::{
+    CallAnswer, CallFailure, CallNotice, Entry, Gather, GatheredPart, Gathering, OwnedCall,
+    RpcDelivery, RpcEntry,
+};
+use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
+use crate::permission::Access;
+use crate::table::{self, Dice, Map};
+use crate::text::{Name, Payload};
+use crate::time::Instant;
+use crate::timer::DeadlineQueue;
+
+/// Handles a message of an open session.
+pub(crate) fn message<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    message: &Rpc<'_>,
+) -> Flow {
+    match message {
+        Rpc::Provide { names, correlation } => provide(desk, id, names, *correlation),
+        Rpc::Unprovide { names, correlation } => unprovide(desk, id, names, *correlation),
+        Rpc::Request { call, data, .. } => request(desk, id, *call, *data),
+        Rpc::Accept(call) => answer(desk, id, *call, CallAnswer::Accept, None),
+        Rpc::Reject(call) => answer(desk, id, *call, CallAnswer::Reject, None),
+        Rpc::Response { call, data } => answer(desk, id, *call, CallAnswer::Response, *data),
+        Rpc::RequestError { call, data } => answer(desk, id, *call, CallAnswer::Error, *data),
+        // Answers of a server have no meaning here.
+        Rpc::Ack { .. } | Rpc::Error(_) => Flow::Taken,
+    }
+}
+
+/// Brings a message of a call to a session of this shard.
+pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery) {
+    let call = Call {
+        name: &delivery.name,
+        correlation: &delivery.correlation,
+    };
+    let ended = matches!(
+        delivery.what,
+        CallNotice::Response(_) | CallNotice::Error(_) | CallNotice::Failed(_)
+    );
+    if ended && let Some(session) = desk.sessions.find_mut(delivery.session) {
+        session.calls = session.calls.saturating_sub(1);
+    }
+    let message = match &delivery.what {
+        CallNotice::Request {
+            data,
+            requestor_name,
+            requestor_data,
+        } => Rpc::Request {
+            call,
+            data: data.as_ref().map(Payload::as_str),
+            requestor_name: requestor_name.as_deref(),
+            requestor_data: requestor_data.as_ref().map(Payload::as_str),
+        },
+        CallNotice::Accepted => Rpc::Accept(call),
+        CallNotice::Response(data) => Rpc::Response {
+            call,
+            data: data.as_ref().map(Payload::as_str),
+        },
+        CallNotice::Error(data) => Rpc::RequestError {
+            call,
+            data: data.as_ref().map(Payload::as_str),
+        },
+        CallNotice::Failed(failure) => Rpc::Error(match failure {
+            CallFailure::NoProvider => RpcError::NoProvider(call),
+            CallFailure::AcceptTimeout => RpcError::AcceptTimeout(call),
+            CallFailure::ResponseTimeout => RpcError::ResponseTimeout(call),
+            CallFailure::Duplicate => RpcError::InvalidCorrelation {
+                call,
+                action: RpcAction::Request,
+            },
+        }),
+        CallNotice::MultipleAccept => Rpc::Error(RpcError::MultipleAccept(call)),
+        CallNotice::Unknown(answer) => {
+            let action = match answer {
+                CallAnswer::Accept => RpcAction::Accept,
+                CallAnswer::Reject => RpcAction::Reject,
+                CallAnswer::Response => RpcAction::Response,
+                CallAnswer::Error => RpcAction::RequestError,
+            };
+            Rpc::Error(RpcError::InvalidCorrelation { call, action })
+        }
+    };
+    desk.send(delivery.session, &Message::Rpc(message));
+}
+
+fn provide<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    names: &[&str],
+    correlation: Option<&str>,
+) -> Flow {
+    let refusal = |name| Refusal {
+        action: RpcAction::Provide,
+        name,
+        correlation,
+        write_ack: false,
+    };
+    if !desk.place.is_bulk(names) {
+        return refuse(desk, id, RpcError::InvalidData(refusal(None)));
+    }
+    let Some(mut sifted) = desk.sift(id, Access::RpcProvide, names) else {
+        return Flow::Wait;
+    };
+    desk.fit(id, &mut sifted);
+    for why in &sifted.left_out {
+        let error = match *why {
+            LeftOut::Denied(name) => RpcError::Denied(refusal(Some(name))),
+            LeftOut::RuleFailed(name) => RpcError::PermissionError(refusal(Some(name))),
+            LeftOut::NoName => RpcError::InvalidData(refusal(None)),
+        };
+        desk.send(id, &Message::Rpc(Rpc::Error(error)));
+    }
+    let mut added = Vec::new();
+    for name in &sifted.allowed {
+        if take_up(desk, id, name) {
+            added.push(Name::from(*name));
+        } else {
+            desk.send(
+                id,
+                &Message::Rpc(Rpc::Error(RpcError::MultipleProviders { name })),
+            );
+        }
+    }
+    if sifted.is_acknowledged() {
+        register(desk, id, added, true, correlation);
+    }
+    Flow::Taken
+}
+
+fn unprovide<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    names: &[&str],
+    correlation: Option<&str>,
+) -> Flow {
+    let seed = desk.place.seed;
+    let mut removed = Vec::new();
+    if let Some(session) = desk.sessions.find_mut(id) {
+        let provided = &mut session.offers(seed).provided;
+        removed.extend(names.iter().filter_map(|name| provided.take(*name)));
+    }
+    register(desk, id, removed, false, correlation);
+    Flow::Taken
+}
+
+/// Notes that the session provides the name; false if it does already.
+fn take_up<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> bool {
+    let seed = desk.place.seed;
+    desk.sessions
+        .find_mut(id)
+        .is_some_and(|session| session.offers(seed).provided.insert(name.into()))
+}
+
+/// Tells the owners of the names and acknowledges when all know it.
+fn register<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    names: Vec<Name>,
+    provide: bool,
+    correlation: Option<&str>,
+) {
+    let mut by_owner: BTreeMap<Address, Vec<Name>> = BTreeMap::new();
+    for name in names {
+        by_owner
+            .entry(desk.place.owner(&name))
+            .or_default()
+            .push(name);
+    }
+    if by_owner.is_empty() {
+        desk.send(
+            id,
+            &Message::Rpc(Rpc::Ack {
+                provide,
+                correlation,
+            }),
+        );
+        return;
+    }
+    let what = Gathering::Provide {
+        provide,
+        correlation: correlation.map(Box::from),
+    };
+    let gather = desk.gather(id, by_owner.len(), what);
+    for (owner, names) in by_owner {
+        let entry = if provide {
+            RpcEntry::Provide {
+                names,
+                provider: id,
+                gather,
+            }
+        } else {
+            RpcEntry::Unprovide {
+                names,
+                provider: id,
+                gather,
+            }
+        };
+        desk.post(owner, Entry::Rpc(entry));
+    }
+}
+
+fn request<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    call: Call<'_>,
+    data: Option<&str>,
+) -> Flow {
+    let refusal = Refusal {
+        action: RpcAction::Request,
+        name: Some(call.name),
+        correlation: Some(call.correlation),
+        write_ack: false,
+    };
+    if !desk.place.is_name(call.name)
+        || !desk.place.is_name(call.correlation)
+        || !desk.place.is_json(data)
+    {
+        let name = refusal.name.filter(|name| desk.place.is_name(name));
+        let correlation = refusal
+            .correlation
+            .filter(|correlation| desk.place.is_name(correlation));
+        return refuse(
+            desk,
+            id,
+            RpcError::InvalidData(Refusal {
+                name,
+                correlation,
+                ..refusal
+            }),
+        );
+    }
+    match desk.judge(id, Access::RpcRequest, Some(call.name), data) {
+        Verdict::Wait => return Flow::Wait,
+        Verdict::Deny => return refuse(desk, id, RpcError::Denied(refusal)),
+        Verdict::Failed => return refuse(desk, id, RpcError::PermissionError(refusal)),
+        Verdict::Allow => {}
+    }
+    let calls_max = desk.place.settings.limits.calls_max;
+    let draining = desk.place.draining;
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return Flow::Taken;
+    };
+    let is_over = session.calls as usize >= calls_max;
+    if is_over {
+        desk.place.count(|refused| refused.calls += 1);
+    }
+    if draining || is_over {
+        return refuse(desk, id, RpcError::NoProvider(call));
+    }
+    session.calls += 1;
+    let principal = session.principal().cloned();
+    let settings = &desk.place.settings;
+    let requestor_name = principal
+        .as_ref()
+        .filter(|_| settings.rpc_requestor_name)
+        .map(|principal| principal.user_id.clone());
+    let requestor_data = principal
+        .filter(|_| settings.rpc_requestor_data)
+        .and_then(|principal| principal.client_data.clone())
+        .filter(|data| data.as_str() != "null");
+    let owned = OwnedCall {
+        name: call.name.into(),
+        correlation: call.correlation.into(),
+        requestor: id,
+        data: data.map(Payload::from_checked),
+        requestor_name,
+        requestor_data,
+    };
+    desk.post(
+        desk.place.owner(call.name),
+        Entry::Rpc(RpcEntry::Request(Box::new(owned))),
+    );
+    Flow::Taken
+}
+
+fn answer<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    call: Call<'_>,
+    what: CallAnswer,
+    data: Option<&str>,
+) -> Flow {
+    if !desk.place.is_json(data) {
+        let action = if what == CallAnswer::Error {
+            RpcAction::RequestError
+        } else {
+            RpcAction::Response
+        };
+        let refusal = Refusal {
+            action,
+            name: Some(call.name),
+            correlation: Some(call.correlation),
+            write_ack: false,
+        };
+        return refuse(desk, id, RpcError::InvalidData(refusal));
+    }
+    let entry = RpcEntry::Answer {
+        name: call.name.into(),
+        correlation: call.correlation.into(),
+        provider: id,
+        what,
+        data: data.map(Payload::from_checked),
+    };
+    desk.post(desk.place.owner(call.name), Entry::Rpc(entry));
+    Flow::Taken
+}
+
+fn refuse<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, error: RpcError<'_>) -> Flow {
+    desk.send(id, &Message::Rpc(Rpc::Error(error)));
+    Flow::Taken
+}
+
+/// A call and how far it has come.
+#[derive(Debug)]
+struct Running {
+    call: OwnedCall,
+    provider: SessionId,
+    /// As the provider knows the call: the requestor's, unless the provider has a call of that id already.
+    provider_correlation: Box<str>,
+    accepted: bool,
+    /// Providers that have declined or gone.
+    tried: SmallVec<[SessionId; 2]>,
+    /// Counts the hand-overs of all calls, so that a late timer meets another number.
+    hand_over: u64,
+}
+
+/// The providers and calls of the names that this shard owns.
+#[derive(Debug)]
+pub(crate) struct RpcOwner {
+    providers: Map<Name, Vec<SessionId>>,
+    calls: BTreeMap<u64, Running>,
+    next_call: u64,
+    by_requestor: Map<(SessionId, Box<str>), u64>,
+    by_provider: Map<(SessionId, Box<str>), u64>,
+    hand_overs: u64,
+    accept_timeouts: DeadlineQueue<(u64, u64)>,
+    response_timeouts: DeadlineQueue<(u64, u64)>,
+    dice: Dice,
+}
+
+impl RpcOwner {
+    /// No providers, no calls.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            providers: table::map(seed),
+            calls: BTreeMap::new(),
+            next_call: 0,
+            by_requestor: table::map(seed),
+            by_provider: table::map(seed),
+            hand_overs: 0,
+            accept_timeouts: DeadlineQueue::new(),
+            response_timeouts: DeadlineQueue::new(),
+            dice: Dice::new(seed),
+        }
+    }
+
+    /// The number of names with providers.
+    pub(crate) fn name_count(&self) -> usize {
+        self.providers.len()
+    }
+
+    /// The number of running calls.
+    pub(crate) fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        [self.accept_timeouts.next(), self.response_timeouts.next()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Handles what a session's shard has to say.
+    pub(crate) fn handle<E: Effects>(&mut self, desk: &mut Desk<'_, E>, entry: RpcEntry) {
+        match entry {
+            RpcEntry::Provide {
+                names,
+                provider,
+                gather,
+            } => {
+                for name in names {
+                    self.providers.entry(name).or_default().push(provider);
+                }
+                desk.part_done(gather, GatheredPart::Done);
+            }
+            RpcEntry::Unprovide {
+                names,
+                provider,
+                gather,
+            } => self.unprovide(desk, &names, provider, gather),
+            RpcEntry::Request(call) => self.request(desk, *call),
+            RpcEntry::Answer {
+                name,
+                correlation,
+                provider,
+                what,
+                data,
+            } => {
+                self.answer(desk, name, correlation, provider, what, data);
+            }
+        }
+    }
+
+    /// A session has ended: its calls are forgotten, the calls that it was asked for go to the next provider.
+    pub(crate) fn session_ended<E: Effects>(&mut self, desk: &mut Desk<'_, E>, session: SessionId) {
+        self.providers.retain(|_, providers| {
+            providers.retain(|provider| *provider != session);
+            !providers.is_empty()
+        });
+        let concerned: Vec<u64> = self
+            .calls
+            .iter()
+            .filter(|(_, running)| running.call.requestor == session || running.provider == session)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in concerned {
+            let Some(running) = self.end(number) else {
+                continue;
+            };
+            if running.call.requestor != session {
+                self.reroute(desk, running);
+            }
+        }
+    }
+
+    /// Ends the calls whose provider was too slow.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        let now = desk.now.monotonic;
+        while let Some((number, hand_over)) = self.accept_timeouts.pop_due(now) {
+            if self
+                .calls
+                .get(&number)
+                .is_some_and(|running| running.hand_over == hand_over && !running.accepted)
+            {
+                self.fail(desk, number, CallFailure::AcceptTimeout);
+            }
+        }
+        while let Some((number, hand_over)) = self.response_timeouts.pop_due(now) {
+            if self
+                .calls
+                .get(&number)
+                .is_some_and(|running| running.hand_over == hand_over)
+            {
+                self.fail(desk, number, CallFailure::ResponseTimeout);
+            }
+        }
+    }
+
+    fn unprovide<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        names: &[Name],
+        provider: SessionId,
+        gather: Gather,
+    ) {
+        for name in names {
+            if let Some(providers) = self.providers.get_mut(name) {
+                providers.retain(|known| *known != provider);
+                if providers.is_empty() {
+                    self.providers.remove(name);
+                }
+            }
+        }
+        desk.part_done(gather, GatheredPart::Done);
+    }
+
+    fn request<E: Effects>(&mut self, desk: &mut Desk<'_, E>, call: OwnedCall) {
+        if self
+            .by_requestor
+            .contains_key(&(call.requestor, call.correlation.clone()))
+        {
+            notify_requestor(desk, &call, CallNotice::Failed(CallFailure::Duplicate));
+            return;
+        }
+        self.hand_over(desk, call, SmallVec::new());
+    }
+
+    fn reroute<E: Effects>(&mut self, desk: &mut Desk<'_, E>, running: Running) {
+        let mut tried = running.tried;
+        tried.push(running.provider);
+        self.hand_over(desk, running.call, tried);
+    }
+
+    /// Asks a provider that was not tried yet, by chance.
+    fn hand_over<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        call: OwnedCall,
+        tried: SmallVec<[SessionId; 2]>,
+    ) {
+        let known = self
+            .providers
+            .get(&call.name)
+            .map_or(&[][..], Vec::as_slice);
+        let left: SmallVec<[SessionId; 8]> = known
+            .iter()
+            .copied()
+            .filter(|provider| !tried.contains(provider))
+            .collect();
+        if left.is_empty() {
+            notify_requestor(desk, &call, CallNotice::Failed(CallFailure::NoProvider));
+            return;
+        }
+        let provider = left[self.dice.below(left.len())];
+        let number = self.next_call;
+        self.next_call += 1;
+        self.hand_overs += 1;
+        let hand_over = self.hand_overs;
+        let provider_correlation = self.provider_correlation(provider, &call.correlation, number);
+        let settings = &desk.place.settings;
+        let now = desk.now.monotonic;
+        self.accept_timeouts
+            .push(now + settings.rpc_accept_timeout, (number, hand_over));
+        self.response_timeouts
+            .push(now + settings.rpc_response_timeout, (number, hand_over));
+        let what = CallNotice::Request {
+            data: call.data.clone(),
+            requestor_name: call.requestor_name.clone(),
+            requestor_data: call.requestor_data.clone(),
+        };
+        notify(
+            desk,
+            provider,
+            call.name.clone(),
+            provider_correlation.clone(),
+            what,
+        );
+        self.by_requestor
+            .insert((call.requestor, call.correlation.clone()), number);
+        self.by_provider
+            .insert((provider, provider_correlation.clone()), number);
+        self.calls.insert(
+            number,
+            Running {
+                call,
+                provider,
+                provider_correlation,
+                accepted: false,
+                tried,
+                hand_over,
+            },
+        );
+    }
+
+    /// Correlation ids are unique only in their requestor's use; to one provider two calls must not look alike.
+    fn provider_correlation(
+        &self,
+        provider: SessionId,
+        correlation: &str,
+        number: u64,
+    ) -> Box<str> {
+        if self
+            .by_provider
+            .contains_key(&(provider, correlation.into()))
+        {
+            format!("{correlation}~{number}").into()
+        } else {
+            correlation.into()
+        }
+    }
+
+    fn answer<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: Name,
+        correlation: Box<str>,
+        provider: SessionId,
+        what: CallAnswer,
+        data: Option<Payload>,
+    ) {
+        let key = (provider, correlation);
+        let number = self
+            .by_provider
+            .get(&key)
+            .copied()
+            .filter(|number| self.calls[number].call.name == name);
+        let Some(number) = number else {
+            notify(desk, provider, name, key.1, CallNotice::Unknown(what));
+            return;
+        };
+        match what {
+            CallAnswer::Accept => self.accept(desk, number),
+            CallAnswer::Reject => {
+                if let Some(running) = self.end(number) {
+                    self.reroute(desk, running);
+                }
+            }
+            CallAnswer::Response => self.finish(desk, number, CallNotice::Response(data)),
+            CallAnswer::Error => self.finish(desk, number, CallNotice::Error(data)),
+        }
+    }
+
+    fn accept<E: Effects>(&mut self, desk: &mut Desk<'_, E>, number: u64) {
+        let Some(running) = self.calls.get_mut(&number) else {
+            return;
+        };
+        if running.accepted {
+            let (name, correlation) = (
+                running.call.name.clone(),
+                running.provider_correlation.clone(),
+            );
+            notify(
+                desk,
+                running.provider,
+                name,
+                correlation,
+                CallNotice::MultipleAccept,
+            );
+        } else {
+            running.accepted = true;
+            notify_requestor(desk, &running.call, CallNotice::Accepted);
+        }
+    }
+
+    fn fail<E: Effects>(&mut self, desk: &mut Desk<'_, E>, number: u64, failure: CallFailure) {
+        self.finish(desk, number, CallNotice::Failed(failure));
+    }
+
+    fn finish<E: Effects>(&mut self, desk: &mut Desk<'_, E>, number: u64, what: CallNotice) {
+        if let Some(running) = self.end(number) {
+            notify_requestor(desk, &running.call, what);
+        }
+    }
+
+    fn end(&mut self, number: u64) -> Option<Running> {
+        let running = self.calls.remove(&number)?;
+        self.by_requestor
+            .remove(&(running.call.requestor, running.call.correlation.clone()));
+        self.by_provider
+            .remove(&(running.provider, running.provider_correlation.clone()));
+        let calls = &self.calls;
+        for timeouts in [&mut self.accept_timeouts, &mut self.response_timeouts] {
+            timeouts.drop_front_while(|(number, _)| !calls.contains_key(number));
+        }
+        Some(running)
+    }
+}
+
+fn notify_requestor<E: Effects>(desk: &mut Desk<'_, E>, call: &OwnedCall, what: CallNotice) {
+    notify(
+        desk,
+        call.requestor,
+        call.name.clone(),
+        call.correlation.clone(),
+        what,
+    );
+}
+
+fn notify<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    session: SessionId,
+    name: Name,
+    correlation: Box<str>,
+    what: CallNotice,
+) {
+    desk.post(
+        session.home,
+        Entry::RpcDelivery(RpcDelivery {
+            session,
+            name,
+            correlation,
+            what,
+        }),
+    );
+}

@@ -1,0 +1,62 @@
+//! The engine's settings: durations and switches that are not limits. All are options of the server's configuration.
+
+use std::time::Duration;
+
+use crate::limits::Limits;
+
+/// Settings of a shard, the same for all shards of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bounds.
+    pub limits: Limits,
+    /// A peer pings this often; silence of twice as long ends its connection. Default 30 s.
+    pub heartbeat_interval: Duration,
+    /// A connection without a finished login is closed after this time. Default 180 s, `None` never.
+    pub login_timeout: Option<Duration>,
+    /// Refused logins after which the connection is closed. Default 3.
+    pub auth_attempts_max: u32,
+    /// Time for an rpc provider to accept. Default 1 s.
+    pub rpc_accept_timeout: Duration,
+    /// Time for an rpc provider to respond, from the hand-over on. Default 10 s.
+    pub rpc_response_timeout: Duration,
+    /// Whether a provider learns the requestor's user id. Default no.
+    pub rpc_requestor_name: bool,
+    /// Whether a provider learns the requestor's client data. Default no.
+    pub rpc_requestor_data: bool,
+    /// Time for a listening provider to accept or reject. Default 500 ms.
+    pub listen_response_timeout: Duration,
+    /// How often names without a provider are offered again. Default 30 s, `None` never.
+    pub listen_rematch_interval: Option<Duration>,
+    /// Whether listening providers are asked in random order, else in that of their registration. Default yes.
+    pub listen_shuffle: bool,
+    /// Time for the store to load a record. Default 30 s.
+    pub load_timeout: Duration,
+    /// Time for an acknowledged write to become durable; afterwards its outcome is unknown. Default 30 s.
+    pub write_timeout: Duration,
+    /// Records under these prefixes are whole values with version 0 when written by `setData`. Default none.
+    pub hot_path_prefixes: Vec<String>,
+    /// Records under these prefixes are kept in memory only. Default none.
+    pub memory_only_prefixes: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            heartbeat_interval: Duration::from_secs(30),
+            login_timeout: Some(Duration::from_secs(180)),
+            auth_attempts_max: 3,
+            rpc_accept_timeout: Duration::from_secs(1),
+            rpc_response_timeout: Duration::from_secs(10),
+            rpc_requestor_name: false,
+            rpc_requestor_data: false,
+            listen_response_timeout: Duration::from_millis(500),
+            listen_rematch_interval: Some(Duration::from_secs(30)),
+            listen_shuffle: true,
+            load_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            hot_path_prefixes: Vec::new(),
+            memory_only_prefixes: Vec::new(),
+        }
+    }
+}

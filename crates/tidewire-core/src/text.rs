@@ -1,0 +1,99 @@
+//! The owned texts that outlive a turn: names and payloads.
+//!
+//! Both are cheap to clone. They are made once, where a message is kept (mailbox, record, store); until then
+//! names and payloads are borrowed from the shard's read buffer.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// The address of a record, event, rpc or user. Any non-empty UTF-8 text within the limit `name_bytes_max`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// JSON text that was checked where it entered: valid UTF-8, well formed, within the limits of size and depth.
+/// Sharing it does not copy it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload(Bytes);
+
+impl Payload {
+    /// Copies text that the caller has checked with [`crate::json::check`], or that the server wrote itself.
+    #[must_use]
+    pub fn from_checked(text: &str) -> Self {
+        Self(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    /// The JSON text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Constructed from `&str` or `String` only, so this check never fails; it costs less than a second type.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the text is empty, which checked JSON never is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<String> for Payload {
+    /// Takes over text that is known to be checked JSON, without a copy.
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,77 @@
+//! Deadlines of one duration. Because every item waits equally long, a queue is enough and no heap is needed.
+
+use std::collections::VecDeque;
+
+use crate::time::Instant;
+
+/// Items in the order of their deadlines.
+#[derive(Debug)]
+pub(crate) struct DeadlineQueue<T> {
+    queue: VecDeque<(Instant, T)>,
+}
+
+impl<T> DeadlineQueue<T> {
+    /// An empty queue.
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Adds an item. A deadline before the last one, as after a change of settings, is moved to that one.
+    pub(crate) fn push(&mut self, deadline: Instant, item: T) {
+        let deadline = self
+            .queue
+            .back()
+            .map_or(deadline, |(last, _)| deadline.max(*last));
+        self.queue.push_back((deadline, item));
+    }
+
+    /// The next item whose deadline is reached. Items that have become pointless come out too; the caller knows.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
+        match self.queue.front() {
+            Some((deadline, _)) if *deadline <= now => self.queue.pop_front().map(|(_, item)| item),
+            _ => None,
+        }
+    }
+
+    /// Forgets items at the front that have become pointless, so that a queue of long deadlines stays short.
+    pub(crate) fn drop_front_while(&mut self, pointless: impl Fn(&T) -> bool) {
+        while self.queue.front().is_some_and(|(_, item)| pointless(item)) {
+            self.queue.pop_front();
+        }
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.queue.front().map(|(deadline, _)| *deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_come_out_when_due_and_in_order() {
+        let mut queue = DeadlineQueue::new();
+        queue.push(Instant(10), 'a');
+        queue.push(Instant(5), 'b');
+        assert_eq!(queue.next(), Some(Instant(10)));
+        assert_eq!(queue.pop_due(Instant(9)), None);
+        assert_eq!(queue.pop_due(Instant(10)), Some('a'));
+        assert_eq!(queue.pop_due(Instant(10)), Some('b'));
+        assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn pointless_items_at_the_front_are_dropped() {
+        let mut queue = DeadlineQueue::new();
+        for item in [1, 2, 9, 3] {
+            queue.push(Instant(item), item);
+        }
+        queue.drop_front_while(|item| *item < 5);
+        assert_eq!(queue.pop_due(Instant(100)), Some(9));
+        assert_eq!(queue.pop_due(Instant(100)), Some(3));
+    }
+}

@@ -1,0 +1,393 @@
+//! A node of few shards without sockets: posts are delivered at once, interest is visible at once, logins are
+//! accepted, and the store answers when the test says so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::effect::{
+    AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Flow, Format, Input,
+    InterestChange, News, Principal, Span, StoreCompletion, StoreRequest,
+};
+use tidewire_core::engine::{Counts, Shard, ShardConfig};
+use tidewire_core::entry::Entry;
+use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
+use tidewire_core::permission::{AllowAll, Permission};
+use tidewire_core::settings::Settings;
+use tidewire_core::store::{Loaded, Opened, StoreChange, StoreError, StoredRecord};
+use tidewire_core::text::Name;
+use tidewire_core::time::{Instant, Now, WallTime};
+
+/// A write of a whole record, with acknowledgement, whatever its version is.
+pub fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
+    let write = Write {
+        name,
+        version: -1,
+        correlation: Some("1"),
+        write_ack: true,
+    };
+    Message::Record(Record::Write(
+        write,
+        Change::CreateAndUpdate { data: Some(data) },
+    ))
+}
+
+/// What a session saw: messages in their debug form, which names every field.
+pub type Seen = Vec<String>;
+
+#[derive(Default)]
+struct World {
+    /// One log for all formats; an offset is the number of a message.
+    log: Vec<String>,
+    posts: VecDeque<(Address, Entry)>,
+    publications: Vec<(Address, Entry)>,
+    interest: Option<u64>,
+    store: VecDeque<StoreRequest>,
+    logins: Vec<AuthRequest>,
+    closed: Vec<(SessionId, CloseReason)>,
+    resumed: Vec<SessionId>,
+    shards: u16,
+    home: Option<Address>,
+}
+
+impl Effects for World {
+    fn append(&mut self, _format: Format, message: &Message<'_>) -> Span {
+        self.log.push(format!("{message:?}"));
+        let end = self.log.len() as u64;
+        Span {
+            start: end - 1,
+            end,
+        }
+    }
+
+    fn post(&mut self, to: Address, entry: Entry) {
+        self.posts.push_back((to, entry));
+    }
+
+    fn publish(&mut self, news: News<'_>) {
+        // Everybody is interested; a shard without subscribers drops it.
+        for shard in 0..self.shards {
+            let to = Address { node: 0, shard };
+            if Some(to) != self.home {
+                self.publications
+                    .push((to, Entry::Publication(news.to_owned())));
+            }
+        }
+    }
+
+    fn interest(&mut self, number: u64, _change: InterestChange) {
+        self.interest = Some(number);
+    }
+
+    fn store(&mut self, request: StoreRequest) {
+        self.store.push_back(request);
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        self.logins.push(request);
+    }
+
+    fn close(&mut self, session: SessionId, reason: CloseReason) {
+        self.closed.push((session, reason));
+    }
+
+    fn resume(&mut self, session: SessionId) {
+        self.resumed.push(session);
+    }
+}
+
+/// The node.
+pub struct Node {
+    shards: Vec<Shard>,
+    world: World,
+    pub now: Now,
+    stored: BTreeMap<Name, StoredRecord>,
+    seen: BTreeMap<SessionId, Seen>,
+    next_session: u32,
+    /// Whether store requests stay unanswered.
+    pub store_hangs: bool,
+    /// Whether commits fail.
+    pub commits_fail: bool,
+}
+
+impl Node {
+    /// A node of one shard that allows everything.
+    pub fn new(settings: Settings) -> Self {
+        Self::with(1, settings, Arc::new(AllowAll))
+    }
+
+    /// A node.
+    pub fn with(shards: u16, settings: Settings, permission: Arc<dyn Permission>) -> Self {
+        let shards: Vec<Shard> = (0..shards)
+            .map(|shard| {
+                Shard::new(ShardConfig {
+                    address: Address { node: 0, shard },
+                    shard_count: shards,
+                    settings: settings.clone(),
+                    permission: permission.clone(),
+                    seed: 7,
+                    owner_key: 11,
+                    opened: Opened {
+                        epoch: Epoch(1),
+                        opening: 1,
+                    },
+                })
+            })
+            .collect();
+        let world = World {
+            shards: shards.len() as u16,
+            ..World::default()
+        };
+        let now = Now {
+            monotonic: Instant(1_000_000_000),
+            wall: WallTime(1_700_000_000_000),
+        };
+        Self {
+            shards,
+            world,
+            now,
+            stored: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            next_session: 0,
+            store_hangs: false,
+            commits_fail: false,
+        }
+    }
+
+    /// Connects without logging in.
+    pub fn connect(&mut self, shard: u16) -> SessionId {
+        let session = SessionId {
+            home: Address { node: 0, shard },
+            index: self.next_session,
+            generation: 0,
+        };
+        self.next_session += 1;
+        self.input(
+            shard,
+            Input::Opened {
+                session,
+                format: Format(0),
+            },
+        );
+        session
+    }
+
+    /// Connects and logs in on shard 0.
+    pub fn login(&mut self) -> SessionId {
+        self.login_on(0)
+    }
+
+    /// Connects and logs in.
+    pub fn login_on(&mut self, shard: u16) -> SessionId {
+        let session = self.connect(shard);
+        let challenge = Connection::Challenge {
+            url: None,
+            protocol_version: None,
+            sdk_version: None,
+            sdk_type: None,
+        };
+        self.send(session, &Message::Connection(challenge));
+        self.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
+        let seen = self.take(session);
+        assert!(
+            seen.last().is_some_and(|last| last.contains("Successful")),
+            "{seen:?}"
+        );
+        session
+    }
+
+    /// Gives a message of a session to its shard and runs everything that follows.
+    pub fn send(&mut self, session: SessionId, message: &Message<'_>) {
+        let shard = session.home.shard;
+        loop {
+            self.world.home = Some(session.home);
+            let flow = self.shards[usize::from(shard)].message(
+                self.now,
+                session,
+                message,
+                &mut self.world,
+            );
+            self.settle();
+            if flow == Flow::Taken {
+                return;
+            }
+            assert!(
+                self.world.resumed.contains(&session),
+                "the message waits for ever"
+            );
+            self.world.resumed.clear();
+        }
+    }
+
+    /// What came since the last call, after sending a message.
+    pub fn ask(&mut self, session: SessionId, message: &Message<'_>) -> Seen {
+        self.send(session, message);
+        self.take(session)
+    }
+
+    /// What came since the last call.
+    pub fn take(&mut self, session: SessionId) -> Seen {
+        self.seen.remove(&session).unwrap_or_default()
+    }
+
+    /// Ends a connection.
+    pub fn close(&mut self, session: SessionId) {
+        self.input(session.home.shard, Input::Closed { session });
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, duration: Duration) {
+        self.now.monotonic = self.now.monotonic + duration;
+        self.now.wall.0 +=
+            u64::try_from(duration.as_millis()).expect("tests wait for days at most");
+        for shard in 0..self.world.shards {
+            self.input(shard, Input::DeadlineReached);
+        }
+    }
+
+    /// Has new work refused.
+    pub fn drain(&mut self) {
+        for shard in 0..self.world.shards {
+            self.input(shard, Input::Drain);
+        }
+    }
+
+    /// Why the engine wants the connection closed, if it does.
+    pub fn close_reason(&self, session: SessionId) -> Option<CloseReason> {
+        self.world
+            .closed
+            .iter()
+            .find(|(closed, _)| *closed == session)
+            .map(|(_, reason)| *reason)
+    }
+
+    /// Numbers of a shard.
+    pub fn counts(&self, shard: usize) -> Counts {
+        self.shards[shard].counts()
+    }
+
+    /// Puts a record into the store behind the engine's back.
+    pub fn store_has(&mut self, name: &str, record: StoredRecord) {
+        self.stored.insert(name.into(), record);
+    }
+
+    /// What the store has.
+    pub fn stored(&self, name: &str) -> Option<&StoredRecord> {
+        self.stored.get(name)
+    }
+
+    fn input(&mut self, shard: u16, input: Input) {
+        self.give(shard, input);
+        self.settle();
+    }
+
+    fn give(&mut self, shard: u16, input: Input) {
+        self.world.home = Some(Address { node: 0, shard });
+        self.shards[usize::from(shard)].handle(self.now, input, &mut self.world);
+        if let Some(up_to) = self.world.interest.take() {
+            self.shards[usize::from(shard)].handle(
+                self.now,
+                Input::InterestVisible { up_to },
+                &mut self.world,
+            );
+        }
+    }
+
+    /// Runs until nothing is left to do.
+    fn settle(&mut self) {
+        for shard in 0..self.world.shards {
+            // The interest of the message that was just given.
+            if let Some(up_to) = self.world.interest.take() {
+                let shard = self.world.home.map_or(shard, |home| home.shard);
+                self.give(shard, Input::InterestVisible { up_to });
+            }
+        }
+        loop {
+            self.world
+                .posts
+                .extend(std::mem::take(&mut self.world.publications));
+            if let Some((to, entry)) = self.world.posts.pop_front() {
+                self.give(to.shard, Input::Entry(entry));
+                continue;
+            }
+            if let Some(login) = self.world.logins.pop() {
+                let principal = Principal {
+                    user_id: "open".into(),
+                    server_data: None,
+                    client_data: None,
+                };
+                let outcome = AuthOutcome::Accepted(Arc::new(principal));
+                let session = login.session;
+                self.give(
+                    session.home.shard,
+                    Input::Auth(AuthCompletion { session, outcome }),
+                );
+                continue;
+            }
+            let mut asked = false;
+            for shard in 0..self.world.shards {
+                self.shards[usize::from(shard)].end_turn(self.now, &mut self.world);
+                let requests: Vec<StoreRequest> = self.world.store.drain(..).collect();
+                for request in requests {
+                    if !self.store_hangs {
+                        let completion = self.answer(request);
+                        self.give(shard, Input::Store(completion));
+                        asked = true;
+                    }
+                }
+            }
+            if !asked {
+                break;
+            }
+        }
+        for shard in &mut self.shards {
+            let (log, seen) = (&self.world.log, &mut self.seen);
+            shard.flush(|session, _, spans| {
+                for span in spans {
+                    let messages = &log[span.start as usize..span.end as usize];
+                    seen.entry(session).or_default().extend_from_slice(messages);
+                }
+            });
+        }
+    }
+
+    fn answer(&mut self, request: StoreRequest) -> StoreCompletion {
+        let failed = StoreError {
+            message: "the test says so".into(),
+            full: false,
+        };
+        match request {
+            StoreRequest::Load { names } => {
+                let records = names
+                    .into_iter()
+                    .map(|name| {
+                        let found = self
+                            .stored
+                            .get(&name)
+                            .cloned()
+                            .map_or(Loaded::Missing, Loaded::Found);
+                        (name, Ok(found))
+                    })
+                    .collect();
+                StoreCompletion::Loaded { records }
+            }
+            StoreRequest::Commit { batch, .. } if self.commits_fail => StoreCompletion::Committed {
+                batch,
+                result: Err(failed),
+            },
+            StoreRequest::Commit { batch, writes } => {
+                for write in writes {
+                    match write.change {
+                        StoreChange::Put(record) => self.stored.insert(write.name, record),
+                        StoreChange::Delete => self.stored.remove(&write.name),
+                    };
+                }
+                StoreCompletion::Committed {
+                    batch,
+                    result: Ok(()),
+                }
+            }
+        }
+    }
+}

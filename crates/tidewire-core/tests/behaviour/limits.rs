@@ -1,0 +1,295 @@
+//! What happens at each limit of `core::limits`.
+
+use tidewire_core::limits::Limits;
+use tidewire_core::message::{Call, Change, Event, Message, Record, RecordBulk, Rpc, Write};
+use tidewire_core::settings::Settings;
+
+use crate::driver::{Node, Seen, set};
+
+fn node(change: impl FnOnce(&mut Limits)) -> Node {
+    let mut settings = Settings::default();
+    change(&mut settings.limits);
+    Node::new(settings)
+}
+
+fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
+    Message::Event(Event::Emit {
+        name,
+        data: Some(data),
+    })
+}
+
+fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {
+    Message::Event(Event::Subscribe {
+        names: names.to_vec(),
+        correlation: Some("0"),
+    })
+}
+
+fn bulk<'a>(action: RecordBulk, names: &[&'a str]) -> Message<'a> {
+    Message::Record(Record::Bulk {
+        action,
+        names: names.to_vec(),
+        correlation: Some("0"),
+    })
+}
+
+#[track_caller]
+fn check(seen: &Seen, expected: &[&str]) {
+    assert_eq!(seen.len(), expected.len(), "{seen:#?}");
+    for (seen, expected) in seen.iter().zip(expected) {
+        assert!(seen.contains(expected), "{seen} does not say {expected}");
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_is_refused_and_not_repeated() {
+    let mut node = node(|limits| limits.name_bytes_max = 8);
+    let session = node.login();
+    check(&node.ask(session, &emit("12345678", "1")), &[]);
+    check(
+        &node.ask(session, &emit("123456789", "1")),
+        &["InvalidData(Refusal { action: Emit, name: None"],
+    );
+    check(
+        &node.ask(session, &set("123456789", "{}")),
+        &["InvalidData(Refusal { action: CreateAndUpdate, name: None"],
+    );
+    check(&node.ask(session, &emit("", "1")), &["InvalidData"]);
+    assert_eq!(node.counts(0).refused.names, 3);
+}
+
+#[test]
+fn data_that_is_too_deep_is_refused() {
+    let mut node = node(|limits| limits.nesting_max = 3);
+    let session = node.login();
+    check(&node.ask(session, &emit("e", "[[[1]]]")), &[]);
+    check(
+        &node.ask(session, &emit("e", "[[[[1]]]]")),
+        &["InvalidData"],
+    );
+    check(&node.ask(session, &set("r", "[[[1]]]")), &["WriteAck"]);
+    check(&node.ask(session, &set("r", "[[[[1]]]]")), &["InvalidData"]);
+    assert_eq!(node.counts(0).refused.too_deep, 2);
+}
+
+#[test]
+fn a_record_that_would_become_too_large_is_refused_and_stays() {
+    let mut node = node(|limits| limits.record_bytes_max = 20);
+    let session = node.login();
+    check(
+        &node.ask(session, &set("r", r#"{"a":"0123456789"}"#)),
+        &["WriteAck"],
+    );
+    let write = Write {
+        name: "r",
+        version: -1,
+        correlation: Some("2"),
+        write_ack: true,
+    };
+    let patch = Change::Patch {
+        path: "b",
+        data: Some("12345"),
+    };
+    check(
+        &node.ask(session, &Message::Record(Record::Write(write, patch))),
+        &["InvalidData"],
+    );
+    check(
+        &node.ask(session, &Message::Record(Record::Read { name: "r" })),
+        &["version: 1"],
+    );
+    assert_eq!(node.counts(0).refused.too_large, 1);
+}
+
+#[test]
+fn a_bulk_message_with_too_many_names_is_refused_whole() {
+    let mut node = node(|limits| limits.bulk_names_max = 2);
+    let session = node.login();
+    check(&node.ask(session, &subscribe(&["a", "b"])), &["Ack"]);
+    check(
+        &node.ask(session, &subscribe(&["c", "d", "e"])),
+        &["InvalidData"],
+    );
+    check(
+        &node.ask(
+            session,
+            &bulk(RecordBulk::SubscribeAndRead, &["c", "d", "e"]),
+        ),
+        &["InvalidData"],
+    );
+    let provide = Message::Rpc(Rpc::Provide {
+        names: vec!["a", "b", "c"],
+        correlation: Some("0"),
+    });
+    check(&node.ask(session, &provide), &["InvalidData"]);
+    assert_eq!(node.counts(0).refused.bulk_names, 3);
+}
+
+#[test]
+fn a_session_that_holds_too_much_is_denied_more() {
+    let mut node = node(|limits| limits.subscriptions_max = 2);
+    let session = node.login();
+    check(
+        &node.ask(session, &subscribe(&["a", "b", "c"])),
+        &[
+            r#"Denied(Refusal { action: Subscribe, name: Some("c")"#,
+            "Ack",
+        ],
+    );
+    check(
+        &node.ask(session, &bulk(RecordBulk::Subscribe, &["r"])),
+        &[r#"Denied(Refusal { action: Bulk(Subscribe), name: Some("r")"#],
+    );
+    let leave = Message::Event(Event::Unsubscribe {
+        names: vec!["a"],
+        correlation: Some("1"),
+    });
+    check(&node.ask(session, &leave), &["Ack"]);
+    check(
+        &node.ask(session, &bulk(RecordBulk::Subscribe, &["r"])),
+        &["Ack"],
+    );
+    assert_eq!(node.counts(0).refused.subscriptions, 2);
+}
+
+#[test]
+fn a_session_with_too_many_running_calls_finds_no_provider() {
+    let mut node = node(|limits| limits.calls_max = 1);
+    let (provider, requestor) = (node.login(), node.login());
+    node.ask(
+        provider,
+        &Message::Rpc(Rpc::Provide {
+            names: vec!["p"],
+            correlation: Some("0"),
+        }),
+    );
+    let call = |correlation| {
+        let call = Call {
+            name: "p",
+            correlation,
+        };
+        Message::Rpc(Rpc::Request {
+            call,
+            data: None,
+            requestor_name: None,
+            requestor_data: None,
+        })
+    };
+    check(&node.ask(requestor, &call("1")), &[]);
+    check(&node.ask(requestor, &call("2")), &["NoProvider"]);
+    let response = Rpc::Response {
+        call: Call {
+            name: "p",
+            correlation: "1",
+        },
+        data: Some("1"),
+    };
+    node.send(provider, &Message::Rpc(response));
+    check(&node.take(requestor), &["Response"]);
+    check(&node.ask(requestor, &call("3")), &[]);
+    assert_eq!(node.counts(0).refused.calls, 1);
+}
+
+#[test]
+fn writes_without_a_place_among_the_dirty_are_refused_and_not_shown() {
+    let mut node = node(|limits| limits.dirty_records_max = 1);
+    let (writer, reader) = (node.login(), node.login());
+    node.ask(reader, &bulk(RecordBulk::SubscribeAndRead, &["b"]));
+    node.commits_fail = true;
+    check(&node.ask(writer, &set("a", "{}")), &[]);
+    check(&node.ask(writer, &set("b", "{}")), &["Error(Update("]);
+    check(&node.take(reader), &[]);
+    node.commits_fail = false;
+    node.pass(std::time::Duration::from_secs(10));
+    check(&node.take(writer), &["WriteAck"]);
+    check(&node.ask(writer, &set("b", "{}")), &["WriteAck"]);
+    check(&node.take(reader), &["Update"]);
+    assert_eq!(node.counts(0).refused.dirty, 1);
+}
+
+#[test]
+fn dirty_bytes_are_bounded_too() {
+    let mut node = node(|limits| limits.dirty_bytes_max = 40);
+    let session = node.login();
+    node.commits_fail = true;
+    check(
+        &node.ask(session, &set("a", r#"{"a":"01234567890123456789"}"#)),
+        &[],
+    );
+    check(
+        &node.ask(session, &set("b", r#"{"a":"01234567890123456789"}"#)),
+        &["Error(Update("],
+    );
+    // The same record again replaces what waits.
+    check(&node.ask(session, &set("a", r#"{"a":"9"}"#)), &[]);
+    check(&node.ask(session, &set("b", r#"{"a":"9"}"#)), &[]);
+}
+
+#[test]
+fn too_much_that_waits_for_one_record_is_refused() {
+    let mut node = node(|limits| limits.record_waiting_max = 1);
+    let session = node.login();
+    node.store_hangs = true;
+    let read = Message::Record(Record::Read { name: "r" });
+    check(&node.ask(session, &read), &[]);
+    check(&node.ask(session, &read), &["Error(Load("]);
+    check(&node.ask(session, &set("r", "{}")), &["Error(Update("]);
+    assert_eq!(node.counts(0).refused.waiting, 2);
+}
+
+#[test]
+fn the_cache_forgets_what_nobody_uses_and_nothing_else() {
+    let mut node = node(|limits| limits.cache_bytes_max = 1_000);
+    let (session, subscriber) = (node.login(), node.login());
+    check(&node.ask(session, &set("kept", "{}")), &["WriteAck"]);
+    node.ask(subscriber, &bulk(RecordBulk::SubscribeAndRead, &["kept"]));
+    for number in 0..10 {
+        check(
+            &node.ask(session, &set(&format!("r{number}"), "{}")),
+            &["WriteAck"],
+        );
+    }
+    assert!(node.counts(0).record_bytes <= 1_000, "{:?}", node.counts(0));
+    assert!(node.counts(0).records >= 2, "{:?}", node.counts(0));
+    for number in 0..10 {
+        let name = format!("r{number}");
+        check(
+            &node.ask(session, &Message::Record(Record::Read { name: &name })),
+            &["version: 1"],
+        );
+    }
+    check(
+        &node.ask(session, &set("kept", r#"{"a":1}"#)),
+        &["WriteAck"],
+    );
+    check(&node.take(subscriber), &["version: 2"]);
+}
+
+#[test]
+fn an_acknowledged_write_that_takes_too_long_is_answered_as_failed_and_still_kept() {
+    let mut node = node(|_| {});
+    let session = node.login();
+    node.commits_fail = true;
+    check(&node.ask(session, &set("r", "{}")), &[]);
+    node.pass(std::time::Duration::from_secs(31));
+    check(&node.take(session), &["Error(Update("]);
+    node.commits_fail = false;
+    node.pass(std::time::Duration::from_secs(10));
+    check(&node.take(session), &[]);
+    assert!(node.stored("r").is_some());
+    assert_eq!(node.counts(0).dirty_records, 0);
+}
+
+#[test]
+fn a_load_that_takes_too_long_is_answered() {
+    let mut node = node(|_| {});
+    let session = node.login();
+    node.store_hangs = true;
+    check(
+        &node.ask(session, &Message::Record(Record::Read { name: "r" })),
+        &[],
+    );
+    node.pass(std::time::Duration::from_secs(31));
+    check(&node.take(session), &["RetrievalTimeout"]);
+}

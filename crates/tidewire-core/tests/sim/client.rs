@@ -1,0 +1,573 @@
+//! A client: does what an application might do at any moment, and keeps records as `@deepstream/client` does: reads
+//! once, counts versions itself, applies its own writes before the server has seen them, and merges on a conflict.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+use tidewire_core::address::SessionId;
+use tidewire_core::effect::Format;
+use tidewire_core::message::{RecordAction, RecordBulk};
+
+use crate::random::Random;
+use crate::record_model::{Seen, Stamp};
+use crate::services::Services;
+use crate::wire::{Act, Delta, Heard, Said, apply, parse};
+
+pub const RECORDS: [&str; 9] = [
+    "r/0", "r/1", "r/2", "r/3", "mem/0", "ruled/0", "ruled/1", "gate/0", "gate/1",
+];
+pub const EVENTS: [&str; 5] = ["e/0", "e/1", "e/2", "gated/0", "gated/1"];
+const PATHS: [&str; 5] = ["a", "b", "c.d", "c.e", "f"];
+
+/// A message that a client sends, with what it had seen by then.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub said: Said,
+    pub seen: Rc<Seen>,
+}
+
+/// What a client has of a record.
+#[derive(Clone, Debug)]
+enum Held {
+    /// The subscription was asked for, and before that perhaps the end of an earlier one: only after the ack it is
+    /// certain that what comes is of the new one.
+    Wanted {
+        acked: bool,
+    },
+    Open {
+        version: i32,
+        value: Value,
+    },
+    /// The end of the subscription was asked for.
+    Ending,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Client {
+    pub user: String,
+    pub format: Format,
+    pub session: Option<SessionId>,
+    pub open: bool,
+    records: BTreeMap<String, Held>,
+    /// The correlation id of the newest subscription to each record.
+    subscribed: BTreeMap<String, String>,
+    /// Deletes without an answer.
+    deleting: Vec<String>,
+    events: BTreeMap<String, bool>,
+    seen: Seen,
+    correlation: u64,
+    outgoing: Vec<Said>,
+    /// What the open records' provider messages have said.
+    provided: BTreeMap<String, bool>,
+    pub services: Services,
+}
+
+impl Client {
+    pub fn new(user: String, format: Format) -> Self {
+        Self {
+            user,
+            format,
+            session: None,
+            open: false,
+            records: BTreeMap::new(),
+            subscribed: BTreeMap::new(),
+            deleting: Vec::new(),
+            events: BTreeMap::new(),
+            seen: Seen::new(),
+            correlation: 0,
+            outgoing: Vec::new(),
+            provided: BTreeMap::new(),
+            services: Services::default(),
+        }
+    }
+
+    /// A connection is there.
+    pub fn connected(&mut self, session: SessionId) {
+        self.session = Some(session);
+        self.say(Said::Challenge);
+    }
+
+    /// The connection is gone; what was open is asked for again after the next login.
+    pub fn lost(&mut self) {
+        self.session = None;
+        self.open = false;
+        self.deleting.clear();
+        self.outgoing.clear();
+        self.provided.clear();
+        self.services.lost();
+    }
+
+    /// What it has said since the last call.
+    pub fn take_outgoing(&mut self) -> Vec<Sent> {
+        let seen = Rc::new(self.seen.clone());
+        std::mem::take(&mut self.outgoing)
+            .into_iter()
+            .map(|said| Sent {
+                said,
+                seen: seen.clone(),
+            })
+            .collect()
+    }
+
+    /// Does something of its own accord.
+    pub fn act(&mut self, random: &mut Random, next_event: &mut u64) {
+        if random.chance(35) {
+            let said = self.services.act(random, next_event);
+            return self.outgoing.extend(said);
+        }
+        match random.below(21) {
+            20 => self.notify(random),
+            0..4 => {
+                *next_event += 1;
+                let name = random.pick(&EVENTS).to_string();
+                let data = next_event.to_string();
+                self.say(Said::Emit { name, data });
+            }
+            4..7 => self.change_event(random),
+            7..11 => self.change_record(random),
+            11..16 => self.write(random),
+            16 => self.set_data(random),
+            17 => self.delete(random),
+            18 => {
+                let name = random.pick(&RECORDS).to_string();
+                self.say(Said::Read { name });
+            }
+            _ => {
+                let name = random.pick(&RECORDS).to_string();
+                self.say(Said::Head { name });
+            }
+        }
+    }
+
+    /// Opens or closes a gate that rules of events read.
+    pub fn turn_gate(&mut self, random: &mut Random) {
+        let name = format!("gate/{}", random.below(2));
+        let data = json!({ "open": random.chance(60) }).to_string();
+        let id = random.chance(50).then(|| self.next_id());
+        self.say(Said::Write {
+            name,
+            version: -1,
+            id,
+            act: Act::CreateAndUpdate,
+            delta: Delta::Whole(data),
+        });
+    }
+
+    /// Reads a message.
+    pub fn hear(&mut self, heard: &Heard, stamp: Option<&Rc<Stamp>>, random: &mut Random) {
+        if let Some(stamp) = stamp {
+            self.learn(stamp);
+        }
+        let said = self.services.hear(heard, random);
+        self.outgoing.extend(said);
+        match heard {
+            Heard::Accepted => {
+                let user = json!({ "user": self.user }).to_string();
+                self.say(Said::Login { user });
+            }
+            Heard::LoggedIn => self.logged_in(random),
+            Heard::LoginRefused => {
+                let user = json!({ "user": self.user }).to_string();
+                self.say(Said::Login { user });
+            }
+            Heard::Value {
+                name,
+                version,
+                data,
+            } => self.adopt(name, *version, parse(data)),
+            Heard::Version { name, version } => {
+                if let Some(Held::Wanted { .. }) = self.records.get(name) {
+                    if *version == -1 {
+                        self.adopt(name, -1, json!({}));
+                    } else {
+                        self.say(Said::Read { name: name.clone() });
+                    }
+                }
+            }
+            Heard::NotFound { name } => self.adopt(name, -1, json!({})),
+            Heard::Changed {
+                name,
+                version,
+                delta,
+            } => self.changed(name, *version, delta),
+            Heard::Deleted { name } => {
+                if let Some(Held::Open { .. } | Held::Wanted { acked: true }) =
+                    self.records.get(name)
+                {
+                    self.records.remove(name);
+                }
+            }
+            Heard::DeleteDone { name } => {
+                self.deleting.retain(|deleting| deleting != name);
+                self.records.remove(name);
+            }
+            Heard::VersionExists {
+                name,
+                version,
+                data,
+                ..
+            } => self.merge(name, *version, parse(data), random),
+            Heard::InvalidVersion { name, .. } => self.say(Said::Read { name: name.clone() }),
+            Heard::RecordRefused {
+                name, action, id, ..
+            } => self.refused(name, *action, id.as_deref()),
+            Heard::RecordAck {
+                action: RecordBulk::Unsubscribe,
+                id,
+                ..
+            } => {
+                if let Some(Held::Ending) = self.records.get(id) {
+                    self.records.remove(id);
+                }
+            }
+            Heard::HasProvider { name, provided } => {
+                self.provided.insert(name.clone(), *provided);
+            }
+            Heard::RecordAck { action, names, .. } if *action != RecordBulk::Notify => {
+                for name in names {
+                    self.provided.remove(name);
+                    if let Some(Held::Wanted { acked }) = self.records.get_mut(name) {
+                        *acked = true;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends all its subscriptions.
+    pub fn unsubscribe_all(&mut self) {
+        let names: Vec<String> = self.records.keys().cloned().collect();
+        for name in names {
+            self.unsubscribe(&name);
+        }
+        let names: Vec<String> = std::mem::take(&mut self.events).into_keys().collect();
+        let id = self.next_id();
+        self.say(Said::EventUnsubscribe { names, id });
+    }
+
+    /// Asks who is online.
+    pub fn ask_for_everybody(&mut self) {
+        let said = self.services.query();
+        self.say(said);
+        self.say(Said::QueryAll);
+    }
+
+    /// The records that are open, with whether they are provided, as far as it knows.
+    pub fn open_records(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.records
+            .iter()
+            .filter(|(_, held)| matches!(held, Held::Open { .. }))
+            .map(|(name, _)| {
+                let provided = self.provided.get(name).copied().unwrap_or(false);
+                (name.as_str(), provided)
+            })
+    }
+
+    fn say(&mut self, said: Said) {
+        if let Said::Bulk { action, names, id } = &said
+            && !matches!(action, RecordBulk::Unsubscribe | RecordBulk::Notify)
+        {
+            for name in names {
+                self.subscribed.insert(name.clone(), id.clone());
+            }
+        }
+        self.outgoing.push(said);
+    }
+
+    fn next_id(&mut self) -> String {
+        self.correlation += 1;
+        self.correlation.to_string()
+    }
+
+    fn learn(&mut self, stamp: &Stamp) {
+        let direct = std::iter::once((&stamp.session, &stamp.number));
+        for (session, number) in stamp.seen.iter().chain(direct) {
+            let known = self.seen.entry(*session).or_insert(0);
+            *known = (*known).max(*number);
+        }
+    }
+
+    /// Asks again for everything that was open when the connection was lost.
+    fn logged_in(&mut self, random: &mut Random) {
+        self.open = true;
+        let names: Vec<String> = self
+            .events
+            .iter()
+            .filter(|(_, on)| **on)
+            .map(|(name, _)| name.clone())
+            .collect();
+        if !names.is_empty() {
+            let id = self.next_id();
+            self.say(Said::EventSubscribe { names, id });
+        }
+        self.records.retain(|_, held| !matches!(held, Held::Ending));
+        let names: Vec<String> = self.records.keys().cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        for held in self.records.values_mut() {
+            *held = Held::Wanted { acked: true };
+        }
+        let action = *random.pick(&[
+            RecordBulk::SubscribeAndHead,
+            RecordBulk::SubscribeCreateAndRead,
+        ]);
+        let id = self.next_id();
+        self.say(Said::Bulk { action, names, id });
+    }
+
+    fn change_event(&mut self, random: &mut Random) {
+        let count = 1 + random.below(2);
+        let on = random.chance(70);
+        let mut names: Vec<String> = Vec::new();
+        for _ in 0..count {
+            let name = random.pick(&EVENTS).to_string();
+            if self.events.get(&name).copied().unwrap_or(false) != on && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() {
+            return;
+        }
+        for name in &names {
+            self.events.insert(name.clone(), on);
+        }
+        let id = self.next_id();
+        self.say(if on {
+            Said::EventSubscribe { names, id }
+        } else {
+            Said::EventUnsubscribe { names, id }
+        });
+    }
+
+    fn change_record(&mut self, random: &mut Random) {
+        let name = random.pick(&RECORDS).to_string();
+        let action = *random.pick(&[
+            RecordBulk::SubscribeCreateAndRead,
+            RecordBulk::SubscribeCreateAndRead,
+            RecordBulk::SubscribeAndRead,
+        ]);
+        if self.deleting.contains(&name) {
+            // What the delete ends and what a new subscription begins could not be told apart.
+            return;
+        }
+        match self.records.get(&name) {
+            None => {
+                let mut names = vec![name];
+                for more in RECORDS {
+                    if !self.records.contains_key(more)
+                        && !self.deleting.iter().any(|name| name == more)
+                        && !names.iter().any(|name| name == more)
+                        && random.chance(20)
+                    {
+                        names.push(more.into());
+                    }
+                }
+                for name in &names {
+                    self.records
+                        .insert(name.clone(), Held::Wanted { acked: false });
+                }
+                let id = self.next_id();
+                self.say(Said::Bulk { action, names, id });
+            }
+            Some(Held::Open { .. }) if random.chance(40) => {
+                self.unsubscribe(&name);
+                if random.chance(40) {
+                    // A second thought: the end of the old subscription and the new one cross.
+                    self.records
+                        .insert(name.clone(), Held::Wanted { acked: false });
+                    let id = self.next_id();
+                    self.say(Said::Bulk {
+                        action,
+                        names: vec![name],
+                        id,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn unsubscribe(&mut self, name: &str) {
+        self.records.insert(name.into(), Held::Ending);
+        self.say(Said::Bulk {
+            action: RecordBulk::Unsubscribe,
+            names: vec![name.into()],
+            id: name.into(),
+        });
+    }
+
+    fn write(&mut self, random: &mut Random) {
+        let open: Vec<String> = self
+            .records
+            .iter()
+            .filter(|(_, held)| matches!(held, Held::Open { .. }))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if open.is_empty() {
+            return self.set_data(random);
+        }
+        let name = random.pick(&open).clone();
+        let id = random.chance(40).then(|| self.next_id());
+        let (act, delta) = any_change(random);
+        let Some(Held::Open { version, value }) = self.records.get_mut(&name) else {
+            return;
+        };
+        let expected = match random.below(12) {
+            // Whatever is next, a version that exists, and one that lies ahead.
+            0 => -1,
+            1 => (*version).max(1),
+            2 => version.saturating_add(2),
+            _ => {
+                *version = after(*version);
+                *value = apply(value, &delta);
+                *version
+            }
+        };
+        self.say(Said::Write {
+            name,
+            version: expected,
+            id,
+            act,
+            delta,
+        });
+    }
+
+    fn set_data(&mut self, random: &mut Random) {
+        let name = random.pick(&RECORDS).to_string();
+        let id = random.chance(60).then(|| self.next_id());
+        let (act, delta) = match any_change(random) {
+            (Act::Update, delta) => (Act::CreateAndUpdate, delta),
+            (Act::Patch, delta) => (Act::CreateAndPatch, delta),
+            other => other,
+        };
+        self.say(Said::Write {
+            name,
+            version: -1,
+            id,
+            act,
+            delta,
+        });
+    }
+
+    fn delete(&mut self, random: &mut Random) {
+        let name = random.pick(&RECORDS).to_string();
+        if !self.deleting.contains(&name) && random.chance(60) {
+            self.deleting.push(name.clone());
+            self.say(Said::Delete { name });
+        }
+    }
+
+    /// Says that the store has changed behind the server's back, which is not so.
+    fn notify(&mut self, random: &mut Random) {
+        let names = RECORDS
+            .into_iter()
+            .filter(|_| random.chance(25))
+            .map(str::to_owned)
+            .collect();
+        let id = self.next_id();
+        self.say(Said::Bulk {
+            action: RecordBulk::Notify,
+            names,
+            id,
+        });
+    }
+
+    fn adopt(&mut self, name: &str, version: i32, value: Value) {
+        if let Some(held @ (Held::Wanted { acked: true } | Held::Open { .. })) =
+            self.records.get_mut(name)
+        {
+            *held = Held::Open { version, value };
+        }
+    }
+
+    fn changed(&mut self, name: &str, new: i32, delta: &Delta) {
+        let Some(Held::Open { version, value }) = self.records.get_mut(name) else {
+            return;
+        };
+        if new == after(*version) {
+            *version = new;
+            *value = apply(value, delta);
+        } else if let Delta::Whole(data) = delta {
+            self.adopt(name, new, parse(data));
+        } else {
+            self.say(Said::Read { name: name.into() });
+        }
+    }
+
+    /// The remote value wins, or is overwritten by the own one.
+    fn merge(&mut self, name: &str, remote: i32, theirs: Value, random: &mut Random) {
+        let Some(Held::Open { version, value }) = self.records.get_mut(name) else {
+            return;
+        };
+        if random.chance(50) || *value == theirs {
+            return self.adopt(name, remote, theirs);
+        }
+        *version = after(remote);
+        let (version, data) = (*version, value.to_string());
+        self.say(Said::Write {
+            name: name.into(),
+            version,
+            id: None,
+            act: Act::Update,
+            delta: Delta::Whole(data),
+        });
+    }
+
+    fn refused(&mut self, name: &str, action: Option<RecordAction>, id: Option<&str>) {
+        match action {
+            // It may be that of an earlier subscription.
+            Some(RecordAction::Bulk(_)) => {
+                if self.subscribed.get(name).map(String::as_str) == id {
+                    self.records.remove(name);
+                }
+            }
+            // A delete whose outcome is unknown: begin anew.
+            None | Some(RecordAction::Delete) => {
+                self.deleting.retain(|deleting| deleting != name);
+                if self.records.contains_key(name) {
+                    self.unsubscribe(name);
+                }
+            }
+            Some(RecordAction::Read | RecordAction::Head) => {
+                if let Some(Held::Wanted { .. }) = self.records.get(name) {
+                    self.unsubscribe(name);
+                }
+            }
+            Some(_) => self.say(Said::Read { name: name.into() }),
+        }
+    }
+}
+
+/// The version that the next write makes.
+fn after(version: i32) -> i32 {
+    if version == i32::MAX {
+        1
+    } else {
+        version.max(0) + 1
+    }
+}
+
+fn any_change(random: &mut Random) -> (Act, Delta) {
+    let number = random.below(1000);
+    let path = random.pick(&PATHS).to_string();
+    match random.below(5) {
+        0 => {
+            let value = json!({ "a": number, "c": { "d": [number, null, "x"] } });
+            (Act::Update, Delta::Whole(value.to_string()))
+        }
+        1 => (Act::Erase, Delta::Set { path, data: None }),
+        2 => {
+            let second = random.pick(&PATHS).to_string();
+            let list = json!([{ "path": path, "data": number }, { "path": second }, { "path": "f", "data": { "g": number } }]);
+            (Act::PatchMulti, Delta::Many(list.to_string()))
+        }
+        _ => {
+            let data = Some(json!([number, { "é": "\u{1f30a}" }]).to_string());
+            (Act::Patch, Delta::Set { path, data })
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Events, naively: who has to hear what, who may, and in which order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use serde_json::Value;
+use tidewire_core::address::SessionId;
+
+use crate::check::{Check, Checked, Violation, ensure, violated};
+use crate::record_model::Stamp;
+use crate::wire::parse;
+
+/// One session's subscription to one event.
+#[derive(Debug, Default)]
+struct Subscription {
+    /// The session wants it, as far as its shard knows.
+    lasts: bool,
+    /// The session has read the ack of the request with this id.
+    acked: bool,
+    waits_for: Option<String>,
+    required: BTreeSet<u64>,
+    heard: BTreeSet<u64>,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct EventModel {
+    subscriptions: BTreeMap<(SessionId, String), Subscription>,
+    /// By number of the event.
+    sent: BTreeMap<u64, (String, Rc<Stamp>)>,
+    /// The newest event of each sender that each session has heard.
+    newest: BTreeMap<(SessionId, SessionId), u64>,
+}
+
+impl EventModel {
+    /// A session subscribes at its shard; `id` is that of the ack to come.
+    pub fn subscribe(&mut self, session: SessionId, name: &str, id: &str) {
+        let subscription = self
+            .subscriptions
+            .entry((session, name.into()))
+            .or_default();
+        if !subscription.lasts {
+            subscription.lasts = true;
+            subscription.acked = false;
+            subscription.waits_for = Some(id.into());
+        }
+    }
+
+    /// A session unsubscribes at its shard. What is on its way to it may be lost.
+    pub fn unsubscribe(&mut self, session: SessionId, name: &str) {
+        let subscription = self
+            .subscriptions
+            .entry((session, name.into()))
+            .or_default();
+        subscription.lasts = false;
+        subscription.acked = false;
+        subscription.required.clear();
+    }
+
+    /// A session has read an ack.
+    pub fn acked(&mut self, session: SessionId, id: &str) {
+        for ((of, _), subscription) in &mut self.subscriptions {
+            if *of == session && subscription.waits_for.as_deref() == Some(id) {
+                subscription.acked = subscription.lasts;
+                subscription.waits_for = None;
+            }
+        }
+    }
+
+    /// An event is published at its sender's shard.
+    pub fn publish(&mut self, name: &str, data: &str, stamp: Rc<Stamp>) {
+        let number = number_of(data);
+        for ((session, of), subscription) in &mut self.subscriptions {
+            if of == name && subscription.acked && *session != stamp.session {
+                subscription.required.insert(number);
+            }
+        }
+        self.sent.insert(number, (name.into(), stamp));
+    }
+
+    /// A session hears an event. Returns whose message it comes from.
+    pub fn hear(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        data: &str,
+    ) -> Result<Rc<Stamp>, Violation> {
+        let number = number_of(data);
+        let Some((sent_as, stamp)) = self.sent.get(&number) else {
+            return violated(
+                Check::EventOnce,
+                format!("{session:?} hears {data}, which was not published"),
+            );
+        };
+        let subscription = self
+            .subscriptions
+            .entry((session, name.into()))
+            .or_default();
+        let is_due =
+            sent_as == name && stamp.session != session && subscription.heard.insert(number);
+        ensure(is_due, Check::EventOnce, || {
+            format!(
+                "{session:?} hears {name} {data} of {stamp:?} twice, as its own or under a wrong name"
+            )
+        })?;
+        subscription.required.remove(&number);
+        let newest = self.newest.entry((session, stamp.session)).or_insert(0);
+        ensure(*newest < number, Check::EventOrder, || {
+            format!(
+                "{session:?} hears event {number} of {:?} after {newest}",
+                stamp.session
+            )
+        })?;
+        *newest = number;
+        Ok(stamp.clone())
+    }
+
+    /// Whether somebody is subscribed.
+    pub fn is_wanted(&self, name: &str) -> bool {
+        self.subscriptions
+            .iter()
+            .any(|((_, of), subscription)| of == name && subscription.lasts)
+    }
+
+    /// A session is gone.
+    pub fn session_ended(&mut self, session: SessionId) {
+        self.subscriptions.retain(|(of, _), _| *of != session);
+    }
+
+    /// The node has crashed.
+    pub fn crash(&mut self) {
+        self.subscriptions.clear();
+    }
+
+    /// Everything that had to be heard was heard, every subscription was acknowledged.
+    pub fn quiet(&self) -> Checked {
+        for ((session, name), subscription) in &self.subscriptions {
+            ensure(
+                subscription.required.is_empty(),
+                Check::EventArrives,
+                || {
+                    format!(
+                        "{session:?} never heard events {:?} of {name}",
+                        subscription.required
+                    )
+                },
+            )?;
+            ensure(
+                !subscription.lasts || subscription.acked,
+                Check::AnsweredOnce,
+                || format!("{session:?} has got no ack for {name}"),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn number_of(data: &str) -> u64 {
+    match parse(data) {
+        Value::Number(number) => number.as_u64().unwrap_or(0),
+        _ => 0,
+    }
+}

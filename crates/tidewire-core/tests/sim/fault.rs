@@ -1,0 +1,200 @@
+//! Planted faults: each breaks one property, so that its check is known to be able to fail.
+
+use std::collections::VecDeque;
+
+use tidewire_core::entry::{Answer, CallNotice, Entry, Published};
+use tidewire_core::text::Payload;
+
+use crate::check::Check;
+use crate::random::Random;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Two neighbours in a mailbox change places.
+    MailboxReordered,
+    /// A shard is not told of a record's change.
+    ChangeLost,
+    /// A record's change reaches a shard's mailbox late.
+    PostHeldBack,
+    /// An event is not handed to a shard.
+    PublicationLost,
+    /// An event is handed to a shard twice.
+    PublicationDoubled,
+    /// Interest is confirmed before publishers see it.
+    VisibleTooEarly,
+    /// A connection's later message is given while an earlier one waits.
+    WaitIgnored,
+    /// The store says that it has committed, and has not.
+    CommitForgotten,
+    /// The store loads what was there before the last commit.
+    StaleLoad,
+    /// A mailbox delivers an answer to a session twice.
+    AnswerDoubled,
+    /// A shard is not told that a connection is gone.
+    CloseForgotten,
+    /// A message of a call reaches its session twice.
+    CallDoubled,
+    /// A message of a call does not reach its session.
+    CallLost,
+    /// A requestor gets the response to another call.
+    CallMisdirected,
+    /// A change of presence is not handed to a shard.
+    NoticeLost,
+    /// The owner of a user is not told of a session.
+    SessionUncounted,
+    /// An owner is not told that a listener is gone.
+    EndForgotten,
+    /// A provider is not told something.
+    ListenNoticeLost,
+    /// Subscribers are not told of their provider.
+    ProviderUnknown,
+    /// A request reaches its owner's mailbox late.
+    RequestHeldBack,
+    /// An acknowledgement does not reach its session.
+    AckLost,
+    /// A listener hears late of a name.
+    ListenNoticeLate,
+    /// A rule reads a value that its record never had.
+    RuleMisled,
+    /// A rule's read is never answered.
+    RuleReadLost,
+    /// A change of a record overtakes the beginning of a subscription.
+    GrantOvertaken,
+    /// An entry of a mailbox brings its shard down.
+    ShardPanics,
+}
+
+impl Fault {
+    /// All of them, each with the checks of which one must find it.
+    pub const ALL: [(Self, &[Check]); 26] = [
+        (
+            Self::MailboxReordered,
+            &[Check::ConnectionOrder, Check::RecordOrder],
+        ),
+        (Self::ChangeLost, &[Check::RecordOrder]),
+        (Self::PostHeldBack, &[Check::AnswerAfterEffects]),
+        (Self::PublicationLost, &[Check::EventArrives]),
+        (Self::PublicationDoubled, &[Check::EventOnce]),
+        (Self::VisibleTooEarly, &[Check::EventArrives]),
+        (Self::WaitIgnored, &[Check::EventOrder]),
+        (Self::CommitForgotten, &[Check::Durable]),
+        (Self::StaleLoad, &[Check::StoreContent]),
+        (Self::AnswerDoubled, &[Check::RecordOrder]),
+        (Self::CloseForgotten, &[Check::NothingLeaks]),
+        (Self::CallDoubled, &[Check::RpcAnsweredOnce]),
+        (Self::CallLost, &[Check::RpcAnsweredOnce]),
+        (Self::CallMisdirected, &[Check::RpcFromProvider]),
+        (Self::NoticeLost, &[Check::PresenceNotices]),
+        (Self::SessionUncounted, &[Check::PresenceQuery]),
+        (Self::EndForgotten, &[Check::NothingLeaks]),
+        (Self::ListenNoticeLost, &[Check::OneProvider]),
+        (Self::ProviderUnknown, &[Check::HasProvider]),
+        (Self::RequestHeldBack, &[Check::Reaction]),
+        (Self::AckLost, &[Check::AnsweredOnce]),
+        (Self::ListenNoticeLate, &[Check::ListenEnded]),
+        (Self::RuleMisled, &[Check::Ruling]),
+        (Self::RuleReadLost, &[Check::Quiet]),
+        (Self::GrantOvertaken, &[Check::ReadWithoutGap]),
+        (Self::ShardPanics, &[Check::NoPanic]),
+    ];
+}
+
+/// Whether a fault is on, and when it strikes.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    fault: Option<Fault>,
+    dice: Random,
+}
+
+impl Faults {
+    pub fn new(fault: Option<Fault>, seed: u64) -> Self {
+        Self {
+            fault,
+            dice: Random::new(seed),
+        }
+    }
+
+    pub fn on(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Whether this fault is on and strikes now.
+    pub fn hits(&mut self, fault: Fault) -> bool {
+        self.fault == Some(fault) && self.strike()
+    }
+
+    /// What becomes of the order of a mailbox.
+    pub fn reorder(&mut self, mailbox: &mut VecDeque<Entry>) {
+        let place = if self.hits(Fault::MailboxReordered) && mailbox.len() >= 2 {
+            Some(self.dice.below(mailbox.len() - 1))
+        } else if self.fault == Some(Fault::GrantOvertaken) {
+            mailbox
+                .iter()
+                .zip(mailbox.iter().skip(1))
+                .position(is_grant_before_change)
+        } else {
+            None
+        };
+        if let Some(place) = place {
+            mailbox.swap(place, place + 1);
+        }
+    }
+
+    /// What becomes of an entry that a mailbox delivers.
+    pub fn spoil(&mut self, entry: Entry) -> Vec<Entry> {
+        assert!(!self.hits(Fault::ShardPanics), "planted");
+        let concerns = match (&self.fault, &entry) {
+            (Some(Fault::AnswerDoubled), Entry::RecordAnswer(_)) => true,
+            (Some(Fault::AckLost), Entry::RecordAnswer(answer)) => {
+                matches!(answer.what, Answer::Written { .. })
+            }
+            (Some(Fault::CallDoubled | Fault::CallLost), Entry::RpcDelivery(delivery)) => {
+                matches!(
+                    delivery.what,
+                    CallNotice::Response(_) | CallNotice::Error(_) | CallNotice::Failed(_)
+                )
+            }
+            (Some(Fault::CallMisdirected), Entry::RpcDelivery(delivery)) => {
+                matches!(delivery.what, CallNotice::Response(_))
+            }
+            (Some(Fault::RuleMisled | Fault::RuleReadLost), Entry::Value { .. })
+            | (Some(Fault::SessionUncounted), Entry::Online { .. })
+            | (Some(Fault::EndForgotten), Entry::SessionEnded { .. })
+            | (Some(Fault::ListenNoticeLost), Entry::ListenNotice { .. }) => true,
+            (Some(Fault::ProviderUnknown), Entry::RecordPublished { what, .. }) => {
+                matches!(what, Published::Provided(_))
+            }
+            _ => false,
+        };
+        if !concerns || !self.strike() {
+            return vec![entry];
+        }
+        match (self.fault, entry) {
+            (Some(Fault::AnswerDoubled | Fault::CallDoubled), entry) => vec![entry.clone(), entry],
+            (Some(Fault::CallMisdirected), Entry::RpcDelivery(mut delivery)) => {
+                delivery.what = CallNotice::Response(Some(Payload::from_checked("0")));
+                vec![Entry::RpcDelivery(delivery)]
+            }
+            (Some(Fault::RuleMisled), Entry::Value { name, asker, .. }) => {
+                let value = Ok(Some(Payload::from_checked(r#"{"open":true}"#)));
+                vec![Entry::Value { name, asker, value }]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Not every time: a fault that happens once in a while is the one that has to be found.
+    pub fn strike(&mut self) -> bool {
+        self.dice.chance(20)
+    }
+}
+
+fn is_grant_before_change(pair: (&Entry, &Entry)) -> bool {
+    match pair {
+        (Entry::RecordAnswer(answer), Entry::RecordPublished { name, .. }) => {
+            answer.name == *name && matches!(answer.what, Answer::Granted { .. })
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,211 @@
+//! The simulation: many seeds, each a run of its own; see `sim.rs`.
+//!
+//! `SIM_SEEDS` says how many seeds, `SIM_FIRST` the first one, `SEED` runs and shows a single one.
+
+mod check;
+mod client;
+mod event_model;
+mod expected;
+mod fault;
+mod judge;
+mod outside;
+mod presence_model;
+mod random;
+mod record_model;
+mod rpc_model;
+mod services;
+mod sim;
+mod store;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use check::{Check, Violation};
+use fault::Fault;
+use sim::{Sim, Summary};
+
+const SEEDS: u64 = 2_000;
+/// What the engine can answer; a run in which nobody hears it shows nothing.
+const KINDS: [&str; 45] = [
+    "AcceptTimeout",
+    "Accepted",
+    "Changed",
+    "DeleteDone",
+    "Deleted",
+    "Error",
+    "Event",
+    "EventAck",
+    "Found",
+    "HasProvider",
+    "InvalidVersion",
+    "ListenTimeout",
+    "LoggedIn",
+    "LoginRefused",
+    "MultipleAccept",
+    "NoProvider",
+    "NotFound",
+    "Online",
+    "OnlineOf",
+    "Presence",
+    "PresenceAck",
+    "ProvideAck",
+    "Removed",
+    "Request",
+    "Response",
+    "ResponseTimeout",
+    "Unknown",
+    "Unlistened",
+    "Value",
+    "Version",
+    "VersionExists",
+    "Written",
+    "ack Notify",
+    "ack SubscribeAndHead",
+    "ack SubscribeAndRead",
+    "ack SubscribeCreateAndRead",
+    "ack Unsubscribe",
+    "last version",
+    "refused Create",
+    "refused Delete",
+    "refused Denied",
+    "refused Load",
+    "refused LoadTimeout",
+    "refused RuleFailed",
+    "refused Update",
+];
+/// How often a long run says how far it is.
+const PROGRESS_SEEDS: u64 = 10_000;
+/// A planted fault must be found within this many seeds.
+const FAULT_SEEDS: u64 = 2_000;
+
+#[test]
+fn every_seed_keeps_every_promise() {
+    if let Some(seed) = variable("SEED") {
+        let outcome = Sim::new(seed, None).traced().run();
+        println!("seed {seed}: {outcome:?}");
+        return assert!(outcome.is_ok(), "seed {seed}");
+    }
+    let (first, count) = (
+        variable("SIM_FIRST").unwrap_or(1),
+        variable("SIM_SEEDS").unwrap_or(SEEDS),
+    );
+    let began = Instant::now();
+    let done = Done::default();
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| done.work(first, count, began));
+        }
+    });
+    if let Some((seed, violation)) = done.broken.into_inner().expect("no worker panics") {
+        panic!("{violation}\nrerun: SEED={seed} make sim");
+    }
+    println!(
+        "{count} seeds, {} steps, {} deliveries in {:.1} s",
+        done.steps.into_inner(),
+        done.deliveries.into_inner(),
+        began.elapsed().as_secs_f64()
+    );
+}
+
+/// What the workers have done together.
+#[derive(Debug, Default)]
+struct Done {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    steps: AtomicU64,
+    deliveries: AtomicU64,
+    broken: Mutex<Option<(u64, Violation)>>,
+}
+
+impl Done {
+    /// Runs seeds that nobody has begun, until there are none left or one has broken a promise.
+    fn work(&self, first: u64, count: u64, began: Instant) {
+        loop {
+            let place = self.begun.fetch_add(1, Ordering::Relaxed);
+            if place >= count {
+                return;
+            }
+            match run(first + place, None) {
+                Ok(summary) => {
+                    self.steps.fetch_add(summary.steps, Ordering::Relaxed);
+                    self.deliveries
+                        .fetch_add(summary.deliveries, Ordering::Relaxed);
+                }
+                Err(violation) => {
+                    self.begun.store(count, Ordering::Relaxed);
+                    let mut broken = self.broken.lock().expect("no worker panics");
+                    broken.get_or_insert((first + place, violation));
+                    return;
+                }
+            }
+            let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+            if ended.is_multiple_of(PROGRESS_SEEDS) {
+                let seconds = began.elapsed().as_secs_f64();
+                println!("{ended} of {count} seeds in {seconds:.0} s");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_answer_is_heard() {
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in 1..=300 {
+        let counted = Sim::new(seed, None).run_counting();
+        for (kind, count) in counted.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"))
+        {
+            *kinds.entry(kind).or_insert(0) += count;
+        }
+    }
+    for kind in KINDS {
+        assert!(kinds.contains_key(kind), "nobody heard {kind}: {kinds:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_a_replay() {
+    for seed in 1..=50 {
+        let first = run(seed, None);
+        let second = run(seed, None);
+        assert_eq!(first.ok(), second.ok(), "seed {seed} has two courses");
+    }
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    for (fault, checks) in Fault::ALL {
+        let found = (1..=FAULT_SEEDS).find_map(|seed| match run(seed, Some(fault)) {
+            Err(violation) if checks.contains(&violation.check) => Some((seed, violation)),
+            _ => None,
+        });
+        let Some((seeds, violation)) = found else {
+            panic!("{fault:?} was not found by {checks:?} within {FAULT_SEEDS} seeds");
+        };
+        println!("{fault:?}: {:?} after {seeds} seeds", violation.check);
+    }
+}
+
+/// A run. A panic inside is a broken property too, so that its seed is known.
+fn run(seed: u64, fault: Option<Fault>) -> Result<Summary, Violation> {
+    catch_unwind(AssertUnwindSafe(|| Sim::new(seed, fault).run())).unwrap_or_else(|cause| {
+        let text = cause
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(Violation {
+            check: Check::NoPanic,
+            detail: format!("panicked: {}", text.unwrap_or_default()),
+        })
+    })
+}
+
+fn variable(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}

@@ -1,0 +1,202 @@
+//! The world around the shards: mailboxes, turn logs, the interest map, and what the engine asked for.
+//!
+//! One [`Outside`] serves all shards of the node; `at` says which of them acts.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde_json::Value;
+use tidewire_core::address::{Address, SessionId};
+use tidewire_core::effect::{
+    AuthRequest, CloseReason, Effects, Format, InterestChange, InterestTopic, News, Span,
+    StoreRequest,
+};
+use tidewire_core::entry::{Entry, Published};
+use tidewire_core::message::Message;
+
+use crate::fault::{Fault, Faults};
+use crate::wire::{Heard, parse};
+
+/// How many wire formats there are.
+pub const FORMATS: usize = 2;
+
+type InterestKey = (InterestTopic, String);
+
+/// Which shards have subscribers, as publishers see it.
+#[derive(Debug, Default)]
+pub struct InterestMap {
+    visible: BTreeMap<InterestKey, BTreeSet<usize>>,
+    /// Changes on their way, by shard.
+    pending: Vec<VecDeque<(u64, InterestChange)>>,
+}
+
+impl InterestMap {
+    /// Makes the shard's first `count` pending changes visible and returns the number of the last.
+    pub fn make_visible(&mut self, shard: usize, count: usize) -> Option<u64> {
+        let mut last = None;
+        for _ in 0..count {
+            let Some((number, change)) = self.pending[shard].pop_front() else {
+                break;
+            };
+            let shards = self
+                .visible
+                .entry((change.topic, change.name.to_string()))
+                .or_default();
+            if change.wanted {
+                shards.insert(shard);
+            } else {
+                shards.remove(&shard);
+            }
+            last = Some(number);
+        }
+        last
+    }
+
+    /// How many changes of the shard are not visible yet.
+    pub fn pending(&self, shard: usize) -> usize {
+        self.pending[shard].len()
+    }
+
+    /// The number of the shard's newest change that is not visible yet.
+    pub fn newest(&self, shard: usize) -> Option<u64> {
+        self.pending[shard].back().map(|(number, _)| *number)
+    }
+
+    /// Names that some shard wants.
+    pub fn wanted(&self) -> Vec<InterestKey> {
+        self.visible
+            .iter()
+            .filter(|(_, shards)| !shards.is_empty())
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Outside {
+    /// The shard that acts.
+    pub at: usize,
+    pub mailboxes: Vec<VecDeque<Entry>>,
+    /// Posts that a fault holds back.
+    pub held_back: Vec<(usize, Entry)>,
+    pub logs: Vec<[Vec<Heard>; FORMATS]>,
+    pub interest: InterestMap,
+    pub store_requests: Vec<(usize, StoreRequest)>,
+    pub logins: Vec<AuthRequest>,
+    pub closes: Vec<SessionId>,
+    pub resumed: Vec<SessionId>,
+    /// Changes of records that were posted: name, version, value, shard.
+    pub posted: BTreeSet<(String, u32, String, usize)>,
+    pub faults: Faults,
+}
+
+impl Outside {
+    pub fn new(shards: usize, faults: Faults) -> Self {
+        let mut interest = InterestMap::default();
+        interest.pending.resize_with(shards, VecDeque::new);
+        Self {
+            at: 0,
+            mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
+            held_back: Vec::new(),
+            logs: (0..shards).map(|_| Default::default()).collect(),
+            interest,
+            store_requests: Vec::new(),
+            logins: Vec::new(),
+            closes: Vec::new(),
+            resumed: Vec::new(),
+            posted: BTreeSet::new(),
+            faults,
+        }
+    }
+
+    fn note(&mut self, to: usize, entry: &Entry) {
+        if let Entry::RecordPublished {
+            name,
+            what: Published::Changed { version, full, .. },
+            ..
+        } = entry
+        {
+            let value: Value = parse(full.as_str());
+            self.posted
+                .insert((name.to_string(), version.0, value.to_string(), to));
+        }
+    }
+}
+
+impl Effects for Outside {
+    fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
+        let log = &mut self.logs[self.at][usize::from(format.0)];
+        let start = log.len() as u64;
+        log.push(Heard::of(format, message));
+        Span {
+            start,
+            end: start + 1,
+        }
+    }
+
+    fn post(&mut self, to: Address, entry: Entry) {
+        let to = usize::from(to.shard);
+        assert_ne!(to, self.at, "a shard must not post to itself");
+        match (&entry, self.faults.on()) {
+            (Entry::RecordPublished { .. }, Some(Fault::ChangeLost)) if self.faults.strike() => {
+                return;
+            }
+            (Entry::RecordPublished { .. }, Some(Fault::PostHeldBack))
+            | (Entry::RecordRequest(_), Some(Fault::RequestHeldBack))
+                if self.faults.strike() =>
+            {
+                return self.held_back.push((to, entry));
+            }
+            _ => {}
+        }
+        self.note(to, &entry);
+        self.mailboxes[to].push_back(entry);
+    }
+
+    fn publish(&mut self, news: News<'_>) {
+        let (topic, name) = news.key();
+        let Some(shards) = self.interest.visible.get(&(topic, name.to_string())) else {
+            return;
+        };
+        for shard in shards.clone() {
+            if shard == self.at {
+                continue;
+            }
+            let copies = match (self.faults.on(), topic) {
+                (Some(Fault::PublicationLost), InterestTopic::Event) if self.faults.strike() => 0,
+                (Some(Fault::PublicationDoubled), InterestTopic::Event) if self.faults.strike() => {
+                    2
+                }
+                (Some(Fault::NoticeLost), InterestTopic::User | InterestTopic::Everyone)
+                    if self.faults.strike() =>
+                {
+                    0
+                }
+                _ => 1,
+            };
+            for _ in 0..copies {
+                self.mailboxes[shard].push_back(Entry::Publication(news.to_owned()));
+            }
+        }
+    }
+
+    fn interest(&mut self, number: u64, change: InterestChange) {
+        self.interest.pending[self.at].push_back((number, change));
+    }
+
+    fn store(&mut self, request: StoreRequest) {
+        self.store_requests.push((self.at, request));
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        self.logins.push(request);
+    }
+
+    fn close(&mut self, session: SessionId, _reason: CloseReason) {
+        self.closes.push(session);
+    }
+
+    fn resume(&mut self, session: SessionId) {
+        self.resumed.push(session);
+    }
+}

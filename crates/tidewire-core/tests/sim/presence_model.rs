@@ -1,0 +1,228 @@
+//! Presence, naively: the changes of each user in the order in which the owner sees them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidewire_core::address::SessionId;
+use tidewire_core::message::PresenceAction;
+
+use crate::check::{Check, Checked, ensure, violated};
+use crate::services::presence_of;
+use crate::wire::parse;
+
+/// One session's watch over one user, or over all.
+#[derive(Debug, Default)]
+struct Watch {
+    lasts: bool,
+    waits_for: Option<String>,
+    /// By user: how many changes there were when the ack was read. Later ones must be heard.
+    since: Option<BTreeMap<String, usize>>,
+    /// Acks to come.
+    acks: usize,
+    /// By user: how many changes it may have heard, or missed before the ack.
+    heard: BTreeMap<String, BTreeSet<usize>>,
+}
+
+impl Watch {
+    /// The first change of the user that must be heard.
+    fn required_from(&self, user: &str) -> usize {
+        match &self.since {
+            Some(since) => since.get(user).copied().unwrap_or(0),
+            None => usize::MAX,
+        }
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct PresenceModel {
+    sessions: BTreeMap<String, usize>,
+    /// Every change of each user: whether online.
+    changes: BTreeMap<String, Vec<bool>>,
+    /// The user, or `None` for all.
+    watches: BTreeMap<(SessionId, Option<String>), Watch>,
+    queries: BTreeMap<(SessionId, Option<String>), usize>,
+}
+
+impl PresenceModel {
+    /// The owner counts a session of the user.
+    pub fn count(&mut self, user: &str, opened: bool) {
+        let sessions = self.sessions.entry(user.into()).or_insert(0);
+        let before = *sessions;
+        *sessions = if opened {
+            before + 1
+        } else {
+            before.saturating_sub(1)
+        };
+        if (before == 0) != (*sessions == 0) {
+            self.changes.entry(user.into()).or_default().push(opened);
+        }
+    }
+
+    /// A session watches, at its shard.
+    pub fn watch(&mut self, session: SessionId, user: Option<&str>, id: &str) {
+        let watch = self
+            .watches
+            .entry((session, user.map(str::to_owned)))
+            .or_default();
+        watch.lasts = true;
+        watch.since = None;
+        watch.acks += 1;
+        watch.waits_for = Some(id.into());
+    }
+
+    /// A session watches no longer, at its shard.
+    pub fn unwatch(&mut self, session: SessionId, user: Option<&str>) {
+        let key = (session, user.map(str::to_owned));
+        if let Some(watch) = self.watches.get_mut(&key) {
+            watch.lasts = false;
+            watch.since = None;
+        }
+    }
+
+    /// A session has read an ack.
+    pub fn acked(&mut self, session: SessionId, action: PresenceAction, id: &str) {
+        let all = match action {
+            PresenceAction::SubscribeAll => true,
+            PresenceAction::Subscribe => false,
+            _ => return,
+        };
+        let counts: BTreeMap<String, usize> = self
+            .changes
+            .iter()
+            .map(|(user, changes)| (user.clone(), changes.len()))
+            .collect();
+        for ((of, user), watch) in &mut self.watches {
+            // Acks of all-watches have no id, so they are counted.
+            let concerned = *of == session && user.is_none() == all;
+            if concerned && (all || watch.waits_for.as_deref() == Some(id)) {
+                watch.acks -= 1;
+                if watch.lasts && (watch.acks == 0 || !all) {
+                    watch.since = Some(counts.clone());
+                }
+            }
+        }
+    }
+
+    /// A session hears of a change: it must be the next one, or one that comes after others from before the ack.
+    pub fn hear(&mut self, session: SessionId, user: &str, online: bool, all: bool) -> Checked {
+        let key = (session, (!all).then(|| user.to_owned()));
+        let changes = self.changes.get(user).map_or(&[][..], Vec::as_slice);
+        let watch = self.watches.entry(key).or_default();
+        let required_from = watch.required_from(user);
+        let places = watch
+            .heard
+            .entry(user.into())
+            .or_insert_with(|| BTreeSet::from([0]));
+        let mut next = BTreeSet::new();
+        for place in &*places {
+            for (heard, change) in changes.iter().enumerate().skip(*place) {
+                if *change == online {
+                    next.insert(heard + 1);
+                }
+                if heard >= required_from {
+                    break;
+                }
+            }
+        }
+        ensure(!next.is_empty(), Check::PresenceNotices, || {
+            format!(
+                "{session:?} hears that {user} is online: {online}, after {places:?} of {changes:?}"
+            )
+        })?;
+        *places = next;
+        Ok(())
+    }
+
+    /// A session asks who is online.
+    pub fn asks(&mut self, session: SessionId, id: Option<&str>) {
+        *self
+            .queries
+            .entry((session, id.map(str::to_owned)))
+            .or_insert(0) += 1;
+    }
+
+    /// A session hears who is online; `truth` if everything is quiet.
+    pub fn hear_all(
+        &mut self,
+        session: SessionId,
+        own: &str,
+        users: &[String],
+        calm: bool,
+    ) -> Checked {
+        self.answered(session, None)?;
+        let mut online = self.online();
+        online.remove(own);
+        let said: BTreeSet<String> = users.iter().cloned().collect();
+        ensure(!calm || said == online, Check::PresenceQuery, || {
+            format!("{session:?} hears {users:?}, online are {online:?}")
+        })
+    }
+
+    /// A session hears of the users that it asked for.
+    pub fn hear_of(&mut self, session: SessionId, id: &str, data: &str, calm: bool) -> Checked {
+        self.answered(session, Some(id))?;
+        let online = self.online();
+        ensure(
+            !calm || parse(data) == presence_of(&online),
+            Check::PresenceQuery,
+            || format!("{session:?} hears {data}, online are {online:?}"),
+        )
+    }
+
+    /// A session is gone.
+    pub fn session_ended(&mut self, session: SessionId) {
+        self.watches.retain(|(of, _), _| *of != session);
+        self.queries.retain(|(of, _), _| *of != session);
+    }
+
+    /// The node has crashed.
+    pub fn crash(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Every change was heard by those who watch, every query answered.
+    pub fn quiet(&self) -> Checked {
+        for ((session, user), watch) in self.watches.iter().filter(|(_, watch)| watch.lasts) {
+            ensure(watch.since.is_some(), Check::AnsweredOnce, || {
+                format!("{session:?} has got no ack for watching {user:?}")
+            })?;
+            for (changed, changes) in &self.changes {
+                let all = user.as_ref().is_none_or(|user| user == changed);
+                let required_from = watch.required_from(changed);
+                let complete = changes.len() <= required_from
+                    || watch
+                        .heard
+                        .get(changed)
+                        .is_some_and(|places| places.contains(&changes.len()));
+                ensure(!all || complete, Check::PresenceNotices, || {
+                    format!("{session:?} has not heard all of {changed}: {changes:?}, {watch:?}")
+                })?;
+            }
+        }
+        let open = self.queries.iter().find(|(_, count)| **count > 0);
+        ensure(open.is_none(), Check::AnsweredOnce, || {
+            format!("a query was not answered: {open:?}")
+        })
+    }
+
+    fn online(&self) -> BTreeSet<String> {
+        self.sessions
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(user, _)| user.clone())
+            .collect()
+    }
+
+    fn answered(&mut self, session: SessionId, id: Option<&str>) -> Checked {
+        match self.queries.get_mut(&(session, id.map(str::to_owned))) {
+            Some(open) if *open > 0 => {
+                *open -= 1;
+                Ok(())
+            }
+            _ => violated(
+                Check::AnsweredOnce,
+                format!("{session:?} hears an answer to query {id:?} that it did not ask"),
+            ),
+        }
+    }
+}

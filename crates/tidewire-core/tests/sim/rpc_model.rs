@@ -1,0 +1,260 @@
+//! Rpcs, naively: every call has one end, which comes from the provider that was asked or has a good reason.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::time::Instant;
+
+use crate::check::{Check, Checked, ensure, violated};
+use crate::wire::{CallSaid, RpcHeard};
+
+/// A provider that was asked.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    provider: SessionId,
+    /// It has rejected, or is gone.
+    declined: bool,
+}
+
+#[derive(Debug)]
+struct Call {
+    number: u64,
+    name: String,
+    /// When it was made, as the model counts.
+    clock: u64,
+    since: Instant,
+    asked: Vec<Asked>,
+    /// What providers have answered, whoever they are.
+    answers: Vec<(SessionId, CallSaid)>,
+}
+
+/// A registration at the provider's shard.
+#[derive(Debug)]
+struct Registration {
+    id: String,
+    /// Since when it is certain that every owner knows it.
+    acked: Option<u64>,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct RpcModel {
+    /// By requestor and correlation id.
+    calls: BTreeMap<(SessionId, String), Call>,
+    by_number: BTreeMap<u64, (SessionId, String)>,
+    /// What each provider was asked, by name and its own correlation id.
+    served: BTreeMap<(SessionId, String, String), u64>,
+    registrations: BTreeMap<(SessionId, String), Registration>,
+    accept_timeout: Duration,
+    response_timeout: Duration,
+    /// Counts what happens, so that "before" has a meaning within an instant.
+    clock: u64,
+}
+
+impl RpcModel {
+    pub fn new(accept_timeout: Duration, response_timeout: Duration) -> Self {
+        Self {
+            accept_timeout,
+            response_timeout,
+            ..Self::default()
+        }
+    }
+
+    /// A provider registers at its shard.
+    pub fn provide(&mut self, session: SessionId, name: &str, id: &str) {
+        let id = id.to_owned();
+        self.registrations
+            .insert((session, name.into()), Registration { id, acked: None });
+    }
+
+    /// A provider takes a registration back at its shard.
+    pub fn unprovide(&mut self, session: SessionId, name: &str) {
+        self.registrations.remove(&(session, name.to_owned()));
+    }
+
+    /// A provider has got an ack.
+    pub fn acked(&mut self, session: SessionId, id: &str) {
+        self.clock += 1;
+        let now = self.clock;
+        for ((of, _), registration) in &mut self.registrations {
+            if *of == session && registration.id == id {
+                registration.acked = Some(now);
+            }
+        }
+    }
+
+    /// A call is made at the requestor's shard.
+    pub fn call(&mut self, session: SessionId, name: &str, id: &str, number: u64, now: Instant) {
+        self.clock += 1;
+        self.by_number.insert(number, (session, id.to_owned()));
+        let call = Call {
+            number,
+            name: name.into(),
+            clock: self.clock,
+            since: now,
+            asked: Vec::new(),
+            answers: Vec::new(),
+        };
+        self.calls.insert((session, id.to_owned()), call);
+    }
+
+    /// A provider answers at its shard.
+    pub fn answer(&mut self, session: SessionId, name: &str, id: &str, what: CallSaid) {
+        let served = (session, name.to_owned(), id.to_owned());
+        let Some(call) = self
+            .served
+            .get(&served)
+            .and_then(|number| self.by_number.get(number))
+            .and_then(|key| self.calls.get_mut(key))
+        else {
+            return;
+        };
+        call.answers.push((session, what));
+        if what == CallSaid::Reject
+            && let Some(asked) = call
+                .asked
+                .iter_mut()
+                .find(|asked| asked.provider == session)
+        {
+            asked.declined = true;
+        }
+    }
+
+    /// A session hears something of a call.
+    pub fn hear(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        id: &str,
+        what: &RpcHeard,
+        now: Instant,
+    ) -> Checked {
+        match what {
+            RpcHeard::Request(data) => return self.hear_request(session, name, id, data),
+            RpcHeard::MultipleAccept | RpcHeard::Unknown => return Ok(()),
+            _ => {}
+        }
+        let key = (session, id.to_owned());
+        let Some(call) = self.calls.get_mut(&key).filter(|call| call.name == name) else {
+            return violated(
+                Check::RpcAnsweredOnce,
+                format!("{session:?} hears {what:?} of call {id} to {name}, which is not open"),
+            );
+        };
+        if *what == RpcHeard::Accepted {
+            let known = call
+                .answers
+                .iter()
+                .any(|(_, said)| *said == CallSaid::Accept);
+            return ensure(known, Check::RpcFromProvider, || {
+                format!("call {} was accepted by nobody", call.number)
+            });
+        }
+        let call = self.calls.remove(&key);
+        self.by_number.retain(|_, of| *of != key);
+        match call {
+            Some(call) => self.check_end(&call, what, now),
+            None => Ok(()),
+        }
+    }
+
+    /// A session is gone: its calls are forgotten, what it was asked is declined.
+    pub fn session_ended(&mut self, session: SessionId) {
+        self.calls.retain(|(of, _), _| *of != session);
+        self.by_number.retain(|_, (of, _)| *of != session);
+        self.registrations.retain(|(of, _), _| *of != session);
+        for asked in self.calls.values_mut().flat_map(|call| &mut call.asked) {
+            asked.declined |= asked.provider == session;
+        }
+    }
+
+    /// The node has crashed.
+    pub fn crash(&mut self) {
+        self.calls.clear();
+        self.by_number.clear();
+        self.served.clear();
+        self.registrations.clear();
+    }
+
+    /// Every call has had its end, and every registration its ack.
+    pub fn quiet(&self) -> Checked {
+        let open = self.calls.iter().next();
+        ensure(open.is_none(), Check::RpcAnsweredOnce, || {
+            format!("never answered: {open:?}")
+        })?;
+        let waiting = self
+            .registrations
+            .iter()
+            .find(|(_, registration)| registration.acked.is_none());
+        ensure(waiting.is_none(), Check::AnsweredOnce, || {
+            format!("registered without an ack: {waiting:?}")
+        })
+    }
+
+    fn hear_request(&mut self, session: SessionId, name: &str, id: &str, data: &str) -> Checked {
+        let number = data.parse().unwrap_or(0);
+        let served = (session, name.to_owned(), id.to_owned());
+        self.served.insert(served, number);
+        // The requestor may be gone, or have got its answer by a timeout.
+        let Some(call) = self
+            .by_number
+            .get(&number)
+            .and_then(|key| self.calls.get_mut(key))
+        else {
+            return Ok(());
+        };
+        let free = call
+            .asked
+            .iter()
+            .all(|asked| asked.declined && asked.provider != session);
+        let asked = call.asked.clone();
+        call.asked.push(Asked {
+            provider: session,
+            declined: false,
+        });
+        ensure(free && call.name == name, Check::RpcFromProvider, || {
+            format!("call {number} is handed to {session:?} while {asked:?} have it")
+        })
+    }
+
+    fn check_end(&self, call: &Call, what: &RpcHeard, now: Instant) -> Checked {
+        let last = call.asked.last().map(|asked| asked.provider);
+        let from_asked = |said: CallSaid| {
+            call.answers
+                .iter()
+                .any(|(provider, answer)| *answer == said && Some(*provider) == last)
+        };
+        let waited = now.since(call.since);
+        let is_right = match what {
+            RpcHeard::Response(data) => {
+                from_asked(CallSaid::Response) && *data == call.number.to_string()
+            }
+            RpcHeard::Error(data) => {
+                from_asked(CallSaid::Error) && *data == call.number.to_string()
+            }
+            RpcHeard::AcceptTimeout => waited >= self.accept_timeout,
+            RpcHeard::ResponseTimeout => waited >= self.response_timeout,
+            RpcHeard::NoProvider => return self.check_no_provider(call),
+            _ => false,
+        };
+        ensure(is_right, Check::RpcFromProvider, || {
+            format!("{call:?} ends with {what:?}")
+        })
+    }
+
+    /// Whoever has provided the name all the time must have been asked.
+    fn check_no_provider(&self, call: &Call) -> Checked {
+        let forgotten = self
+            .registrations
+            .iter()
+            .find(|((session, name), registration)| {
+                *name == call.name
+                    && registration.acked.is_some_and(|acked| acked < call.clock)
+                    && !call.asked.iter().any(|asked| asked.provider == *session)
+            });
+        ensure(forgotten.is_none(), Check::RpcFromProvider, || {
+            format!("{call:?} found no provider but {forgotten:?}")
+        })
+    }
+}

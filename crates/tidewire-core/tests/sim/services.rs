@@ -1,0 +1,280 @@
+//! The rest of a client: it calls and answers rpcs, listens to patterns and provides names, and watches users.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use crate::random::Random;
+use crate::wire::{CallSaid, Heard, RpcHeard, Said};
+
+const RPCS: [&str; 3] = ["rpc/0", "rpc/1", "rpc/2"];
+const RECORD_PATTERNS: [&str; 3] = ["^r/", "r/[01]$", "^ruled/"];
+const EVENT_PATTERNS: [&str; 2] = ["^e/", "[0-9]$"];
+/// Everybody who may be online.
+pub const USERS: [&str; 4] = ["user0", "user1", "user2", "nobody"];
+
+/// A call that the client was asked to answer.
+#[derive(Clone, Debug)]
+struct Serving {
+    name: String,
+    id: String,
+    data: String,
+    accepted: bool,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct Services {
+    provided: BTreeSet<String>,
+    serving: Vec<Serving>,
+    patterns: BTreeSet<(bool, String)>,
+    /// Patterns taken back whose ack has not come: what is found until then is of the time before.
+    ending: Vec<(bool, String)>,
+    /// Names that it believes to provide: whether records, name, pattern.
+    pub providing: BTreeMap<(bool, String), String>,
+    /// Draws the tastes.
+    pub salt: u64,
+    watches_all: bool,
+    watched: BTreeSet<String>,
+    correlation: u64,
+    /// It answers everything and begins nothing.
+    pub calm: bool,
+}
+
+impl Services {
+    /// The connection is gone, and everything with it.
+    pub fn lost(&mut self) {
+        *self = Self {
+            correlation: self.correlation,
+            calm: self.calm,
+            salt: self.salt,
+            ..Self::default()
+        };
+    }
+
+    /// Does something of its own accord.
+    pub fn act(&mut self, random: &mut Random, next_call: &mut u64) -> Vec<Said> {
+        match random.below(12) {
+            0..2 => self.change_provided(random),
+            2..5 => {
+                *next_call += 1;
+                vec![Said::Call {
+                    name: random.pick(&RPCS).to_string(),
+                    id: format!("call{next_call}"),
+                    data: next_call.to_string(),
+                }]
+            }
+            5..7 => self.answer_one(random),
+            7..9 => self.change_pattern(random),
+            9 => self.change_watches(random),
+            10 => vec![Said::QueryAll],
+            _ => vec![self.query()],
+        }
+    }
+
+    /// Asks for the truth about everybody.
+    pub fn query(&mut self) -> Said {
+        Said::Query {
+            users: USERS.map(str::to_owned).to_vec(),
+            id: self.next_id(),
+        }
+    }
+
+    /// Reads a message and answers it, sometimes.
+    pub fn hear(&mut self, heard: &Heard, random: &mut Random) -> Vec<Said> {
+        match heard {
+            Heard::Rpc {
+                name,
+                id,
+                what: RpcHeard::Request(data),
+            } => {
+                self.serving.push(Serving {
+                    name: name.clone(),
+                    id: id.clone(),
+                    data: data.clone(),
+                    accepted: false,
+                });
+                if self.calm || random.chance(50) {
+                    return self.answer_one(random);
+                }
+            }
+            Heard::Found {
+                records,
+                pattern,
+                name,
+            } => return self.found(*records, pattern, name),
+            Heard::Unlistened { records, pattern } => {
+                let ended = self
+                    .ending
+                    .iter()
+                    .position(|(of, ending)| of == records && ending == pattern);
+                if let Some(place) = ended {
+                    self.ending.remove(place);
+                }
+            }
+            Heard::Removed { records, name, .. } | Heard::ListenTimeout { records, name } => {
+                self.providing.remove(&(*records, name.clone()));
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn next_id(&mut self) -> String {
+        self.correlation += 1;
+        format!("s{}", self.correlation)
+    }
+
+    fn change_provided(&mut self, random: &mut Random) -> Vec<Said> {
+        let name = random.pick(&RPCS).to_string();
+        let id = self.next_id();
+        let names = vec![name.clone()];
+        if self.provided.remove(&name) {
+            return vec![Said::Unprovide { names, id }];
+        }
+        self.provided.insert(name);
+        vec![Said::Provide { names, id }]
+    }
+
+    fn answer_one(&mut self, random: &mut Random) -> Vec<Said> {
+        if self.serving.is_empty() {
+            return Vec::new();
+        }
+        let place = random.below(self.serving.len());
+        let serving = &mut self.serving[place];
+        let chosen = if self.calm { 5 } else { random.below(10) };
+        let (what, data) = match chosen {
+            0 | 1 => (CallSaid::Accept, None),
+            2 => (CallSaid::Reject, None),
+            3 => (CallSaid::Error, Some(serving.data.clone())),
+            // Never answered.
+            4 if !serving.accepted => {
+                self.serving.remove(place);
+                return Vec::new();
+            }
+            _ => (CallSaid::Response, Some(serving.data.clone())),
+        };
+        let said = Said::Answer {
+            what,
+            name: serving.name.clone(),
+            id: serving.id.clone(),
+            data,
+        };
+        if what == CallSaid::Accept {
+            serving.accepted = true;
+        } else {
+            self.serving.remove(place);
+        }
+        vec![said]
+    }
+
+    fn change_pattern(&mut self, random: &mut Random) -> Vec<Said> {
+        let records = random.chance(60);
+        let pattern = if records {
+            random.pick(&RECORD_PATTERNS).to_string()
+        } else {
+            random.pick(&EVENT_PATTERNS).to_string()
+        };
+        if self.patterns.remove(&(records, pattern.clone())) {
+            self.providing
+                .retain(|(of, _), with| *of != records || *with != pattern);
+            self.ending.push((records, pattern.clone()));
+            return vec![Said::Unlisten { records, pattern }];
+        }
+        self.patterns.insert((records, pattern.clone()));
+        vec![Said::Listen { records, pattern }]
+    }
+
+    fn found(&mut self, records: bool, pattern: &str, name: &str) -> Vec<Said> {
+        let listened = (records, pattern.to_owned());
+        if !self.patterns.contains(&listened) || self.ending.contains(&listened) {
+            return Vec::new();
+        }
+        let key = (records, name.to_owned());
+        let accepts = match self.taste(records, name) {
+            Taste::Accepts => true,
+            Taste::Rejects => false,
+            Taste::Ignores => return Vec::new(),
+        };
+        if accepts {
+            self.providing.insert(key, pattern.into());
+        }
+        vec![Said::ListenAnswer {
+            records,
+            pattern: pattern.into(),
+            name: name.into(),
+            accepts,
+        }]
+    }
+
+    fn change_watches(&mut self, random: &mut Random) -> Vec<Said> {
+        if random.chance(50) {
+            self.watches_all = !self.watches_all;
+            return vec![if self.watches_all {
+                Said::WatchAll
+            } else {
+                Said::UnwatchAll
+            }];
+        }
+        let user = random.pick(&USERS).to_string();
+        let id = self.next_id();
+        let users = vec![user.clone()];
+        if self.watched.remove(&user) {
+            return vec![Said::Unwatch { users, id }];
+        }
+        self.watched.insert(user);
+        vec![Said::Watch { users, id }]
+    }
+
+    /// Whether it still listens with the pattern that it provides a name for.
+    pub fn provides(&self, records: bool, name: &str) -> bool {
+        self.providing.contains_key(&(records, name.to_owned()))
+    }
+
+    /// Whether it would provide the name: one of its patterns matches, and it likes the name.
+    pub fn would_provide(&self, records: bool, name: &str) -> bool {
+        self.taste(records, name) == Taste::Accepts
+            && self
+                .patterns
+                .iter()
+                .any(|(of, pattern)| *of == records && is_match(pattern, name))
+    }
+
+    /// Answers to "found" have no number, so a late one counts for the next question: it must be the same answer.
+    fn taste(&self, records: bool, name: &str) -> Taste {
+        let mixed = name.bytes().fold(self.salt, |mixed, byte| {
+            mixed.rotate_left(7).wrapping_add(u64::from(byte))
+        });
+        match Random::new(mixed ^ u64::from(records)).below(10) {
+            0..6 => Taste::Accepts,
+            6..8 => Taste::Rejects,
+            _ => Taste::Ignores,
+        }
+    }
+}
+
+/// How a client answers when a name is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taste {
+    Accepts,
+    Rejects,
+    Ignores,
+}
+
+/// What the simulation's patterns mean, without a regular expression.
+fn is_match(pattern: &str, name: &str) -> bool {
+    match pattern {
+        "r/[01]$" => name.ends_with("r/0") || name.ends_with("r/1"),
+        "[0-9]$" => name.ends_with(|last: char| last.is_ascii_digit()),
+        prefix => name.starts_with(prefix.trim_start_matches('^')),
+    }
+}
+
+/// The answer to [`Services::query`] for these users.
+pub fn presence_of(online: &BTreeSet<String>) -> serde_json::Value {
+    USERS
+        .iter()
+        .map(|user| ((*user).to_owned(), json!(online.contains(*user))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}

@@ -1,0 +1,194 @@
+//! Clients come, log in, speak, read and go.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Input, Principal};
+use tidewire_core::text::Name;
+
+use super::{Connection, SHARDS, Sim, address};
+use crate::check::Checked;
+use crate::fault::Fault;
+use crate::wire::{Heard, parse};
+
+impl Sim {
+    pub(super) fn client_acts(&mut self) {
+        let index = self.random.below(self.clients.len());
+        let client = &mut self.clients[index];
+        let count = 1 + self.random.below(3);
+        for _ in 0..count {
+            if !client.open {
+                break;
+            }
+            if self.random.chance(12) {
+                client.turn_gate(&mut self.random);
+            } else {
+                client.act(&mut self.random, &mut self.next_event);
+            }
+        }
+        self.send(index);
+    }
+
+    pub(super) fn send(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let outgoing = client.take_outgoing();
+        if let Some(connection) = client
+            .session
+            .and_then(|session| self.connections.get_mut(&session))
+        {
+            connection.inbox.extend(outgoing);
+        }
+    }
+
+    pub(super) fn client_reads(&mut self) {
+        let index = self.random.below(self.clients.len());
+        let count = 1 + self.random.below(8);
+        for _ in 0..count {
+            if !self.client_reads_one(index) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn client_reads_one(&mut self, index: usize) -> bool {
+        let Some(session) = self.clients[index].session else {
+            return false;
+        };
+        let Some((heard, stamp)) = self
+            .connections
+            .get_mut(&session)
+            .and_then(|connection| connection.outbox.pop_front())
+        else {
+            return false;
+        };
+        if let Heard::EventAck {
+            subscribed: true,
+            id,
+        } = &heard
+        {
+            self.events.acked(session, id);
+        }
+        if let Heard::PresenceAck { action, id } = &heard {
+            self.presences.acked(session, *action, id);
+        }
+        self.clients[index].hear(&heard, stamp.as_ref(), &mut self.random);
+        self.send(index);
+        true
+    }
+
+    pub(super) fn log_in(&mut self) -> Checked {
+        let place = self.random.below(self.outside.logins.len());
+        let AuthRequest { session, data } = self.outside.logins.remove(place);
+        let outcome = if self.random.chance(90) || self.calm {
+            let user = parse(data.as_str())["user"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            AuthOutcome::Accepted(Arc::new(Principal {
+                user_id: Name::from(user.as_str()),
+                server_data: None,
+                client_data: None,
+            }))
+        } else {
+            AuthOutcome::Refused { client_data: None }
+        };
+        if let AuthOutcome::Accepted(principal) = &outcome
+            && let Some(connection) = self.connections.get_mut(&session)
+        {
+            connection.open = true;
+            let owner = self.owner(&principal.user_id);
+            if owner == usize::from(session.home.shard) {
+                self.presences.count(&principal.user_id, true);
+            }
+        }
+        let completion = AuthCompletion { session, outcome };
+        self.input(usize::from(session.home.shard), Input::Auth(completion))
+    }
+
+    pub(super) fn connection_changes(&mut self) -> Checked {
+        let index = self.random.below(self.clients.len());
+        if self.clients[index].session.is_none() {
+            return self.connect(index);
+        } else if self.random.chance(15) {
+            self.drop_client(index);
+        }
+        Ok(())
+    }
+
+    pub(super) fn connect(&mut self, index: usize) -> Checked {
+        let shard = self.random.below(SHARDS);
+        let place = self.places[shard].pop().unwrap_or_else(|| {
+            self.generations[shard].push(0);
+            (self.generations[shard].len() - 1) as u32
+        });
+        let generation = &mut self.generations[shard][place as usize];
+        *generation += 1;
+        let session = SessionId {
+            home: address(shard),
+            index: place,
+            generation: *generation,
+        };
+        let format = self.clients[index].format;
+        self.connections.insert(
+            session,
+            Connection {
+                client: index,
+                inbox: VecDeque::new(),
+                waiting: false,
+                outbox: VecDeque::new(),
+                dropped: false,
+                number: 0,
+                open: false,
+                given: None,
+            },
+        );
+        self.records.session_began(session);
+        self.input(shard, Input::Opened { session, format })?;
+        self.clients[index].connected(session);
+        self.send(index);
+        Ok(())
+    }
+
+    /// A client goes in the middle: some of what it sent still arrives, nothing more reaches it.
+    pub(super) fn drop_client(&mut self, index: usize) {
+        let Some(session) = self.clients[index].session else {
+            return;
+        };
+        self.clients[index].lost();
+        if let Some(connection) = self.connections.get_mut(&session) {
+            connection.dropped = true;
+            let arrives = self.random.below(connection.inbox.len() + 1);
+            connection.inbox.truncate(arrives);
+            if connection.waiting {
+                connection.inbox.clear();
+            }
+        }
+    }
+
+    /// The shard learns that a connection is gone.
+    pub(super) fn close(&mut self, session: SessionId) -> Checked {
+        let shard = usize::from(session.home.shard);
+        let Some(connection) = self.connections.remove(&session) else {
+            return Ok(());
+        };
+        let client = &mut self.clients[connection.client];
+        let user = client.user.clone();
+        if client.session == Some(session) {
+            client.lost();
+        }
+        if self.outside.faults.hits(Fault::CloseForgotten) {
+            return Ok(());
+        }
+        self.input(shard, Input::Closed { session })?;
+        self.records.session_ended(session);
+        self.events.session_ended(session);
+        self.rpcs.session_ended(session);
+        self.presences.session_ended(session);
+        if connection.open && self.owner(&user) == shard {
+            self.presences.count(&user, false);
+        }
+        self.places[shard].push(session.index);
+        Ok(())
+    }
+}

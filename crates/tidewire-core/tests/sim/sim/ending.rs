@@ -1,0 +1,164 @@
+//! The end of a run: everything comes to rest, and what is left is compared with the truth.
+
+use std::collections::VecDeque;
+
+use super::{PAUSE_MS, PAUSES, ROUNDS_MAX, SHARDS, Sim, shown};
+use crate::check::{Check, Checked, Violation, ensure};
+use crate::client::{Client, EVENTS, RECORDS};
+
+impl Sim {
+    pub(super) fn quiet(&self) -> Checked {
+        self.records.quiet()?;
+        self.events.quiet()?;
+        self.rpcs.quiet()?;
+        self.presences.quiet()
+    }
+
+    pub(super) fn all_clients(&mut self, act: impl Fn(&mut Client)) {
+        for index in 0..self.clients.len() {
+            if self.clients[index].open {
+                act(&mut self.clients[index]);
+                self.send(index);
+            }
+        }
+    }
+
+    /// Who believes to provide a name, and who believes that it is provided.
+    pub(super) fn providers_are_right(&self) -> Checked {
+        let records = RECORDS.iter().map(|name| (true, *name));
+        let events = EVENTS.iter().map(|name| (false, *name));
+        for (records, name) in records.chain(events) {
+            let wanted = if records {
+                self.records.is_wanted(name)
+            } else {
+                self.events.is_wanted(name)
+            };
+            let count = |holds: &dyn Fn(&Client) -> bool| {
+                self.clients.iter().filter(|client| holds(client)).count()
+            };
+            let providers = count(&|client| client.services.provides(records, name));
+            let listeners = count(&|client| client.services.would_provide(records, name));
+            let right = usize::from(wanted && listeners > 0);
+            ensure(providers == right, Check::OneProvider, || {
+                format!("{name} has {providers} providers of {listeners}, wanted: {wanted}")
+            })?;
+            for client in self.clients.iter().filter(|client| records && client.open) {
+                let told = client.open_records().find(|(open, _)| *open == name);
+                ensure(
+                    told.is_none_or(|(_, provided)| provided == (providers == 1)),
+                    Check::HasProvider,
+                    || {
+                        format!(
+                            "{name} has {providers} providers, {:?} thinks: {told:?}",
+                            client.session
+                        )
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything under way come to its end.
+    pub(super) fn settle(&mut self) -> Checked {
+        let mut pauses = 0;
+        for rounds in 0.. {
+            if pauses == PAUSES {
+                break;
+            }
+            ensure(rounds < ROUNDS_MAX, Check::Quiet, || {
+                let stuck = self
+                    .connections
+                    .iter()
+                    .filter(|(_, connection)| !connection.inbox.is_empty())
+                    .map(|(session, connection)| (shown(*session), connection.inbox.front()));
+                format!(
+                    "something goes on and on, these wait: {:?}",
+                    stuck.collect::<Vec<_>>()
+                )
+            })?;
+            // Whoever is asked has time to answer; when nothing goes on, the timers come one after the other.
+            if self.round()? {
+                self.advance(50);
+            } else {
+                pauses += 1;
+                self.advance(PAUSE_MS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody does everything there is to do, once; says whether there was anything.
+    pub(super) fn round(&mut self) -> Result<bool, Violation> {
+        self.summary.steps += 1;
+        self.records.step = self.summary.steps;
+        self.late_things_come()?;
+        while !self.outside.logins.is_empty() {
+            self.log_in()?;
+        }
+        while !self.store.asked.is_empty() {
+            self.store
+                .work(0, &mut self.random, &mut self.outside.faults);
+        }
+        while !self.store.answers.is_empty() {
+            self.store_answers()?;
+        }
+        for shard in 0..SHARDS {
+            self.interest_moves()?;
+            if let Some(up_to) = self.outside.interest.make_visible(shard, usize::MAX) {
+                self.visible.push_back((shard, up_to));
+            }
+        }
+        while !self.visible.is_empty() {
+            self.confirm_interest()?;
+        }
+        for shard in 0..SHARDS {
+            self.turn(shard)?;
+        }
+        for index in 0..self.clients.len() {
+            while self.client_reads_one(index) {}
+        }
+        Ok(!self.is_still())
+    }
+
+    /// Whether nothing is on its way.
+    pub(super) fn is_still(&self) -> bool {
+        self.outside.mailboxes.iter().all(VecDeque::is_empty)
+            && self.outside.held_back.is_empty()
+            && self.outside.logins.is_empty()
+            && self.store.asked.is_empty()
+            && self.store.answers.is_empty()
+            && self.visible.is_empty()
+            && (0..SHARDS).all(|shard| self.outside.interest.pending(shard) == 0)
+            && self.connections.values().all(|connection| {
+                connection.inbox.is_empty() && connection.outbox.is_empty() && !connection.dropped
+            })
+    }
+
+    pub(super) fn nothing_leaks(&self) -> Checked {
+        for (shard, engine) in self.shards.iter().enumerate() {
+            let counts = engine.counts();
+            let left = [
+                counts.sessions,
+                counts.subscribed_names,
+                counts.dirty_records,
+                counts.dirty_bytes,
+                counts.calls,
+                counts.patterns,
+                counts.wanted_names,
+                counts.provided_rpcs,
+                counts.users_online,
+                counts.gatherings,
+            ];
+            ensure(
+                left.iter().all(|count| *count == 0),
+                Check::NothingLeaks,
+                || format!("shard {shard} keeps {counts:?}"),
+            )?;
+        }
+        let wanted = self.outside.interest.wanted();
+        ensure(wanted.is_empty(), Check::NothingLeaks, || {
+            format!("publishers still see interest in {wanted:?}")
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! What a message means to the models once a shard has taken it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::message::RecordBulk;
+
+use super::{SHARDS, Sim, shown};
+use crate::check::{Checked, Violation};
+use crate::judge;
+use crate::record_model::{Kind, Request, Stamp};
+use crate::wire::Said;
+
+impl Sim {
+    /// A shard has taken a message: what it means to the models.
+    pub(super) fn taken(&mut self, stamp: &Rc<Stamp>, said: &Said, given: u64) -> Checked {
+        let session = stamp.session;
+        if self.trace {
+            println!("{:6} {} said {said:?}", self.summary.steps, shown(session));
+        }
+        match said {
+            Said::EventSubscribe { names, id } => {
+                for name in names {
+                    self.events.subscribe(session, name, id);
+                }
+            }
+            Said::EventUnsubscribe { names, .. } => {
+                for name in names {
+                    self.events.unsubscribe(session, name);
+                }
+            }
+            Said::Emit { name, data } => {
+                let allowed = self.event_ruling(name, given)?;
+                if allowed {
+                    self.events.publish(name, data, stamp.clone());
+                }
+            }
+            Said::Bulk {
+                action: RecordBulk::Unsubscribe,
+                names,
+                ..
+            } => {
+                for name in names {
+                    self.records.end(session, name);
+                }
+            }
+            Said::Bulk { action, names, id } => {
+                let reads = matches!(
+                    action,
+                    RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead
+                );
+                if !reads {
+                    self.records.begin_bulk(session, id, names.len());
+                }
+                let requests = names
+                    .iter()
+                    .map(|name| Request {
+                        name: name.clone(),
+                        stamp: stamp.clone(),
+                        kind: match action {
+                            RecordBulk::Notify => Kind::Notify,
+                            _ => Kind::Subscribe {
+                                action: *action,
+                                instance: self.records.begin(session, name, *action),
+                            },
+                        },
+                        bulk: (!reads).then(|| id.clone()),
+                    })
+                    .collect();
+                self.route(session, requests)?;
+            }
+            Said::Read { name } => self.route_one(stamp, name, Kind::Read)?,
+            Said::Head { name } => self.route_one(stamp, name, Kind::Head)?,
+            Said::Delete { name } => self.route_one(stamp, name, Kind::Delete)?,
+            Said::Write {
+                name,
+                version,
+                id,
+                act,
+                delta,
+            } => {
+                let kind = Kind::Write {
+                    version: *version,
+                    id: id.clone(),
+                    act: *act,
+                    delta: delta.clone(),
+                };
+                self.route_one(stamp, name, kind)?;
+            }
+            _ => self.service_taken(session, said),
+        }
+        Ok(())
+    }
+
+    /// Whether the judge allowed the event that was just taken; it was given since the step `given`.
+    pub(super) fn event_ruling(&mut self, name: &str, given: u64) -> Result<bool, Violation> {
+        let Some(ruling) = self.rulings.take().pop() else {
+            return Ok(true);
+        };
+        match ruling.said {
+            judge::Said::Needs => Ok(false),
+            said => {
+                let allowed = said == judge::Said::Allowed;
+                self.records.gate_was(name, allowed, given)?;
+                Ok(allowed)
+            }
+        }
+    }
+
+    pub(super) fn service_taken(&mut self, session: SessionId, said: &Said) {
+        match said {
+            Said::Provide { names, id } => {
+                for name in names {
+                    self.rpcs.provide(session, name, id);
+                }
+            }
+            Said::Unprovide { names, .. } => {
+                for name in names {
+                    self.rpcs.unprovide(session, name);
+                }
+            }
+            Said::Call { name, id, data } => {
+                let number = data.parse().unwrap_or(0);
+                self.rpcs
+                    .call(session, name, id, number, self.now.monotonic);
+            }
+            Said::Answer { what, name, id, .. } => self.rpcs.answer(session, name, id, *what),
+            Said::Listen { records, pattern } | Said::Unlisten { records, pattern } => {
+                let key = (session, *records, pattern.clone());
+                let listens = matches!(said, Said::Listen { .. });
+                let unlistened = self.unlistened.entry(key).or_default();
+                unlistened.listens = listens;
+                unlistened.acks_due += usize::from(!listens);
+            }
+            Said::QueryAll => self.presences.asks(session, None),
+            Said::Query { id, .. } => self.presences.asks(session, Some(id)),
+            Said::WatchAll => self.presences.watch(session, None, ""),
+            Said::UnwatchAll => self.presences.unwatch(session, None),
+            Said::Watch { users, id } => {
+                for user in users {
+                    self.presences.watch(session, Some(user), id);
+                }
+            }
+            Said::Unwatch { users, .. } => {
+                for user in users {
+                    self.presences.unwatch(session, Some(user));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn route_one(&mut self, stamp: &Rc<Stamp>, name: &str, kind: Kind) -> Checked {
+        let request = Request {
+            name: name.into(),
+            stamp: stamp.clone(),
+            kind,
+            bulk: None,
+        };
+        self.route(stamp.session, vec![request])
+    }
+
+    pub(super) fn route(&mut self, session: SessionId, requests: Vec<Request>) -> Checked {
+        let mut by_owner: BTreeMap<usize, Vec<Request>> = BTreeMap::new();
+        for request in requests {
+            by_owner
+                .entry(self.owner(&request.name))
+                .or_default()
+                .push(request);
+        }
+        for (owner, requests) in by_owner {
+            if owner == usize::from(session.home.shard) {
+                for request in requests {
+                    self.records.arrive(owner, self.now.monotonic.0, request)?;
+                }
+            } else {
+                self.records.posted(session, owner, requests);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn owner(&self, name: &str) -> usize {
+        use std::hash::BuildHasher;
+        (self.owner_hash.hash_one(name) % SHARDS as u64) as usize
+    }
+}

@@ -1,0 +1,514 @@
+//! One shard's loop: its poll, its connections, whom to read next, and the sends of a turn in slices.
+//!
+//! The poll is edge-triggered, so each connection remembers whether it may still be read or must not be written. The
+//! owner decides what bytes mean; the loop knows ranges of turn logs and bytes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use crate::connection::{Connection, Connections, Flags, Key};
+use crate::outbox::{LogRange, Outbox, OutboxBudget};
+use crate::read_buffer::{ReadBuffer, ReadOutcome, Remainder};
+use crate::send_batch::{Completion, SENDS_MAX, SLICES_MAX, Sender};
+use crate::turn_log::TurnLogs;
+
+/// Not the index of a connection: the descriptor limit is far below.
+const WAKER: Token = Token(usize::MAX);
+
+/// Readiness events taken from the kernel at once. More stay there for the next turn.
+const EVENTS_MAX: usize = 4096;
+
+/// What the loop has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopCounts {
+    /// Sends, successful or not.
+    pub sends: u64,
+    /// Sends that the kernel took in part only or not at all.
+    pub short_sends: u64,
+    /// Bytes that the kernel took.
+    pub bytes_out: u64,
+    /// Bytes read.
+    pub bytes_in: u64,
+}
+
+/// A send that stands in the queue: ranges not yet in the connection's outbox, then whatever is in there.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    key: Key,
+    first: u32,
+    count: u32,
+}
+
+/// A shard's loop over its connections. `C` is what the owner keeps with each.
+pub struct EventLoop<C> {
+    poll: Poll,
+    events: Events,
+    connections: Connections<C>,
+    to_read: VecDeque<Key>,
+    to_send: VecDeque<Queued>,
+    /// The ranges of the queued sends, one behind the other.
+    ranges: Vec<LogRange>,
+    /// Connections that have an outbox, and some that are gone.
+    listed: Vec<Key>,
+    /// Bytes that came in and could not be handled yet, of all connections.
+    inbound_bytes: usize,
+    sender: Sender,
+    completions: Vec<Completion>,
+    slice: Vec<Queued>,
+    counts: LoopCounts,
+    budget: OutboxBudget,
+    outbox_bytes: usize,
+    /// What this loop holds, as last reported to the budget.
+    reported: usize,
+}
+
+impl<C> EventLoop<C> {
+    /// A loop without connections, and what wakes it from other threads.
+    ///
+    /// # Errors
+    /// The kernel gives no epoll or eventfd descriptor.
+    pub fn new(budget: OutboxBudget) -> io::Result<(Self, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let event_loop = Self {
+            poll,
+            events: Events::with_capacity(EVENTS_MAX),
+            connections: Connections::default(),
+            to_read: VecDeque::new(),
+            to_send: VecDeque::new(),
+            ranges: Vec::new(),
+            listed: Vec::new(),
+            inbound_bytes: 0,
+            sender: Sender::default(),
+            completions: Vec::new(),
+            slice: Vec::new(),
+            counts: LoopCounts::default(),
+            budget,
+            outbox_bytes: 0,
+            reported: 0,
+        };
+        Ok((event_loop, waker))
+    }
+
+    /// The connections.
+    #[must_use]
+    pub fn connections(&self) -> &Connections<C> {
+        &self.connections
+    }
+
+    /// The connections.
+    pub fn connections_mut(&mut self) -> &mut Connections<C> {
+        &mut self.connections
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> LoopCounts {
+        self.counts
+    }
+
+    /// Bytes that came in and could not be handled yet.
+    #[must_use]
+    pub fn inbound_bytes(&self) -> usize {
+        self.inbound_bytes
+    }
+
+    /// Bytes in the memory of outboxes, as of the last [`EventLoop::settle`].
+    #[must_use]
+    pub fn outbox_bytes(&self) -> usize {
+        self.outbox_bytes
+    }
+
+    /// Connections with an outbox.
+    #[must_use]
+    pub fn backlog_count(&self) -> usize {
+        self.listed.len()
+    }
+
+    /// Takes over a nonblocking socket. `unread` are bytes of its stream that were read already; they are handled
+    /// first, without waiting for readiness.
+    ///
+    /// # Errors
+    /// The kernel refuses to watch the socket.
+    pub fn adopt(&mut self, socket: TcpStream, unread: &[u8], state: C) -> io::Result<Key> {
+        let key = self.connections.next_key();
+        let fd = socket.as_raw_fd();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll
+            .registry()
+            .register(&mut SourceFd(&fd), Token(key.index as usize), interest)?;
+        let flags = Flags {
+            reload: !unread.is_empty(),
+            ..Flags::default()
+        };
+        let key = self.connections.insert(Connection {
+            state,
+            socket,
+            remainder: Remainder::from_unread(unread),
+            outbox: None,
+            flags,
+            counted_bytes: 0,
+        });
+        self.recount(key, 0);
+        self.queue_to_read(key);
+        Ok(key)
+    }
+
+    /// Ends a connection and gives back what its owner kept with it. What was not sent is lost.
+    pub fn remove(&mut self, key: Key) -> Option<C> {
+        // Closing the descriptor takes it out of the poll, because nobody else holds a copy of it.
+        let connection = self.connections.remove(key)?;
+        self.inbound_bytes -= connection.inbound_bytes();
+        Some(connection.state)
+    }
+
+    /// Waits until something is ready, `timeout` is over, or the waker was used, and notes who is ready.
+    ///
+    /// # Errors
+    /// The poll itself failed, which no connection can cause.
+    pub fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            result => result?,
+        }
+        for event in &self.events {
+            if event.token() == WAKER {
+                continue;
+            }
+            let index = event.token().0 as u32;
+            let Some(key) = self.connections.key_at(index) else {
+                continue;
+            };
+            let Some(connection) = self.connections.at_mut(index) else {
+                continue;
+            };
+            let flags = &mut connection.flags;
+            if event.is_readable() || event.is_read_closed() || event.is_error() {
+                flags.readable = true;
+                flags.ended |= event.is_read_closed() || event.is_error();
+                if !flags.paused && !flags.queued_to_read {
+                    flags.queued_to_read = true;
+                    self.to_read.push_back(key);
+                }
+            }
+            if event.is_writable() && flags.blocked {
+                flags.blocked = false;
+                if connection.outbox.is_some() && !flags.queued_to_send {
+                    flags.queued_to_send = true;
+                    self.to_send.push_back(Queued {
+                        key,
+                        first: 0,
+                        count: 0,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many connections wait to be read.
+    #[must_use]
+    pub fn readable_count(&self) -> usize {
+        self.to_read.len()
+    }
+
+    /// Whether sends wait.
+    #[must_use]
+    pub fn has_sends(&self) -> bool {
+        !self.to_send.is_empty()
+    }
+
+    /// Reads the next connection in line into `buffer`; `None` when nobody waits. A connection that may have more goes
+    /// to the end of the line.
+    pub fn read_next(&mut self, buffer: &mut ReadBuffer) -> Option<(Key, ReadOutcome)> {
+        while let Some(key) = self.to_read.pop_front() {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.flags.queued_to_read = false;
+            if connection.flags.paused {
+                continue;
+            }
+            return Some((key, self.read(key, buffer)));
+        }
+        None
+    }
+
+    fn read(&mut self, key: Key, buffer: &mut ReadBuffer) -> ReadOutcome {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return ReadOutcome::Drained(0);
+        };
+        if std::mem::take(&mut connection.flags.reload) {
+            buffer.load(&mut connection.remainder);
+            self.queue_to_read(key);
+            return ReadOutcome::More(0);
+        }
+        let outcome = buffer.read(&connection.socket, &mut connection.remainder);
+        match outcome {
+            // The last bytes may come with the end of the stream, and then no further event tells of it.
+            ReadOutcome::Drained(count) if count == 0 || !connection.flags.ended => {
+                connection.flags.readable = false
+            }
+            ReadOutcome::Drained(_) | ReadOutcome::More(_) => self.queue_to_read(key),
+            ReadOutcome::End | ReadOutcome::Failed(_) => connection.flags.readable = false,
+        }
+        if let ReadOutcome::Drained(count) | ReadOutcome::More(count) = outcome {
+            self.counts.bytes_in += count as u64;
+        }
+        outcome
+    }
+
+    /// Counts the bytes that came in and wait with this connection: `owner_bytes`, which its owner keeps, and what is
+    /// left of its last read.
+    pub fn recount(&mut self, key: Key, owner_bytes: usize) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            let bytes = owner_bytes + connection.remainder.bytes();
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.inbound_bytes -= connection.inbound_bytes();
+            self.inbound_bytes += bytes as usize;
+            connection.counted_bytes = bytes;
+        }
+    }
+
+    /// Puts what is left in `buffer` back to its connection, to be looked at when there are `needed` bytes.
+    pub fn store_rest(&mut self, key: Key, buffer: &mut ReadBuffer, needed: usize) {
+        match self.connections.get_mut(key) {
+            Some(connection) => buffer.store_rest(&mut connection.remainder, needed),
+            None => buffer.discard(),
+        }
+    }
+
+    /// Stops reading a connection, until [`EventLoop::resume`].
+    pub fn pause(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.flags.paused = true;
+        }
+    }
+
+    /// Reads a connection again: first what is kept of it, then its socket.
+    pub fn resume(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.flags.paused = false;
+            connection.flags.reload = connection.remainder.bytes() > 0;
+            self.queue_to_read(key);
+        }
+    }
+
+    fn queue_to_read(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            let flags = &mut connection.flags;
+            if (flags.readable || flags.reload) && !flags.paused && !flags.queued_to_read {
+                flags.queued_to_read = true;
+                self.to_read.push_back(key);
+            }
+        }
+    }
+
+    /// Adds ranges of a turn log to what a connection is sent, behind everything before. All calls of a turn for one
+    /// connection make one send.
+    pub fn push_ranges(&mut self, key: Key, ranges: impl Iterator<Item = LogRange>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.outbox.is_some() || connection.flags.queued_to_send {
+            let outbox = connection.outbox.get_or_insert_default();
+            ranges.for_each(|range| outbox.push_range(range));
+            self.list_and_queue(key);
+            return;
+        }
+        let first = self.ranges.len();
+        self.ranges.extend(ranges);
+        let count = self.ranges.len() - first;
+        if count == 0 {
+            return;
+        }
+        connection.flags.queued_to_send = true;
+        self.to_send.push_back(Queued {
+            key,
+            first: first as u32,
+            count: count as u32,
+        });
+    }
+
+    /// Adds bytes that are for this connection alone, behind everything before.
+    pub fn push_bytes(&mut self, key: Key, bytes: &[u8]) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.outbox.get_or_insert_default().push_own(bytes);
+            self.list_and_queue(key);
+        }
+    }
+
+    fn list_and_queue(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let flags = &mut connection.flags;
+        if !flags.listed {
+            flags.listed = true;
+            self.listed.push(key);
+        }
+        if !flags.blocked && !flags.queued_to_send {
+            flags.queued_to_send = true;
+            self.to_send.push_back(Queued {
+                key,
+                first: 0,
+                count: 0,
+            });
+        }
+    }
+
+    /// Submits the next slice of the queued sends. Connections whose socket is broken are appended to `broken`; their
+    /// owner removes them.
+    pub fn submit_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
+        let mut batch = self.sender.batch();
+        self.slice.clear();
+        while batch.len() < SENDS_MAX
+            && let Some(queued) = self.to_send.pop_front()
+        {
+            let Some(connection) = self.connections.get(queued.key) else {
+                continue;
+            };
+            let new = ranges_of(&self.ranges, queued).iter();
+            let slices = new
+                .map(|range| io::IoSlice::new(logs.slice(range.format, &range.range)))
+                .chain(
+                    connection
+                        .outbox
+                        .iter()
+                        .flat_map(|outbox| outbox.slices(logs)),
+                );
+            batch.push(self.slice.len() as u32, connection.socket.as_fd(), slices);
+            self.slice.push(queued);
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.sender.submit(batch, &mut completions);
+        for Completion { token, result } in completions.drain(..) {
+            let queued = self.slice[token as usize];
+            self.complete(queued, result, broken);
+        }
+        self.completions = completions;
+        if self.to_send.is_empty() {
+            self.ranges.clear();
+        }
+    }
+
+    fn complete(&mut self, queued: Queued, result: io::Result<usize>, broken: &mut Vec<Key>) {
+        let Some(connection) = self.connections.get_mut(queued.key) else {
+            return;
+        };
+        connection.flags.queued_to_send = false;
+        self.counts.sends += 1;
+        let mut sent = match result {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => return broken.push(queued.key),
+        };
+        self.counts.bytes_out += sent as u64;
+        let new = ranges_of(&self.ranges, queued);
+        let old_count = connection
+            .outbox
+            .as_ref()
+            .map_or(0, |outbox| outbox.piece_count());
+        let submitted_bytes = submitted_bytes(new, connection.outbox.as_deref());
+        let is_short = sent < submitted_bytes;
+        let all_sent = !is_short && new.len() + old_count <= SLICES_MAX;
+        if all_sent {
+            connection.outbox = None;
+            return;
+        }
+        let outbox = connection.outbox.get_or_insert_default();
+        let mut left = Vec::new();
+        for range in new {
+            let here = range.bytes().min(sent);
+            sent -= here;
+            if here < range.bytes() {
+                let range_left = range.range.start + here as u64..range.range.end;
+                left.push(LogRange {
+                    format: range.format,
+                    range: range_left,
+                });
+            }
+        }
+        outbox.advance(sent);
+        left.into_iter()
+            .rev()
+            .for_each(|range| outbox.push_range_front(range));
+        connection.flags.blocked = is_short;
+        self.counts.short_sends += u64::from(is_short);
+        self.list_and_queue(queued.key);
+    }
+
+    /// Ends a turn after its sends: copies what is left of the turn before, and appends to `cut` whose outbox is over
+    /// `bytes_max`, then whoever holds most while all shards together are over their budget. The owner removes them.
+    pub fn settle(&mut self, logs: &mut TurnLogs, bytes_max: usize, cut: &mut Vec<Key>) {
+        let mut outbox_bytes = 0;
+        let connections = &mut self.connections;
+        self.listed.retain(|&key| {
+            let Some(connection) = connections.get_mut(key) else {
+                return false;
+            };
+            let Some(outbox) = &mut connection.outbox else {
+                connection.flags.listed = false;
+                return false;
+            };
+            outbox.settle(logs);
+            outbox_bytes += outbox.own_bytes();
+            if outbox.own_bytes() > bytes_max {
+                cut.push(key);
+            }
+            true
+        });
+        logs.release();
+        self.outbox_bytes = outbox_bytes;
+        let held = outbox_bytes + self.inbound_bytes;
+        self.budget.report(self.reported, held);
+        self.reported = held;
+        if self.budget.excess() > 0 {
+            self.cut_fattest(cut);
+        }
+    }
+
+    /// Chooses those who hold most until what the node holds is back in its budget. Outboxes and half-received
+    /// messages count alike.
+    fn cut_fattest(&mut self, cut: &mut Vec<Key>) {
+        let held = |key: &Key| self.connections.get(*key).map_or(0, Connection::held_bytes);
+        let already: usize = cut.iter().map(held).sum();
+        let mut excess = self.budget.excess().saturating_sub(already);
+        let mut holders: Vec<(usize, Key)> = self
+            .connections
+            .keys()
+            .map(|key| (held(&key), key))
+            .filter(|(bytes, key)| *bytes > 0 && !cut.contains(key))
+            .collect();
+        holders.sort_unstable();
+        while excess > 0
+            && let Some((bytes, key)) = holders.pop()
+        {
+            cut.push(key);
+            excess = excess.saturating_sub(bytes);
+        }
+    }
+}
+
+impl<C> Drop for EventLoop<C> {
+    fn drop(&mut self) {
+        self.budget.report(self.reported, 0);
+    }
+}
+
+fn ranges_of(ranges: &[LogRange], queued: Queued) -> &[LogRange] {
+    &ranges[queued.first as usize..][..queued.count as usize]
+}
+
+/// Bytes of the slices that one send carried.
+fn submitted_bytes(new: &[LogRange], outbox: Option<&Outbox>) -> usize {
+    let of_new: usize = new.iter().take(SLICES_MAX).map(LogRange::bytes).sum();
+    let room = SLICES_MAX.saturating_sub(new.len());
+    of_new + outbox.map_or(0, |outbox| outbox.bytes_of_pieces(room))
+}

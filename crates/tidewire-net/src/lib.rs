@@ -1,0 +1,13 @@
+//! How bytes move: one loop per core, its sockets, its mailbox, its turn logs and the sends of a turn.
+//!
+//! Nothing here knows a message or a protocol. `unsafe` lives in this crate only, where a system call or the
+//! mailbox needs it; each block says why it is sound.
+
+pub mod connection;
+pub mod descriptors;
+pub mod event_loop;
+pub mod mailbox;
+pub mod outbox;
+pub mod read_buffer;
+pub mod send_batch;
+pub mod turn_log;

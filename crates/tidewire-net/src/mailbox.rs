@@ -1,0 +1,265 @@
+//! The mailbox of a shard: first in, first out, any number of senders, one receiver, no lock.
+//!
+//! Senders put nodes on a stack; the receiver takes the whole stack and turns it round. A push never blocks and
+//! never fails, so two full shards can't wait for each other; what may be on its way is bounded at the door.
+
+use std::ptr;
+
+#[cfg(not(test))]
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+#[cfg(test)]
+use loom::sync::atomic::{AtomicPtr, Ordering};
+
+/// How a receiver is woken that may be asleep.
+pub trait Wake: Send + Sync {
+    /// Ends the receiver's sleep, or the next one if it is not asleep.
+    fn wake(&self);
+}
+
+impl Wake for mio::Waker {
+    fn wake(&self) {
+        // It writes to an eventfd, which can only fail when the process is out of kernel memory. The receiver wakes by
+        // its own deadline then.
+        let _ = mio::Waker::wake(self);
+    }
+}
+
+struct Node<T> {
+    next: *mut Node<T>,
+    item: T,
+}
+
+/// The shared part of a mailbox. Any thread may push; one thread takes.
+pub struct Mailbox<T, W: Wake = mio::Waker> {
+    head: AtomicPtr<Node<T>>,
+    waker: W,
+}
+
+// SAFETY: the raw pointers are nodes that the mailbox owns alone; items only move from the sender's thread to the
+// receiver's, for which `T: Send` is enough.
+unsafe impl<T: Send, W: Wake> Send for Mailbox<T, W> {}
+// SAFETY: as above; `push` and `take` touch shared state through the atomic only.
+unsafe impl<T: Send, W: Wake> Sync for Mailbox<T, W> {}
+
+impl<T, W: Wake> Mailbox<T, W> {
+    /// An empty mailbox. `waker` is used when something is pushed into it while it is empty.
+    pub fn new(waker: W) -> Self {
+        Self {
+            head: AtomicPtr::new(ptr::null_mut()),
+            waker,
+        }
+    }
+
+    /// Puts `item` behind everything that was pushed before. What one thread pushes is received in its order, and
+    /// a push that happened before another one, in whatever thread, is received before it.
+    pub fn push(&self, item: T) {
+        let node = Box::into_raw(Box::new(Node {
+            next: ptr::null_mut(),
+            item,
+        }));
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the node is not shared before the exchange below succeeds.
+            unsafe { (*node).next = head };
+            match self
+                .head
+                .compare_exchange_weak(head, node, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(current) => head = current,
+            }
+        }
+        if head.is_null() {
+            self.waker.wake();
+        }
+    }
+
+    /// Takes everything there is, oldest first. Only the receiver calls it; a second receiver would get other
+    /// items, not the same ones.
+    pub fn take(&self) -> Taken<T> {
+        let mut newest = self.head.swap(ptr::null_mut(), Ordering::AcqRel);
+        let mut oldest = ptr::null_mut();
+        while !newest.is_null() {
+            // SAFETY: the swap made this thread the only owner of the whole chain, and acquired what the senders wrote.
+            let next = unsafe { (*newest).next };
+            // SAFETY: as above.
+            unsafe { (*newest).next = oldest };
+            oldest = newest;
+            newest = next;
+        }
+        Taken { oldest }
+    }
+
+    /// Whether nothing waits at this instant.
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Acquire).is_null()
+    }
+
+    /// Wakes the receiver without a message.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
+impl<T, W: Wake> Drop for Mailbox<T, W> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// What [`Mailbox::take`] found, oldest first.
+pub struct Taken<T> {
+    oldest: *mut Node<T>,
+}
+
+impl<T> Iterator for Taken<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        if self.oldest.is_null() {
+            return None;
+        }
+        // SAFETY: the chain is owned by this value alone, and each node was made by `Box::into_raw` and is taken once.
+        let node = unsafe { Box::from_raw(self.oldest) };
+        self.oldest = node.next;
+        Some(node.item)
+    }
+}
+
+impl<T> Drop for Taken<T> {
+    fn drop(&mut self) {
+        for item in self.by_ref() {
+            drop(item);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    /// An eventfd: a sleep ends at once if a wake came since the last one.
+    #[derive(Default)]
+    struct Bell {
+        rung: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Bell {
+        fn sleep(&self) {
+            let mut rung = self.rung.lock().unwrap();
+            while !*rung {
+                rung = self.changed.wait(rung).unwrap();
+            }
+            *rung = false;
+        }
+    }
+
+    impl Wake for Arc<Bell> {
+        fn wake(&self) {
+            *self.rung.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Explores every schedule with up to two preemptions: without the bound they take many minutes.
+    fn explore(test: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(test);
+    }
+
+    /// Receives until `count` items are there, asleep whenever there is nothing; a lost wake-up never ends.
+    fn receive<T>(mailbox: &Mailbox<T, Arc<Bell>>, bell: &Bell, count: usize) -> Vec<T> {
+        let mut received = Vec::new();
+        loop {
+            received.extend(mailbox.take());
+            if received.len() >= count {
+                return received;
+            }
+            bell.sleep();
+        }
+    }
+
+    #[test]
+    fn each_senders_order_is_kept_and_no_wake_up_is_lost() {
+        explore(|| {
+            let bell = Arc::new(Bell::default());
+            let mailbox = Arc::new(Mailbox::new(bell.clone()));
+            let senders: Vec<_> = [10, 20]
+                .into_iter()
+                .map(|base| {
+                    let mailbox = mailbox.clone();
+                    thread::spawn(move || {
+                        mailbox.push(base);
+                        mailbox.push(base + 1);
+                    })
+                })
+                .collect();
+            let received = receive(&mailbox, &bell, 4);
+            for sender in senders {
+                sender.join().unwrap();
+            }
+            for base in [10, 20] {
+                let of_sender: Vec<_> = received
+                    .iter()
+                    .filter(|item| **item / 10 == base / 10)
+                    .collect();
+                assert_eq!(of_sender, [&base, &(base + 1)]);
+            }
+        });
+    }
+
+    #[test]
+    fn whoever_reacts_to_a_message_comes_behind_it() {
+        explore(|| {
+            let bell = Arc::new(Bell::default());
+            let mailbox = Arc::new(Mailbox::new(bell.clone()));
+            let between = Arc::new(Mailbox::new(Arc::new(Bell::default())));
+            let first = {
+                let (mailbox, between) = (mailbox.clone(), between.clone());
+                thread::spawn(move || {
+                    mailbox.push(1);
+                    between.push(());
+                })
+            };
+            let second = {
+                let mailbox = mailbox.clone();
+                thread::spawn(move || {
+                    if between.take().count() == 1 {
+                        mailbox.push(2);
+                    } else {
+                        mailbox.push(3);
+                    }
+                })
+            };
+            let received = receive(&mailbox, &bell, 2);
+            first.join().unwrap();
+            second.join().unwrap();
+            if received.contains(&2) {
+                assert_eq!(received, [1, 2]);
+            }
+        });
+    }
+
+    #[test]
+    fn what_was_not_received_is_dropped_once() {
+        explore(|| {
+            let item = std::sync::Arc::new(());
+            let mailbox = Mailbox::new(Arc::new(Bell::default()));
+            for _ in 0..3 {
+                mailbox.push(item.clone());
+            }
+            let mut taken = mailbox.take();
+            assert!(taken.next().is_some());
+            mailbox.push(item.clone());
+            drop(taken);
+            assert_eq!(std::sync::Arc::strong_count(&item), 2);
+            drop(mailbox);
+            assert_eq!(std::sync::Arc::strong_count(&item), 1);
+        });
+    }
+}

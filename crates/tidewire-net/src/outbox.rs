@@ -1,0 +1,291 @@
+//! What a connection still has to be sent after a send was short: ranges of the turn logs while these live,
+//! afterwards bytes of its own, in one order.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::turn_log::TurnLogs;
+
+/// A range of the turn log of a format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRange {
+    /// Which log.
+    pub format: u8,
+    /// Which bytes of it.
+    pub range: Range<u64>,
+}
+
+impl LogRange {
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX)
+    }
+}
+
+#[derive(Debug)]
+enum Piece {
+    /// Memory of the connection, from `sent` on.
+    Own { bytes: Vec<u8>, sent: usize },
+    /// A range of a turn log.
+    Log(LogRange),
+}
+
+impl Piece {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Own { bytes, sent } => bytes.len() - sent,
+            Self::Log(range) => range.bytes(),
+        }
+    }
+}
+
+/// The bytes that a connection waits to be sent. It exists only while there are some.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+    own_bytes: usize,
+}
+
+impl Outbox {
+    /// All bytes that wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Those of them that lie in memory of this connection alone.
+    #[must_use]
+    pub fn own_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
+    /// How many slices the bytes lie in.
+    #[must_use]
+    pub fn piece_count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Bytes of the first `count` slices.
+    #[must_use]
+    pub fn bytes_of_pieces(&self, count: usize) -> usize {
+        if count >= self.pieces.len() {
+            return self.bytes;
+        }
+        self.pieces.iter().take(count).map(Piece::bytes).sum()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Puts a range behind everything. Touching ranges are not joined here: they may be of different turns.
+    pub fn push_range(&mut self, added: LogRange) {
+        self.bytes += added.bytes();
+        self.pieces.push_back(Piece::Log(added));
+    }
+
+    /// Puts a range before everything. Used for what is left of a send, last range first.
+    pub fn push_range_front(&mut self, added: LogRange) {
+        self.bytes += added.bytes();
+        self.pieces.push_front(Piece::Log(added));
+    }
+
+    /// Puts a copy of `added` behind everything.
+    pub fn push_own(&mut self, added: &[u8]) {
+        self.bytes += added.len();
+        self.own_bytes += added.len();
+        if let Some(Piece::Own { bytes, .. }) = self.pieces.back_mut() {
+            bytes.extend_from_slice(added);
+            return;
+        }
+        self.pieces.push_back(Piece::Own {
+            bytes: added.to_vec(),
+            sent: 0,
+        });
+    }
+
+    /// The bytes in order, piece by piece.
+    pub fn slices<'a>(&'a self, logs: &'a TurnLogs) -> impl Iterator<Item = IoSlice<'a>> {
+        self.pieces.iter().map(|piece| {
+            IoSlice::new(match piece {
+                Piece::Own { bytes, sent } => &bytes[*sent..],
+                Piece::Log(range) => logs.slice(range.format, &range.range),
+            })
+        })
+    }
+
+    /// Forgets the first `count` bytes, which were sent.
+    pub fn advance(&mut self, mut count: usize) {
+        debug_assert!(count <= self.bytes, "more sent than there was");
+        self.bytes -= count.min(self.bytes);
+        while let Some(piece) = self.pieces.front_mut() {
+            let here = piece.bytes().min(count);
+            match piece {
+                Piece::Own { sent, .. } => {
+                    *sent += here;
+                    self.own_bytes -= here;
+                }
+                Piece::Log(range) => range.range.start += here as u64,
+            }
+            count -= here;
+            if piece.bytes() > 0 {
+                return;
+            }
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Copies the ranges whose turn is about to be released into own memory.
+    pub fn settle(&mut self, logs: &TurnLogs) {
+        let ending = self
+            .pieces
+            .iter()
+            .rposition(|piece| matches!(piece, Piece::Log(range) if logs.is_ending(range.format, &range.range)));
+        let Some(last) = ending else { return };
+        let (mut own, mut own_sent) = match self.pieces.front_mut() {
+            Some(Piece::Own { bytes, sent }) => (std::mem::take(bytes), std::mem::take(sent)),
+            _ => (Vec::new(), 0),
+        };
+        // Moving what is left forward in every turn would let a slow reader cost the others time.
+        if own_sent >= own.len() / 2 {
+            own.drain(..std::mem::take(&mut own_sent));
+        }
+        for piece in self.pieces.drain(..=last) {
+            match piece {
+                Piece::Own { bytes, sent } => own.extend_from_slice(&bytes[sent..]),
+                Piece::Log(range) => {
+                    self.own_bytes += range.bytes();
+                    own.extend_from_slice(logs.slice(range.format, &range.range));
+                }
+            }
+        }
+        self.pieces.push_front(Piece::Own {
+            bytes: own,
+            sent: own_sent,
+        });
+    }
+}
+
+/// The memory that the connections of all shards together may hold: outboxes, and what came in and waits.
+#[derive(Clone, Debug)]
+pub struct OutboxBudget {
+    used: Arc<AtomicUsize>,
+    bytes_max: usize,
+}
+
+impl OutboxBudget {
+    /// A budget of `bytes_max`, shared by all clones.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            used: Arc::default(),
+            bytes_max,
+        }
+    }
+
+    /// Replaces what one shard had reported (`before`) by what it holds now.
+    pub fn report(&self, before: usize, after: usize) {
+        // Wrapping arithmetic makes one addition of both directions.
+        self.used
+            .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Bytes held by all shards, as last reported.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes above the budget.
+    #[must_use]
+    pub fn excess(&self) -> usize {
+        self.used().saturating_sub(self.bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(logs: &mut TurnLogs, text: &str) -> LogRange {
+        let range = logs
+            .log_mut(0)
+            .append(|out| out.extend_from_slice(text.as_bytes()));
+        LogRange { format: 0, range }
+    }
+
+    fn content(outbox: &Outbox, logs: &TurnLogs) -> String {
+        let bytes: Vec<u8> = outbox
+            .slices(logs)
+            .flat_map(|slice| slice.to_vec())
+            .collect();
+        assert_eq!(bytes.len(), outbox.bytes());
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn any_sequence_of_short_sends_gives_the_same_bytes() {
+        for step in 1..12 {
+            let mut logs = TurnLogs::new(1);
+            let mut outbox = Outbox::default();
+            outbox.push_own(b"own1");
+            outbox.push_range(log(&mut logs, "log1"));
+            log(&mut logs, "others'");
+            outbox.push_own(b"own2");
+            outbox.push_range(log(&mut logs, "log2"));
+            let mut sent = String::new();
+            let mut turn = 0;
+            while !outbox.is_empty() {
+                let count = step.min(outbox.bytes());
+                sent.push_str(&content(&outbox, &logs)[..count]);
+                outbox.advance(count);
+                turn += 1;
+                logs.begin_turn();
+                outbox.settle(&logs);
+                logs.release();
+                if turn == 1 && !outbox.is_empty() {
+                    outbox.push_range(log(&mut logs, "log3"));
+                }
+            }
+            assert!(
+                "own1log1own2log2log3".starts_with(&sent) && sent.len() >= 16,
+                "step {step}: {sent}"
+            );
+            assert_eq!(outbox.own_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn a_range_is_copied_only_when_its_second_turn_ends() {
+        let mut logs = TurnLogs::new(1);
+        let mut outbox = Outbox::default();
+        outbox.push_range(log(&mut logs, "old"));
+        logs.begin_turn();
+        outbox.settle(&logs);
+        logs.release();
+        assert_eq!(outbox.own_bytes(), 0);
+        outbox.push_range(log(&mut logs, "new"));
+        logs.begin_turn();
+        outbox.settle(&logs);
+        logs.release();
+        assert_eq!(outbox.own_bytes(), 3);
+        assert_eq!(content(&outbox, &logs), "oldnew");
+    }
+
+    #[test]
+    fn the_budget_adds_up_over_shards() {
+        let budget = OutboxBudget::new(100);
+        budget.clone().report(0, 80);
+        budget.report(0, 50);
+        assert_eq!((budget.used(), budget.excess()), (130, 30));
+        budget.report(80, 0);
+        assert_eq!((budget.used(), budget.excess()), (50, 0));
+    }
+}

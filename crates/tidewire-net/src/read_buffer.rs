@@ -1,0 +1,266 @@
+//! A shard's one read buffer, and the little that a connection keeps of a frame that is not complete.
+//!
+//! An idle connection holds no buffer: it reads into the shard's, and only what makes no whole frame yet is copied
+//! into memory of its own, which is freed as soon as it is empty.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+
+/// What one socket may give in a turn.
+pub const READ_BYTES_MAX: usize = 256 << 10;
+
+/// A remainder above this capacity is moved into a smaller allocation when little of it is left.
+const KEPT_CAPACITY_MAX: usize = 4 << 10;
+
+/// Bytes of a connection that make no whole frame yet. One word while there are none.
+#[derive(Debug, Default)]
+pub struct Remainder(Option<Box<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    bytes: Vec<u8>,
+    /// Looking at the bytes again is pointless before there are so many.
+    needed: usize,
+}
+
+impl Remainder {
+    /// Bytes that came with the connection and are to be handled before anything is read.
+    #[must_use]
+    pub fn from_unread(bytes: &[u8]) -> Self {
+        Self::keep(bytes.to_vec(), 0)
+    }
+
+    /// How many bytes are kept.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |kept| kept.bytes.len())
+    }
+
+    fn keep(bytes: Vec<u8>, needed: usize) -> Self {
+        Self((!bytes.is_empty()).then(|| Box::new(Kept { bytes, needed })))
+    }
+}
+
+/// What a read found.
+#[derive(Debug)]
+pub enum ReadOutcome {
+    /// So many bytes, and the socket is empty.
+    Drained(usize),
+    /// So many bytes, and there may be more.
+    More(usize),
+    /// The peer's last byte was read before.
+    End,
+    /// The connection is broken.
+    Failed(io::Error),
+}
+
+/// The buffer that all connections of a shard read into, one at a time.
+#[derive(Debug)]
+pub struct ReadBuffer {
+    shared: Vec<u8>,
+    /// The remainder of the connection being read, completed; replaces the shared buffer while it is not empty.
+    kept: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Default for ReadBuffer {
+    fn default() -> Self {
+        Self {
+            shared: vec![0; READ_BYTES_MAX],
+            kept: Vec::new(),
+            start: 0,
+            end: 0,
+        }
+    }
+}
+
+impl ReadBuffer {
+    /// Reads once from a nonblocking socket, behind what `remainder` holds. Afterwards [`ReadBuffer::unread`] has
+    /// what is to be looked at, which is nothing while `remainder` still needs more.
+    pub fn read(&mut self, mut socket: &TcpStream, remainder: &mut Remainder) -> ReadOutcome {
+        debug_assert!(
+            self.start == self.end,
+            "the previous connection's rest was not stored"
+        );
+        let count = loop {
+            match socket.read(&mut self.shared) {
+                Ok(0) => return ReadOutcome::End,
+                Ok(count) => break count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return ReadOutcome::Drained(0);
+                }
+                Err(error) => return ReadOutcome::Failed(error),
+            }
+        };
+        self.place(count, remainder);
+        if count < self.shared.len() {
+            ReadOutcome::Drained(count)
+        } else {
+            ReadOutcome::More(count)
+        }
+    }
+
+    /// Looks at what `remainder` holds without reading: unread bytes of an adopted connection, or what lay behind
+    /// a message that had to wait.
+    pub fn load(&mut self, remainder: &mut Remainder) {
+        debug_assert!(
+            self.start == self.end,
+            "the previous connection's rest was not stored"
+        );
+        if let Some(kept) = remainder.0.take() {
+            self.kept = kept.bytes;
+            (self.start, self.end) = (0, self.kept.len());
+        }
+    }
+
+    fn place(&mut self, count: usize, remainder: &mut Remainder) {
+        let Some(mut kept) = remainder.0.take() else {
+            (self.start, self.end) = (0, count);
+            return;
+        };
+        kept.bytes.extend_from_slice(&self.shared[..count]);
+        if kept.bytes.len() < kept.needed {
+            remainder.0 = Some(kept);
+            return;
+        }
+        self.kept = kept.bytes;
+        (self.start, self.end) = (0, self.kept.len());
+    }
+
+    /// The bytes that were not consumed. They may be changed in place.
+    pub fn unread(&mut self) -> &mut [u8] {
+        let bytes = if self.kept.is_empty() {
+            &mut self.shared
+        } else {
+            &mut self.kept
+        };
+        &mut bytes[self.start..self.end]
+    }
+
+    /// Drops the first `count` unread bytes.
+    pub fn consume(&mut self, count: usize) {
+        debug_assert!(
+            count <= self.end - self.start,
+            "more consumed than there was"
+        );
+        self.start += count;
+    }
+
+    /// Moves what was not consumed into `remainder`, to be looked at again when it has `needed` bytes, and makes the
+    /// buffer free for the next connection.
+    pub fn store_rest(&mut self, remainder: &mut Remainder, needed: usize) {
+        let (start, end) = (self.start, self.end);
+        (self.start, self.end) = (0, 0);
+        let mut kept = std::mem::take(&mut self.kept);
+        if start == end {
+            return;
+        }
+        let rest = if kept.is_empty() {
+            self.shared[start..end].to_vec()
+        } else if kept.capacity() > KEPT_CAPACITY_MAX && end - start < kept.capacity() / 4 {
+            kept[start..end].to_vec()
+        } else {
+            kept.drain(..start);
+            kept
+        };
+        *remainder = Remainder::keep(rest, needed);
+    }
+
+    /// Forgets what was not consumed, because its connection ends.
+    pub fn discard(&mut self) {
+        self.kept = Vec::new();
+        (self.start, self.end) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, client)
+    }
+
+    #[test]
+    fn a_rest_is_found_again_before_the_next_bytes() {
+        let (server, mut client) = pair();
+        let (mut buffer, mut remainder) = (ReadBuffer::default(), Remainder::default());
+        client.write_all(b"abcdef").unwrap();
+        assert!(matches!(
+            buffer.read(&server, &mut remainder),
+            ReadOutcome::Drained(6)
+        ));
+        assert_eq!(buffer.unread(), b"abcdef");
+        buffer.consume(4);
+        buffer.store_rest(&mut remainder, 3);
+        assert_eq!(remainder.bytes(), 2);
+        client.write_all(b"gh").unwrap();
+        buffer.read(&server, &mut remainder);
+        assert_eq!(buffer.unread(), b"efgh");
+        buffer.consume(4);
+        buffer.store_rest(&mut remainder, 0);
+        assert!(remainder.0.is_none(), "an idle connection holds no buffer");
+    }
+
+    #[test]
+    fn a_rest_that_needs_more_is_not_shown() {
+        let (server, mut client) = pair();
+        let (mut buffer, mut remainder) = (ReadBuffer::default(), Remainder::default());
+        for byte in b"ab" {
+            client.write_all(&[*byte]).unwrap();
+            buffer.read(&server, &mut remainder);
+            if *byte == b'a' {
+                buffer.store_rest(&mut remainder, 3);
+            }
+        }
+        assert!(buffer.unread().is_empty());
+        client.write_all(b"c").unwrap();
+        buffer.read(&server, &mut remainder);
+        assert_eq!(buffer.unread(), b"abc");
+    }
+
+    #[test]
+    fn unread_bytes_of_an_adopted_connection_come_first() {
+        let mut buffer = ReadBuffer::default();
+        let mut remainder = Remainder::from_unread(b"xyz");
+        buffer.load(&mut remainder);
+        assert_eq!(buffer.unread(), b"xyz");
+        buffer.consume(1);
+        buffer.store_rest(&mut remainder, 0);
+        buffer.load(&mut remainder);
+        assert_eq!(buffer.unread(), b"yz");
+    }
+
+    #[test]
+    fn a_small_rest_of_a_large_frame_gives_its_memory_back() {
+        let mut buffer = ReadBuffer::default();
+        let mut remainder = Remainder::from_unread(&vec![0; 1 << 20]);
+        buffer.load(&mut remainder);
+        buffer.consume((1 << 20) - 10);
+        buffer.store_rest(&mut remainder, 0);
+        assert!(remainder.0.unwrap().bytes.capacity() <= KEPT_CAPACITY_MAX);
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_told() {
+        let (server, client) = pair();
+        let (mut buffer, mut remainder) = (ReadBuffer::default(), Remainder::default());
+        server.set_nonblocking(true).unwrap();
+        assert!(matches!(
+            buffer.read(&server, &mut remainder),
+            ReadOutcome::Drained(0)
+        ));
+        drop(client);
+        server.set_nonblocking(false).unwrap();
+        assert!(matches!(
+            buffer.read(&server, &mut remainder),
+            ReadOutcome::End
+        ));
+    }
+}

@@ -1,0 +1,256 @@
+//! The turn log: everything that leaves in one wire format, in the order in which it was decided, encoded once.
+//!
+//! Offsets count from the start of the process and never repeat. A turn's bytes live until the end of the next turn;
+//! who still needs them then has copied them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// A buffer above this capacity is given back when its turn is over, so one large turn does not hold its memory.
+const KEPT_CAPACITY_MAX: usize = 1 << 20;
+
+/// An append-only log that forgets whole turns.
+#[derive(Debug, Default)]
+pub struct TurnLog {
+    /// The turns that are still alive, oldest first; the last one grows.
+    turns: VecDeque<Turn>,
+    /// An empty buffer to be used again.
+    spare: Vec<u8>,
+    /// Where the next byte will lie.
+    end: u64,
+}
+
+#[derive(Debug)]
+struct Turn {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Turn {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl TurnLog {
+    /// Lets `write` append to the current turn and says which range it wrote.
+    pub fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<u64> {
+        if self.turns.is_empty() {
+            self.begin_turn();
+        }
+        let start = self.end;
+        if let Some(turn) = self.turns.back_mut() {
+            write(&mut turn.bytes);
+            self.end = turn.end();
+        }
+        debug_assert!(self.end >= start, "a log only grows");
+        start..self.end
+    }
+
+    /// Where the next byte will lie.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Seals the current turn: what is appended from here on belongs to the next one. Gives the offset at which that
+    /// one starts.
+    pub fn begin_turn(&mut self) -> u64 {
+        if self.turns.back().is_none_or(|turn| !turn.bytes.is_empty()) {
+            let bytes = std::mem::take(&mut self.spare);
+            self.turns.push_back(Turn {
+                start: self.end,
+                bytes,
+            });
+        }
+        self.end
+    }
+
+    /// Forgets all turns that lie before `offset`.
+    pub fn release_before(&mut self, offset: u64) {
+        while self
+            .turns
+            .front()
+            .is_some_and(|turn| turn.end() <= offset && !turn.bytes.is_empty())
+        {
+            let Some(Turn { mut bytes, .. }) = self.turns.pop_front() else {
+                return;
+            };
+            bytes.clear();
+            if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= KEPT_CAPACITY_MAX {
+                self.spare = bytes;
+            }
+        }
+    }
+
+    /// The bytes of a range that lies within one turn; `None` if that turn was released.
+    #[must_use]
+    pub fn slice(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let turn = self
+            .turns
+            .iter()
+            .rev()
+            .find(|turn| turn.start <= range.start)?;
+        let start = usize::try_from(range.start - turn.start).ok()?;
+        let end = usize::try_from(range.end - turn.start).ok()?;
+        turn.bytes.get(start..end)
+    }
+
+    /// Bytes in turns that are still alive.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.turns.iter().map(|turn| turn.bytes.len()).sum()
+    }
+}
+
+/// The logs of a shard, one for each wire format.
+#[derive(Debug)]
+pub struct TurnLogs {
+    logs: Box<[TurnLog]>,
+    /// Where the turn starts that is being gathered, per log.
+    starts: Box<[u64]>,
+    /// Where the turn starts that is being sent, per log.
+    sending: Box<[u64]>,
+}
+
+impl TurnLogs {
+    /// `count` empty logs.
+    #[must_use]
+    pub fn new(count: u8) -> Self {
+        let count = usize::from(count);
+        Self {
+            logs: (0..count).map(|_| TurnLog::default()).collect(),
+            starts: vec![0; count].into(),
+            sending: vec![0; count].into(),
+        }
+    }
+
+    /// The log of one format.
+    ///
+    /// # Panics
+    /// There is no such format, which is a defect of the caller.
+    pub fn log_mut(&mut self, format: u8) -> &mut TurnLog {
+        &mut self.logs[usize::from(format)]
+    }
+
+    /// The bytes of a range that lies within one turn; empty if that turn was released, which the outbox's settling
+    /// excludes.
+    #[must_use]
+    pub fn slice(&self, format: u8, range: &Range<u64>) -> &[u8] {
+        let bytes = self
+            .logs
+            .get(usize::from(format))
+            .and_then(|log| log.slice(range));
+        debug_assert!(bytes.is_some(), "range {range:?} of log {format} is gone");
+        bytes.unwrap_or_default()
+    }
+
+    /// Seals the turn in every log, before its sends begin.
+    pub fn begin_turn(&mut self) {
+        for ((log, start), sending) in self
+            .logs
+            .iter_mut()
+            .zip(&mut self.starts)
+            .zip(&mut self.sending)
+        {
+            *sending = *start;
+            *start = log.begin_turn();
+        }
+    }
+
+    /// Whether a range belongs to a turn before the one that is being sent, and so must be copied now.
+    #[must_use]
+    pub fn is_ending(&self, format: u8, range: &Range<u64>) -> bool {
+        range.start < self.sending[usize::from(format)]
+    }
+
+    /// Forgets the turns before the one that was just sent.
+    pub fn release(&mut self) {
+        for (log, sending) in self.logs.iter_mut().zip(&self.sending) {
+            log.release_before(*sending);
+        }
+    }
+
+    /// Bytes in turns that are still alive.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.logs.iter().map(TurnLog::bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(log: &mut TurnLog, text: &str) -> Range<u64> {
+        log.append(|out| out.extend_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn offsets_go_on_over_turns() {
+        let mut log = TurnLog::default();
+        let first = append(&mut log, "one");
+        let second = append(&mut log, "two");
+        log.begin_turn();
+        let third = append(&mut log, "three");
+        assert_eq!(
+            (first.clone(), second.clone(), third.clone()),
+            (0..3, 3..6, 6..11)
+        );
+        assert_eq!(log.slice(&(0..6)), Some(&b"onetwo"[..]));
+        assert_eq!(log.slice(&third), Some(&b"three"[..]));
+    }
+
+    #[test]
+    fn a_released_turn_is_gone_and_later_ones_stay() {
+        let mut log = TurnLog::default();
+        let old = append(&mut log, "old");
+        let start = log.begin_turn();
+        let new = append(&mut log, "new");
+        log.release_before(start);
+        assert_eq!(log.slice(&old), None);
+        assert_eq!(log.slice(&new), Some(&b"new"[..]));
+        assert_eq!(log.bytes(), 3);
+    }
+
+    #[test]
+    fn a_turn_without_bytes_costs_no_buffer() {
+        let mut log = TurnLog::default();
+        for _ in 0..10 {
+            let start = log.begin_turn();
+            log.release_before(start);
+        }
+        assert_eq!(log.turns.len(), 1);
+        assert_eq!(append(&mut log, "x"), 0..1);
+    }
+
+    #[test]
+    fn the_buffer_of_a_large_turn_is_given_back() {
+        let mut log = TurnLog::default();
+        log.append(|out| out.resize(KEPT_CAPACITY_MAX + 1, 0));
+        let start = log.begin_turn();
+        log.release_before(start);
+        assert!(log.spare.capacity() <= KEPT_CAPACITY_MAX);
+        append(&mut log, "small");
+        let start = log.begin_turn();
+        log.release_before(start);
+        assert!(log.spare.capacity() > 0);
+    }
+
+    #[test]
+    fn logs_live_through_the_turn_after_their_own() {
+        let mut logs = TurnLogs::new(2);
+        let first = logs.log_mut(1).append(|out| out.extend_from_slice(b"a"));
+        logs.begin_turn();
+        logs.release();
+        assert!(!logs.is_ending(1, &first), "its own turn is being sent");
+        let second = logs.log_mut(1).append(|out| out.extend_from_slice(b"b"));
+        logs.begin_turn();
+        assert!(logs.is_ending(1, &first));
+        assert!(!logs.is_ending(1, &second));
+        assert_eq!(logs.slice(1, &first), b"a");
+        logs.release();
+        assert_eq!(logs.slice(1, &second), b"b");
+        assert_eq!(logs.bytes(), 1);
+    }
+}

@@ -1,0 +1,460 @@
+//! The loop with real sockets: who is read when, what a full socket does to others, and how outboxes end.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tidewire_net::connection::Key;
+use tidewire_net::event_loop::EventLoop;
+use tidewire_net::mailbox::Mailbox;
+use tidewire_net::outbox::{LogRange, OutboxBudget};
+use tidewire_net::read_buffer::{READ_BYTES_MAX, ReadBuffer, ReadOutcome};
+use tidewire_net::send_batch::SENDS_MAX;
+use tidewire_net::turn_log::TurnLogs;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Fixture {
+    event_loop: EventLoop<()>,
+    logs: TurnLogs,
+    buffer: ReadBuffer,
+    listener: TcpListener,
+    waker: Option<mio::Waker>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with_budget(OutboxBudget::new(usize::MAX))
+    }
+
+    fn with_budget(budget: OutboxBudget) -> Self {
+        let (event_loop, waker) = EventLoop::new(budget).unwrap();
+        Self {
+            event_loop,
+            logs: TurnLogs::new(1),
+            buffer: ReadBuffer::default(),
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            waker: Some(waker),
+        }
+    }
+
+    fn connect(&mut self, unread: &[u8]) -> (Key, TcpStream) {
+        let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(DEADLINE)).unwrap();
+        let (socket, _) = self.listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        (self.event_loop.adopt(socket, unread, ()).unwrap(), client)
+    }
+
+    /// Reads once, if somebody is known to be readable.
+    fn try_read(&mut self) -> Option<(Key, ReadOutcome, Vec<u8>)> {
+        let (key, outcome) = self.event_loop.read_next(&mut self.buffer)?;
+        let bytes = self.buffer.unread().to_vec();
+        self.buffer.consume(bytes.len());
+        self.event_loop.store_rest(key, &mut self.buffer, 0);
+        Some((key, outcome, bytes))
+    }
+
+    /// Polls until somebody is readable, and reads once.
+    fn read(&mut self) -> (Key, ReadOutcome, Vec<u8>) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if let Some(read) = self.try_read() {
+                return read;
+            }
+            assert!(Instant::now() < end, "nothing became readable");
+            self.event_loop
+                .poll(Some(Duration::from_millis(100)))
+                .unwrap();
+        }
+    }
+
+    fn read_until(&mut self, wanted: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < wanted {
+            all.extend(self.read().2);
+        }
+        all
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> LogRange {
+        let range = self
+            .logs
+            .log_mut(0)
+            .append(|out| out.extend_from_slice(bytes));
+        LogRange { format: 0, range }
+    }
+
+    /// Sends what is queued and settles; gives the broken and the cut ones.
+    fn end_turn(&mut self, bytes_max: usize) -> (Vec<Key>, Vec<Key>) {
+        let (mut broken, mut cut) = (Vec::new(), Vec::new());
+        self.logs.begin_turn();
+        while self.event_loop.has_sends() {
+            self.event_loop.submit_slice(&self.logs, &mut broken);
+        }
+        self.event_loop.settle(&mut self.logs, bytes_max, &mut cut);
+        (broken, cut)
+    }
+}
+
+#[test]
+fn unread_bytes_come_before_those_of_the_socket() {
+    let mut fixture = Fixture::new();
+    let (key, mut client) = fixture.connect(b"first");
+    client.write_all(b"second").unwrap();
+    let (read_key, _, bytes) = fixture.read();
+    assert_eq!((read_key, bytes), (key, b"first".to_vec()));
+    assert_eq!(fixture.read_until(6), b"second");
+}
+
+#[test]
+fn a_flooding_socket_gives_its_share_and_goes_to_the_end_of_the_line() {
+    let mut fixture = Fixture::new();
+    let (flooding, mut flood) = fixture.connect(b"");
+    let enough = Arc::new(AtomicBool::new(false));
+    let told = enough.clone();
+    let writer = std::thread::spawn(move || {
+        let mut written = 0;
+        while !told.load(Ordering::Relaxed) {
+            flood.write_all(&vec![0; READ_BYTES_MAX]).unwrap();
+            written += READ_BYTES_MAX;
+        }
+        (written, flood)
+    });
+    let end = Instant::now() + DEADLINE;
+    // Until the socket holds more than one turn's share, its bytes are only counted.
+    let mut total = 0;
+    loop {
+        let (_, outcome, bytes) = fixture.read();
+        total += bytes.len();
+        if matches!(outcome, ReadOutcome::More(_)) {
+            assert_eq!(bytes.len(), READ_BYTES_MAX);
+            break;
+        }
+        assert!(Instant::now() < end, "never more than one share at once");
+    }
+    let (quiet, mut client) = fixture.connect(b"");
+    client.write_all(b"hello").unwrap();
+    let mut order = Vec::new();
+    while !order.contains(&quiet) {
+        fixture
+            .event_loop
+            .poll(Some(Duration::from_millis(10)))
+            .unwrap();
+        let (key, _, bytes) = fixture.read();
+        total += if key == flooding { bytes.len() } else { 0 };
+        order.push(key);
+        assert!(order.len() < 20, "the quiet connection starves: {order:?}");
+    }
+    enough.store(true, Ordering::Relaxed);
+    while !writer.is_finished() {
+        fixture
+            .event_loop
+            .poll(Some(Duration::from_millis(10)))
+            .unwrap();
+        total += fixture.try_read().map_or(0, |(_, _, bytes)| bytes.len());
+    }
+    let (written, _flood) = writer.join().unwrap();
+    while total < written {
+        total += fixture.read().2.len();
+    }
+}
+
+#[test]
+fn the_end_of_a_stream_is_seen_behind_its_last_bytes() {
+    let mut fixture = Fixture::new();
+    let (_, mut client) = fixture.connect(b"");
+    client.write_all(b"bye").unwrap();
+    drop(client);
+    assert_eq!(fixture.read_until(3), b"bye");
+    let (_, outcome, _) = fixture.read();
+    assert!(matches!(outcome, ReadOutcome::End), "{outcome:?}");
+}
+
+#[test]
+fn a_paused_connection_is_not_read_before_it_is_resumed() {
+    let mut fixture = Fixture::new();
+    let (key, mut client) = fixture.connect(b"");
+    fixture.event_loop.pause(key);
+    client.write_all(b"later").unwrap();
+    for _ in 0..20 {
+        fixture
+            .event_loop
+            .poll(Some(Duration::from_millis(5)))
+            .unwrap();
+        assert!(fixture.event_loop.read_next(&mut fixture.buffer).is_none());
+    }
+    fixture.event_loop.resume(key);
+    assert_eq!(fixture.read_until(5), b"later");
+}
+
+#[test]
+fn ranges_and_own_bytes_leave_in_the_order_of_their_turns() {
+    let mut fixture = Fixture::new();
+    let (key, mut client) = fixture.connect(b"");
+    for turn in 0..3 {
+        let ranges = [fixture.append(format!("a{turn}").as_bytes()), {
+            fixture.append(b"skipped");
+            fixture.append(format!("b{turn}").as_bytes())
+        }];
+        fixture.event_loop.push_ranges(key, ranges.into_iter());
+        fixture.event_loop.push_bytes(key, b"own,");
+        fixture.end_turn(1 << 20);
+    }
+    let mut received = [0; 24];
+    client.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"a0b0own,a1b1own,a2b2own,");
+    assert_eq!(
+        fixture.event_loop.counts().sends,
+        3,
+        "one send per connection and turn"
+    );
+}
+
+#[test]
+fn a_stuck_reader_is_cut_at_the_limit_and_costs_nobody_else_a_byte() {
+    let mut fixture = Fixture::new();
+    let (stuck, _stuck_client) = fixture.connect(b"");
+    let (reading, mut client) = fixture.connect(b"");
+    let block = vec![b'x'; 64 << 10];
+    let reader = std::thread::spawn(move || {
+        let mut total = 0;
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count) = client.read(&mut buffer) {
+            if count == 0 {
+                break;
+            }
+            total += count;
+        }
+        total
+    });
+    let mut sent = 0;
+    let cut = loop {
+        let range = fixture.append(&block);
+        fixture
+            .event_loop
+            .push_ranges(stuck, std::iter::once(range.clone()));
+        fixture
+            .event_loop
+            .push_ranges(reading, std::iter::once(range));
+        sent += block.len();
+        let (broken, cut) = fixture.end_turn(1 << 20);
+        assert!(broken.is_empty());
+        fixture.event_loop.poll(Some(Duration::ZERO)).unwrap();
+        if !cut.is_empty() {
+            break cut;
+        }
+        assert!(fixture.event_loop.outbox_bytes() <= 2 << 20);
+        assert!(sent < 1 << 28, "the stuck reader was never cut");
+        while !fixture
+            .event_loop
+            .connections()
+            .get(reading)
+            .unwrap()
+            .is_flushed()
+        {
+            fixture
+                .event_loop
+                .poll(Some(Duration::from_millis(10)))
+                .unwrap();
+            fixture.end_turn(usize::MAX);
+        }
+    };
+    assert_eq!(cut, [stuck]);
+    assert!(fixture.event_loop.counts().short_sends > 0);
+    fixture.event_loop.remove(stuck);
+    while !fixture
+        .event_loop
+        .connections()
+        .get(reading)
+        .unwrap()
+        .is_flushed()
+    {
+        fixture
+            .event_loop
+            .poll(Some(Duration::from_millis(10)))
+            .unwrap();
+        fixture.end_turn(1 << 20);
+    }
+    fixture.event_loop.remove(reading);
+    assert_eq!(reader.join().unwrap(), sent);
+    fixture.end_turn(1 << 20);
+    assert_eq!(fixture.event_loop.outbox_bytes(), 0);
+}
+
+#[test]
+fn a_reader_that_comes_back_gets_every_byte_in_order() {
+    let mut fixture = Fixture::new();
+    let (key, mut client) = fixture.connect(b"");
+    let mut expected = Vec::new();
+    let mut number = 0u32;
+    while fixture.event_loop.outbox_bytes() < 500_000 {
+        let block: Vec<u8> = (0..10_000)
+            .flat_map(|offset: u32| (number + offset).to_le_bytes())
+            .collect();
+        number += 10_000;
+        let range = fixture.append(&block);
+        fixture.event_loop.push_ranges(key, std::iter::once(range));
+        expected.extend(block);
+        fixture.end_turn(usize::MAX);
+    }
+    let count = expected.len();
+    let reader = std::thread::spawn(move || {
+        let mut received = vec![0; count];
+        client.read_exact(&mut received).unwrap();
+        received
+    });
+    let end = Instant::now() + DEADLINE;
+    while !fixture
+        .event_loop
+        .connections()
+        .get(key)
+        .unwrap()
+        .is_flushed()
+    {
+        fixture
+            .event_loop
+            .poll(Some(Duration::from_millis(50)))
+            .unwrap();
+        fixture.end_turn(usize::MAX);
+        assert!(Instant::now() < end);
+    }
+    assert!(reader.join().unwrap() == expected, "bytes changed or moved");
+}
+
+#[test]
+fn over_the_nodes_budget_the_fattest_go_first() {
+    let mut fixture = Fixture::with_budget(OutboxBudget::new(600_000));
+    let (thin, _thin_client) = fixture.connect(b"");
+    let (fat, _fat_client) = fixture.connect(b"");
+    let mut fill = |key: Key, wanted: usize| {
+        let before = fixture.event_loop.outbox_bytes();
+        loop {
+            let range = fixture.append(&[b'x'; 50_000]);
+            fixture.event_loop.push_ranges(key, std::iter::once(range));
+            let (_, cut) = fixture.end_turn(usize::MAX);
+            if !cut.is_empty() || fixture.event_loop.outbox_bytes() - before >= wanted {
+                return cut;
+            }
+        }
+    };
+    assert!(fill(thin, 100_000).is_empty());
+    assert_eq!(fill(fat, usize::MAX), [fat]);
+}
+
+#[test]
+fn half_received_messages_count_against_the_nodes_budget() {
+    let mut fixture = Fixture::with_budget(OutboxBudget::new(1000));
+    let (small, _small_client) = fixture.connect(&[0; 400]);
+    let (large, _large_client) = fixture.connect(&[0; 500]);
+    assert!(fixture.end_turn(1 << 20).1.is_empty());
+    fixture.event_loop.recount(large, 200);
+    assert_eq!(fixture.event_loop.inbound_bytes(), 1100);
+    assert_eq!(fixture.end_turn(1 << 20).1, [large]);
+    fixture.event_loop.remove(large);
+    assert!(fixture.end_turn(1 << 20).1.is_empty());
+    fixture.event_loop.remove(small);
+    assert_eq!(fixture.event_loop.inbound_bytes(), 0);
+}
+
+#[test]
+fn a_broken_socket_is_told_once() {
+    let mut fixture = Fixture::new();
+    let (key, client) = fixture.connect(b"");
+    drop(client);
+    let end = Instant::now() + DEADLINE;
+    loop {
+        fixture.event_loop.push_bytes(key, b"x");
+        let (broken, _) = fixture.end_turn(1 << 20);
+        if !broken.is_empty() {
+            assert_eq!(broken, [key]);
+            assert!(fixture.event_loop.remove(key).is_some());
+            assert!(fixture.event_loop.remove(key).is_none());
+            return;
+        }
+        assert!(Instant::now() < end);
+    }
+}
+
+#[test]
+fn more_ranges_than_one_send_takes_leave_in_the_same_turn() {
+    let mut fixture = Fixture::new();
+    let (key, mut client) = fixture.connect(b"");
+    let ranges: Vec<_> = (0..3000u32)
+        .map(|number| {
+            fixture.append(b"gap");
+            fixture.append(&number.to_le_bytes())
+        })
+        .collect();
+    fixture.event_loop.push_ranges(key, ranges.into_iter());
+    fixture.end_turn(1 << 20);
+    let mut received = vec![0; 12_000];
+    client.read_exact(&mut received).unwrap();
+    let expected: Vec<u8> = (0..3000u32).flat_map(u32::to_le_bytes).collect();
+    assert!(received == expected);
+    assert_eq!(fixture.event_loop.counts().sends, 3);
+}
+
+#[test]
+fn a_large_flush_goes_out_in_slices_between_which_sockets_are_seen() {
+    tidewire_net::descriptors::raise_limit().unwrap();
+    let mut fixture = Fixture::new();
+    let mut connected: Vec<_> = (0..SENDS_MAX + 100).map(|_| fixture.connect(b"")).collect();
+    let range = fixture.append(b"news");
+    for (key, _) in &connected {
+        fixture
+            .event_loop
+            .push_ranges(*key, std::iter::once(range.clone()));
+    }
+    fixture.logs.begin_turn();
+    let mut broken = Vec::new();
+    fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
+    assert_eq!(fixture.event_loop.counts().sends, SENDS_MAX as u64);
+    assert!(fixture.event_loop.has_sends());
+    connected[0].1.write_all(b"between").unwrap();
+    assert_eq!(fixture.read_until(7), b"between");
+    fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
+    assert!(!fixture.event_loop.has_sends() && broken.is_empty());
+    for (_, client) in &mut connected {
+        let mut received = [0; 4];
+        client.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"news");
+    }
+}
+
+#[test]
+fn a_connection_that_ends_between_slices_gets_nothing_meant_for_its_place() {
+    let mut fixture = Fixture::new();
+    let (old, _old_client) = fixture.connect(b"");
+    let range = fixture.append(b"for the old one");
+    fixture.event_loop.push_ranges(old, std::iter::once(range));
+    fixture.event_loop.remove(old);
+    let (new, mut client) = fixture.connect(b"");
+    assert_eq!(new.index, old.index);
+    let range = fixture.append(b"new");
+    fixture.event_loop.push_ranges(new, std::iter::once(range));
+    fixture.end_turn(1 << 20);
+    fixture.event_loop.remove(new);
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).unwrap();
+    assert_eq!(received, b"new");
+}
+
+#[test]
+fn a_mailbox_wakes_a_sleeping_loop() {
+    let mut fixture = Fixture::new();
+    let mailbox = Arc::new(Mailbox::new(fixture.waker.take().unwrap()));
+    let sender = mailbox.clone();
+    let thread = std::thread::spawn(move || (0..1000).for_each(|number| sender.push(number)));
+    let start = Instant::now();
+    let mut received = Vec::new();
+    while received.len() < 1000 {
+        fixture.event_loop.poll(Some(DEADLINE)).unwrap();
+        received.extend(mailbox.take());
+    }
+    assert!(start.elapsed() < DEADLINE, "woken by the timeout");
+    assert_eq!(received, (0..1000).collect::<Vec<_>>());
+    thread.join().unwrap();
+}

@@ -1,0 +1,195 @@
+//! The users of a file: deepstream's `users.yml`, a mapping of user names.
+//!
+//! Each user has a `password` and may have `serverData` for rules and `clientData` for the client. Passwords are hashed on
+//! blocking threads, a bounded number at a time, and unknown users cost the same work as known ones.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidewire_core::effect::Principal;
+use tidewire_core::text::{Name, Payload};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::password::StoredPassword;
+use super::{Attempt, Authenticator, Judging, Verdict};
+use crate::config::Problem;
+use crate::config::document::Place;
+use crate::config::section::AuthFile;
+
+/// What deepstream tells a client that gave no user name or no password.
+const MISSING_PARAMETER: &str = "missing authentication parameter: username or/and password";
+
+/// A user as the file has it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    password: Option<String>,
+    #[serde(default)]
+    server_data: Value,
+    #[serde(default)]
+    client_data: Value,
+}
+
+#[derive(Debug)]
+struct User {
+    password: StoredPassword,
+    principal: Principal,
+}
+
+#[derive(Debug)]
+struct Users {
+    by_name: BTreeMap<String, Arc<User>>,
+    /// Verified for unknown users; nobody's.
+    decoy: StoredPassword,
+}
+
+/// The users of a file.
+#[derive(Debug)]
+pub struct File {
+    options: AuthFile,
+    users: RwLock<Arc<Users>>,
+    /// Whether wrong logins are refused here instead of being passed on.
+    is_reporting: bool,
+    hashing: Arc<Semaphore>,
+}
+
+impl File {
+    /// Reads the users. `is_alone` says that no other way to authenticate follows.
+    ///
+    /// # Errors
+    /// The file can't be read, has no users, or has one without a usable password.
+    pub fn open(options: AuthFile, is_alone: bool, hashing_max: usize) -> Result<Self, Problem> {
+        let users = read(&options)?;
+        Ok(Self {
+            users: RwLock::new(Arc::new(users)),
+            is_reporting: options.report_invalid_parameters.or_else(|| is_alone),
+            hashing: Arc::new(Semaphore::new(hashing_max.max(1))),
+            options,
+        })
+    }
+
+    async fn verify(&self, attempt: &Attempt) -> Verdict {
+        let text = |field| {
+            attempt
+                .data
+                .get(field)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+        };
+        let (Some(name), Some(password)) = (text("username"), text("password")) else {
+            return self.refused(Some(json!({ "error": MISSING_PARAMETER })));
+        };
+        let users = Arc::clone(&*self.users.read());
+        let user = users.by_name.get(name).cloned();
+        let stored = user
+            .as_ref()
+            .map_or(&users.decoy, |user| &user.password)
+            .clone();
+        let password = password.to_owned();
+        // The semaphore is never closed.
+        let Ok(turn) = Arc::clone(&self.hashing).acquire_owned().await else {
+            return Verdict::Unknown;
+        };
+        let verified = spawn_blocking(move || {
+            let is_right = stored.matches(&password);
+            drop(turn);
+            is_right
+        });
+        match (user, verified.await) {
+            (None, _) => Verdict::Unknown,
+            (Some(user), Ok(true)) => Verdict::Accepted(user.principal.clone()),
+            (Some(_), _) => self.refused(None),
+        }
+    }
+
+    fn refused(&self, client_data: Option<Value>) -> Verdict {
+        if !self.is_reporting {
+            return Verdict::Unknown;
+        }
+        Verdict::Refused {
+            client_data: client_data.map(|data| Payload::from(data.to_string())),
+        }
+    }
+}
+
+impl Authenticator for File {
+    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+        Box::pin(self.verify(attempt))
+    }
+
+    fn reload(&self) -> Result<(), Problem> {
+        let users = read(&self.options)?;
+        *self.users.write() = Arc::new(users);
+        Ok(())
+    }
+}
+
+fn read(options: &AuthFile) -> Result<Users, Problem> {
+    let Some(path) = &options.path.0 else {
+        return Err(Problem::new(
+            "auth.file.path",
+            "the file with the users is not named",
+        ));
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Problem::new(
+            path.display(),
+            format!("can't be read: {error}; see auth.file.path"),
+        )
+    })?;
+    let entries: BTreeMap<String, Entry> =
+        serde_saphyr::from_str(&text).map_err(|error| broken(path, &error))?;
+    let mut by_name = BTreeMap::new();
+    for (name, entry) in entries {
+        let user =
+            user(&name, entry, options).map_err(|reason| Problem::new(path.display(), reason))?;
+        by_name.insert(name, Arc::new(user));
+    }
+    match by_name.values().next() {
+        Some(first) => Ok(Users {
+            decoy: first.password.decoy(),
+            by_name,
+        }),
+        None => Err(Problem::new(
+            path.display(),
+            "has no users; add one, with a password from `tidewire hash`",
+        )),
+    }
+}
+
+fn broken(path: &Path, error: &serde_saphyr::Error) -> Problem {
+    let text = error.without_snippet().to_string();
+    let reason = text.lines().next().unwrap_or_default().to_owned();
+    match error.location().map(Place::from) {
+        Some(place) => Problem::new(
+            format!("{}:{}:{}", path.display(), place.line, place.column),
+            reason,
+        ),
+        None => Problem::new(path.display(), reason),
+    }
+}
+
+fn user(name: &str, entry: Entry, options: &AuthFile) -> Result<User, String> {
+    if name.is_empty() {
+        return Err("a user has an empty name".into());
+    }
+    let password = entry
+        .password
+        .filter(|password| !password.is_empty())
+        .ok_or_else(|| format!("user {name:?} has no password"))?;
+    let password = StoredPassword::parse(&password, options)
+        .map_err(|reason| format!("the password of user {name:?} {reason}"))?;
+    Ok(User {
+        password,
+        principal: Principal {
+            user_id: Name::from(name),
+            server_data: Some(Payload::from(entry.server_data.to_string())),
+            client_data: Some(Payload::from(entry.client_data.to_string())),
+        },
+    })
+}

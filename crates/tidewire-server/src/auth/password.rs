@@ -1,0 +1,240 @@
+//! Stored passwords: deepstream's PBKDF2 form, argon2id, and plain text.
+
+use argon2::Argon2;
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use md5::Md5;
+use pbkdf2::pbkdf2_hmac;
+use sha1::Sha1;
+use sha2::{Sha256, Sha512};
+
+use crate::config::section::{AuthFile, HashKind};
+
+const ARGON2ID: &str = "$argon2id$";
+
+/// How deepstream hashed the passwords of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Pbkdf2 {
+    /// The digest; not [`HashKind::None`].
+    pub digest: HashKind,
+    /// Rounds.
+    pub iterations: u32,
+    /// Bytes of the key.
+    pub key_length: usize,
+}
+
+/// A stored password.
+#[derive(Clone, Debug)]
+pub enum StoredPassword {
+    /// From `tidewire hash`.
+    Argon2id(String),
+    /// The key as base64 and the salt, which is text.
+    Pbkdf2 {
+        /// How it was made.
+        hash: Pbkdf2,
+        /// The key, as stored.
+        key: String,
+        /// The salt.
+        salt: String,
+    },
+    /// The password itself.
+    Plain(String),
+}
+
+impl StoredPassword {
+    /// Reads a password as it stands in the file.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the text.
+    pub fn parse(text: &str, options: &AuthFile) -> Result<Self, String> {
+        if text.starts_with(ARGON2ID) {
+            return match PasswordHash::new(text) {
+                Ok(_) => Ok(Self::Argon2id(text.to_owned())),
+                Err(error) => Err(format!("is no argon2id hash: {error}")),
+            };
+        }
+        if options.hash == HashKind::None {
+            return Ok(Self::Plain(text.to_owned()));
+        }
+        let hash = Pbkdf2 {
+            digest: options.hash,
+            iterations: options.iterations,
+            key_length: options.key_length,
+        };
+        let key_characters = 4 * options.key_length.div_ceil(3);
+        match text.split_at_checked(key_characters) {
+            Some((key, salt)) if STANDARD.decode(key).is_ok() => Ok(Self::Pbkdf2 {
+                hash,
+                key: key.to_owned(),
+                salt: salt.to_owned(),
+            }),
+            _ => Err(format!(
+                "does not begin with the {key_characters} base64 characters of a key of {} bytes; compare \
+                 auth.file.key_length",
+                options.key_length
+            )),
+        }
+    }
+
+    /// A password that nobody has, as costly to verify as this one.
+    #[must_use]
+    pub fn decoy(&self) -> Self {
+        match self {
+            Self::Argon2id(text) => Self::Argon2id(text.clone()),
+            Self::Pbkdf2 { hash, salt, .. } => Self::Pbkdf2 {
+                hash: *hash,
+                key: String::new(),
+                salt: salt.clone(),
+            },
+            Self::Plain(_) => Self::Plain(String::new()),
+        }
+    }
+
+    /// Whether `password` is the stored one. Takes as long as the hash is meant to take; not for threads that
+    /// serve others.
+    #[must_use]
+    pub fn matches(&self, password: &str) -> bool {
+        match self {
+            Self::Argon2id(text) => PasswordHash::new(text).is_ok_and(|hash| {
+                Argon2::default()
+                    .verify_password(password.as_bytes(), &hash)
+                    .is_ok()
+            }),
+            Self::Pbkdf2 { hash, key, salt } => {
+                let derived = STANDARD.encode(derive(*hash, password, salt));
+                is_same(derived.as_bytes(), key.as_bytes())
+            }
+            // Hashed on both sides, so the time says nothing about the stored text.
+            Self::Plain(text) => is_same(&digest(password), &digest(text)),
+        }
+    }
+}
+
+fn derive(hash: Pbkdf2, password: &str, salt: &str) -> Vec<u8> {
+    let mut key = vec![0; hash.key_length];
+    let function = match hash.digest {
+        HashKind::Md5 => pbkdf2_hmac::<Md5>,
+        HashKind::Sha1 => pbkdf2_hmac::<Sha1>,
+        HashKind::Sha256 => pbkdf2_hmac::<Sha256>,
+        HashKind::Sha512 | HashKind::None => pbkdf2_hmac::<Sha512>,
+    };
+    function(
+        password.as_bytes(),
+        salt.as_bytes(),
+        hash.iterations.max(1),
+        &mut key,
+    );
+    key
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    use sha2::Digest as _;
+    Sha256::digest(text.as_bytes()).into()
+}
+
+/// Compares in a time that depends on the lengths only.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    let difference = left
+        .iter()
+        .zip(right)
+        .fold(0, |sum, (left, right)| sum | (left ^ right));
+    left.len() == right.len() && difference == 0
+}
+
+/// Hashes a password for `users.yml` with argon2id and a random salt.
+///
+/// # Errors
+/// The system gives no randomness.
+pub fn hash(password: &str) -> Result<String, String> {
+    Argon2::default()
+        .hash_password(password.as_bytes())
+        .map(|hash| hash.to_string())
+        .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MD5: &str = "mH0TQKrj7EggCNl+9PQyAEvteyZEePJyuu879aNSmBI=c2FsdA==";
+    const SHA1: &str = "jqAZhBKW6tqCrmsKQzBudfFYxpIGCcGAcZfr9oAUKpQ=c2FsdA==";
+    const SHA256: &str = "t9L4a7R0hKCfYGEEHwIu58m+VuF/lCUsfbGvR5r08dg=c2FsdA==";
+    const SHA512: &str = "BDwkEUKO9IcNppA/FqIdMsA3N8TZtPFSrFuuYdoTwfk=c2FsdA==";
+
+    fn options(hash: HashKind) -> AuthFile {
+        AuthFile {
+            hash,
+            ..AuthFile::default()
+        }
+    }
+
+    #[test]
+    fn verifies_what_deepstream_stored() {
+        let stored = "rCOSZxJrgze2AZdVQh12c6ErDMOG0M+Rx5Yu7S5d91c=GS4SbTQYmoaGwjm2shEobg==";
+        let stored = StoredPassword::parse(stored, &options(HashKind::Md5))
+            .expect("as deepstream writes it");
+        assert!(stored.matches("password"));
+        assert!(!stored.matches("Password"));
+        assert!(!stored.matches(""));
+    }
+
+    #[test]
+    fn every_digest_verifies_its_own_hash_only() {
+        // Made with Node: crypto.pbkdf2Sync('secret', 'c2FsdA==', 100, 32, DIGEST).toString('base64') + 'c2FsdA=='
+        let cases = [
+            (HashKind::Md5, MD5),
+            (HashKind::Sha1, SHA1),
+            (HashKind::Sha256, SHA256),
+            (HashKind::Sha512, SHA512),
+        ];
+        for (kind, _) in cases {
+            for (made_with, text) in cases {
+                let stored = StoredPassword::parse(text, &options(kind)).expect("a hash");
+                assert_eq!(
+                    stored.matches("secret"),
+                    kind == made_with,
+                    "{kind:?} {made_with:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn verifies_its_own_hashes() {
+        let text = hash("tide").expect("randomness");
+        assert_ne!(
+            text,
+            hash("tide").expect("randomness"),
+            "each has its own salt"
+        );
+        let stored = StoredPassword::parse(&text, &options(HashKind::Md5)).expect("argon2id");
+        assert!(matches!(stored, StoredPassword::Argon2id(_)));
+        assert!(stored.matches("tide"));
+        assert!(!stored.matches("tidE"));
+    }
+
+    #[test]
+    fn plain_text_is_compared_whole() {
+        let stored =
+            StoredPassword::parse("open sesame", &options(HashKind::None)).expect("any text");
+        assert!(stored.matches("open sesame"));
+        assert!(!stored.matches("open"));
+        assert!(!stored.decoy().matches("open sesame"));
+    }
+
+    #[test]
+    fn broken_hashes_are_refused_without_showing_them() {
+        let check = |text: &str, kind| {
+            let error = StoredPassword::parse(text, &options(kind)).expect_err(text);
+            assert!(!error.contains(text), "{error}");
+        };
+        check("$argon2id$v=19$broken", HashKind::None);
+        check("short", HashKind::Sha512);
+        check(
+            "this is not base64 although it has more than enough characters",
+            HashKind::Sha512,
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! The command line: its commands, and a flag for every option of the configuration.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::config::Sources;
+use crate::config::layer::rows;
+use crate::exit::{Exit, Failure};
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub enum Invocation {
+    /// Serve.
+    Start(Sources),
+    /// Check the configuration.
+    ConfigCheck(Sources),
+    /// Print the defaults, or the values in effect.
+    ConfigPrint {
+        /// The values in effect and where they come from.
+        is_effective: bool,
+        /// For those.
+        sources: Sources,
+    },
+    /// Ask the running server how it is.
+    Health(Sources),
+    /// Hash the password on standard input.
+    Hash,
+    /// Check everything that is stored.
+    StoreCheck(Sources),
+    /// A text was asked for: help or version.
+    Text(String),
+}
+
+/// The options whose flags are in the short help; the others are in `--help`.
+const COMMON: [&str; 6] = [
+    "dev",
+    "shards",
+    "network.host",
+    "network.port",
+    "store.path",
+    "log.level",
+];
+
+fn command() -> Command {
+    let root = Command::new("tidewire")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A realtime server for deepstream clients")
+        .subcommand_required(false)
+        .subcommand(Command::new("start").about("Serve (the default)"))
+        .subcommand(
+            Command::new("config")
+                .about("Check or print the configuration")
+                .subcommand_required(true)
+                .subcommand(
+                    Command::new("check")
+                        .about("Name everything that is wrong with the configuration"),
+                )
+                .subcommand(
+                    Command::new("print")
+                        .about("Print the defaults with their documentation")
+                        .arg(
+                            Arg::new("effective")
+                                .long("effective")
+                                .action(ArgAction::SetTrue)
+                                .help(
+                                    "Print the values in effect and where each comes from instead",
+                                ),
+                        ),
+                ),
+        )
+        .subcommand(
+            Command::new("store")
+                .about("Look after the data folder")
+                .subcommand_required(true)
+                .subcommand(
+                    Command::new("check")
+                        .about("Verify every stored record; the server must not run"),
+                ),
+        )
+        .subcommand(Command::new("version").about("Print the version"))
+        .subcommand(
+            Command::new("health")
+                .about("Ask the running server how it is; exit code 0 when it is well"),
+        )
+        .subcommand(
+            Command::new("hash").about("Hash the password on standard input for the users' file"),
+        );
+    root.arg(
+        Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .global(true)
+            .help("The configuration file [default: tidewire.yml, if there is one]"),
+    )
+    .args(rows().into_iter().map(|row| {
+        let is_switch = row.name == "dev";
+        let doc = row.doc.concat();
+        let first_sentence = doc.trim().split_inclusive(". ").next().unwrap_or_default();
+        let argument = Arg::new(row.name.clone())
+            .long(row.flag())
+            .global(true)
+            .action(ArgAction::Set)
+            .value_name(row.key().to_ascii_uppercase())
+            .hide_short_help(!COMMON.contains(&row.name.as_str()))
+            .help(first_sentence.trim().trim_end_matches('.').to_owned());
+        if is_switch {
+            argument
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+        } else {
+            argument.allow_hyphen_values(true)
+        }
+    }))
+}
+
+/// Reads the command line.
+///
+/// # Errors
+/// It can't be understood; the line names the nearest flag or command.
+pub fn parse(
+    arguments: impl Iterator<Item = OsString>,
+    environment: BTreeMap<String, String>,
+) -> Result<Invocation, Failure> {
+    let matches = match command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) if is_text(error.kind()) => {
+            return Ok(Invocation::Text(error.to_string()));
+        }
+        Err(error) => {
+            return Err(Failure::new(
+                Exit::Configuration,
+                one_line(&error.to_string()),
+            ));
+        }
+    };
+    Ok(match matches.subcommand() {
+        Some(("config", config)) => match config.subcommand() {
+            Some(("print", print)) => Invocation::ConfigPrint {
+                is_effective: print.get_flag("effective"),
+                sources: sources(print, environment),
+            },
+            _ => {
+                let (_, deepest) = config.subcommand().unwrap_or(("check", config));
+                Invocation::ConfigCheck(sources(deepest, environment))
+            }
+        },
+        Some(("version", _)) => {
+            Invocation::Text(format!("tidewire {}\n", env!("CARGO_PKG_VERSION")))
+        }
+        Some(("health", health)) => Invocation::Health(sources(health, environment)),
+        Some(("hash", _)) => Invocation::Hash,
+        Some(("store", store)) => {
+            let (_, deepest) = store.subcommand().unwrap_or(("check", store));
+            Invocation::StoreCheck(sources(deepest, environment))
+        }
+        Some((_, start)) => Invocation::Start(sources(start, environment)),
+        None => Invocation::Start(sources(&matches, environment)),
+    })
+}
+
+fn is_text(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
+}
+
+/// The first line of clap's message and its tips, without the usage.
+fn one_line(text: &str) -> String {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned();
+    let tips = lines.filter_map(|line| line.strip_prefix("tip: "));
+    let tip = tips
+        .map(str::trim)
+        .next()
+        .unwrap_or("run `tidewire --help`");
+    format!("{first}; {tip}")
+}
+
+fn sources(matches: &ArgMatches, environment: BTreeMap<String, String>) -> Sources {
+    let given = |row: crate::config::option::OptionRow| {
+        let text = matches.get_one::<String>(&row.name)?;
+        Some((row.name, text.clone()))
+    };
+    Sources {
+        file: matches.get_one::<String>("config").map(PathBuf::from),
+        environment,
+        flags: rows().into_iter().filter_map(given).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Invocation, Failure> {
+        let arguments = std::iter::once("tidewire").chain(arguments.iter().copied());
+        parse(arguments.map(OsString::from), BTreeMap::new())
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_has_a_flag_and_a_variable_of_its_own() {
+        let all = rows();
+        let flags: BTreeSet<String> = all
+            .iter()
+            .map(super::super::config::option::OptionRow::flag)
+            .collect();
+        let variables: BTreeSet<String> = all
+            .iter()
+            .map(super::super::config::option::OptionRow::variable)
+            .collect();
+        assert_eq!(flags.len(), all.len());
+        assert_eq!(variables.len(), all.len());
+    }
+
+    #[test]
+    fn flags_may_stand_before_and_behind_the_command() {
+        let check = |arguments: &[&str], expected: &[(&str, &str)]| {
+            let Ok(Invocation::Start(sources)) = parsed(arguments) else {
+                panic!("{arguments:?} starts the server")
+            };
+            let flags: Vec<(&str, &str)> = sources
+                .flags
+                .iter()
+                .map(|(name, text)| (name.as_str(), text.as_str()))
+                .collect();
+            assert_eq!(flags, expected, "{arguments:?}");
+        };
+        check(&[], &[]);
+        check(&["start"], &[]);
+        check(&["--port", "7000"], &[("network.port", "7000")]);
+        check(&["start", "--port", "7000"], &[("network.port", "7000")]);
+        check(&["--port=7000", "start"], &[("network.port", "7000")]);
+        check(&["--dev"], &[("dev", "true")]);
+        check(&["--dev=false", "start"], &[("dev", "false")]);
+        check(
+            &["start", "--dev", "--data", "/d"],
+            &[("dev", "true"), ("store.path", "/d")],
+        );
+        check(&["--log-level", "warn"], &[("log.level", "warn")]);
+        check(&["--limits-calls-max", "7"], &[("limits.calls_max", "7")]);
+    }
+
+    #[test]
+    fn mistakes_are_one_line_with_the_nearest_name() {
+        let check = |arguments: &[&str], parts: &[&str]| {
+            let failure = parsed(arguments).expect_err("not understood");
+            assert_eq!(failure.exit, Exit::Configuration);
+            for part in parts {
+                assert!(
+                    failure.line.contains(part),
+                    "{arguments:?}: {}",
+                    failure.line
+                );
+            }
+        };
+        check(&["--prot", "7000"], &["--prot", "--port"]);
+        check(&["strat"], &["strat", "start"]);
+        check(&["--port"], &["--port"]);
+        check(&["config"], &["config"]);
+    }
+}

@@ -1,0 +1,281 @@
+//! The `tidewire` command: what each invocation does, and the code that it ends with.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::auth::{AuthChain, password};
+use crate::cli::{self, Invocation};
+use crate::config::layer::{Loaded, Problem, Sources, load};
+use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
+use crate::config::plan::{Plan, plan};
+use crate::config::print;
+use crate::exit::{Exit, Failure, end_on_panic};
+use crate::first_screen::{Screen, first_screen};
+use crate::health;
+use crate::log::{self, LogHandle};
+use crate::node::{Node, Stopped};
+use crate::store::sqlite::Sync;
+
+/// How often it is looked whether a shard has ended.
+const SHARD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Does what the command line says. `sync` is when a commit counts as done; only tests have a choice.
+pub fn main(sync: Sync) -> ExitCode {
+    end_on_panic();
+    match run(sync) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("tidewire: {failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(sync: Sync) -> Result<Exit, Failure> {
+    // Variables that are no text can't be options, whose names and values are text.
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    match cli::parse(std::env::args_os(), environment)? {
+        Invocation::Text(text) => print_out(&text),
+        Invocation::ConfigPrint {
+            is_effective: false,
+            ..
+        } => print_out(&print::defaults()),
+        Invocation::ConfigPrint { sources, .. } => {
+            let loaded = load(&sources).map_err(first_problem)?;
+            print_out(&print::effective(&loaded))
+        }
+        Invocation::ConfigCheck(sources) => check(&sources),
+        Invocation::Health(sources) => health::ask(&planned(&sources)?.1),
+        Invocation::Hash => hash(),
+        Invocation::StoreCheck(sources) => check_store(&planned(&sources)?.1),
+        Invocation::Start(sources) => start(&sources, sync),
+    }
+}
+
+/// Whoever reads the output may have gone; that is not an error of this command.
+fn print_out(text: &str) -> Result<Exit, Failure> {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(Exit::Stopped)
+}
+
+fn planned(sources: &Sources) -> Result<(Loaded, Plan), Failure> {
+    let loaded = load(sources).map_err(first_problem)?;
+    let plan = plan(&loaded, &Machine::read()).map_err(first_problem)?;
+    Ok((loaded, plan))
+}
+
+/// The first problem as the one line that belongs to the exit code.
+fn first_problem(problems: Vec<Problem>) -> Failure {
+    let more = match problems.len() {
+        0 | 1 => String::new(),
+        count => format!(" (and {} more; run `tidewire config check`)", count - 1),
+    };
+    let first = problems
+        .first()
+        .map_or_else(String::new, ToString::to_string);
+    Failure::new(Exit::Configuration, format!("{first}{more}"))
+}
+
+fn check(sources: &Sources) -> Result<Exit, Failure> {
+    let checked = load(sources).and_then(|loaded| {
+        let plan = plan(&loaded, &Machine::read())?;
+        AuthChain::new(&plan, plan.hashing_max).map_err(|problem| vec![problem])?;
+        Ok(loaded)
+    });
+    match checked {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                eprintln!("tidewire: {warning}");
+            }
+            let file = loaded.file.map_or_else(
+                || "defaults, environment and flags; no file was read".to_owned(),
+                |path| path.display().to_string(),
+            );
+            print_out(&format!("the configuration is right ({file})\n"))
+        }
+        Err(problems) => {
+            for problem in &problems {
+                eprintln!("tidewire: {problem}");
+            }
+            Ok(Exit::Configuration)
+        }
+    }
+}
+
+fn hash() -> Result<Exit, Failure> {
+    let mut password = String::new();
+    io::stdin()
+        .read_to_string(&mut password)
+        .map_err(|error| Failure::new(Exit::Configuration, format!("standard input: {error}")))?;
+    let password = password.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        let line = "no password on standard input; run it as `tidewire hash < FILE`";
+        return Err(Failure::new(Exit::Configuration, line));
+    }
+    let hash = password::hash(password).map_err(|error| Failure::new(Exit::Bug, error))?;
+    print_out(&format!("{hash}\n"))
+}
+
+fn check_store(plan: &Plan) -> Result<Exit, Failure> {
+    let report = crate::store::check(&plan.config.store.path)
+        .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+    print_out(&format!("{report}\n"))?;
+    if report.is_sound() {
+        return Ok(Exit::Stopped);
+    }
+    let line = format!(
+        "data folder {:?} is damaged as said above and serves the rest; restore it from a backup",
+        plan.config.store.path
+    );
+    Err(Failure::new(Exit::Unwell, line))
+}
+
+fn start(sources: &Sources, sync: Sync) -> Result<Exit, Failure> {
+    let (loaded, plan) = planned(sources)?;
+    let log = log::install(&plan.config.log);
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!(%error, "the limit of open files was not raised");
+    }
+    let node = Node::start(&plan, sync)?;
+    // Before anything is printed: whoever reads the first screen may already send a signal.
+    let signals = Signals::new(&node)?;
+    let screen = first_screen(&Screen {
+        plan: &plan,
+        file: loaded.file.as_deref(),
+        addresses: node.addresses(),
+        descriptors: connections_allowed(plan.shards),
+    });
+    print_out(&screen)?;
+    tracing::info!(addresses = ?node.addresses(), "ready");
+    serve(node, signals, sources, &loaded, &log)
+}
+
+/// The signals that a server knows; waiting for them also works as process 1 of a container.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new(node: &Node) -> Result<Self, Failure> {
+        let _guard = node.runtime().enter();
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::new(Exit::Bug, format!("no signals: {error}")))
+        };
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// What ends the waiting of a running server.
+enum Wake {
+    Stop,
+    Reload,
+    ShardLost,
+}
+
+fn serve(
+    mut node: Node,
+    mut signals: Signals,
+    sources: &Sources,
+    loaded: &Loaded,
+    log: &LogHandle,
+) -> Result<Exit, Failure> {
+    let mut current = loaded.clone();
+    loop {
+        match wait(&node, &mut signals) {
+            Wake::Stop => break,
+            Wake::Reload => reload(&mut node, sources, &mut current, log),
+            Wake::ShardLost => {
+                let line =
+                    "a shard has ended by itself; please report this and start the server again";
+                return Err(Failure::new(Exit::Bug, line));
+            }
+        }
+    }
+    node.runtime().spawn(async move {
+        signals.stop().await;
+        eprintln!(
+            "tidewire: ended at once by a second signal; what was not acknowledged may be lost"
+        );
+        std::process::exit(i32::from(Exit::CutOff.code()));
+    });
+    let stopped = node.stop();
+    if stopped.is_clean() {
+        tracing::info!("stopped");
+        return Ok(Exit::Stopped);
+    }
+    Err(Failure::new(Exit::CutOff, cut_off(&stopped)))
+}
+
+fn wait(node: &Node, signals: &mut Signals) -> Wake {
+    node.runtime().block_on(async {
+        loop {
+            tokio::select! {
+                _ = signals.terminate.recv() => return Wake::Stop,
+                _ = signals.interrupt.recv() => return Wake::Stop,
+                _ = signals.hangup.recv() => return Wake::Reload,
+                () = tokio::time::sleep(SHARD_INTERVAL) => {}
+            }
+            if node.has_lost_a_shard() {
+                return Wake::ShardLost;
+            }
+        }
+    })
+}
+
+/// Applies the configuration anew; a wrong one changes nothing.
+fn reload(node: &mut Node, sources: &Sources, current: &mut Loaded, log: &LogHandle) {
+    let (loaded, plan) = match planned(sources) {
+        Ok(planned) => planned,
+        Err(failure) => {
+            tracing::error!("not reloaded, everything stays as it was: {failure}");
+            return;
+        }
+    };
+    let waiting = print::changed_without_reload(current, &loaded);
+    if !waiting.is_empty() {
+        tracing::warn!(
+            options = waiting.join(", "),
+            "these options have changed and need a restart"
+        );
+    }
+    log.set_level(plan.config.log.level);
+    node.reload(&plan);
+    *current = loaded;
+    tracing::info!("reloaded");
+}
+
+fn cut_off(stopped: &Stopped) -> String {
+    let unclean = if stopped.has_unclean_store {
+        ", the store was not closed cleanly"
+    } else {
+        ""
+    };
+    format!(
+        "stopped at the deadline: {} connections cut off, {} calls without an answer, {} records not on disk{unclean}; \
+         raise drain_timeout",
+        stopped.cut_connections, stopped.unanswered_calls, stopped.uncommitted_records
+    )
+}

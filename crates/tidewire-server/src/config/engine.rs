@@ -1,0 +1,88 @@
+//! The options as the engine and the shards take them.
+
+use std::sync::Arc;
+
+use tidewire_core::limits::Limits;
+use tidewire_core::permission::{AllowAll, Permission};
+use tidewire_core::settings::Settings;
+
+use super::plan::Plan;
+use super::section::{Config, PermissionKind};
+use crate::shard::ShardLimits;
+
+/// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
+const CONNECTIONS_IN_FLIGHT: usize = 16;
+
+impl Plan {
+    /// The engine's settings. Every field is named, so the compiler says when one is missing.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let Config {
+            network,
+            auth,
+            record,
+            rpc,
+            listen,
+            ..
+        } = &self.config;
+        Settings {
+            limits: self.limits(),
+            heartbeat_interval: network.heartbeat_interval,
+            login_timeout: auth.login_timeout.time(),
+            auth_attempts_max: auth.attempts_max,
+            rpc_accept_timeout: rpc.accept_timeout,
+            rpc_response_timeout: rpc.response_timeout,
+            rpc_requestor_name: rpc.requestor_name,
+            rpc_requestor_data: rpc.requestor_data,
+            listen_response_timeout: listen.response_timeout,
+            listen_rematch_interval: listen.rematch_interval.time(),
+            listen_shuffle: listen.shuffle,
+            load_timeout: record.load_timeout,
+            write_timeout: record.write_timeout,
+            hot_path_prefixes: record.hot_path_prefixes.to_vec(),
+            memory_only_prefixes: record.memory_only_prefixes.to_vec(),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = &self.config.limits;
+        let cache_bytes_max = self.cache_bytes_max / u64::from(self.shards);
+        Limits {
+            message_bytes_max: limits.message_bytes_max.as_usize(),
+            name_bytes_max: limits.name_bytes_max.as_usize(),
+            nesting_max: limits.nesting_max,
+            record_bytes_max: limits.record_bytes_max.as_usize(),
+            bulk_names_max: limits.bulk_names_max,
+            subscriptions_max: limits.subscriptions_max,
+            calls_max: limits.calls_max,
+            record_waiting_max: limits.record_waiting_max,
+            cache_bytes_max: usize::try_from(cache_bytes_max).unwrap_or(usize::MAX),
+            dirty_records_max: limits.dirty_records_max,
+            dirty_bytes_max: limits.dirty_bytes_max.as_usize(),
+            rule_reads_max: limits.rule_reads_max,
+        }
+    }
+
+    /// What shards hold for connections.
+    #[must_use]
+    pub fn shard_limits(&self) -> ShardLimits {
+        let limits = &self.config.limits;
+        let inflight_bytes_max = limits.inflight_bytes_max.as_usize();
+        ShardLimits {
+            inflight_bytes_max,
+            shard_inflight_bytes_max: inflight_bytes_max.saturating_mul(CONNECTIONS_IN_FLIGHT),
+            outbox_bytes_max: limits.outbox_bytes_max.as_usize(),
+            memory_bytes_max: usize::try_from(self.memory_bytes_max).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// The judge.
+    #[must_use]
+    pub fn permission(&self) -> Arc<dyn Permission> {
+        match self.config.permission.kind {
+            PermissionKind::AllowAll => Arc::new(AllowAll),
+            #[cfg(feature = "test-rules")]
+            PermissionKind::TestRule => Arc::new(crate::permission_test_rule::TestRule),
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Laying file, environment and flags over the defaults, and what is said about a wrong one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::document::{self, Located, Node, Place};
+use super::nearest::nearest;
+use super::option::{Field, Input, OptionRow, Traits, VARIABLE_PREFIX, Value, Visitor, join};
+use super::section::Config;
+
+/// The file that is read from the working folder when none is named.
+pub const DEFAULT_FILE: &str = "tidewire.yml";
+/// The variable that names the file.
+pub const FILE_VARIABLE: &str = "TIDEWIRE_CONFIG";
+
+/// Where the value of an option comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Built in.
+    Default,
+    /// The file.
+    File(PathBuf, Place),
+    /// A variable of the environment.
+    Variable(String),
+    /// A flag of the command line.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path, place) => {
+                write!(f, "{}:{}:{}", path.display(), place.line, place.column)
+            }
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(flag) => write!(f, "--{flag}"),
+        }
+    }
+}
+
+/// What is wrong with the configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}: {reason}")]
+pub struct Problem {
+    /// Where it stands: `tidewire.yml:3:5`, a variable or a flag.
+    pub origin: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Problem {
+    /// A problem at `origin`.
+    #[must_use]
+    pub fn new(origin: impl fmt::Display, reason: impl Into<String>) -> Self {
+        Self {
+            origin: origin.to_string(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Everything that options may come from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file named by `--config` or `TIDEWIRE_CONFIG`; it must exist.
+    pub file: Option<PathBuf>,
+    /// The environment.
+    pub environment: BTreeMap<String, String>,
+    /// Flags that were given: the name of the option and the text.
+    pub flags: Vec<(String, String)>,
+}
+
+/// A configuration and where each of its values comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// By name of the option; what is missing is a default.
+    pub origins: BTreeMap<String, Origin>,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// What looks like a mistake but need not be one; to be logged.
+    pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// Where the value of an option comes from.
+    #[must_use]
+    pub fn origin(&self, name: &str) -> &Origin {
+        self.origins.get(name).unwrap_or(&Origin::Default)
+    }
+}
+
+/// Reads the configuration: flags over environment over file over defaults.
+///
+/// # Errors
+/// Everything that is wrong, in the order of the sources. Never empty.
+pub fn load(sources: &Sources) -> Result<Loaded, Vec<Problem>> {
+    let mut loader = Loader {
+        names: Names::collect(),
+        loaded: Loaded::default(),
+        problems: Vec::new(),
+    };
+    loader.read_file(sources);
+    loader.read_environment(&sources.environment);
+    for (name, text) in &sources.flags {
+        let flag = loader.names.flag(name);
+        loader.set(name, &Input::Scalar(text.clone()), &Origin::Flag(flag));
+    }
+    if loader.problems.is_empty() {
+        Ok(loader.loaded)
+    } else {
+        Err(loader.problems)
+    }
+}
+
+/// All options in the order of the file.
+#[must_use]
+pub fn rows() -> Vec<OptionRow> {
+    Names::collect().options
+}
+
+/// The names of all sections and options.
+#[derive(Default)]
+struct Names {
+    sections: Vec<String>,
+    options: Vec<OptionRow>,
+}
+
+impl Names {
+    fn collect() -> Self {
+        let mut names = Self::default();
+        walk(&mut Config::default(), &mut names);
+        names
+    }
+
+    fn option(&self, name: &str) -> Option<&OptionRow> {
+        self.options.iter().find(|row| row.name == name)
+    }
+
+    fn flag(&self, name: &str) -> String {
+        self.option(name)
+            .map_or_else(|| name.to_owned(), OptionRow::flag)
+    }
+
+    fn is_section(&self, name: &str) -> bool {
+        self.sections.iter().any(|section| section == name)
+    }
+
+    /// The keys directly in a section.
+    fn keys_of<'a>(&'a self, section: &'a str) -> impl Iterator<Item = &'a str> {
+        let all = self
+            .sections
+            .iter()
+            .chain(self.options.iter().map(|row| &row.name));
+        all.filter_map(move |name| {
+            let (parent, key) = name.rsplit_once('.').unwrap_or(("", name));
+            (parent == section && !key.is_empty()).then_some(key)
+        })
+    }
+
+    /// What was probably meant by an unknown key: a key of the same section, or the same key elsewhere.
+    fn hint(&self, section: &str, key: &str) -> String {
+        if let Some(near) = nearest(key, self.keys_of(section)) {
+            return format!(", did you mean {near:?}?");
+        }
+        let elsewhere = self.options.iter().find(|row| row.key() == key);
+        elsewhere.map_or_else(String::new, |row| format!(", did you mean {:?}?", row.name))
+    }
+}
+
+impl Visitor for Names {
+    fn section(&mut self, name: &str, _doc: &'static [&'static str]) {
+        self.sections.push(name.to_owned());
+    }
+
+    fn option(&mut self, row: OptionRow, _value: &mut dyn Value) {
+        self.options.push(row);
+    }
+}
+
+/// Shows all sections and options of `config` to `visitor`.
+pub fn walk(config: &mut Config, visitor: &mut dyn Visitor) {
+    let root = OptionRow {
+        name: String::new(),
+        doc: &[],
+        traits: Traits::NONE,
+    };
+    config.visit(root, visitor);
+}
+
+struct Loader {
+    names: Names,
+    loaded: Loaded,
+    problems: Vec<Problem>,
+}
+
+impl Loader {
+    fn read_file(&mut self, sources: &Sources) {
+        let named = sources
+            .file
+            .clone()
+            .or_else(|| sources.environment.get(FILE_VARIABLE).map(PathBuf::from));
+        let path = match named {
+            Some(path) => path,
+            None if Path::new(DEFAULT_FILE).exists() => PathBuf::from(DEFAULT_FILE),
+            None => return,
+        };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) => {
+                let reason = format!("can't be read: {error}; name another file with --config");
+                self.problems.push(Problem::new(path.display(), reason));
+                return;
+            }
+        };
+        let variable = |name: &str| sources.environment.get(name).cloned();
+        match document::parse(&text, &variable) {
+            Ok(root) => self.read_section("", &root, &path),
+            Err(error) => {
+                let origin = match error.place {
+                    Some(place) => Origin::File(path.clone(), place).to_string(),
+                    None => path.display().to_string(),
+                };
+                self.problems.push(Problem::new(origin, error.reason));
+            }
+        }
+        self.loaded.file = Some(path);
+    }
+
+    fn read_section(&mut self, section: &str, node: &Located<Node>, path: &Path) {
+        let entries = match &node.value {
+            Node::Map(entries) => entries,
+            Node::Empty => return,
+            Node::Scalar(_) | Node::List(_) => {
+                let name = if section.is_empty() {
+                    "the file"
+                } else {
+                    section
+                };
+                let reason = format!("{name:?} is a section; write its options below it, indented");
+                self.refuse(path, node.place, reason);
+                return;
+            }
+        };
+        for (key, value) in entries {
+            let name = join(section, &key.value);
+            if self.names.is_section(&name) {
+                self.read_section(&name, value, path);
+            } else if self.names.option(&name).is_some() {
+                self.read_option(&name, value, path);
+            } else {
+                let hint = self.names.hint(section, &key.value);
+                self.refuse(
+                    path,
+                    key.place,
+                    format!("unknown key {:?}{hint}", key.value),
+                );
+            }
+        }
+    }
+
+    fn read_option(&mut self, name: &str, node: &Located<Node>, path: &Path) {
+        let input = match &node.value {
+            Node::Scalar(text) => Input::Scalar(text.clone()),
+            Node::List(entries) => {
+                let scalar = |entry: &Located<Node>| match &entry.value {
+                    Node::Scalar(text) => Some(Located {
+                        value: text.clone(),
+                        place: entry.place,
+                    }),
+                    _ => None,
+                };
+                match entries.iter().map(scalar).collect() {
+                    Some(entries) => Input::List(entries),
+                    None => {
+                        let reason = format!("{name}: a list of single values is needed");
+                        return self.refuse(path, node.place, reason);
+                    }
+                }
+            }
+            Node::Empty => {
+                return self.refuse(path, node.place, format!("{name} has no value"));
+            }
+            Node::Map(_) => {
+                return self.refuse(
+                    path,
+                    node.place,
+                    format!("{name} is an option, not a section"),
+                );
+            }
+        };
+        self.set(name, &input, &Origin::File(path.to_owned(), node.place));
+    }
+
+    fn refuse(&mut self, path: &Path, place: Place, reason: String) {
+        let origin = Origin::File(path.to_owned(), place);
+        self.problems.push(Problem::new(origin, reason));
+    }
+
+    fn read_environment(&mut self, environment: &BTreeMap<String, String>) {
+        let known: Vec<(String, String)> = self
+            .names
+            .options
+            .iter()
+            .map(|row| (row.variable(), row.name.clone()))
+            .collect();
+        for (variable, text) in environment {
+            if !variable.starts_with(VARIABLE_PREFIX) || variable == FILE_VARIABLE {
+                continue;
+            }
+            match known.iter().find(|(name, _)| name == variable) {
+                Some((_, option)) => {
+                    let input = Input::Scalar(text.clone());
+                    self.set(option, &input, &Origin::Variable(variable.clone()));
+                }
+                None => self.unknown_variable(variable, &known),
+            }
+        }
+    }
+
+    /// A name with two underscores can only be meant as an option. Others may belong to somebody else: orchestrators
+    /// set `TIDEWIRE_PORT` or `TIDEWIRE_SERVICE_HOST` for a service that is called tidewire.
+    fn unknown_variable(&mut self, variable: &str, known: &[(String, String)]) {
+        let own = |name: &str| name[VARIABLE_PREFIX.len()..].to_owned();
+        let names: Vec<String> = known.iter().map(|(name, _)| own(name)).collect();
+        let hint = nearest(&own(variable), names.iter().map(String::as_str))
+            .map_or_else(String::new, |name| {
+                format!(", did you mean {VARIABLE_PREFIX}{name}?")
+            });
+        if own(variable).contains("__") {
+            let reason = format!("no option has this variable{hint}");
+            self.problems.push(Problem::new(variable, reason));
+        } else {
+            let warning =
+                format!("environment variable {variable} is no option and is ignored{hint}");
+            self.loaded.warnings.push(warning);
+        }
+    }
+
+    fn set(&mut self, name: &str, input: &Input, origin: &Origin) {
+        let mut setter = Setter {
+            name,
+            input,
+            result: None,
+        };
+        walk(&mut self.loaded.config, &mut setter);
+        match setter.result {
+            Some(Ok(())) => {
+                self.loaded.origins.insert(name.to_owned(), origin.clone());
+            }
+            Some(Err(wrong)) => {
+                let origin = match (origin, input, wrong.index) {
+                    (Origin::File(path, _), Input::List(entries), Some(index)) => {
+                        Origin::File(path.clone(), entries[index].place)
+                    }
+                    _ => origin.clone(),
+                };
+                self.problems
+                    .push(Problem::new(origin, format!("{name}: {}", wrong.reason)));
+            }
+            None => self
+                .problems
+                .push(Problem::new(origin, format!("unknown option {name:?}"))),
+        }
+    }
+}
+
+/// Sets one option by its name.
+struct Setter<'a> {
+    name: &'a str,
+    input: &'a Input,
+    result: Option<Result<(), super::option::WrongValue>>,
+}
+
+impl Visitor for Setter<'_> {
+    fn section(&mut self, _name: &str, _doc: &'static [&'static str]) {}
+
+    fn option(&mut self, row: OptionRow, value: &mut dyn Value) {
+        if row.name == self.name {
+            self.result = Some(value.set(self.input));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The configuration: one table of options, read from flags, environment and file, and what follows from it.
+//!
+//! `section` is the table, `option` and `value` say what an option is, `document` reads YAML with places, `layer` lays
+//! the sources over each other, `print` writes them, `plan` works out what the values mean on the `machine`, and `engine` hands
+//! them to engine and shards.
+
+pub mod document;
+pub mod engine;
+pub mod layer;
+pub mod machine;
+pub mod nearest;
+pub mod option;
+pub mod plan;
+pub mod print;
+pub mod section;
+pub mod value;
+
+pub use layer::{Loaded, Origin, Problem, Sources, load};
+pub use section::Config;

@@ -1,0 +1,209 @@
+//! What an option is: a documented field of a section that can be set from text and written as text.
+//!
+//! The `section!` macro turns one list of documented fields into a struct, its defaults, and a walk over its options.
+//! File, environment, flags, `config print` and the reference page all use that walk, so an option is added in one place.
+
+use super::document::Located;
+
+/// How an option is reached and treated beyond its name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traits {
+    /// A flag that is shorter than the derived one, without dashes.
+    pub flag: Option<&'static str>,
+    /// Never shown by `config print --effective`.
+    pub secret: bool,
+    /// Applied by SIGHUP without a restart.
+    pub reload: bool,
+}
+
+impl Traits {
+    /// An ordinary option.
+    pub const NONE: Self = Self {
+        flag: None,
+        secret: false,
+        reload: false,
+    };
+
+    /// The option's flag is `flag` instead of its name with hyphens.
+    #[must_use]
+    pub const fn flag(self, flag: &'static str) -> Self {
+        Self {
+            flag: Some(flag),
+            ..self
+        }
+    }
+
+    /// The option's value is masked.
+    #[must_use]
+    pub const fn secret(self) -> Self {
+        Self {
+            secret: true,
+            ..self
+        }
+    }
+
+    /// The option is applied while the server runs.
+    #[must_use]
+    pub const fn reload(self) -> Self {
+        Self {
+            reload: true,
+            ..self
+        }
+    }
+}
+
+/// One row of the table of options.
+#[derive(Clone, Debug)]
+pub struct OptionRow {
+    /// The dotted name, `store.path`.
+    pub name: String,
+    /// Its documentation, one entry per line.
+    pub doc: &'static [&'static str],
+    /// How it is reached and treated.
+    pub traits: Traits,
+}
+
+impl OptionRow {
+    /// The environment variable: `store.path` is `TIDEWIRE_STORE__PATH`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!(
+            "{VARIABLE_PREFIX}{}",
+            self.name.replace('.', "__").to_ascii_uppercase()
+        )
+    }
+
+    /// The flag without its dashes: `log.level` is `log-level`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        match self.traits.flag {
+            Some(flag) => flag.to_owned(),
+            None => self.name.replace(['.', '_'], "-"),
+        }
+    }
+
+    /// The name within its section.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.name
+            .rsplit_once('.')
+            .map_or(self.name.as_str(), |(_, key)| key)
+    }
+}
+
+/// What every variable of the environment that is an option begins with.
+pub const VARIABLE_PREFIX: &str = "TIDEWIRE_";
+
+/// The text that an option is set from, wherever it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// One value. The environment and flags give lists in this form too, separated by commas.
+    Scalar(String),
+    /// A list of the file, each entry with its place.
+    List(Vec<Located<String>>),
+}
+
+/// Why a text is no value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongValue {
+    /// What is wrong, naming the text.
+    pub reason: String,
+    /// The entry of the list it is about.
+    pub index: Option<usize>,
+}
+
+impl From<String> for WrongValue {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            index: None,
+        }
+    }
+}
+
+/// The value of an option.
+pub trait Value {
+    /// Takes over `input`.
+    ///
+    /// # Errors
+    /// The value stays as it was.
+    fn set(&mut self, input: &Input) -> Result<(), WrongValue>;
+    /// The value as YAML; setting it from this text changes nothing.
+    fn show(&self) -> String;
+    /// What may be written, for people: "a size", "`text` or `json`".
+    fn kind(&self) -> String;
+}
+
+/// Sees every section and option of a configuration, in the order of the file.
+pub trait Visitor {
+    /// A section begins; its options follow.
+    fn section(&mut self, name: &str, doc: &'static [&'static str]);
+    /// An option.
+    fn option(&mut self, row: OptionRow, value: &mut dyn Value);
+}
+
+/// A field of a section: a value, or a section within it.
+pub trait Field {
+    /// Shows itself, and what lies in it, to the visitor under the name in `row`.
+    fn visit(&mut self, row: OptionRow, visitor: &mut dyn Visitor);
+}
+
+impl<T: Value> Field for T {
+    fn visit(&mut self, row: OptionRow, visitor: &mut dyn Visitor) {
+        visitor.option(row, self);
+    }
+}
+
+/// The name of `key` within the section `parent`; the root has an empty name.
+#[must_use]
+pub fn join(parent: &str, key: &str) -> String {
+    if parent.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{parent}.{key}")
+    }
+}
+
+/// Defines a section: `/// doc` `Name { /// doc` `field: Type = default, Traits::...; }`.
+macro_rules! section {
+    ($(#[doc = $section_doc:literal])* $section:ident {
+        $( $(#[doc = $doc:literal])* $field:ident: $type:ty = $default:expr $(, $traits:expr)?; )*
+    }) => {
+        $(#[doc = $section_doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $section {
+            $( $(#[doc = $doc])* pub $field: $type, )*
+        }
+
+        impl Default for $section {
+            fn default() -> Self {
+                Self { $( $field: $default, )* }
+            }
+        }
+
+        impl $crate::config::option::Field for $section {
+            fn visit(
+                &mut self,
+                row: $crate::config::option::OptionRow,
+                visitor: &mut dyn $crate::config::option::Visitor,
+            ) {
+                visitor.section(&row.name, &[$($section_doc),*]);
+                $(
+                    #[allow(unused_mut, unused_assignments)]
+                    let mut traits = $crate::config::option::Traits::NONE;
+                    $( traits = $traits; )?
+                    $crate::config::option::Field::visit(
+                        &mut self.$field,
+                        $crate::config::option::OptionRow {
+                            name: $crate::config::option::join(&row.name, stringify!($field)),
+                            doc: &[$($doc),*],
+                            traits,
+                        },
+                        visitor,
+                    );
+                )*
+            }
+        }
+    };
+}
+pub(crate) use section;

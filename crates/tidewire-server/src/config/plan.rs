@@ -1,0 +1,351 @@
+//! What follows from the options: addresses, development mode, shards, memory, and what is refused.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use super::layer::{Loaded, Problem};
+use super::machine::Machine;
+use super::section::{AuthKind, Config};
+use super::value::ByteCount;
+
+/// The share of memory that outboxes and, apart from them, the cache may take.
+const MEMORY_SHARE: u64 = 8;
+/// One thread of the front for so many processors; the others are the shards'.
+const FRONT_SHARE: u16 = 4;
+/// The most that the cache takes for each shard when nobody says how much.
+const CACHE_BYTES_PER_SHARD: u64 = 64 << 20;
+/// The drain delay where load balancers may stand before the server.
+const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
+/// Browsers with cookies need about this much.
+const HEAD_BYTES_MIN: ByteCount = ByteCount(8 << 10);
+/// Owners of names are numbered with 16 bits; more shards than this only cost memory.
+const SHARDS_MAX: u16 = 1024;
+
+/// Everything that was worked out before anything is opened.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The options.
+    pub config: Config,
+    /// Whether this is development mode.
+    pub is_development: bool,
+    /// Where to listen; the port may be 0.
+    pub addresses: Vec<SocketAddr>,
+    /// How many shards.
+    pub shards: u16,
+    /// Bytes of clean records in memory, all shards together.
+    pub cache_bytes_max: u64,
+    /// Bytes held for all connections together.
+    pub memory_bytes_max: u64,
+    /// How long `/ready` says no before connections are refused.
+    pub drain_delay: Duration,
+    /// The ways to authenticate that are in effect; never empty.
+    pub auth_chain: Vec<AuthKind>,
+    /// Threads of the front and the side doors.
+    pub front_threads: usize,
+    /// Passwords that are hashed at the same time.
+    pub hashing_max: usize,
+}
+
+/// Works out what the options mean on this machine.
+///
+/// # Errors
+/// Options that contradict each other or name what does not exist. Never empty.
+pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let config = loaded.config.clone();
+    let addresses = addresses(loaded, &mut problems);
+    let is_loopback = addresses.iter().all(|address| is_loopback(address.ip()));
+    let is_open = config.auth.chain.is_empty();
+    let is_development = config.dev.or_else(|| is_open && is_loopback);
+    let mut refuse = |option: &str, reason: String| {
+        let origin = format!("{option} ({})", loaded.origin(option));
+        problems.push(Problem::new(origin, reason));
+    };
+
+    let auth_chain = if is_open {
+        vec![AuthKind::Open]
+    } else {
+        config.auth.chain.to_vec()
+    };
+    let lets_everybody_in = auth_chain.contains(&AuthKind::Open);
+    if lets_everybody_in && !is_loopback && !config.auth.open_on_public_address {
+        refuse(
+            "network.host",
+            "other machines can reach this address and everybody may log in; set auth.chain to [file], listen on \
+             127.0.0.1, or set auth.open_on_public_address to true"
+                .into(),
+        );
+    }
+    if auth_chain.contains(&AuthKind::File) && config.auth.file.path.0.is_none() {
+        refuse(
+            "auth.chain",
+            "`file` needs auth.file.path, the file with the users".into(),
+        );
+    }
+    for path in config.network.paths.iter() {
+        if !path.starts_with('/') || path.contains(['?', '#']) {
+            refuse(
+                "network.paths",
+                format!("{path:?} is no path; it begins with / and has no ? or #"),
+            );
+        }
+    }
+    if config.network.paths.is_empty() {
+        refuse(
+            "network.paths",
+            "at least one path is needed, as [/deepstream]".into(),
+        );
+    }
+    for origin in config.network.origins.iter() {
+        if let Err(reason) = check_origin(origin) {
+            refuse("network.origins", reason);
+        }
+    }
+    let shards = config.shards.or_else(|| machine.processors.min(SHARDS_MAX));
+    if shards == 0 || shards > SHARDS_MAX {
+        refuse(
+            "shards",
+            format!("a number from 1 to {SHARDS_MAX} is needed"),
+        );
+    }
+    if config.http.head_bytes_max < HEAD_BYTES_MIN {
+        refuse("http.head_bytes_max", "at least 8KiB are needed".into());
+    }
+    for (name, time) in positive_times(&config) {
+        if time.is_zero() {
+            refuse(name, "a time above 0 is needed".into());
+        }
+    }
+
+    let share = machine.memory_bytes / MEMORY_SHARE;
+    let cache = || ByteCount(share.min(CACHE_BYTES_PER_SHARD * u64::from(shards)));
+    let drain_delay = || {
+        if is_loopback {
+            Duration::ZERO
+        } else {
+            PUBLIC_DRAIN_DELAY
+        }
+    };
+    let plan = Plan {
+        is_development,
+        addresses,
+        shards,
+        cache_bytes_max: config.store.cache.or_else(cache).0,
+        memory_bytes_max: config
+            .limits
+            .memory_bytes_max
+            .or_else(|| ByteCount(share))
+            .0,
+        drain_delay: config.drain_delay.or_else(drain_delay),
+        auth_chain,
+        front_threads: usize::from(machine.processors / FRONT_SHARE).max(1),
+        hashing_max: usize::from(machine.processors),
+        config,
+    };
+    if problems.is_empty() {
+        Ok(plan)
+    } else {
+        Err(problems)
+    }
+}
+
+/// Times that make no sense as 0.
+fn positive_times(config: &Config) -> [(&'static str, Duration); 9] {
+    [
+        ("drain_timeout", config.drain_timeout),
+        (
+            "network.heartbeat_interval",
+            config.network.heartbeat_interval,
+        ),
+        ("http.head_timeout", config.http.head_timeout),
+        ("http.connection_timeout", config.http.connection_timeout),
+        ("record.load_timeout", config.record.load_timeout),
+        ("record.write_timeout", config.record.write_timeout),
+        ("rpc.accept_timeout", config.rpc.accept_timeout),
+        ("rpc.response_timeout", config.rpc.response_timeout),
+        ("listen.response_timeout", config.listen.response_timeout),
+    ]
+}
+
+fn addresses(loaded: &Loaded, problems: &mut Vec<Problem>) -> Vec<SocketAddr> {
+    let network = &loaded.config.network;
+    let mut addresses = BTreeSet::new();
+    for host in network.host.iter() {
+        match (host.as_str(), network.port).to_socket_addrs() {
+            Ok(found) => addresses.extend(found),
+            Err(error) => {
+                let origin = format!("network.host ({})", loaded.origin("network.host"));
+                problems.push(Problem::new(
+                    origin,
+                    format!("{host:?} is no address of a host: {error}"),
+                ));
+            }
+        }
+    }
+    if network.host.is_empty() {
+        let origin = format!("network.host ({})", loaded.origin("network.host"));
+        problems.push(Problem::new(
+            origin,
+            "at least one address is needed, as 127.0.0.1",
+        ));
+    }
+    addresses.into_iter().collect()
+}
+
+/// Whether only this machine can reach the address.
+#[must_use]
+pub fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// An origin is scheme and host, maybe a port, as a browser sends it; or `*`.
+fn check_origin(origin: &str) -> Result<(), String> {
+    let wrong = || {
+        Err(format!(
+            "{origin:?} is no origin; write it as https://app.example.com, without a path"
+        ))
+    };
+    if origin == "*" {
+        return Ok(());
+    }
+    match origin.split_once("://") {
+        Some((scheme, host))
+            if !scheme.is_empty() && !host.is_empty() && !host.contains(['/', '*', '?']) =>
+        {
+            Ok(())
+        }
+        _ => wrong(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layer::{Sources, load};
+    use super::*;
+
+    const MACHINE: Machine = Machine {
+        processors: 2,
+        memory_bytes: 4 << 30,
+    };
+
+    fn planned(flags: &[(&str, &str)]) -> Result<Plan, Vec<Problem>> {
+        let flags = flags
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        let sources = Sources {
+            flags: flags.collect(),
+            ..Sources::default()
+        };
+        plan(&load(&sources).expect("the values are right"), &MACHINE)
+    }
+
+    #[test]
+    fn development_mode_is_no_authentication_on_loopback() {
+        let check = |flags: &[(&str, &str)], expected: bool| {
+            let plan = planned(flags).expect("a plan");
+            assert_eq!(plan.is_development, expected, "{flags:?}");
+        };
+        let public = ("network.host", "0.0.0.0");
+        let by_name = ("auth.open_on_public_address", "true");
+        check(&[], true);
+        check(&[("network.host", "localhost")], true);
+        check(&[("network.host", "127.0.0.2")], true);
+        check(&[("auth.chain", "open")], false);
+        check(&[("dev", "false")], false);
+        check(&[public, by_name], false);
+        check(&[public, by_name, ("dev", "true")], true);
+        check(
+            &[("auth.chain", "file"), ("auth.file.path", "users.yml")],
+            false,
+        );
+        check(
+            &[
+                ("auth.chain", "file"),
+                ("auth.file.path", "users.yml"),
+                ("dev", "true"),
+            ],
+            true,
+        );
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_the_option() {
+        let check = |flags: &[(&str, &str)], option: &str, part: &str| {
+            let problems = planned(flags).expect_err(option);
+            let [problem] = &problems[..] else {
+                panic!("one problem is expected: {problems:?}")
+            };
+            assert!(problem.origin.starts_with(option), "{problem}");
+            assert!(problem.reason.contains(part), "{problem}");
+        };
+        check(
+            &[("network.host", "0.0.0.0")],
+            "network.host (--host)",
+            "auth.open_on_public_address",
+        );
+        check(
+            &[("network.host", "::")],
+            "network.host",
+            "everybody may log in",
+        );
+        check(
+            &[("network.host", "0.0.0.0"), ("auth.chain", "open")],
+            "network.host",
+            "everybody",
+        );
+        check(
+            &[("network.host", "0.0.0.0"), ("dev", "true")],
+            "network.host",
+            "everybody",
+        );
+        check(&[("network.host", "")], "network.host", "at least one");
+        check(
+            &[("network.host", "no such host")],
+            "network.host",
+            "no such host",
+        );
+        check(&[("auth.chain", "file")], "auth.chain", "auth.file.path");
+        check(
+            &[("network.paths", "deepstream")],
+            "network.paths",
+            "begins with /",
+        );
+        check(&[("network.paths", "")], "network.paths", "at least one");
+        check(
+            &[("network.origins", "https://a.example/page")],
+            "network.origins",
+            "without a path",
+        );
+        check(
+            &[("network.origins", "a.example")],
+            "network.origins",
+            "no origin",
+        );
+        check(&[("shards", "0")], "shards (--shards)", "from 1");
+        check(
+            &[("http.head_bytes_max", "4KiB")],
+            "http.head_bytes_max",
+            "8KiB",
+        );
+        check(&[("drain_timeout", "0s")], "drain_timeout", "above 0");
+    }
+
+    #[test]
+    fn the_machine_decides_what_nobody_says() {
+        let plan = planned(&[]).expect("a plan");
+        assert_eq!(plan.shards, 2);
+        assert_eq!(plan.cache_bytes_max, 128 << 20);
+        assert_eq!(plan.memory_bytes_max, 512 << 20);
+        assert_eq!(plan.drain_delay, Duration::ZERO);
+        assert_eq!(plan.auth_chain, [AuthKind::Open]);
+        let public = [
+            ("network.host", "0.0.0.0"),
+            ("auth.open_on_public_address", "true"),
+        ];
+        assert_eq!(
+            planned(&public).expect("a plan").drain_delay,
+            PUBLIC_DRAIN_DELAY
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! The table of options: every section with its documented fields and defaults.
+//!
+//! Whatever is added here appears in the file, the environment, the flags, `config print` and the reference page.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidewire_core::limits::Limits as CoreLimits;
+
+use super::option::{Traits, section};
+use super::value::{Auto, ByteCount, Limited, List, OptionalPath, choice};
+
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn words(list: &[&str]) -> List<String> {
+    List(list.iter().map(|word| (*word).to_owned()).collect())
+}
+
+fn bytes(count: usize) -> ByteCount {
+    ByteCount(count as u64)
+}
+
+section! {
+    /// Options of Tidewire.
+    Config {
+        /// Development mode: open authentication, details in refusals, browsers from loopback pages on any port.
+        /// `auto` is on when no authentication is configured and all addresses are loopback addresses.
+        dev: Auto<bool> = Auto::Auto;
+        /// Shards, one thread each. `auto` follows the processors and the CPU quota of the container.
+        shards: Auto<u16> = Auto::Auto;
+        /// How long a stop may take, from the signal to the last closed connection.
+        drain_timeout: Duration = seconds(20), Traits::NONE.reload();
+        /// How long connections are still accepted after the signal while `/ready` answers 503, so that load
+        /// balancers go elsewhere first. `auto` is 0 when all addresses are loopback addresses, else 5s.
+        drain_delay: Auto<Duration> = Auto::Auto, Traits::NONE.reload();
+        /// Where and for whom the server listens.
+        network: Network = Network::default();
+        /// What waits on HTTP connections that are not upgraded.
+        http: Http = Http::default();
+        /// Who may see what of health and metrics from other machines.
+        health: Health = Health::default();
+        /// Where records are kept.
+        store: Store = Store::default();
+        /// Who may log in.
+        auth: Auth = Auth::default();
+        /// Who may do what.
+        permission: Permission = Permission::default();
+        /// Records.
+        record: Record = Record::default();
+        /// Remote procedure calls.
+        rpc: Rpc = Rpc::default();
+        /// Listening for patterns of names.
+        listen: Listen = Listen::default();
+        /// Bounds of everything that a peer can make grow.
+        limits: Limits = Limits::default();
+        /// The log on standard error.
+        log: Log = Log::default();
+    }
+}
+
+section! {
+    /// Where and for whom the server listens.
+    Network {
+        /// Addresses or host names to listen on. Addresses that other machines can reach are refused while
+        /// everybody may log in, unless `auth.open_on_public_address` is set.
+        host: List<String> = words(&["127.0.0.1", "::1"]), Traits::NONE.flag("host");
+        /// The port; 0 takes a free one.
+        port: u16 = 6020, Traits::NONE.flag("port");
+        /// Paths on which WebSocket clients connect. A query string is ignored.
+        paths: List<String> = words(&["/deepstream"]);
+        /// Origins of web pages that may connect, as `https://app.example.com`, besides the server's own. In
+        /// development mode pages from loopback hosts may, on any port. `*` is every page.
+        origins: List<String> = words(&[]), Traits::NONE.reload();
+        /// Host names under which browsers may reach the server in development mode, besides loopback names.
+        hosts: List<String> = words(&[]), Traits::NONE.reload();
+        /// A client says something at least this often; silence of twice as long ends its connection.
+        heartbeat_interval: Duration = seconds(30);
+    }
+}
+
+section! {
+    /// HTTP connections that are not upgraded. No route takes a body; one that is sent is not read.
+    Http {
+        /// Time for a request's head to arrive.
+        head_timeout: Duration = seconds(10);
+        /// Bytes of a request's head. Larger ones are refused with 431.
+        head_bytes_max: ByteCount = ByteCount(16 << 10);
+        /// A connection that is not upgraded is closed after this time, whatever it does.
+        connection_timeout: Duration = seconds(60);
+    }
+}
+
+section! {
+    /// Health and metrics. They are open to this machine and, where it says so here, to others.
+    Health {
+        /// Whether other machines may read `/metrics`.
+        metrics_public: bool = false, Traits::NONE.reload();
+        /// Whether other machines may read the reasons of `/ready`. The status code is open to all.
+        reasons_public: bool = false, Traits::NONE.reload();
+    }
+}
+
+choice! {
+    /// Where records are kept.
+    StoreKind {
+        /// An SQLite database in the data folder.
+        Sqlite = "sqlite",
+        /// Memory; nothing survives a stop.
+        Memory = "memory",
+    }
+}
+
+section! {
+    /// Where records are kept.
+    Store {
+        /// `sqlite` keeps records on disk; an acknowledged write is synced. `memory` loses everything at a stop.
+        kind: StoreKind = StoreKind::Sqlite;
+        /// The data folder.
+        path: PathBuf = PathBuf::from("./tidewire-data"), Traits::NONE.flag("data");
+        /// Bytes of records kept in memory beyond those in use, for the whole node. `auto` is an eighth of the
+        /// memory that the container or machine has, at most 64MiB for each shard.
+        cache: Auto<ByteCount> = Auto::Auto;
+    }
+}
+
+choice! {
+    /// Ways to authenticate.
+    AuthKind {
+        /// Everybody, under the name given.
+        Open = "open",
+        /// The users of a file.
+        File = "file",
+    }
+}
+
+section! {
+    /// Who may log in.
+    Auth {
+        /// Ways to authenticate, asked in this order until one decides. `open` lets everybody in, `file` the users of
+        /// a file. None at all is `open` without having been asked for. As with deepstream, wrong passwords are passed
+        /// on to the next one unless `auth.file.report_invalid_parameters` is set, so `open` behind `file` lets
+        /// everybody in under any name.
+        chain: List<AuthKind> = List(Vec::new());
+        /// Whether everybody may log in although other machines can reach the server.
+        open_on_public_address: bool = false;
+        /// Refused logins after which a connection is closed.
+        attempts_max: u32 = 3;
+        /// A connection without a finished login is closed after this time.
+        login_timeout: Limited = Limited::After(seconds(180));
+        /// The users of a file.
+        file: AuthFile = AuthFile::default();
+    }
+}
+
+choice! {
+    /// Digests of deepstream's password hashes.
+    HashKind {
+        /// Passwords are argon2id, or plain where they are nothing else.
+        None = "none",
+        /// MD5.
+        Md5 = "md5",
+        /// SHA-1.
+        Sha1 = "sha1",
+        /// SHA-256.
+        Sha256 = "sha256",
+        /// SHA-512.
+        Sha512 = "sha512",
+    }
+}
+
+section! {
+    /// Users in a file: deepstream's `users.yml` as it is.
+    AuthFile {
+        /// The file. Passwords that begin with `$argon2id$` (from `tidewire hash`) need no other option.
+        path: OptionalPath = OptionalPath(None);
+        /// The digest of deepstream's password hashes (PBKDF2). With `none` the others are plain text.
+        hash: HashKind = HashKind::None;
+        /// Iterations of that hash.
+        iterations: u32 = 100;
+        /// Bytes of that hash, before the encoding.
+        key_length: usize = 32;
+        /// Whether a login without user name or password is told so. `auto` does when `file` is the only way to
+        /// authenticate; else the next one is asked.
+        report_invalid_parameters: Auto<bool> = Auto::Auto;
+    }
+}
+
+choice! {
+    /// Judges.
+    PermissionKind {
+        /// Everything is allowed.
+        AllowAll = "allow_all",
+        /// The rule of the permission tests.
+        #[cfg(feature = "test-rules")]
+        TestRule = "test_rule",
+    }
+}
+
+section! {
+    /// Who may do what.
+    Permission {
+        /// `allow_all`: whoever is logged in may do everything.
+        kind: PermissionKind = PermissionKind::AllowAll;
+    }
+}
+
+section! {
+    /// Records.
+    Record {
+        /// Time for the store to load a record.
+        load_timeout: Duration = seconds(30);
+        /// Time for an acknowledged write to become durable; afterwards its outcome is unknown.
+        write_timeout: Duration = seconds(30);
+        /// Records with these prefixes are whole values with version 0 when written by `setData`.
+        hot_path_prefixes: List<String> = words(&[]);
+        /// Records with these prefixes are kept in memory only.
+        memory_only_prefixes: List<String> = words(&[]);
+    }
+}
+
+section! {
+    /// Remote procedure calls.
+    Rpc {
+        /// Time for a provider to accept a call.
+        accept_timeout: Duration = seconds(1);
+        /// Time for a provider to respond, from the hand-over on.
+        response_timeout: Duration = seconds(10);
+        /// Whether a provider learns the requestor's user id.
+        requestor_name: bool = false;
+        /// Whether a provider learns the requestor's client data.
+        requestor_data: bool = false;
+    }
+}
+
+section! {
+    /// Listening for patterns of names.
+    Listen {
+        /// Time for a provider to accept or reject a name.
+        response_timeout: Duration = Duration::from_millis(500);
+        /// How often names without a provider are offered again.
+        rematch_interval: Limited = Limited::After(seconds(30));
+        /// Whether providers are asked in random order, else in that of their registration.
+        shuffle: bool = true;
+    }
+}
+
+section! {
+    /// Bounds of everything that a peer can make grow.
+    Limits {
+        /// Connections. More are answered with 503. `auto` is what the limit of open files allows.
+        connections_max: Auto<usize> = Auto::Auto;
+        /// Bytes of one message of a client. A larger frame closes the connection with 1009.
+        message_bytes_max: ByteCount = bytes(CoreLimits::default().message_bytes_max);
+        /// Bytes of a name, pattern or user id.
+        name_bytes_max: ByteCount = bytes(CoreLimits::default().name_bytes_max);
+        /// Containers that a JSON payload or a path may nest.
+        nesting_max: usize = CoreLimits::default().nesting_max;
+        /// Bytes of one record's JSON, also after a patch.
+        record_bytes_max: ByteCount = bytes(CoreLimits::default().record_bytes_max);
+        /// Names in one bulk message.
+        bulk_names_max: usize = CoreLimits::default().bulk_names_max;
+        /// Names, patterns and providers that one session may hold.
+        subscriptions_max: usize = CoreLimits::default().subscriptions_max;
+        /// Running calls of one session.
+        calls_max: usize = CoreLimits::default().calls_max;
+        /// Operations that wait for one record.
+        record_waiting_max: usize = CoreLimits::default().record_waiting_max;
+        /// Records of a shard that are written but not yet committed. At the limit writes are refused.
+        dirty_records_max: usize = CoreLimits::default().dirty_records_max;
+        /// Bytes of those records.
+        dirty_bytes_max: ByteCount = bytes(CoreLimits::default().dirty_bytes_max);
+        /// Records that one permission decision may read.
+        rule_reads_max: usize = CoreLimits::default().rule_reads_max;
+        /// Bytes that one connection may have handed over and that are not yet handled. Beyond it the connection
+        /// is not read.
+        inflight_bytes_max: ByteCount = ByteCount(4 << 20);
+        /// Bytes that wait for one connection to read them. A slower reader is disconnected with a reason.
+        outbox_bytes_max: ByteCount = ByteCount(1 << 20);
+        /// Bytes that the node holds for all connections together. Beyond it the slowest readers are
+        /// disconnected first. `auto` is an eighth of the memory that the container or machine has.
+        memory_bytes_max: Auto<ByteCount> = Auto::Auto;
+    }
+}
+
+choice! {
+    /// How much is logged.
+    LogLevel {
+        /// Someone must act.
+        Error = "error",
+        /// Unexpected but handled.
+        Warn = "warn",
+        /// Start, stop and what the configuration means.
+        Info = "info",
+        /// Per connection.
+        Debug = "debug",
+        /// Per message.
+        Trace = "trace",
+    }
+}
+
+choice! {
+    /// How the log is written.
+    LogFormat {
+        /// Text on a terminal, else JSON.
+        Auto = "auto",
+        /// Lines for people.
+        Text = "text",
+        /// One JSON object per line.
+        Json = "json",
+    }
+}
+
+section! {
+    /// The log on standard error.
+    Log {
+        /// `error`: someone must act; `warn`: unexpected but handled; `info`: start and stop; `debug`: per
+        /// connection; `trace`: per message.
+        level: LogLevel = LogLevel::Info, Traits::NONE.reload();
+        /// `auto` is text on a terminal, else one JSON object per line.
+        format: LogFormat = LogFormat::Auto;
+    }
+}

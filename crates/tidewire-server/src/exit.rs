@@ -1,0 +1,116 @@
+//! The exit codes of the command and the one line that goes with each.
+
+use std::process::ExitCode;
+
+/// How the command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Stopped as asked, nothing cut off.
+    Stopped,
+    /// `tidewire health` found the server not well, or `store check` a damaged record.
+    Unwell,
+    /// The configuration or the command line is wrong.
+    Configuration,
+    /// An address is in use or may not be listened on.
+    Address,
+    /// The data folder is locked, not writable, of a newer format, or full.
+    DataFolder,
+    /// Stopped as asked, but the deadline cut something off.
+    CutOff,
+    /// A bug.
+    Bug,
+}
+
+impl Exit {
+    /// The code as the operating system sees it.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Stopped => 0,
+            Self::Unwell => 1,
+            Self::Configuration => 2,
+            Self::Address => 3,
+            Self::DataFolder => 4,
+            Self::CutOff => 5,
+            Self::Bug => 70,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// An end with the line that says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{line}")]
+pub struct Failure {
+    /// The code.
+    pub exit: Exit,
+    /// What went wrong and what to do, in one line.
+    pub line: String,
+}
+
+impl Failure {
+    /// A failure; line breaks in `line` become spaces.
+    #[must_use]
+    pub fn new(exit: Exit, line: impl Into<String>) -> Self {
+        let line = line.into().replace(['\n', '\r'], " ");
+        Self { exit, line }
+    }
+}
+
+/// Makes every panic end the process with the code of a bug and one line that says where it was.
+///
+/// What a panicking thread held is unknown, and what was acknowledged is on disk: starting again is the safe way on.
+pub fn end_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic
+            .location()
+            .map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+        let payload = panic.payload();
+        let text = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message")
+            .replace(['\n', '\r'], " ");
+        eprintln!(
+            "tidewire: a bug at {place}: {text}; please report this line and start the server again"
+        );
+        std::process::exit(i32::from(Exit::Bug.code()));
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const CHILD: &str = "TIDEWIRE_TEST_PANICS";
+
+    #[test]
+    fn a_panic_ends_the_process_with_one_line() {
+        if std::env::var_os(CHILD).is_some() {
+            end_on_panic();
+            let ended = std::thread::spawn(|| panic!("two\nlines")).join();
+            unreachable!("the hook ended the process: {ended:?}");
+        }
+        let this_test = "exit::tests::a_panic_ends_the_process_with_one_line";
+        let child = Command::new(std::env::current_exe().expect("a test has a path"))
+            .args(["--exact", this_test, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .expect("the test binary starts");
+        assert_eq!(child.status.code(), Some(70));
+        let text = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(
+            text.contains("src/exit.rs") && text.contains("two lines"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! What the server says of itself when it has started.
+//!
+//! On standard output, for people and for whoever waits for the last line.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use crate::config::plan::Plan;
+use crate::config::section::{AuthKind, PermissionKind, StoreKind};
+use crate::config::value::{Auto, Choice};
+
+/// What the screen shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Screen<'a> {
+    /// What was worked out from the options.
+    pub plan: &'a Plan,
+    /// The file that was read.
+    pub file: Option<&'a Path>,
+    /// Where the server listens, ports resolved.
+    pub addresses: &'a [SocketAddr],
+    /// Connections that the limit of open files allows.
+    pub descriptors: u64,
+}
+
+/// The screen as text. Its last line is `ready on http://ADDRESS`.
+#[must_use]
+pub fn first_screen(of: &Screen<'_>) -> String {
+    let Screen {
+        plan,
+        addresses,
+        descriptors,
+        ..
+    } = *of;
+    let mut screen = format!("tidewire {}\n\n", env!("CARGO_PKG_VERSION"));
+    let mut row = |name: &str, text: &str| {
+        let _ = writeln!(screen, "  {name:<13} {text}");
+    };
+    let config = &plan.config;
+    for address in addresses {
+        for path in config.network.paths.iter() {
+            row("clients", &format!("ws://{}{path}", shown(*address)));
+        }
+    }
+    if let Some(first) = addresses.first() {
+        let host = shown(*first);
+        row(
+            "health",
+            &format!("http://{host}/health, http://{host}/ready, http://{host}/metrics"),
+        );
+        if plan.is_development {
+            row("page", &format!("http://{host}/"));
+        }
+    }
+    if let Some(file) = of.file {
+        row("options", &file.display().to_string());
+    }
+    match config.store.kind {
+        StoreKind::Sqlite => row("data folder", &config.store.path.display().to_string()),
+        StoreKind::Memory => row("data", "in memory; nothing survives a stop"),
+    }
+    row("login", &login(plan));
+    row(
+        "permission",
+        match config.permission.kind {
+            PermissionKind::AllowAll => "allow_all: whoever is logged in may do everything",
+            #[cfg(feature = "test-rules")]
+            PermissionKind::TestRule => "test_rule: the rule of the permission tests",
+        },
+    );
+    row("shards", &plan.shards.to_string());
+    row("connections", &connections(plan, descriptors));
+    if plan.is_development {
+        row(
+            "mode",
+            "development: pages from loopback hosts may connect, refusals name their rule",
+        );
+    }
+    let ready = addresses
+        .first()
+        .map(|address| shown(*address))
+        .unwrap_or_default();
+    let _ = write!(screen, "\nready on http://{ready}\n");
+    screen
+}
+
+/// How many there may be, by the tighter of two limits.
+fn connections(plan: &Plan, descriptors: u64) -> String {
+    match plan.config.limits.connections_max {
+        Auto::Set(count) if (count as u64) < descriptors => {
+            format!("up to {count}, by limits.connections_max")
+        }
+        _ => format!("up to {descriptors}, by the limit of open files"),
+    }
+}
+
+fn login(plan: &Plan) -> String {
+    let names: Vec<&str> = plan.auth_chain.iter().map(|kind| kind.word()).collect();
+    let names = names.join(", ");
+    if plan.auth_chain.contains(&AuthKind::Open) {
+        format!("{names}: everybody may log in")
+    } else {
+        names
+    }
+}
+
+/// An address as one types it; for all addresses of the machine that of this machine.
+fn shown(address: SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => format!("127.0.0.1:{}", address.port()),
+        IpAddr::V6(ip) if ip.is_unspecified() => format!("[::1]:{}", address.port()),
+        _ => address.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::layer::{Sources, load};
+    use crate::config::machine::Machine;
+    use crate::config::plan::plan;
+
+    #[test]
+    fn says_what_there_is_and_ends_with_the_address() {
+        let machine = Machine {
+            processors: 2,
+            memory_bytes: 1 << 30,
+        };
+        let plan = plan(&load(&Sources::default()).expect("defaults"), &machine).expect("a plan");
+        let addresses =
+            ["127.0.0.1:6020", "[::1]:6020"].map(|text| text.parse().expect("an address"));
+        let screen = first_screen(&Screen {
+            plan: &plan,
+            file: Some(Path::new("tidewire.yml")),
+            addresses: &addresses,
+            descriptors: 936,
+        });
+        for part in [
+            "ws://127.0.0.1:6020/deepstream",
+            "ws://[::1]:6020/deepstream",
+            "tidewire.yml",
+            "./tidewire-data",
+            "open: everybody may log in",
+            "up to 936",
+            "development",
+        ] {
+            assert!(screen.contains(part), "{part} in {screen}");
+        }
+        assert_eq!(
+            screen.lines().last(),
+            Some("ready on http://127.0.0.1:6020")
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! The opening handshake of a WebSocket, seen from the server (RFC 6455, section 4.2.1).
+//!
+//! Extensions and subprotocols are not taken up: deepstream's clients need none.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, Version};
+use tidewire_wire::frame::websocket::accept_key;
+
+/// The version of the protocol.
+pub const VERSION: &str = "13";
+
+/// Why a request opens no WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// To be answered with 405.
+    #[error("a WebSocket is opened with GET")]
+    Method,
+    /// To be answered with 426.
+    #[error("this path is for WebSocket clients")]
+    NoUpgrade,
+    /// To be answered with 426 and the version that is spoken.
+    #[error("only version 13 of the WebSocket protocol is spoken")]
+    Version,
+    /// To be answered with 400.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+/// Checks a request and works out the value of `Sec-WebSocket-Accept`.
+///
+/// # Errors
+/// The request must be answered as the error says.
+pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
+    let headers = &request.headers;
+    if request.method != Method::GET {
+        return Err(HandshakeError::Method);
+    }
+    if !has_token(headers, &UPGRADE, "websocket") || !has_token(headers, &CONNECTION, "upgrade") {
+        return Err(HandshakeError::NoUpgrade);
+    }
+    if request.version != Version::HTTP_11 {
+        return Err(HandshakeError::Malformed("a WebSocket needs HTTP/1.1"));
+    }
+    let has_body = headers.contains_key(TRANSFER_ENCODING)
+        || headers
+            .get(CONTENT_LENGTH)
+            .is_some_and(|length| length.as_bytes() != b"0");
+    if has_body {
+        return Err(HandshakeError::Malformed(
+            "a WebSocket is opened without a body",
+        ));
+    }
+    match single(headers, &SEC_WEBSOCKET_VERSION) {
+        Some(VERSION) => {}
+        _ => return Err(HandshakeError::Version),
+    }
+    match single(headers, &SEC_WEBSOCKET_KEY) {
+        Some(key) if STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16) => {
+            Ok(accept_key(key))
+        }
+        _ => Err(HandshakeError::Malformed(
+            "Sec-WebSocket-Key is not the base64 of 16 bytes",
+        )),
+    }
+}
+
+/// The value of a header that is there once.
+fn single<'a>(headers: &'a HeaderMap, name: &hyper::header::HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?.to_str().ok()?.trim();
+    values.next().is_none().then_some(first)
+}
+
+/// Whether a comma-separated header has the word.
+fn has_token(headers: &HeaderMap, name: &hyper::header::HeaderName, word: &str) -> bool {
+    let values = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|token| token.trim().eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::Request;
+
+    use super::*;
+
+    const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+    /// The sample request of RFC 6455 with some headers replaced, or removed by an empty value.
+    fn request(changes: &[(&str, &str)]) -> Parts {
+        let mut headers = vec![
+            ("host", "server.example.com"),
+            ("upgrade", "websocket"),
+            ("connection", "Upgrade"),
+            ("sec-websocket-key", KEY),
+            ("sec-websocket-version", "13"),
+        ];
+        for (name, value) in changes {
+            headers.retain(|(known, _)| known != name);
+            headers.push((name, value));
+        }
+        let mut builder = Request::get("/chat");
+        for (name, value) in headers.into_iter().filter(|(_, value)| !value.is_empty()) {
+            builder = builder.header(name, value);
+        }
+        builder.body(()).expect("a request").into_parts().0
+    }
+
+    #[test]
+    fn accepts_the_sample_of_the_rfc() {
+        let check = |changes: &[(&str, &str)]| {
+            let expected = Ok("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned());
+            assert_eq!(accept(&request(changes)), expected, "{changes:?}");
+        };
+        check(&[]);
+        check(&[("connection", "keep-alive, Upgrade")]);
+        check(&[("upgrade", "WebSocket")]);
+        check(&[("upgrade", "h2c, websocket")]);
+        check(&[("content-length", "0")]);
+        check(&[("sec-websocket-extensions", "permessage-deflate")]);
+        check(&[("sec-websocket-protocol", "chat")]);
+    }
+
+    #[test]
+    fn everything_else_has_its_answer() {
+        let check = |changes: &[(&str, &str)], expected| {
+            assert_eq!(accept(&request(changes)), Err(expected), "{changes:?}");
+        };
+        check(&[("upgrade", "")], HandshakeError::NoUpgrade);
+        check(&[("upgrade", "h2c")], HandshakeError::NoUpgrade);
+        check(&[("connection", "")], HandshakeError::NoUpgrade);
+        check(&[("connection", "close")], HandshakeError::NoUpgrade);
+        check(&[("sec-websocket-version", "")], HandshakeError::Version);
+        check(&[("sec-websocket-version", "8")], HandshakeError::Version);
+        let key = HandshakeError::Malformed("Sec-WebSocket-Key is not the base64 of 16 bytes");
+        check(&[("sec-websocket-key", "")], key);
+        check(&[("sec-websocket-key", "dG9vIHNob3J0")], key);
+        check(&[("sec-websocket-key", "not base64 at all!!!!!!!")], key);
+        let body = HandshakeError::Malformed("a WebSocket is opened without a body");
+        check(&[("content-length", "5")], body);
+        check(&[("transfer-encoding", "chunked")], body);
+    }
+
+    #[test]
+    fn method_and_version_count() {
+        let mut post = request(&[]);
+        post.method = Method::POST;
+        assert_eq!(accept(&post), Err(HandshakeError::Method));
+        let mut old = request(&[]);
+        old.version = Version::HTTP_10;
+        assert_eq!(
+            accept(&old),
+            Err(HandshakeError::Malformed("a WebSocket needs HTTP/1.1"))
+        );
+    }
+}

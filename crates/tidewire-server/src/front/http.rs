@@ -1,0 +1,365 @@
+//! One HTTP connection: its limits, its routes, and the upgrade to a WebSocket.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CACHE_CONTROL, CONNECTION,
+    CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_VERSION, UPGRADE, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::Front;
+use super::handshake::{self, HandshakeError};
+use super::origin::{Refusal, host_name, is_loopback_name};
+use super::page;
+use super::place::Place;
+use crate::config::plan::is_loopback;
+use crate::config::value::Choice;
+use crate::log::peer_line;
+use crate::metrics::CONTENT_TYPE as METRICS_TYPE;
+use crate::shard::handle::{Adopted, Peer};
+use crate::status::Stage;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
+/// Seconds after which a refused client may try again.
+const RETRY_SECONDS: &str = "5";
+/// Seconds for which a browser need not ask again.
+const PREFLIGHT_SECONDS: &str = "600";
+
+type Answer = Response<Full<Bytes>>;
+
+/// A socket of the front, until it is handed over or closed.
+struct Socket {
+    front: Arc<Front>,
+    peer: SocketAddr,
+    /// Moves to the shard with the upgrade.
+    descriptor: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+/// Serves one connection to its end or its upgrade.
+pub async fn serve(
+    front: Arc<Front>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    descriptor: OwnedSemaphorePermit,
+) {
+    let limit = front.connection_timeout;
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(front.head_timeout)
+        .max_buf_size(front.head_bytes_max);
+    let socket = Arc::new(Socket {
+        front,
+        peer,
+        descriptor: Mutex::new(Some(descriptor)),
+    });
+    let service = {
+        let socket = Arc::clone(&socket);
+        service_fn(move |request| {
+            let answer = socket.answer(request);
+            async move { Ok::<_, Infallible>(answer) }
+        })
+    };
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    match timeout(limit, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "an http connection ended early"),
+        Err(_) => tracing::debug!(%peer, "an http connection was closed after its time"),
+    }
+}
+
+impl Socket {
+    fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+        let front = &self.front;
+        let path = request.uri().path();
+        let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
+        match path {
+            "/health" if is_reading => return self.health(),
+            "/ready" if is_reading => return self.ready(request.headers()),
+            "/health-check" if is_reading => return plain(StatusCode::OK, String::new()),
+            _ => {}
+        }
+        let admitted = match front.doors.read().gate.admit(request.headers()) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return self.refuse(&refusal),
+        };
+        let origin = admitted.origin.as_deref();
+        let is_preflight = *request.method() == Method::OPTIONS
+            && request
+                .headers()
+                .contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        let mut answer = if is_preflight && origin.is_some() {
+            preflight()
+        } else if front.paths.iter().any(|known| known == path) {
+            self.upgrade(request)
+        } else {
+            match path {
+                "/metrics" if is_reading => self.metrics(request.headers()),
+                "/" if is_reading && front.is_development => self.index(request.headers()),
+                "/metrics" | "/health" | "/ready" | "/health-check" => {
+                    not_allowed("this page is read with GET")
+                }
+                _ => self.not_found(),
+            }
+        };
+        if let Some(Ok(origin)) = origin.map(HeaderValue::from_str) {
+            let headers = answer.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            headers.insert(VARY, HeaderValue::from_static("Origin"));
+        }
+        answer
+    }
+
+    /// 200 as long as every shard finishes its turns, whatever the store does.
+    fn health(&self) -> Answer {
+        let stuck = self.front.status.stuck_shards();
+        if stuck.is_empty() {
+            return plain(StatusCode::OK, "ok\n".into());
+        }
+        let text = format!("shards that finished no turn for a second: {stuck:?}\n");
+        plain(StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+
+    fn ready(&self, headers: &HeaderMap) -> Answer {
+        let reasons = self.front.status.reasons();
+        let is_ready = reasons.is_empty();
+        let mut body = serde_json::json!({ "ready": is_ready });
+        if self.front.doors.read().reasons_public || self.is_local(headers) {
+            body["development"] = self.front.is_development.into();
+            body["store"] = self.front.store.word().into();
+            body["reasons"] = serde_json::json!(reasons);
+        }
+        let status = if is_ready {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        typed(status, JSON, format!("{body}\n"))
+    }
+
+    fn metrics(&self, headers: &HeaderMap) -> Answer {
+        if !self.front.doors.read().metrics_public && !self.is_local(headers) {
+            let text = "metrics are open to this machine only; health.metrics_public opens them\n";
+            return plain(StatusCode::FORBIDDEN, text.into());
+        }
+        typed(StatusCode::OK, METRICS_TYPE, self.front.metrics.text())
+    }
+
+    fn index(&self, headers: &HeaderMap) -> Answer {
+        let host = headers
+            .get(HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default();
+        typed(StatusCode::OK, HTML, page::index(host, &self.front.paths))
+    }
+
+    fn not_found(&self) -> Answer {
+        let paths = self.front.paths.join(", ");
+        let text = format!("there is nothing here; WebSocket clients connect to {paths}\n");
+        plain(StatusCode::NOT_FOUND, text)
+    }
+
+    /// Whether the request was made on this machine: by a loopback peer that is no proxy, under a loopback name.
+    fn is_local(&self, headers: &HeaderMap) -> bool {
+        let is_forwarded =
+            headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded");
+        let name = headers
+            .get(HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default();
+        is_loopback(self.peer.ip()) && !is_forwarded && is_loopback_name(host_name(name))
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Answer {
+        let peer = self.peer;
+        let text = match refusal {
+            Refusal::Malformed(problem) => {
+                return plain(StatusCode::BAD_REQUEST, format!("{problem}\n"));
+            }
+            Refusal::Origin(origin) => {
+                peer_line("page refused", || {
+                    tracing::warn!(%peer, ?origin, "page refused; add its origin to network.origins to allow it");
+                });
+                "pages of this origin may not connect; see network.origins\n"
+            }
+            Refusal::Host(host) => {
+                peer_line("host refused", || {
+                    tracing::warn!(%peer, ?host, "host name refused; add it to network.hosts to allow it");
+                });
+                "the server is not reached under this name; see network.hosts\n"
+            }
+        };
+        self.front.metrics.origin_refusals.inc();
+        plain(StatusCode::FORBIDDEN, text.into())
+    }
+
+    fn upgrade(self: &Arc<Self>, mut request: Request<Incoming>) -> Answer {
+        let on_upgrade = hyper::upgrade::on(&mut request);
+        let (parts, _) = request.into_parts();
+        let accepted = match handshake::accept(&parts) {
+            Ok(accepted) => accepted,
+            Err(error) => return refuse_handshake(error),
+        };
+        if self.front.status.stage() == Stage::Draining {
+            return unavailable("the server is stopping\n");
+        }
+        let Some(place) = self.take_place() else {
+            self.front.metrics.connection_refusals.inc();
+            peer_line("connection refused", || {
+                tracing::warn!(peer = %self.peer, "connection refused: limits.connections_max is reached");
+            });
+            return unavailable("the server has all the connections that it may have\n");
+        };
+        let peer = Arc::new(peer(self.peer, &parts));
+        tokio::spawn(hand_over(Arc::clone(&self.front), on_upgrade, peer, place));
+        let mut answer = Response::new(Full::default());
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = answer.headers_mut();
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        if let Ok(accepted) = HeaderValue::from_str(&accepted) {
+            headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
+        }
+        answer
+    }
+
+    /// A place among the connections, with the descriptor of this socket.
+    fn take_place(&self) -> Option<Place> {
+        let mut slot = self.descriptor.lock();
+        match self.front.places.take(slot.take()?) {
+            Ok(place) => Some(place),
+            Err(descriptor) => {
+                *slot = Some(descriptor);
+                None
+            }
+        }
+    }
+}
+
+/// What authentication may ask for.
+fn peer(address: SocketAddr, parts: &Parts) -> Peer {
+    let headers = parts.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        (name.as_str().to_owned(), value)
+    });
+    Peer {
+        address,
+        headers: headers.collect(),
+    }
+}
+
+/// Waits until the 101 has left, takes the socket from the runtime, and gives it to a shard.
+async fn hand_over(
+    front: Arc<Front>,
+    on_upgrade: hyper::upgrade::OnUpgrade,
+    peer: Arc<Peer>,
+    place: Place,
+) {
+    let address = peer.address;
+    let upgraded = match timeout(front.connection_timeout, on_upgrade).await {
+        Ok(Ok(upgraded)) => upgraded,
+        Ok(Err(error)) => {
+            return tracing::debug!(peer = %address, %error, "a connection was lost at its upgrade");
+        }
+        Err(_) => return tracing::debug!(peer = %address, "a connection did not read its upgrade"),
+    };
+    let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
+        return tracing::error!("an upgraded connection is no TCP stream");
+    };
+    match parts.io.into_inner().into_std() {
+        Ok(stream) => {
+            front.metrics.upgrades.inc();
+            tracing::debug!(peer = %address, "a websocket was opened");
+            front.adopter.adopt(Adopted {
+                stream,
+                unread: parts.read_buf,
+                peer,
+                place,
+            });
+        }
+        Err(error) => {
+            tracing::warn!(peer = %address, %error, "a connection could not be handed over");
+        }
+    }
+}
+
+fn refuse_handshake(error: HandshakeError) -> Answer {
+    let text = format!("{error}\n");
+    let (status, header) = match error {
+        HandshakeError::Method => return not_allowed("a WebSocket is opened with GET"),
+        HandshakeError::NoUpgrade => (StatusCode::UPGRADE_REQUIRED, (UPGRADE, "websocket")),
+        HandshakeError::Version => (
+            StatusCode::UPGRADE_REQUIRED,
+            (SEC_WEBSOCKET_VERSION, handshake::VERSION),
+        ),
+        HandshakeError::Malformed(_) => return plain(StatusCode::BAD_REQUEST, text),
+    };
+    let mut answer = with_header(plain(status, text), header.0, header.1);
+    if status == StatusCode::UPGRADE_REQUIRED {
+        answer = with_header(answer, UPGRADE, "websocket");
+        answer = with_header(answer, CONNECTION, "Upgrade");
+    }
+    answer
+}
+
+fn preflight() -> Answer {
+    let answer = plain(StatusCode::NO_CONTENT, String::new());
+    let answer = with_header(answer, ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, OPTIONS");
+    let answer = with_header(answer, ACCESS_CONTROL_ALLOW_HEADERS, "content-type");
+    with_header(answer, ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS)
+}
+
+fn unavailable(text: &str) -> Answer {
+    with_header(
+        plain(StatusCode::SERVICE_UNAVAILABLE, text.into()),
+        RETRY_AFTER,
+        RETRY_SECONDS,
+    )
+}
+
+fn not_allowed(text: &str) -> Answer {
+    with_header(
+        plain(StatusCode::METHOD_NOT_ALLOWED, format!("{text}\n")),
+        ALLOW,
+        "GET, HEAD",
+    )
+}
+
+fn plain(status: StatusCode, text: String) -> Answer {
+    typed(status, TEXT, text)
+}
+
+fn typed(status: StatusCode, content_type: &'static str, text: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    *answer.status_mut() = status;
+    let answer = with_header(answer, CONTENT_TYPE, content_type);
+    let answer = with_header(answer, X_CONTENT_TYPE_OPTIONS, "nosniff");
+    with_header(answer, CACHE_CONTROL, "no-store")
+}
+
+fn with_header(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
+    answer
+        .headers_mut()
+        .insert(name, HeaderValue::from_static(value));
+    answer
+}

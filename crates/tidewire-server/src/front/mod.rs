@@ -1,0 +1,122 @@
+//! The front: accepts sockets, answers HTTP, and hands upgraded WebSockets to the shards.
+//!
+//! It runs on tokio with hyper. What happens on a connection after its upgrade is none of its business.
+
+pub mod accept;
+pub mod handshake;
+pub mod http;
+pub mod origin;
+pub mod page;
+pub mod place;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::config::machine::connections_allowed;
+use crate::config::plan::Plan;
+use crate::config::section::StoreKind;
+use crate::config::value::Auto;
+use crate::metrics::Metrics;
+use crate::status::Status;
+use origin::Gate;
+use place::{Adopter, Places};
+
+/// What SIGHUP may change.
+#[derive(Clone, Debug, Default)]
+pub struct Doors {
+    /// Which pages and names are served.
+    pub gate: Gate,
+    /// Whether other machines may read `/metrics`.
+    pub metrics_public: bool,
+    /// Whether other machines may read the reasons of `/ready`.
+    pub reasons_public: bool,
+}
+
+impl Doors {
+    /// As the configuration says.
+    #[must_use]
+    pub fn new(plan: &Plan) -> Self {
+        let network = &plan.config.network;
+        Self {
+            gate: Gate {
+                is_development: plan.is_development,
+                origins: network.origins.to_vec(),
+                hosts: network.hosts.to_vec(),
+            },
+            metrics_public: plan.config.health.metrics_public,
+            reasons_public: plan.config.health.reasons_public,
+        }
+    }
+}
+
+/// What all connections of the front share.
+pub struct Front {
+    /// Paths of WebSockets.
+    pub paths: Vec<String>,
+    /// Whether this is development mode.
+    pub is_development: bool,
+    /// Where records are kept, for `/ready`: memory must not be taken for a disk.
+    pub store: StoreKind,
+    /// Time for a request's head.
+    pub head_timeout: Duration,
+    /// Bytes of a request's head.
+    pub head_bytes_max: usize,
+    /// Life of a connection that is not upgraded.
+    pub connection_timeout: Duration,
+    /// What SIGHUP may change.
+    pub doors: RwLock<Doors>,
+    /// One permit for each socket that the limit of open files allows.
+    pub descriptors: Arc<Semaphore>,
+    /// Whether accepting is paused because they ran out.
+    pub is_paused: AtomicBool,
+    /// When the log last said so.
+    pub pause_logged: Mutex<Option<Instant>>,
+    /// Open WebSockets.
+    pub places: Arc<Places>,
+    /// How the node is.
+    pub status: Arc<Status>,
+    /// Its numbers.
+    pub metrics: Arc<Metrics>,
+    /// The shards.
+    pub adopter: Arc<dyn Adopter>,
+}
+
+impl Front {
+    /// A front as the plan says; nothing is accepted yet.
+    #[must_use]
+    pub fn new(
+        plan: &Plan,
+        status: Arc<Status>,
+        metrics: Arc<Metrics>,
+        adopter: Arc<dyn Adopter>,
+    ) -> Arc<Self> {
+        let descriptors = usize::try_from(connections_allowed(plan.shards))
+            .unwrap_or(usize::MAX)
+            .min(Semaphore::MAX_PERMITS);
+        let open_max = match plan.config.limits.connections_max {
+            Auto::Auto => descriptors,
+            Auto::Set(count) => count,
+        };
+        Arc::new(Self {
+            paths: plan.config.network.paths.to_vec(),
+            is_development: plan.is_development,
+            store: plan.config.store.kind,
+            head_timeout: plan.config.http.head_timeout,
+            head_bytes_max: plan.config.http.head_bytes_max.as_usize(),
+            connection_timeout: plan.config.http.connection_timeout,
+            doors: RwLock::new(Doors::new(plan)),
+            descriptors: Arc::new(Semaphore::new(descriptors)),
+            is_paused: AtomicBool::new(false),
+            pause_logged: Mutex::new(None),
+            places: Places::new(open_max),
+            status,
+            metrics,
+            adopter,
+        })
+    }
+}

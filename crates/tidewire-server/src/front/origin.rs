@@ -1,0 +1,315 @@
+//! Which web pages may talk to the server, and under which names.
+//!
+//! A request with an `Origin` comes from a browser, which would let any page that its user visits connect. The `Host` is
+//! checked against names that an attacker's own domain could be pointed to (DNS rebinding).
+
+use std::net::IpAddr;
+
+use hyper::HeaderMap;
+use hyper::header::{HOST, HeaderName, ORIGIN};
+
+/// The lists of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Whether loopback pages are allowed and only loopback names are served.
+    pub is_development: bool,
+    /// Origins that are allowed.
+    pub origins: Vec<String>,
+    /// Host names that are served besides loopback names. Outside development mode an empty list is all names.
+    pub hosts: Vec<String>,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No, or more than one, readable `Host` or `Origin`.
+    Malformed(&'static str),
+    /// The page is not allowed; the option that could allow it is `network.origins`.
+    Origin(String),
+    /// The name is not served; the option that could allow it is `network.hosts`.
+    Host(String),
+}
+
+/// A request that was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// The origin to name in the answer, if the request comes from a page.
+    pub origin: Option<String>,
+}
+
+impl Gate {
+    /// Checks the `Host` and `Origin` of a request.
+    ///
+    /// # Errors
+    /// The request must not be served.
+    pub fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Refusal> {
+        let host = single(headers, &HOST, "a request needs one Host")?;
+        let origin = single(headers, &ORIGIN, "a request has at most one Origin")?;
+        let Some(host) = host else {
+            return Err(Refusal::Malformed("a request needs one Host"));
+        };
+        if !self.serves(host) {
+            return Err(Refusal::Host(host.to_owned()));
+        }
+        match origin {
+            Some(origin) if !self.allows(origin, host) => Err(Refusal::Origin(origin.to_owned())),
+            _ => Ok(Admitted {
+                origin: origin.map(str::to_owned),
+            }),
+        }
+    }
+
+    /// Whether the server answers to this name.
+    #[must_use]
+    pub fn serves(&self, host: &str) -> bool {
+        let is_any = !self.is_development && self.hosts.is_empty();
+        let name = host_name(host);
+        let is_listed =
+            |known: &String| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host);
+        is_any || is_loopback_name(name) || self.hosts.iter().any(is_listed)
+    }
+
+    fn allows(&self, origin: &str, host: &str) -> bool {
+        let is_listed = |known: &String| known == "*" || known.eq_ignore_ascii_case(origin);
+        if self.origins.iter().any(is_listed) {
+            return true;
+        }
+        let Some((scheme, authority)) = origin.split_once("://") else {
+            return false;
+        };
+        if !matches!(scheme, "http" | "https") {
+            return false;
+        }
+        let is_loopback_page = self.is_development && is_loopback_name(host_name(authority));
+        is_loopback_page || is_same_authority(scheme, authority, host)
+    }
+}
+
+fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+    problem: &'static str,
+) -> Result<Option<&'a str>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(first) = values.next() else {
+        return Ok(None);
+    };
+    match (values.next(), first.to_str()) {
+        (None, Ok(text)) => Ok(Some(text)),
+        _ => Err(Refusal::Malformed(problem)),
+    }
+}
+
+/// The name in `name:port`, without the brackets of an IPv6 address.
+#[must_use]
+pub fn host_name(authority: &str) -> &str {
+    if let Some(rest) = authority.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    authority.split(':').next().unwrap_or_default()
+}
+
+/// The port in `name:port`.
+fn host_port(authority: &str) -> Option<&str> {
+    let behind_name = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.1,
+        None => &authority[authority.find(':')?..],
+    };
+    behind_name.strip_prefix(':')
+}
+
+/// Whether a name can only mean this machine. Browsers never ask anybody for names below `localhost` (RFC 6761).
+#[must_use]
+pub fn is_loopback_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(is_loopback)
+}
+
+/// Behind a proxy that ends TLS the page's scheme is not the server's, so the default ports of both count.
+fn is_same_authority(scheme: &str, authority: &str, host: &str) -> bool {
+    let default_port = if scheme == "https" { "443" } else { "80" };
+    let page_port = host_port(authority).unwrap_or(default_port);
+    let own_port = host_port(host).unwrap_or(default_port);
+    host_name(authority).eq_ignore_ascii_case(host_name(host)) && page_port == own_port
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn headers(host: &str, origin: Option<&str>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_str(host).expect("a header value"));
+        if let Some(origin) = origin {
+            headers.insert(
+                ORIGIN,
+                HeaderValue::from_str(origin).expect("a header value"),
+            );
+        }
+        headers
+    }
+
+    fn check(gate: &Gate, host: &str, origin: Option<&str>, expected: Result<(), Refusal>) {
+        let found = gate.admit(&headers(host, origin));
+        let expected = expected.map(|()| Admitted {
+            origin: origin.map(str::to_owned),
+        });
+        assert_eq!(found, expected, "{gate:?} {host} {origin:?}");
+    }
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn development_mode_lets_loopback_pages_in() {
+        let gate = Gate {
+            is_development: true,
+            ..Gate::default()
+        };
+        let refused = |origin: &str| Err(Refusal::Origin(origin.to_owned()));
+        for host in [
+            "localhost:6020",
+            "127.0.0.1:6020",
+            "[::1]:6020",
+            "LOCALHOST",
+            "127.9.9.9",
+        ] {
+            check(&gate, host, None, Ok(()));
+            check(&gate, host, Some("http://localhost:5173"), Ok(()));
+            check(&gate, host, Some("https://127.0.0.1"), Ok(()));
+            check(&gate, host, Some("http://[::1]:8080"), Ok(()));
+            check(&gate, host, Some("http://app.localhost:5173"), Ok(()));
+            for origin in [
+                "http://evil.example",
+                "http://localhost.evil.example",
+                "http://evillocalhost",
+                "http://127.0.0.1.evil.example:80",
+                "http://10.0.0.7",
+                "null",
+                "file://",
+                "chrome-extension://localhost",
+                "",
+            ] {
+                check(&gate, host, Some(origin), refused(origin));
+            }
+        }
+    }
+
+    #[test]
+    fn development_mode_serves_loopback_names_only() {
+        let mut gate = Gate {
+            is_development: true,
+            ..Gate::default()
+        };
+        for host in [
+            "evil.example:6020",
+            "localhost.evil.example",
+            "192.168.1.7:6020",
+            "",
+        ] {
+            check(&gate, host, None, Err(Refusal::Host(host.to_owned())));
+            let page = format!("http://{host}");
+            check(
+                &gate,
+                host,
+                Some(&page),
+                Err(Refusal::Host(host.to_owned())),
+            );
+        }
+        gate.hosts = words(&["dev.example", "192.168.1.7:6020"]);
+        check(
+            &gate,
+            "dev.example:6020",
+            Some("http://dev.example:6020"),
+            Ok(()),
+        );
+        check(&gate, "192.168.1.7:6020", None, Ok(()));
+        check(
+            &gate,
+            "192.168.1.7:7000",
+            None,
+            Err(Refusal::Host("192.168.1.7:7000".into())),
+        );
+    }
+
+    #[test]
+    fn elsewhere_the_same_origin_and_the_list_are_let_in() {
+        let mut gate = Gate::default();
+        let refused = |origin: &str| Err(Refusal::Origin(origin.to_owned()));
+        check(&gate, "app.example", None, Ok(()));
+        check(&gate, "app.example", Some("https://app.example"), Ok(()));
+        check(
+            &gate,
+            "app.example",
+            Some("https://app.example:443"),
+            Ok(()),
+        );
+        check(
+            &gate,
+            "app.example:6020",
+            Some("http://app.example:6020"),
+            Ok(()),
+        );
+        check(
+            &gate,
+            "APP.example:6020",
+            Some("http://app.example:6020"),
+            Ok(()),
+        );
+        for origin in [
+            "http://app.example",
+            "https://app.example:444",
+            "https://other.example",
+            "https://sub.app.example",
+            "http://localhost:5173",
+            "null",
+        ] {
+            check(&gate, "app.example:6020", Some(origin), refused(origin));
+        }
+        gate.origins = words(&["https://other.example"]);
+        check(&gate, "app.example", Some("https://other.example"), Ok(()));
+        check(
+            &gate,
+            "app.example",
+            Some("http://other.example"),
+            refused("http://other.example"),
+        );
+        gate.origins = words(&["*"]);
+        check(&gate, "app.example", Some("null"), Ok(()));
+        gate.hosts = words(&["app.example"]);
+        check(
+            &gate,
+            "rebound.example",
+            None,
+            Err(Refusal::Host("rebound.example".into())),
+        );
+    }
+
+    #[test]
+    fn doubled_and_unreadable_headers_are_refused() {
+        let gate = Gate::default();
+        let mut doubled = headers("a.example", Some("https://a.example"));
+        doubled.append(ORIGIN, HeaderValue::from_static("https://b.example"));
+        assert!(matches!(gate.admit(&doubled), Err(Refusal::Malformed(_))));
+        let mut doubled = headers("a.example", None);
+        doubled.append(HOST, HeaderValue::from_static("b.example"));
+        assert!(matches!(gate.admit(&doubled), Err(Refusal::Malformed(_))));
+        let mut unreadable = headers("a.example", None);
+        unreadable.insert(
+            HOST,
+            HeaderValue::from_bytes(b"\xff").expect("bytes are allowed"),
+        );
+        assert!(matches!(
+            gate.admit(&unreadable),
+            Err(Refusal::Malformed(_))
+        ));
+        assert!(matches!(
+            gate.admit(&HeaderMap::new()),
+            Err(Refusal::Malformed(_))
+        ));
+    }
+}

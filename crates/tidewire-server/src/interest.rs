@@ -1,0 +1,163 @@
+//! The interest map: which shards have subscribers of a name. The only structure that shards share.
+//!
+//! Each shard writes its own bit; whoever publishes reads without a lock. A subscription is acknowledged only after
+//! its bit is visible, so nothing that is published after the acknowledgement is missed.
+
+use papaya::{Compute, HashMap, Operation};
+use tidewire_core::effect::{InterestChange, InterestTopic};
+use tidewire_core::text::Name;
+
+/// A set of shards, 64 to a word.
+type Bits = Box<[u64]>;
+
+/// The interest of all shards of a node.
+#[derive(Debug, Default)]
+pub struct InterestMap {
+    events: HashMap<Name, Bits>,
+    users: HashMap<Name, Bits>,
+    everyone: HashMap<Name, Bits>,
+}
+
+impl InterestMap {
+    /// Writes one shard's interest in a name. Visible to everybody when it returns.
+    pub fn change(&self, shard: u16, change: InterestChange) {
+        let map = self.map(change.topic).pin();
+        let (word, bit) = place(shard);
+        let wanted = change.wanted;
+        let outcome = map.compute(change.name, |entry| {
+            let mut bits: Bits = entry.map_or_else(Bits::default, |(_, bits)| bits.clone());
+            if wanted {
+                if bits.len() <= word {
+                    let mut longer = bits.into_vec();
+                    longer.resize(word + 1, 0);
+                    bits = longer.into();
+                }
+                bits[word] |= bit;
+                return Operation::Insert(bits);
+            }
+            if let Some(word) = bits.get_mut(word) {
+                *word &= !bit;
+            }
+            match entry {
+                None => Operation::Abort(()),
+                Some(_) if bits.iter().all(|word| *word == 0) => Operation::Remove,
+                Some(_) => Operation::Insert(bits),
+            }
+        });
+        debug_assert!(
+            wanted || !matches!(outcome, Compute::Aborted(())),
+            "interest was taken back that had not been there"
+        );
+    }
+
+    /// Calls `visit` with each shard but `except` that wants publications of a name.
+    pub fn visit(&self, topic: InterestTopic, name: &str, except: u16, mut visit: impl FnMut(u16)) {
+        let map = self.map(topic).pin();
+        let Some(bits) = map.get(name) else { return };
+        for (first, word) in (0u16..).step_by(64).zip(bits) {
+            let mut left = *word;
+            while left != 0 {
+                let shard = first + left.trailing_zeros() as u16;
+                left &= left - 1;
+                if shard != except {
+                    visit(shard);
+                }
+            }
+        }
+    }
+
+    /// Names that any shard is interested in.
+    #[must_use]
+    pub fn name_count(&self) -> usize {
+        self.events.len() + self.users.len() + self.everyone.len()
+    }
+
+    fn map(&self, topic: InterestTopic) -> &HashMap<Name, Bits> {
+        match topic {
+            InterestTopic::Event => &self.events,
+            InterestTopic::User => &self.users,
+            InterestTopic::Everyone => &self.everyone,
+        }
+    }
+}
+
+fn place(shard: u16) -> (usize, u64) {
+    (usize::from(shard) / 64, 1 << (shard % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn change(map: &InterestMap, shard: u16, name: &str, wanted: bool) {
+        map.change(
+            shard,
+            InterestChange {
+                topic: InterestTopic::Event,
+                name: name.into(),
+                wanted,
+            },
+        );
+    }
+
+    fn shards(map: &InterestMap, name: &str, except: u16) -> Vec<u16> {
+        let mut shards = Vec::new();
+        map.visit(InterestTopic::Event, name, except, |shard| {
+            shards.push(shard)
+        });
+        shards
+    }
+
+    #[test]
+    fn shards_beyond_the_first_word_are_found() {
+        let map = InterestMap::default();
+        for shard in [1000, 0, 64, 63] {
+            change(&map, shard, "news", true);
+        }
+        assert_eq!(shards(&map, "news", 5), [0, 63, 64, 1000]);
+        assert_eq!(shards(&map, "news", 64), [0, 63, 1000]);
+        assert!(shards(&map, "other", 5).is_empty());
+    }
+
+    #[test]
+    fn a_name_that_nobody_wants_is_forgotten() {
+        let map = InterestMap::default();
+        change(&map, 1, "news", true);
+        change(&map, 70, "news", true);
+        change(&map, 70, "news", false);
+        assert_eq!(shards(&map, "news", 0), [1]);
+        change(&map, 1, "news", false);
+        assert_eq!(map.name_count(), 0);
+    }
+
+    #[test]
+    fn topics_are_apart() {
+        let map = InterestMap::default();
+        change(&map, 1, "anna", true);
+        map.visit(InterestTopic::User, "anna", 0, |shard| {
+            panic!("shard {shard}")
+        });
+    }
+
+    #[test]
+    fn no_change_of_any_shard_is_lost() {
+        let map = Arc::new(InterestMap::default());
+        let threads: Vec<_> = (0..4u16)
+            .map(|shard| {
+                let map = map.clone();
+                std::thread::spawn(move || {
+                    for round in 0..2001 {
+                        change(&map, shard, "busy", round % 2 == 0);
+                        let seen = shards(&map, "busy", 99).contains(&shard);
+                        assert_eq!(seen, round % 2 == 0, "a shard sees its own change at once");
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(shards(&map, "busy", 99), [0, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,19 @@
+//! The Tidewire server: joins the engine, the wire formats and the event loops, and adds what a program needs.
+
+pub mod auth;
+pub mod cli;
+pub mod command;
+pub mod config;
+pub mod exit;
+pub mod first_screen;
+pub mod front;
+pub mod health;
+pub mod interest;
+pub mod log;
+pub mod metrics;
+pub mod node;
+#[cfg(feature = "test-rules")]
+pub mod permission_test_rule;
+pub mod shard;
+pub mod status;
+pub mod store;

@@ -1,0 +1,321 @@
+//! The numbers of `/metrics` in Prometheus' text format.
+//!
+//! What a shard counts, it counts alone; a collector sums it when somebody asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::shard::handle::ShardHandle;
+use crate::shard::stats::{REFUSALS, ShardStats, TOPICS};
+use crate::store::thread::StoreHealth;
+
+/// The content type of the text format.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The numbers of the front, and the collectors of everything else.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    /// Sockets accepted.
+    pub accepted: Counter,
+    /// Times that accepting paused because descriptors ran out.
+    pub accept_pauses: Counter,
+    /// WebSockets opened.
+    pub upgrades: Counter,
+    /// 1 in development mode, else 0.
+    pub development_mode: Gauge,
+    /// Requests refused because of their Origin or Host.
+    pub origin_refusals: Counter,
+    /// Upgrades refused because of `limits.connections_max`.
+    pub connection_refusals: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("tidewire");
+        let development_mode = Gauge::default();
+        let help = "1 in development mode, else 0";
+        registry.register("development_mode", help, development_mode.clone());
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        Self {
+            accepted: counter("sockets_accepted", "Sockets accepted"),
+            accept_pauses: counter(
+                "accept_pauses",
+                "Times that accepting paused because descriptors ran out",
+            ),
+            upgrades: counter("websockets_opened", "WebSockets opened"),
+            origin_refusals: counter(
+                "origin_refusals",
+                "Requests refused because of their Origin or Host",
+            ),
+            connection_refusals: counter(
+                "connection_refusals",
+                "WebSockets refused because of limits.connections_max",
+            ),
+            development_mode,
+            registry: Mutex::new(registry),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds numbers that are gathered when somebody asks for them.
+    pub fn register(&self, collector: Box<dyn Collector>) {
+        self.registry.lock().register_collector(collector);
+    }
+
+    /// All numbers as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let registry = self.registry.lock();
+        // Writing to a string fails only if a collector fails; what was written until then is still right.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+}
+
+/// The numbers of shards and store, gathered when somebody asks.
+pub struct ShardNumbers {
+    shards: Arc<[ShardHandle]>,
+    store: Arc<StoreHealth>,
+}
+
+impl ShardNumbers {
+    /// The numbers of these shards and this store.
+    #[must_use]
+    pub fn new(shards: Arc<[ShardHandle]>, store: Arc<StoreHealth>) -> Self {
+        Self { shards, store }
+    }
+
+    fn sum(&self, number: impl Fn(&ShardStats) -> &AtomicU64) -> u64 {
+        let numbers = self
+            .shards
+            .iter()
+            .map(|shard| number(shard.stats()).load(Ordering::Relaxed));
+        numbers.fold(0, u64::wrapping_add)
+    }
+
+    /// The longest turn of any shard since the last call.
+    fn take_longest_turn(&self) -> Duration {
+        let turns = self
+            .shards
+            .iter()
+            .map(|shard| shard.stats().turn_nanos_max.swap(0, Ordering::Relaxed));
+        Duration::from_nanos(turns.max().unwrap_or(0))
+    }
+}
+
+impl std::fmt::Debug for ShardNumbers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardNumbers")
+            .field("shards", &self.shards.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A number of a shard: how it is called, what it is, and where it is.
+type Number = (&'static str, &'static str, fn(&ShardStats) -> &AtomicU64);
+/// The same for one number per topic.
+type TopicNumbers = (
+    &'static str,
+    &'static str,
+    fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
+);
+
+const COUNTERS: [Number; 11] = [
+    ("turns", "Turns of all shards", |stats| &stats.turns),
+    ("received_bytes", "Bytes read from WebSockets", |stats| {
+        &stats.bytes_in
+    }),
+    (
+        "sent_bytes",
+        "Bytes that the kernel took from WebSockets",
+        |stats| &stats.bytes_out,
+    ),
+    (
+        "undecodable_frames",
+        "Frames that were no message",
+        |stats| &stats.undecodable,
+    ),
+    (
+        "deliveries",
+        "Connections that were given something to send, once per turn",
+        |stats| &stats.deliveries,
+    ),
+    ("sends", "Sends", |stats| &stats.sends),
+    (
+        "short_sends",
+        "Sends that the kernel took in part only",
+        |stats| &stats.short_sends,
+    ),
+    (
+        "slow_disconnects",
+        "Connections ended because they did not read",
+        |stats| &stats.slow_disconnects,
+    ),
+    (
+        "protocol_errors",
+        "Connections ended because their peer broke the protocol",
+        |stats| &stats.protocol_errors,
+    ),
+    (
+        "mailbox_entries",
+        "Entries that shards posted to each other",
+        |stats| &stats.entries,
+    ),
+    (
+        "inflight_pauses",
+        "Times that a connection was not read because of its bytes in flight",
+        |stats| &stats.inflight_pauses,
+    ),
+];
+
+const TOPIC_COUNTERS: [TopicNumbers; 2] = [
+    (
+        "messages_received",
+        "Messages received, by topic",
+        |stats| &stats.messages_in,
+    ),
+    (
+        "messages_encoded",
+        "Messages encoded, once per wire format, by topic",
+        |stats| &stats.messages_out,
+    ),
+];
+
+const GAUGES: [Number; 13] = [
+    ("connections", "Open WebSockets", |stats| &stats.connections),
+    ("outbox_bytes", "Bytes that wait to be sent", |stats| {
+        &stats.outbox_bytes
+    }),
+    (
+        "inbound_bytes",
+        "Bytes of messages that are half received or have to wait",
+        |stats| &stats.inbound_bytes,
+    ),
+    (
+        "inflight_bytes",
+        "Bytes posted to other shards and not yet handled there",
+        |stats| &stats.inflight_bytes,
+    ),
+    ("sessions", "Sessions", |stats| &stats.engine.sessions),
+    ("subscribed_names", "Names with subscribers", |stats| {
+        &stats.engine.subscribed_names
+    }),
+    ("records", "Records in memory", |stats| {
+        &stats.engine.records
+    }),
+    ("record_bytes", "Bytes of records in memory", |stats| {
+        &stats.engine.record_bytes
+    }),
+    (
+        "dirty_records",
+        "Records that are written and not yet committed",
+        |stats| &stats.engine.dirty_records,
+    ),
+    ("dirty_bytes", "Bytes of those records", |stats| {
+        &stats.engine.dirty_bytes
+    }),
+    (
+        "commit_failures",
+        "Commits that failed since the last one that did not",
+        |stats| &stats.engine.commit_failures,
+    ),
+    ("running_calls", "Running calls", |stats| {
+        &stats.engine.calls
+    }),
+    (
+        "listen_patterns",
+        "Patterns that are listened for",
+        |stats| &stats.engine.patterns,
+    ),
+];
+
+impl Collector for ShardNumbers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (name, help, number) in COUNTERS {
+            encode_counter(&mut encoder, name, help, self.sum(number))?;
+        }
+        for (name, help, number) in GAUGES {
+            let gauge = ConstGauge::new(i64::try_from(self.sum(number)).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        for (name, help, numbers) in TOPIC_COUNTERS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (index, topic) in TOPICS.iter().enumerate() {
+                let count = ConstCounter::new(self.sum(|stats| &numbers(stats)[index]));
+                count.encode(family.encode_family(&[("topic", *topic)])?)?;
+            }
+        }
+        let longest = self.take_longest_turn();
+        let gauge = ConstGauge::new(longest.as_secs_f64());
+        let help = "The longest turn of any shard since the last scrape";
+        let unit = Unit::Seconds;
+        let kind = gauge.metric_type();
+        gauge.encode(encoder.encode_descriptor("turn_longest", help, Some(&unit), kind)?)?;
+        let help = "Messages refused, by the limit or rule that refused them";
+        let mut family =
+            encoder.encode_descriptor("refused_messages", help, None, MetricType::Counter)?;
+        for (index, cause) in REFUSALS.iter().enumerate() {
+            let count = ConstCounter::new(self.sum(|stats| &stats.engine.refused[index]));
+            count.encode(family.encode_family(&[("cause", *cause)])?)?;
+        }
+        let store = &self.store;
+        for (name, help, number) in [
+            (
+                "store_commits",
+                "Commits that succeeded, each one sync",
+                &store.commit_count,
+            ),
+            (
+                "store_writes",
+                "Records written by them",
+                &store.write_count,
+            ),
+            (
+                "store_failed_commits",
+                "Commits that failed",
+                &store.failed_commit_count,
+            ),
+            ("store_loads", "Names looked up", &store.load_count),
+            (
+                "store_corrupt_records",
+                "Records that did not pass their checksum",
+                &store.corrupt_count,
+            ),
+        ] {
+            encode_counter(&mut encoder, name, help, number.load(Ordering::Relaxed))?;
+        }
+        let commit_ns = store.commit_ns.load(Ordering::Relaxed);
+        let seconds = ConstCounter::new(Duration::from_nanos(commit_ns).as_secs_f64());
+        let help = "Seconds spent in commits";
+        let encoder =
+            encoder.encode_descriptor("store_commit_seconds", help, None, MetricType::Counter)?;
+        seconds.encode(encoder)
+    }
+}
+
+fn encode_counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    count: u64,
+) -> Result<(), std::fmt::Error> {
+    let counter = ConstCounter::new(count);
+    counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+}

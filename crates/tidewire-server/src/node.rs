@@ -1,0 +1,313 @@
+//! A node: front, shards, store and auth chain, started and stopped in the right order.
+//!
+//! The stop loses nothing that was acknowledged and lets clients go one after the other, because they come back at once.
+
+mod drain;
+mod requests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire_core::store::Opened;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::auth::AuthChain;
+use crate::config::plan::Plan;
+use crate::config::section::StoreKind as StoreChoice;
+use crate::exit::{Exit, Failure};
+use crate::front::place::Adopter;
+use crate::front::{Doors, Front, accept};
+use crate::log::sum_peer_lines;
+use crate::metrics::{Metrics, ShardNumbers};
+use crate::shard::handle::{Adopted, ShardHandle};
+use crate::shard::{NodeConfig, PreparedShards, RunningShards};
+use crate::status::{Stage, Status};
+use crate::store::folder::{DataFolder, FolderError};
+use crate::store::sqlite::{SqliteOptions, Sync as SyncMode};
+use crate::store::thread::{StoreHealth, StoreThreads};
+use crate::store::{self, StoreKind};
+
+pub use drain::Stopped;
+use requests::NodeRequests;
+
+/// How often what peers caused is summed in the log and shards are looked after.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// How often another free port is tried when one is free on one address only.
+const FREE_PORT_ATTEMPTS: u32 = 20;
+
+/// A running node.
+pub struct Node {
+    runtime: Runtime,
+    front: Arc<Front>,
+    auth: Arc<AuthChain>,
+    shards: RunningShards,
+    store: StoreThreads,
+    /// Held until the store is closed.
+    folder: Option<DataFolder>,
+    addresses: Vec<SocketAddr>,
+    accepting: Vec<JoinHandle<()>>,
+    stop_accepting: watch::Sender<bool>,
+    drain_timeout: Duration,
+    drain_delay: Duration,
+}
+
+impl Node {
+    /// Starts everything; connections are accepted when this returns.
+    ///
+    /// # Errors
+    /// With the exit code that belongs to what failed.
+    pub fn start(plan: &Plan, sync: SyncMode) -> Result<Self, Failure> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(plan.front_threads)
+            .thread_name("front")
+            .enable_all()
+            .build()
+            .map_err(|error| bug("no threads for the front", &error))?;
+        let auth = AuthChain::new(plan, plan.hashing_max)
+            .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
+        let auth = Arc::new(auth);
+        // Bound before the store is opened: clients that come back wait in the kernel's queue instead of failing.
+        let listeners = {
+            let _guard = runtime.enter();
+            listen(&plan.addresses)?
+        };
+        let (folder, store, opened) = open_store(plan, sync)?;
+
+        let limits = plan.shard_limits();
+        let prepared = PreparedShards::new(plan.shards, &limits)
+            .map_err(|error| bug("no event loops for the shards", &error))?;
+        let handles: Arc<[ShardHandle]> = prepared.handles().into();
+        let answers = Arc::clone(&handles);
+        let store = StoreThreads::start(
+            store,
+            Arc::new(move |shard, completion| answers[usize::from(shard)].complete(completion)),
+        )
+        .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+        let requests = NodeRequests::new(
+            store.client(),
+            Arc::clone(&auth),
+            runtime.handle().clone(),
+            Arc::clone(&handles),
+        );
+        let shards = prepared
+            .start(NodeConfig {
+                settings: plan.settings(),
+                limits,
+                permission: plan.permission(),
+                opened,
+                requests: Arc::new(requests),
+                seed: random()?,
+                owner_key: random()?,
+            })
+            .map_err(|error| bug("no threads for the shards", &error))?;
+
+        let status = Arc::new(Status::default());
+        let metrics = Arc::new(Metrics::default());
+        metrics.development_mode.set(plan.is_development.into());
+        let store_health = Arc::clone(store.client().health());
+        watch(&status, &handles, &store_health);
+        metrics.register(Box::new(ShardNumbers::new(
+            Arc::clone(&handles),
+            store_health,
+        )));
+        let adopter = Arc::new(FewestConnections(handles));
+        let front = Front::new(plan, Arc::clone(&status), metrics, adopter);
+        let (stop_accepting, is_stopped) = watch::channel(false);
+        let mut node = Self {
+            addresses: listeners
+                .iter()
+                .filter_map(|listener| listener.local_addr().ok())
+                .collect(),
+            accepting: Vec::new(),
+            folder: Some(folder),
+            drain_timeout: plan.config.drain_timeout,
+            drain_delay: plan.drain_delay,
+            runtime,
+            front,
+            auth,
+            shards,
+            store,
+            stop_accepting,
+        };
+        node.accept(listeners, &is_stopped);
+        status.set_stage(Stage::Serving);
+        Ok(node)
+    }
+
+    fn accept(&mut self, listeners: Vec<TcpListener>, is_stopped: &watch::Receiver<bool>) {
+        for listener in listeners {
+            let task = accept::run(listener, Arc::clone(&self.front), is_stopped.clone());
+            self.accepting.push(self.runtime.spawn(task));
+        }
+        self.runtime.spawn(async {
+            let mut interval = tokio::time::interval(HOUSEKEEPING_INTERVAL);
+            loop {
+                interval.tick().await;
+                sum_peer_lines();
+            }
+        });
+    }
+
+    /// Where the node listens, ports resolved.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The front, for tests that look at its numbers.
+    #[must_use]
+    pub fn front(&self) -> &Arc<Front> {
+        &self.front
+    }
+
+    /// The runtime of the front, on which signals are waited for.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Whether a shard has ended by itself, which only a defect can cause.
+    #[must_use]
+    pub fn has_lost_a_shard(&self) -> bool {
+        self.shards.has_lost_one()
+    }
+
+    /// Applies what can be changed without a restart, and reads the files of the auth chain again.
+    pub fn reload(&mut self, plan: &Plan) {
+        *self.front.doors.write() = Doors::new(plan);
+        self.drain_timeout = plan.config.drain_timeout;
+        self.drain_delay = plan.drain_delay;
+        for problem in self.auth.reload() {
+            tracing::error!(%problem, "the users were not read again; those from before stay");
+        }
+    }
+}
+
+/// Gives each connection to the shard that has the fewest.
+struct FewestConnections(Arc<[ShardHandle]>);
+
+impl Adopter for FewestConnections {
+    fn adopt(&self, connection: Adopted) {
+        let connections = |shard: &&ShardHandle| {
+            let connections = &shard.stats().connections;
+            connections.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        if let Some(shard) = self.0.iter().min_by_key(connections) {
+            shard.adopt(connection);
+        }
+    }
+}
+
+/// Shows shards and store to `/health` and `/ready`.
+fn watch(status: &Status, handles: &[ShardHandle], store: &Arc<StoreHealth>) {
+    for handle in handles {
+        let handle = handle.clone();
+        status.watch_shard(Box::new(move || handle.since_last_turn()));
+    }
+    let store = Arc::clone(store);
+    status.watch_store(Box::new(move || {
+        let error = store.commit_error().or_else(|| store.read_error());
+        error.map(|error| error.to_string())
+    }));
+}
+
+fn open_store(
+    plan: &Plan,
+    sync: SyncMode,
+) -> Result<(DataFolder, Box<dyn tidewire_core::store::Store>, Opened), Failure> {
+    let kind = match plan.config.store.kind {
+        StoreChoice::Sqlite => StoreKind::Sqlite(SqliteOptions {
+            sync,
+            ..SqliteOptions::default()
+        }),
+        StoreChoice::Memory => StoreKind::Memory { bytes_max: None },
+    };
+    let refused = |error: FolderError| Failure::new(Exit::DataFolder, error.to_string());
+    let folder = DataFolder::open(&plan.config.store.path).map_err(refused)?;
+    let (store, opened) = store::open(&kind, &folder).map_err(refused)?;
+    Ok((folder, store, opened))
+}
+
+/// A number that nobody can guess.
+fn random() -> Result<u64, Failure> {
+    getrandom::u64().map_err(|error| {
+        Failure::new(
+            Exit::Bug,
+            format!("the system has no random numbers: {error}"),
+        )
+    })
+}
+
+fn bug(what: &str, error: &io::Error) -> Failure {
+    Failure::new(
+        Exit::Bug,
+        format!("{what}: {error}; raise the limits of the process"),
+    )
+}
+
+/// Listens on all addresses. Port 0 becomes the same free port everywhere.
+fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Failure> {
+    let mut attempt = 1;
+    loop {
+        match listen_once(addresses) {
+            Err((_, error))
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && attempt < FREE_PORT_ATTEMPTS
+                    && addresses.iter().any(|address| address.port() == 0) =>
+            {
+                attempt += 1;
+            }
+            Err((address, error)) => return Err(unusable(address, &error)),
+            Ok(listeners) => return Ok(listeners),
+        }
+    }
+}
+
+fn listen_once(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
+    let mut listeners: Vec<TcpListener> = Vec::new();
+    let mut port = None;
+    for address in addresses {
+        let mut address = *address;
+        if address.port() == 0 {
+            address.set_port(port.unwrap_or(0));
+        }
+        match accept::listen(address) {
+            Ok(listener) => {
+                port = listener.local_addr().ok().map(|bound| bound.port());
+                listeners.push(listener);
+            }
+            // The default has both loopback addresses, and not every machine has IPv6.
+            Err(error)
+                if is_missing(&error) && address.ip().is_loopback() && !listeners.is_empty() =>
+            {
+                tracing::warn!(%address, "not listened on: this machine does not have the address");
+            }
+            Err(error) => return Err((address, error)),
+        }
+    }
+    Ok(listeners)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    let no_family = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(no_family)
+}
+
+fn unusable(address: SocketAddr, error: &io::Error) -> Failure {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "stop what listens there, or choose another port with --port",
+        io::ErrorKind::PermissionDenied => {
+            "choose a port above 1023 with --port, or give the process the right"
+        }
+        _ => "choose an address of this machine with --host",
+    };
+    Failure::new(
+        Exit::Address,
+        format!("can't listen on {address}: {error}; {advice}"),
+    )
+}

@@ -1,0 +1,540 @@
+//! A shard's thread: one turn after the other.
+//!
+//! Poll, read, decode, let the engine decide, post to other shards, send. There are no rules here: what a message
+//! means is the engine's, how bytes move is the loop's. Control frames (pong, close) do not go through the turn log:
+//! they are bytes of their connection, put behind its ranges of the turn, because nobody shares them.
+
+mod closing;
+mod reading;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tidewire_core::address::{Address, SessionId};
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, Format, Input, StoreCompletion};
+use tidewire_core::engine::Shard;
+use tidewire_core::store::Loaded;
+use tidewire_core::time::{Instant, Now, WallTime};
+use tidewire_net::connection::Key;
+use tidewire_net::event_loop::EventLoop;
+use tidewire_net::outbox::LogRange;
+use tidewire_net::read_buffer::ReadBuffer;
+use tidewire_wire::protocol::deepstream::Dialect;
+use tokio::sync::oneshot;
+
+use super::ShardLimits;
+use super::connection::{CloseCause, Holds, State, format};
+use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
+use super::drain::CloseAll;
+use super::handle::{Adopted, Mail, Quiet, Requests, ShardHandle};
+use super::sink::{Errand, Sink};
+use super::stats::{ShardStats, add, set};
+use crate::interest::InterestMap;
+use crate::log;
+
+/// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
+const TURN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often the engine's gauges are published.
+const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a shard shares with the others of its node.
+pub(crate) struct Node {
+    pub(crate) handles: Arc<[ShardHandle]>,
+    pub(crate) interest: Arc<InterestMap>,
+    pub(crate) confirmations: Arc<Confirmations>,
+    pub(crate) requests: Arc<dyn Requests>,
+}
+
+/// One shard: its engine, its loop, and what lies between them.
+pub(crate) struct Conductor {
+    address: Address,
+    engine: Shard,
+    event_loop: EventLoop<State>,
+    sink: Sink,
+    buffer: ReadBuffer,
+    own: ShardHandle,
+    handles: Arc<[ShardHandle]>,
+    confirmations: Arc<Confirmations>,
+    credit: Credit,
+    limits: ShardLimits,
+    message_bytes_max: usize,
+    now: Now,
+    /// Bytes read in this turn.
+    turn_bytes: usize,
+    /// Whether the engine was called since the last flush.
+    has_unflushed: bool,
+    /// Answers to pings: they leave behind the messages of the turn.
+    pongs: Vec<(Key, Vec<u8>)>,
+    /// Connections that end with this turn.
+    closing: Vec<(Key, CloseCause)>,
+    /// Connections whose close frame was not sent yet.
+    unsent_goodbyes: Vec<Key>,
+    /// Closed connections, with the time at which they are cut off, in that order.
+    lingering: VecDeque<(Instant, Key)>,
+    /// Connections that are not read because of their bytes in flight.
+    without_credit: Vec<Key>,
+    /// The last batch of each shard that was taken in this turn.
+    taken_batches: Vec<(u16, u64)>,
+    confirmed: Vec<Confirmed>,
+    broken: Vec<Key>,
+    slow: Vec<Key>,
+    mail_count: u64,
+    /// New work is refused; whoever waits for the end of running calls looks at the gauges.
+    is_refusing: bool,
+    is_draining: bool,
+    quiet: Vec<oneshot::Sender<Quiet>>,
+    close_all: Option<CloseAll>,
+    gauges_published: Instant,
+    is_stopped: bool,
+}
+
+impl Conductor {
+    pub(crate) fn new(
+        address: Address,
+        engine: Shard,
+        event_loop: EventLoop<State>,
+        node: Node,
+        limits: ShardLimits,
+        message_bytes_max: usize,
+    ) -> Self {
+        let own = node.handles[usize::from(address.shard)].clone();
+        let shard_count = node.handles.len();
+        Self {
+            address,
+            engine,
+            event_loop,
+            sink: Sink::new(own.clone(), shard_count, node.interest, node.requests),
+            buffer: ReadBuffer::default(),
+            own,
+            handles: node.handles,
+            confirmations: node.confirmations,
+            credit: Credit::new(address.shard, shard_count, limits.shard_inflight_bytes_max),
+            limits,
+            message_bytes_max,
+            now: Now::default(),
+            turn_bytes: 0,
+            has_unflushed: false,
+            pongs: Vec::new(),
+            closing: Vec::new(),
+            unsent_goodbyes: Vec::new(),
+            lingering: VecDeque::new(),
+            without_credit: Vec::new(),
+            taken_batches: Vec::new(),
+            confirmed: Vec::new(),
+            broken: Vec::new(),
+            slow: Vec::new(),
+            mail_count: 0,
+            is_refusing: false,
+            is_draining: false,
+            quiet: Vec::new(),
+            close_all: None,
+            gauges_published: Instant(0),
+            is_stopped: false,
+        }
+    }
+
+    /// Turns until it is told to stop.
+    ///
+    /// # Errors
+    /// The poll itself failed; the shard can't go on.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        while !self.is_stopped {
+            let timeout = self.timeout();
+            self.event_loop.poll(Some(timeout))?;
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        self.gather();
+        let started = self.now.monotonic;
+        self.end_gathering();
+        loop {
+            self.event_loop
+                .submit_slice(&self.sink.logs, &mut self.broken);
+            if !self.event_loop.has_sends() {
+                break;
+            }
+            // Whatever comes in meanwhile belongs to the next turn, whose log has begun already.
+            self.event_loop.poll(Some(Duration::ZERO))?;
+            self.gather();
+        }
+        self.end_sending();
+        self.finish_closing();
+        self.publish_stats(started);
+        Ok(())
+    }
+
+    /// How long the poll may wait.
+    fn timeout(&self) -> Duration {
+        let has_work = self.has_unflushed
+            || !self.closing.is_empty()
+            || self.event_loop.has_sends()
+            || (self.may_read() && self.event_loop.readable_count() > 0);
+        let wants_wake =
+            !self.without_credit.is_empty() || !self.quiet.is_empty() || !self.may_read();
+        if has_work || self.credit.set_waiting(&self.confirmations, wants_wake) {
+            return Duration::ZERO;
+        }
+        let deadlines = [
+            self.engine.next_deadline(),
+            self.lingering.front().map(|(deadline, _)| *deadline),
+            self.close_all.as_ref().map(CloseAll::next_deadline),
+        ];
+        let next = deadlines.into_iter().flatten().min();
+        next.map_or(TURN_INTERVAL, |deadline| {
+            deadline.since(self.clock()).min(TURN_INTERVAL)
+        })
+    }
+
+    fn clock(&self) -> Instant {
+        Instant(self.own.0.clock.nanos())
+    }
+
+    fn stats(&self) -> &ShardStats {
+        self.own.stats()
+    }
+
+    fn session(&self, key: Key) -> SessionId {
+        SessionId {
+            home: self.address,
+            index: key.index,
+            generation: key.generation,
+        }
+    }
+
+    /// Takes in what there is: confirmations, mail, deadlines, sockets.
+    fn gather(&mut self) {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        self.now = Now {
+            monotonic: self.clock(),
+            wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
+        };
+        self.take_confirmations();
+        self.take_mail();
+        if self
+            .engine
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= self.now.monotonic)
+        {
+            self.handle(Input::DeadlineReached);
+        }
+        self.go_on_closing();
+        self.read_sockets();
+    }
+
+    /// Ends the gathering of a turn: the commit batch, the posts, then the list of sends. Posts leave before any
+    /// answer, so whoever has an answer finds its effects posted.
+    fn end_gathering(&mut self) {
+        self.engine.end_turn(self.now, &mut self.sink);
+        self.charge(NOBODY, 0);
+        self.run_errands();
+        self.post();
+        let (engine, event_loop) = (&mut self.engine, &mut self.event_loop);
+        let mut deliveries = 0;
+        engine.flush(|session, format, spans| {
+            deliveries += 1;
+            event_loop.push_ranges(
+                key(session),
+                spans
+                    .iter()
+                    .map(|span| log_range(format, span.start..span.end)),
+            );
+        });
+        add(&self.own.stats().deliveries, deliveries);
+        self.has_unflushed = false;
+        self.turn_bytes = 0;
+        for (key, pong) in self.pongs.drain(..) {
+            self.event_loop.push_bytes(key, &pong);
+        }
+        self.say_goodbyes();
+        self.sink.logs.begin_turn();
+    }
+
+    /// Ends the sending of a turn: who is gone, who is too slow, who may be shut down, who wanted to know.
+    fn end_sending(&mut self) {
+        for key in std::mem::take(&mut self.broken) {
+            self.lose(key);
+        }
+        let mut slow = std::mem::take(&mut self.slow);
+        self.event_loop
+            .settle(&mut self.sink.logs, self.limits.outbox_bytes_max, &mut slow);
+        for key in slow.drain(..) {
+            self.cut_slow(key);
+        }
+        self.slow = slow;
+        let connections = self.event_loop.connections();
+        self.unsent_goodbyes.retain(|key| {
+            let Some(connection) = connections.get(*key) else {
+                return false;
+            };
+            if connection.is_flushed() {
+                connection.shut_down_sending();
+            }
+            !connection.is_flushed()
+        });
+        self.answer_quiet();
+    }
+
+    fn take_confirmations(&mut self) {
+        let mut confirmed = std::mem::take(&mut self.confirmed);
+        self.credit.collect(&self.confirmations, &mut confirmed);
+        for Confirmed { key, bytes } in confirmed.drain(..) {
+            if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
+                connection.state.inflight_bytes -= bytes;
+            }
+        }
+        self.confirmed = confirmed;
+        let low = self.limits.inflight_bytes_max / 2;
+        for key in std::mem::take(&mut self.without_credit) {
+            match self.event_loop.connections().get(key) {
+                Some(connection) if connection.state.inflight_bytes as usize > low => {
+                    self.without_credit.push(key);
+                }
+                Some(_) => self.release(key, Holds::CREDIT),
+                None => {}
+            }
+        }
+    }
+
+    fn may_read(&self) -> bool {
+        !self.credit.is_over() && !self.confirmations.is_congested()
+    }
+
+    /// Tells the node whether this shard has too much in flight, and wakes those who stopped reading because of it.
+    fn report_congestion(&mut self) {
+        if self.credit.report(&self.confirmations) {
+            for handle in self.handles.iter() {
+                handle.0.mailbox.wake();
+            }
+        }
+    }
+
+    fn take_mail(&mut self) {
+        let own = self.own.clone();
+        let mut count = 0;
+        for mail in own.0.mailbox.take() {
+            count += 1;
+            // The question must not change its own answer.
+            self.mail_count += u64::from(!matches!(mail, Mail::Quiet(_)));
+            self.take(mail);
+        }
+        set(&own.stats().mailbox_entries, count);
+        self.report_congestion();
+        for (origin, batch) in self.taken_batches.drain(..) {
+            if self
+                .confirmations
+                .confirm(origin, self.address.shard, batch)
+            {
+                self.handles[usize::from(origin)].0.mailbox.wake();
+            }
+        }
+    }
+
+    fn take(&mut self, mail: Mail) {
+        match mail {
+            Mail::Entries {
+                from,
+                batch,
+                bytes,
+                entries,
+            } => {
+                add(&self.stats().entries, entries.len() as u64);
+                let share = bytes / entries.len().max(1);
+                for entry in entries {
+                    self.handle_charged(Input::Entry(entry), share);
+                }
+                match self
+                    .taken_batches
+                    .iter_mut()
+                    .find(|(origin, _)| *origin == from)
+                {
+                    Some((_, last)) => *last = batch,
+                    None => self.taken_batches.push((from, batch)),
+                }
+            }
+            Mail::Adopted(connection) => self.adopt(connection),
+            Mail::Store(completion) => {
+                let bytes = loaded_bytes(&completion);
+                self.handle_charged(Input::Store(completion), bytes);
+            }
+            Mail::Auth(completion) => self.complete_auth(completion),
+            Mail::RefuseNew => {
+                self.is_refusing = true;
+                self.handle(Input::Drain);
+            }
+            Mail::StopReading => self.stop_reading(),
+            Mail::Quiet(reply) => self.quiet.push(reply),
+            Mail::CloseAll {
+                spread,
+                patience,
+                reply,
+            } => {
+                self.stop_reading();
+                let keys = self.event_loop.connections().keys().collect();
+                self.close_all = Some(CloseAll::start(
+                    keys,
+                    self.now.monotonic,
+                    spread,
+                    patience,
+                    reply,
+                ));
+            }
+            Mail::Stop => self.is_stopped = true,
+        }
+    }
+
+    fn adopt(&mut self, connection: Adopted) {
+        let Adopted {
+            stream,
+            unread,
+            peer,
+            place,
+        } = connection;
+        let address = peer.address;
+        match self
+            .event_loop
+            .adopt(stream, &unread, State::new(peer, place))
+        {
+            Ok(key) => {
+                let session = self.session(key);
+                self.handle(Input::Opened {
+                    session,
+                    format: format(Dialect::Client),
+                });
+                if self.is_draining {
+                    self.close(key, CloseCause::GoingAway);
+                }
+            }
+            Err(error) => {
+                self.count_out();
+                log::peer_line("a connection could not be adopted", || {
+                    tracing::warn!(%address, %error, "a connection could not be adopted");
+                });
+            }
+        }
+    }
+
+    fn complete_auth(&mut self, completion: AuthCompletion) {
+        if matches!(completion.outcome, AuthOutcome::Accepted(_))
+            && let Some(connection) = self
+                .event_loop
+                .connections_mut()
+                .get_mut(key(completion.session))
+        {
+            connection.state.peer = None;
+        }
+        self.handle(Input::Auth(completion));
+    }
+
+    /// Gives an input to the engine, and does what it wants at once.
+    fn handle(&mut self, input: Input) {
+        self.handle_charged(input, 0);
+    }
+
+    /// The same for an input of so many bytes, which may go on to other shards.
+    fn handle_charged(&mut self, input: Input, bytes: usize) {
+        self.has_unflushed = true;
+        self.engine.handle(self.now, input, &mut self.sink);
+        if !self.sink.targets.is_empty() {
+            self.charge(NOBODY, bytes);
+        }
+        self.run_errands();
+    }
+
+    fn run_errands(&mut self) {
+        while let Some(errand) = self.sink.errands.pop_front() {
+            match errand {
+                Errand::Visible(up_to) => {
+                    self.engine
+                        .handle(self.now, Input::InterestVisible { up_to }, &mut self.sink);
+                    self.sink.targets.clear();
+                }
+                Errand::Authenticate(request) => {
+                    let connection = self.event_loop.connections().get(key(request.session));
+                    if let Some(peer) =
+                        connection.and_then(|connection| connection.state.peer.clone())
+                    {
+                        self.sink.ask_auth(request, peer);
+                    }
+                }
+                Errand::Close(session, reason) => {
+                    self.close(key(session), CloseCause::Engine(reason))
+                }
+                Errand::Resume(session) => self.give_again(key(session)),
+            }
+        }
+    }
+
+    fn post(&mut self) {
+        for (target, outgoing) in (0u16..).zip(&mut self.sink.outgoing) {
+            if outgoing.is_empty() {
+                continue;
+            }
+            let (batch, bytes) = self.credit.next_batch(target);
+            let mail = Mail::Entries {
+                from: self.address.shard,
+                batch,
+                bytes,
+                entries: std::mem::take(outgoing),
+            };
+            self.handles[usize::from(target)].0.mailbox.push(mail);
+        }
+    }
+
+    fn publish_stats(&mut self, started: Instant) {
+        let now = self.clock();
+        let stats = self.own.stats();
+        let counts = self.event_loop.counts();
+        add(&stats.turns, 1);
+        set(&stats.bytes_in, counts.bytes_in);
+        set(&stats.bytes_out, counts.bytes_out);
+        set(&stats.sends, counts.sends);
+        set(&stats.short_sends, counts.short_sends);
+        set(&stats.outbox_bytes, self.event_loop.outbox_bytes() as u64);
+        set(&stats.inbound_bytes, self.event_loop.inbound_bytes() as u64);
+        set(&stats.inflight_bytes, self.credit.bytes() as u64);
+        let turn_nanos = u64::try_from(now.since(started).as_nanos()).unwrap_or(u64::MAX);
+        stats
+            .turn_nanos_max
+            .fetch_max(turn_nanos, Ordering::Relaxed);
+        if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
+            self.gauges_published = now;
+            stats.engine.set(self.engine.counts());
+        }
+        set(&stats.last_turn_end, now.0);
+    }
+}
+
+/// Bytes of the records that the store has found.
+fn loaded_bytes(completion: &StoreCompletion) -> usize {
+    let StoreCompletion::Loaded { records } = completion else {
+        return 0;
+    };
+    let found = records.iter().map(|(_, loaded)| match loaded {
+        Ok(Loaded::Found(record)) => record.data.len(),
+        _ => 0,
+    });
+    found.sum()
+}
+
+fn key(session: SessionId) -> Key {
+    Key {
+        index: session.index,
+        generation: session.generation,
+    }
+}
+
+fn log_range(format: Format, range: std::ops::Range<u64>) -> LogRange {
+    LogRange {
+        format: format.0,
+        range,
+    }
+}

@@ -1,0 +1,168 @@
+//! The end of connections: goodbyes, broken sockets, slow readers, and the drain of the whole shard.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidewire_core::effect::Input;
+use tidewire_net::connection::Key;
+
+use super::Conductor;
+use crate::log;
+use crate::shard::connection::{CloseCause, Holds, Phase};
+use crate::shard::handle::Quiet;
+use crate::shard::stats::add;
+
+/// How long a peer may take to answer a close frame with its own end.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Conductor {
+    /// Ends a connection with this turn.
+    pub(super) fn close(&mut self, key: Key, cause: CloseCause) {
+        let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
+            return;
+        };
+        if connection.state.phase == Phase::Open {
+            connection.state.phase = Phase::Closing;
+            self.hold(key, Holds::CLOSING);
+            self.closing.push((key, cause));
+        }
+    }
+
+    /// Puts the close frames behind everything that the turn has for their connections, and tells the engine.
+    pub(super) fn say_goodbyes(&mut self) {
+        for (key, cause) in std::mem::take(&mut self.closing) {
+            let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
+                continue;
+            };
+            let state = &mut connection.state;
+            state.phase = Phase::Lingering;
+            state.waiting = None;
+            state.peer = None;
+            state.holds = Holds::default();
+            self.event_loop.push_bytes(key, &cause.frame());
+            // What the peer still sends is read and thrown away, because closing a socket with unread bytes resets it
+            // and may destroy the close frame.
+            self.event_loop.resume(key);
+            self.unsent_goodbyes.push(key);
+            self.lingering.push_back((self.now.monotonic + LINGER, key));
+            let session = self.session(key);
+            self.handle(Input::Closed { session });
+        }
+    }
+
+    /// Drops a connection that its peer has closed or that broke. What was not sent has nobody who misses it.
+    pub(super) fn lose(&mut self, key: Key) {
+        self.remove(key, false);
+    }
+
+    /// Drops a connection whose peer is still there.
+    fn cut_off(&mut self, key: Key) {
+        let connection = self.event_loop.connections().get(key);
+        let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);
+        self.remove(key, has_unsent);
+    }
+
+    fn remove(&mut self, key: Key, misses_bytes: bool) {
+        let Some(state) = self.event_loop.remove(key) else {
+            return;
+        };
+        let is_known = state.phase != Phase::Lingering;
+        self.count_out();
+        if let Some(close_all) = &mut self.close_all {
+            close_all.count(misses_bytes);
+        }
+        if is_known {
+            let session = self.session(key);
+            self.handle(Input::Closed { session });
+        }
+    }
+
+    pub(super) fn count_out(&self) {
+        // Handles count connections in from other threads.
+        self.stats().connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn cut_slow(&mut self, key: Key) {
+        let Some(connection) = self.event_loop.connections().get(key) else {
+            return;
+        };
+        let outbox_bytes = connection.outbox_bytes();
+        let inbound_bytes = connection.inbound_bytes();
+        let session = self.session(key);
+        add(&self.stats().slow_disconnects, 1);
+        log::peer_line(
+            "connections that hold too much memory were disconnected",
+            || {
+                tracing::info!(
+                    ?session,
+                    outbox_bytes,
+                    inbound_bytes,
+                    "disconnected: it holds too much memory (outbox_bytes_max, memory_bytes_max)"
+                );
+            },
+        );
+        self.cut_off(key);
+    }
+
+    /// Cuts off who has lingered too long, and goes on with the closing of all connections.
+    pub(super) fn go_on_closing(&mut self) {
+        let now = self.now.monotonic;
+        while let Some((_, key)) = self
+            .lingering
+            .pop_front_if(|(deadline, _)| *deadline <= now)
+        {
+            self.cut_off(key);
+        }
+        let Some(close_all) = &mut self.close_all else {
+            return;
+        };
+        for key in close_all.take_due(now) {
+            self.close(key, CloseCause::GoingAway);
+        }
+        if self
+            .close_all
+            .as_ref()
+            .is_some_and(|close_all| close_all.is_over(now))
+        {
+            let left: Vec<Key> = self.event_loop.connections().keys().collect();
+            left.into_iter().for_each(|key| self.cut_off(key));
+        }
+    }
+
+    /// Tells whoever closes all connections that the last one is gone. At the end of the turn in which it went: no
+    /// other may come soon.
+    pub(super) fn finish_closing(&mut self) {
+        if self.event_loop.connections().is_empty()
+            && let Some(close_all) = self.close_all.take()
+        {
+            close_all.finish();
+        }
+    }
+
+    pub(super) fn stop_reading(&mut self) {
+        self.is_draining = true;
+        let keys: Vec<Key> = self.event_loop.connections().keys().collect();
+        for key in keys {
+            self.hold(key, Holds::DRAIN);
+        }
+    }
+
+    pub(super) fn answer_quiet(&mut self) {
+        if self.quiet.is_empty() {
+            return;
+        }
+        let is_quiet = self.own.0.mailbox.is_empty()
+            && !self.has_unflushed
+            && self.engine.counts().dirty_records == 0
+            && self.event_loop.backlog_count() == 0
+            && self.credit.is_settled();
+        if is_quiet {
+            for reply in self.quiet.drain(..) {
+                // Nobody may be waiting any more.
+                let _ = reply.send(Quiet {
+                    mail_count: self.mail_count,
+                });
+            }
+        }
+    }
+}

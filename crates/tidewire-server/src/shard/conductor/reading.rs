@@ -1,0 +1,216 @@
+//! Reading: from the bytes of a socket to calls of the engine, and who must not be read.
+
+use tidewire_core::address::SessionId;
+use tidewire_core::effect::{Flow, Input};
+use tidewire_core::engine::Shard;
+use tidewire_core::message::{Connection, Message};
+use tidewire_core::time::Now;
+use tidewire_net::connection::Key;
+use tidewire_net::read_buffer::ReadOutcome;
+use tidewire_wire::frame::websocket::{self, Decoded, Event, Kind, Opcode};
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+
+use super::Conductor;
+use crate::shard::connection::{CloseCause, Holds, Phase, State, format};
+use crate::shard::sink::Sink;
+use crate::shard::stats::{ShardStats, add, topic_index};
+
+/// What all sockets of a shard together may give in a turn; the rest comes first in the next one.
+const TURN_BYTES_MAX: usize = 4 << 20;
+
+impl Conductor {
+    pub(super) fn read_sockets(&mut self) {
+        for _ in 0..self.event_loop.readable_count() {
+            if self.turn_bytes >= TURN_BYTES_MAX || !self.may_read() {
+                return;
+            }
+            let Some((key, outcome)) = self.event_loop.read_next(&mut self.buffer) else {
+                return;
+            };
+            match outcome {
+                ReadOutcome::Drained(count) | ReadOutcome::More(count) => {
+                    self.turn_bytes += count;
+                    self.decode(key);
+                }
+                ReadOutcome::End | ReadOutcome::Failed(_) => self.lose(key),
+            }
+        }
+    }
+
+    /// Handles all whole frames in the read buffer, as long as the connection may be read.
+    pub(super) fn decode(&mut self, key: Key) {
+        let session = self.session(key);
+        let mut needed = 0;
+        while let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
+            let state = &mut connection.state;
+            if state.phase != Phase::Open {
+                return self.buffer.discard();
+            }
+            let unread = self.buffer.unread();
+            if !state.holds.is_empty() || unread.is_empty() {
+                break;
+            }
+            let Decoded { consumed, event } =
+                match state.decoder.decode(unread, self.message_bytes_max) {
+                    Ok(decoded) => decoded,
+                    Err(error) => {
+                        add(&self.own.stats().protocol_errors, 1);
+                        self.close(key, CloseCause::Frame(error));
+                        continue;
+                    }
+                };
+            let mut posted_bytes = None;
+            match event {
+                Event::Message { kind, payload } => {
+                    self.has_unflushed = true;
+                    let call = Call {
+                        engine: &mut self.engine,
+                        sink: &mut self.sink,
+                        stats: self.own.stats(),
+                        now: self.now,
+                    };
+                    let flow = call.give(session, state, kind, &payload);
+                    posted_bytes = (!self.sink.targets.is_empty()).then_some(payload.len());
+                    if flow == Flow::Wait {
+                        state.waiting = Some(payload.into_owned().into());
+                        state.holds.add(Holds::WAITING);
+                        self.event_loop.pause(key);
+                    }
+                }
+                Event::Ping(payload) => {
+                    let mut pong = Vec::new();
+                    websocket::encode(Opcode::Pong, payload, &mut pong);
+                    self.pongs.push((key, pong));
+                    self.has_unflushed = true;
+                }
+                Event::Pong(_) => {}
+                Event::Close { code, .. } => self.close(key, CloseCause::Peer(code)),
+                Event::NeedMore { bytes } => {
+                    needed = bytes;
+                    self.buffer.consume(consumed);
+                    break;
+                }
+            }
+            self.buffer.consume(consumed);
+            if let Some(bytes) = posted_bytes {
+                self.charge(key, bytes);
+            }
+            if !self.sink.errands.is_empty() {
+                self.run_errands();
+            }
+        }
+        self.event_loop.store_rest(key, &mut self.buffer, needed);
+        self.recount(key);
+    }
+
+    /// Counts what the connection keeps of messages that are not whole or have to wait.
+    fn recount(&mut self, key: Key) {
+        if let Some(connection) = self.event_loop.connections().get(key) {
+            let state = &connection.state;
+            let waiting = state.waiting.as_ref().map_or(0, |payload| payload.len());
+            let kept = waiting + state.decoder.fragment_bytes();
+            self.event_loop.recount(key, kept);
+        }
+    }
+
+    /// Gives the message that had to wait once more.
+    pub(super) fn give_again(&mut self, key: Key) {
+        let session = self.session(key);
+        let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
+            return;
+        };
+        let Some(payload) = connection.state.waiting.take() else {
+            return;
+        };
+        let flow = match Deepstream::decode(&payload) {
+            Ok(message) => self
+                .engine
+                .message(self.now, session, &message, &mut self.sink),
+            Err(_) => Flow::Taken,
+        };
+        self.has_unflushed = true;
+        self.charge(key, payload.len());
+        match flow {
+            Flow::Wait => {
+                if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
+                    connection.state.waiting = Some(payload);
+                }
+            }
+            Flow::Taken => {
+                self.recount(key);
+                self.release(key, Holds::WAITING);
+            }
+        }
+    }
+
+    /// Counts what a message of `bytes` has posted as in flight.
+    pub(super) fn charge(&mut self, key: Key, bytes: usize) {
+        let mut message_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut charged = 0;
+        for target in self.sink.targets.drain(..) {
+            charged += self
+                .credit
+                .charge(target, key, std::mem::take(&mut message_bytes));
+        }
+        let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
+            return;
+        };
+        let state = &mut connection.state;
+        state.inflight_bytes += charged;
+        if state.inflight_bytes as usize > self.limits.inflight_bytes_max
+            && !state.holds.has(Holds::CREDIT)
+        {
+            self.without_credit.push(key);
+            add(&self.own.stats().inflight_pauses, 1);
+            self.hold(key, Holds::CREDIT);
+        }
+    }
+
+    pub(super) fn hold(&mut self, key: Key, reason: Holds) {
+        if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
+            connection.state.holds.add(reason);
+            self.event_loop.pause(key);
+        }
+    }
+
+    pub(super) fn release(&mut self, key: Key, reason: Holds) {
+        if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
+            connection.state.holds.remove(reason);
+            if connection.state.holds.is_empty() {
+                self.event_loop.resume(key);
+            }
+        }
+    }
+}
+
+/// What is needed to give one message to the engine while its bytes lie in the read buffer.
+struct Call<'a> {
+    engine: &'a mut Shard,
+    sink: &'a mut Sink,
+    stats: &'a ShardStats,
+    now: Now,
+}
+
+impl Call<'_> {
+    fn give(self, session: SessionId, state: &mut State, kind: Kind, payload: &[u8]) -> Flow {
+        let message = match kind {
+            Kind::Binary => Deepstream::decode(payload).ok(),
+            Kind::Text => None,
+        };
+        let Some(message) = message else {
+            add(&self.stats.undecodable, 1);
+            self.engine
+                .handle(self.now, Input::Undecodable { session }, self.sink);
+            return Flow::Taken;
+        };
+        add(&self.stats.messages_in[topic_index(&message)], 1);
+        if let Message::Connection(Connection::Challenge { sdk_version, .. }) = message
+            && !state.introduced
+        {
+            state.introduced = true;
+            self.engine
+                .set_format(session, format(Dialect::of_client(sdk_version)));
+        }
+        self.engine.message(self.now, session, &message, self.sink)
+    }
+}

@@ -1,0 +1,174 @@
+//! What a shard keeps with each of its connections. Small, because it is paid for every idle one.
+
+use std::sync::Arc;
+
+use tidewire_core::effect::{CloseReason, Format};
+use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opcode, Role};
+use tidewire_wire::protocol::deepstream::Dialect;
+
+use super::handle::Peer;
+use crate::front::place::Place;
+
+/// Wire formats, each with a turn log of its own.
+pub(crate) const FORMAT_COUNT: u8 = 2;
+
+/// How a format is encoded.
+pub(crate) fn dialect(format: Format) -> Dialect {
+    match format {
+        Format(0) => Dialect::Client,
+        Format(_) => Dialect::ClientWithPatchMulti,
+    }
+}
+
+/// The format of a dialect.
+pub(crate) fn format(dialect: Dialect) -> Format {
+    match dialect {
+        Dialect::Client | Dialect::Server => Format(0),
+        Dialect::ClientWithPatchMulti => Format(1),
+    }
+}
+
+/// A connection's state beside its socket.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) decoder: Decoder,
+    /// The payload of the message that has to wait.
+    pub(crate) waiting: Option<Box<[u8]>>,
+    /// Who it is, until the login.
+    pub(crate) peer: Option<Arc<Peer>>,
+    /// Bytes posted to other shards and not yet handled there.
+    pub(crate) inflight_bytes: u32,
+    pub(crate) phase: Phase,
+    pub(crate) holds: Holds,
+    /// Whether the peer has introduced itself; its format is settled then.
+    pub(crate) introduced: bool,
+    /// Given back when the socket is closed.
+    _place: Place,
+}
+
+impl State {
+    pub(crate) fn new(peer: Arc<Peer>, place: Place) -> Self {
+        Self {
+            decoder: Decoder::new(Role::Server),
+            waiting: None,
+            peer: Some(peer),
+            inflight_bytes: 0,
+            phase: Phase::Open,
+            holds: Holds::default(),
+            introduced: false,
+            _place: place,
+        }
+    }
+}
+
+/// How far the end of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Messages are handled.
+    Open,
+    /// It ends with the turn: what was decided is sent, then the close frame.
+    Closing,
+    /// The engine knows it no more; what the peer still sends is thrown away until it closes too.
+    Lingering,
+}
+
+/// Why a connection is not read. It is read when no reason is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holds(u8);
+
+impl Holds {
+    /// A message has to wait.
+    pub(crate) const WAITING: Self = Self(1);
+    /// Too many bytes are in flight.
+    pub(crate) const CREDIT: Self = Self(2);
+    /// It ends.
+    pub(crate) const CLOSING: Self = Self(4);
+    /// The server drains.
+    pub(crate) const DRAIN: Self = Self(8);
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    pub(crate) fn remove(&mut self, other: Self) {
+        self.0 &= !other.0;
+    }
+}
+
+/// Why a connection is closed by a close frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseCause {
+    /// The peer said goodbye; its code is repeated.
+    Peer(Option<CloseCode>),
+    /// The peer broke the protocol of frames.
+    Frame(FrameError),
+    /// The engine wants it.
+    Engine(CloseReason),
+    /// The server stops.
+    GoingAway,
+}
+
+impl CloseCause {
+    /// The close frame. The reason is for people who debug; clients of deepstream ignore both code and reason.
+    pub(crate) fn frame(self) -> Vec<u8> {
+        let payload = match self {
+            Self::Peer(None) => Vec::new(),
+            Self::Peer(Some(code)) => websocket::close_payload(code, ""),
+            Self::Frame(error) => websocket::close_payload(error.close_code(), &error.to_string()),
+            Self::Engine(reason) => {
+                websocket::close_payload(CloseCode::POLICY, reason_text(reason))
+            }
+            Self::GoingAway => websocket::close_payload(CloseCode::GOING_AWAY, "server stops"),
+        };
+        let mut frame = Vec::new();
+        websocket::encode(Opcode::Close, &payload, &mut frame);
+        frame
+    }
+}
+
+fn reason_text(reason: CloseReason) -> &'static str {
+    match reason {
+        CloseReason::InvalidLogin => "login can't be read",
+        CloseReason::TooManyAuthAttempts => "too many refused logins",
+        CloseReason::AuthenticationTimeout => "no login within the time allowed",
+        CloseReason::Silent => "nothing heard for two heartbeat intervals",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_connection_stays_small() {
+        assert!(size_of::<State>() <= 80, "{}", size_of::<State>());
+    }
+
+    #[test]
+    fn formats_and_dialects_match() {
+        for number in 0..FORMAT_COUNT {
+            assert_eq!(format(dialect(Format(number))), Format(number));
+        }
+    }
+
+    #[test]
+    fn a_goodbye_is_repeated() {
+        assert_eq!(CloseCause::Peer(None).frame(), [0x88, 0]);
+        assert_eq!(
+            CloseCause::Peer(Some(CloseCode::NORMAL)).frame(),
+            [0x88, 2, 0x03, 0xE8]
+        );
+        assert_eq!(
+            CloseCause::Frame(FrameError::TooBig).frame()[2..4],
+            1009u16.to_be_bytes()
+        );
+    }
+}

@@ -1,0 +1,291 @@
+//! Bytes in flight: what connections have posted to other shards and these have not handled yet.
+//!
+//! A mailbox never refuses, so the bound is at the door: a connection over its limit is not read. What a shard posts
+//! because of its own mail has no connection to hold; when all it has posted is over the shard's limit, no shard of
+//! the node reads sockets until that has been handled. Mailboxes are always emptied, so nothing can deadlock.
+//!
+//! Receivers confirm by one number for each sender; a sender is woken only if it waits.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tidewire_net::connection::Key;
+
+/// What one entry costs beside its message's bytes, which several entries share.
+const ENTRY_BYTES: u32 = 64;
+
+/// Stands for no connection: places count up from 0 and descriptors run out long before.
+pub(crate) const NOBODY: Key = Key {
+    index: u32::MAX,
+    generation: 0,
+};
+
+/// A number on a cache line of its own, since another thread writes its neighbour.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Padded<T>(T);
+
+/// What shards have handled of each other's batches. Shared by all.
+#[derive(Debug)]
+pub(crate) struct Confirmations {
+    count: usize,
+    /// The last batch of `origin` that `target` has handled, at `origin * count + target`.
+    handled: Box<[Padded<AtomicU64>]>,
+    /// By origin: whether it wants to be woken by a confirmation.
+    is_waiting: Box<[Padded<AtomicBool>]>,
+    /// How many shards are over their limit.
+    congested: Padded<AtomicUsize>,
+}
+
+impl Confirmations {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            count,
+            handled: (0..count * count).map(|_| Padded::default()).collect(),
+            is_waiting: (0..count).map(|_| Padded::default()).collect(),
+            congested: Padded::default(),
+        }
+    }
+
+    /// `target` has handled all batches of `origin` up to `batch`. Gives whether `origin` must be woken.
+    pub(crate) fn confirm(&self, origin: u16, target: u16, batch: u64) -> bool {
+        // Sequentially consistent against `set_waiting`: either the origin sees the number or this sees that it waits.
+        self.handled_at(origin, target)
+            .store(batch, Ordering::SeqCst);
+        self.is_waiting[usize::from(origin)]
+            .0
+            .load(Ordering::SeqCst)
+    }
+
+    /// Whether any shard is over its limit, so that nobody reads sockets.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.congested.0.load(Ordering::SeqCst) > 0
+    }
+
+    fn handled(&self, origin: u16, target: u16) -> u64 {
+        self.handled_at(origin, target).load(Ordering::SeqCst)
+    }
+
+    fn set_waiting(&self, origin: u16, is_waiting: bool) {
+        self.is_waiting[usize::from(origin)]
+            .0
+            .store(is_waiting, Ordering::SeqCst);
+    }
+
+    fn handled_at(&self, origin: u16, target: u16) -> &AtomicU64 {
+        &self.handled[usize::from(origin) * self.count + usize::from(target)].0
+    }
+}
+
+/// What one connection posted with one batch.
+#[derive(Clone, Copy, Debug)]
+struct Charge {
+    batch: u64,
+    key: Key,
+    bytes: u32,
+}
+
+/// The posts of one shard to one other.
+#[derive(Debug, Default)]
+struct Lane {
+    /// Batches pushed so far.
+    posted: u64,
+    /// Bytes charged for the batch that is pushed next.
+    batch_bytes: usize,
+    /// Charges that are not confirmed, oldest first.
+    charges: VecDeque<Charge>,
+    /// The last batch that was seen to be handled.
+    seen: u64,
+}
+
+/// One shard's bytes in flight.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    shard: u16,
+    lanes: Box<[Lane]>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Whether this shard counts as congested.
+    is_congested: bool,
+}
+
+/// Confirmed bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Confirmed {
+    pub(crate) key: Key,
+    pub(crate) bytes: u32,
+}
+
+impl Credit {
+    /// Nothing in flight; more than `bytes_max` congests the node.
+    pub(crate) fn new(shard: u16, shard_count: usize, bytes_max: usize) -> Self {
+        Self {
+            shard,
+            lanes: (0..shard_count).map(|_| Lane::default()).collect(),
+            bytes: 0,
+            bytes_max,
+            is_congested: false,
+        }
+    }
+
+    /// Bytes in flight.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether every batch was handled.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.seen == lane.posted)
+    }
+
+    /// Whether more is in flight than this shard may have.
+    pub(crate) fn is_over(&self) -> bool {
+        self.bytes > self.bytes_max
+    }
+
+    /// Tells all shards when this one gets over its limit or back below. Gives whether it came back, so that those
+    /// who stopped reading must be woken.
+    pub(crate) fn report(&mut self, confirmations: &Confirmations) -> bool {
+        let was_congested = self.is_congested;
+        self.is_congested = self.is_over();
+        match (was_congested, self.is_congested) {
+            (false, true) => {
+                confirmations.congested.0.fetch_add(1, Ordering::SeqCst);
+                false
+            }
+            (true, false) => confirmations.congested.0.fetch_sub(1, Ordering::SeqCst) == 1,
+            _ => false,
+        }
+    }
+
+    /// Charges a connection, or [`NOBODY`], for an entry that leaves with the next batch to `target`. `message_bytes` are zero if
+    /// another entry of the same message was charged with them. Gives the bytes charged.
+    pub(crate) fn charge(&mut self, target: u16, key: Key, message_bytes: u32) -> u32 {
+        let bytes = message_bytes.saturating_add(ENTRY_BYTES);
+        self.bytes += bytes as usize;
+        let lane = &mut self.lanes[usize::from(target)];
+        let batch = lane.posted + 1;
+        lane.batch_bytes += bytes as usize;
+        match lane.charges.back_mut() {
+            Some(last) if last.key == key && last.batch == batch => last.bytes += bytes,
+            _ => lane.charges.push_back(Charge { batch, key, bytes }),
+        }
+        bytes
+    }
+
+    /// The batch that is pushed to `target` now: its number, and the bytes charged for it.
+    pub(crate) fn next_batch(&mut self, target: u16) -> (u64, usize) {
+        let lane = &mut self.lanes[usize::from(target)];
+        lane.posted += 1;
+        (lane.posted, std::mem::take(&mut lane.batch_bytes))
+    }
+
+    /// Appends what was confirmed since the last call.
+    pub(crate) fn collect(
+        &mut self,
+        confirmations: &Confirmations,
+        confirmed: &mut Vec<Confirmed>,
+    ) {
+        for (target, lane) in (0u16..).zip(&mut self.lanes) {
+            if lane.seen == lane.posted {
+                continue;
+            }
+            lane.seen = confirmations.handled(self.shard, target);
+            while let Some(charge) = lane
+                .charges
+                .pop_front_if(|charge| charge.batch <= lane.seen)
+            {
+                self.bytes -= charge.bytes as usize;
+                confirmed.push(Confirmed {
+                    key: charge.key,
+                    bytes: charge.bytes,
+                });
+            }
+        }
+    }
+
+    /// Says whether this shard wants to be woken by confirmations, before it sleeps. Gives whether there are new ones
+    /// already, so that it must not sleep.
+    pub(crate) fn set_waiting(&self, confirmations: &Confirmations, is_waiting: bool) -> bool {
+        confirmations.set_waiting(self.shard, is_waiting);
+        is_waiting
+            && (0u16..).zip(&self.lanes).any(|(target, lane)| {
+                lane.seen < lane.posted && confirmations.handled(self.shard, target) > lane.seen
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(index: u32) -> Key {
+        Key {
+            index,
+            generation: 0,
+        }
+    }
+
+    fn collect(credit: &mut Credit, confirmations: &Confirmations) -> Vec<(u32, u32)> {
+        let mut confirmed = Vec::new();
+        credit.collect(confirmations, &mut confirmed);
+        confirmed
+            .iter()
+            .map(|one| (one.key.index, one.bytes))
+            .collect()
+    }
+
+    #[test]
+    fn bytes_come_back_when_their_batch_is_handled() {
+        let confirmations = Confirmations::new(3);
+        let mut credit = Credit::new(0, 3, 1000);
+        credit.charge(1, key(7), 100);
+        credit.charge(1, key(7), 100);
+        credit.charge(2, key(8), 0);
+        assert_eq!(credit.next_batch(1), (1, 328));
+        assert_eq!(credit.next_batch(2), (1, 64));
+        credit.charge(1, key(7), 1);
+        assert_eq!(credit.next_batch(1), (2, 65));
+        assert_eq!(credit.bytes(), 200 + 1 + 4 * 64);
+        assert!(collect(&mut credit, &confirmations).is_empty());
+        confirmations.confirm(0, 1, 1);
+        assert_eq!(collect(&mut credit, &confirmations), [(7, 328)]);
+        confirmations.confirm(0, 1, 2);
+        confirmations.confirm(0, 2, 1);
+        assert!(!credit.is_settled());
+        assert_eq!(collect(&mut credit, &confirmations), [(7, 65), (8, 64)]);
+        assert_eq!(credit.bytes(), 0);
+        assert!(credit.is_settled());
+    }
+
+    #[test]
+    fn only_who_waits_is_woken() {
+        let confirmations = Confirmations::new(2);
+        let mut credit = Credit::new(1, 2, 1000);
+        credit.next_batch(0);
+        credit.next_batch(0);
+        assert!(!credit.set_waiting(&confirmations, true));
+        assert!(confirmations.confirm(1, 0, 1));
+        assert!(!confirmations.confirm(0, 1, 1), "another origin");
+        assert!(credit.set_waiting(&confirmations, true), "one came already");
+        collect(&mut credit, &confirmations);
+        assert!(!credit.set_waiting(&confirmations, false));
+        assert!(!confirmations.confirm(1, 0, 2));
+    }
+
+    #[test]
+    fn a_shard_over_its_limit_congests_the_node_until_it_is_below() {
+        let confirmations = Confirmations::new(2);
+        let mut credit = Credit::new(0, 2, 100);
+        credit.charge(1, NOBODY, 30);
+        assert!(!credit.report(&confirmations) && !confirmations.is_congested());
+        credit.charge(1, key(3), 0);
+        assert!(!credit.report(&confirmations) && confirmations.is_congested());
+        let (batch, _) = credit.next_batch(1);
+        confirmations.confirm(0, 1, batch);
+        collect(&mut credit, &confirmations);
+        assert!(credit.report(&confirmations), "the others must be woken");
+        assert!(!confirmations.is_congested());
+        assert!(!credit.report(&confirmations), "only once");
+    }
+}

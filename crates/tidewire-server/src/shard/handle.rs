@@ -1,0 +1,205 @@
+//! What the rest of the server can do with a shard: give it connections and completions, let it drain, look at its
+//! numbers. Everything goes through its mailbox and returns at once.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidewire_core::effect::{AuthCompletion, AuthRequest, StoreCompletion, StoreRequest};
+use tidewire_core::entry::Entry;
+use tidewire_net::mailbox::Mailbox;
+use tokio::sync::oneshot;
+
+use super::stats::{Clock, ShardStats};
+use crate::front::place::Place;
+
+/// What is known of a peer beside its messages. Kept until it is logged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it comes from: the address of its socket, or what a trusted proxy says.
+    pub address: SocketAddr,
+    /// The headers of its request, names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Peer {
+    /// The value of the first header of this name, which is in lower case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// A connection that was upgraded to a WebSocket and from now on belongs to one shard.
+#[derive(Debug)]
+pub struct Adopted {
+    /// Nonblocking, the 101 flushed, and known to nobody else.
+    pub stream: TcpStream,
+    /// What was read behind the request. The shard handles it first, without waiting for readiness.
+    pub unread: Bytes,
+    /// Whose it is.
+    pub peer: Arc<Peer>,
+    /// Its place among the connections of the node, dropped when the socket is closed.
+    pub place: Place,
+}
+
+/// Where the requests of shards go. Both functions return at once; the answers come back through
+/// [`ShardHandle::complete`] and [`ShardHandle::complete_auth`].
+pub trait Requests: Send + Sync {
+    /// Hands a request to the store.
+    fn store(&self, shard: u16, request: StoreRequest);
+    /// Hands a login to the auth chain. The session's home names the shard that waits for the answer.
+    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>);
+}
+
+/// What lies in a shard's mailbox.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// What another shard posted in one turn.
+    Entries {
+        /// Which shard.
+        from: u16,
+        /// Its batches to this shard are numbered from 1.
+        batch: u64,
+        /// What the messages behind the entries have, about.
+        bytes: usize,
+        entries: Vec<Entry>,
+    },
+    Adopted(Adopted),
+    Store(StoreCompletion),
+    Auth(AuthCompletion),
+    /// New work is refused from now on.
+    RefuseNew,
+    /// Sockets are no longer read.
+    StopReading,
+    /// Answers as soon as nothing is under way.
+    Quiet(oneshot::Sender<Quiet>),
+    /// Closes all connections one after the other within a time, then answers.
+    CloseAll {
+        /// The first is closed at once, the last at the end of this time.
+        spread: Duration,
+        /// Whoever has not read everything by then is cut off.
+        patience: Duration,
+        reply: oneshot::Sender<Closed>,
+    },
+    /// Ends the thread.
+    Stop,
+}
+
+/// A shard had nothing under way: no entries posted or to be handled, no dirty record, no unsent byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quiet {
+    /// Mail handled so far. If it stays the same in two rounds over all shards, nothing is on its way between them.
+    pub mail_count: u64,
+}
+
+/// How the connections of a shard ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Closed with everything sent, or by their peers.
+    pub clean_count: u64,
+    /// Cut off with unsent bytes while their peers were still there.
+    pub cut_count: u64,
+}
+
+/// The part of a shard that other threads see.
+pub(crate) struct Shared {
+    pub(crate) index: u16,
+    pub(crate) mailbox: Mailbox<Mail>,
+    pub(crate) stats: ShardStats,
+    pub(crate) clock: Clock,
+}
+
+/// A way to a shard. Clones lead to the same one.
+#[derive(Clone)]
+pub struct ShardHandle(pub(crate) Arc<Shared>);
+
+impl ShardHandle {
+    /// The shard's number within the node.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.0.index
+    }
+
+    /// Hands over a connection. It counts as one of the shard's from now on.
+    pub fn adopt(&self, connection: Adopted) {
+        self.0
+            .stats
+            .connections
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.mailbox.push(Mail::Adopted(connection));
+    }
+
+    /// Gives the answer to a request of [`Requests::store`].
+    pub fn complete(&self, completion: StoreCompletion) {
+        self.0.mailbox.push(Mail::Store(completion));
+    }
+
+    /// Gives the answer to a request of [`Requests::authenticate`].
+    pub fn complete_auth(&self, completion: AuthCompletion) {
+        self.0.mailbox.push(Mail::Auth(completion));
+    }
+
+    /// From now on new work is refused with a retryable code; running calls may still be answered.
+    pub fn refuse_new(&self) {
+        self.0.mailbox.push(Mail::RefuseNew);
+    }
+
+    /// From now on sockets are not read any more.
+    pub fn stop_reading(&self) {
+        self.0.mailbox.push(Mail::StopReading);
+    }
+
+    /// Waits until the shard has nothing under way; `None` if it has ended. Not to be asked before
+    /// [`ShardHandle::stop_reading`], since peers could keep it busy for ever.
+    pub async fn quiet(&self) -> Option<Quiet> {
+        let (reply, answer) = oneshot::channel();
+        self.0.mailbox.push(Mail::Quiet(reply));
+        answer.await.ok()
+    }
+
+    /// Closes all connections with 1001, spread evenly over `spread`, and waits until the last one is gone, for at most
+    /// `patience` longer; whoever has unsent bytes then is cut off and counted.
+    pub async fn close_all(&self, spread: Duration, patience: Duration) -> Closed {
+        let (reply, answer) = oneshot::channel();
+        self.0.mailbox.push(Mail::CloseAll {
+            spread,
+            patience,
+            reply,
+        });
+        answer.await.unwrap_or_default()
+    }
+
+    /// The shard's numbers.
+    #[must_use]
+    pub fn stats(&self) -> &ShardStats {
+        &self.0.stats
+    }
+
+    /// How long ago the shard has finished a turn. It finishes one at least every 500 ms.
+    #[must_use]
+    pub fn since_last_turn(&self) -> Duration {
+        let end = self
+            .0
+            .stats
+            .last_turn_end
+            .load(std::sync::atomic::Ordering::Relaxed);
+        self.0.clock.since(end)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.0.mailbox.push(Mail::Stop);
+    }
+}
+
+impl std::fmt::Debug for ShardHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardHandle")
+            .field("index", &self.0.index)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+//! The shards of a node: their threads, and how others reach them. What a shard decides is the engine's.
+
+mod conductor;
+mod connection;
+mod credit;
+mod drain;
+pub mod handle;
+mod sink;
+pub mod stats;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use tidewire_core::address::Address;
+use tidewire_core::engine::{Shard, ShardConfig};
+use tidewire_core::permission::Permission;
+use tidewire_core::settings::Settings;
+use tidewire_core::store::Opened;
+use tidewire_net::event_loop::EventLoop;
+use tidewire_net::mailbox::Mailbox;
+use tidewire_net::outbox::OutboxBudget;
+
+use crate::interest::InterestMap;
+use conductor::Conductor;
+use connection::State;
+use credit::Confirmations;
+use handle::{Requests, ShardHandle, Shared};
+use stats::{Clock, ShardStats};
+
+/// Bounds of what a shard holds for its connections, apart from the engine's own limits.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardLimits {
+    /// Bytes of messages that one connection may have posted to other shards before these have handled them. Beyond
+    /// it the connection is not read.
+    pub inflight_bytes_max: usize,
+    /// The same for all connections of one shard together; beyond it none of its sockets is read.
+    pub shard_inflight_bytes_max: usize,
+    /// Bytes of one connection that wait to be sent. Beyond it the connection is ended.
+    pub outbox_bytes_max: usize,
+    /// Bytes that all connections of the node together may hold, waiting to be sent or half received; beyond it those
+    /// who hold most are ended.
+    pub memory_bytes_max: usize,
+}
+
+impl Default for ShardLimits {
+    fn default() -> Self {
+        Self {
+            inflight_bytes_max: 4 << 20,
+            shard_inflight_bytes_max: 64 << 20,
+            outbox_bytes_max: 1 << 20,
+            memory_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// What all shards of a node are made of.
+pub struct NodeConfig {
+    /// Durations, switches and limits of the engine.
+    pub settings: Settings,
+    /// Bounds of what is held for connections.
+    pub limits: ShardLimits,
+    /// The judge.
+    pub permission: Arc<dyn Permission>,
+    /// What the store said when it was opened.
+    pub opened: Opened,
+    /// Where requests go.
+    pub requests: Arc<dyn Requests>,
+    /// For tables and dice; clients must not be able to guess it.
+    pub seed: u64,
+    /// For the owner hash; clients must not be able to guess it.
+    pub owner_key: u64,
+}
+
+/// Shards that can be given mail and do not run yet, so that whoever answers their requests can be made first.
+pub struct PreparedShards {
+    handles: Vec<ShardHandle>,
+    loops: Vec<EventLoop<State>>,
+}
+
+impl PreparedShards {
+    /// Makes the loops and mailboxes of `count` shards.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors for them.
+    pub fn new(count: u16, limits: &ShardLimits) -> io::Result<Self> {
+        let budget = OutboxBudget::new(limits.memory_bytes_max);
+        let clock = Clock::start();
+        let mut prepared = Self {
+            handles: Vec::new(),
+            loops: Vec::new(),
+        };
+        for index in 0..count {
+            let (event_loop, waker) = EventLoop::new(budget.clone())?;
+            prepared.loops.push(event_loop);
+            prepared.handles.push(ShardHandle(Arc::new(Shared {
+                index,
+                mailbox: Mailbox::new(waker),
+                stats: ShardStats::default(),
+                clock,
+            })));
+        }
+        Ok(prepared)
+    }
+
+    /// The ways to the shards, by number.
+    #[must_use]
+    pub fn handles(&self) -> &[ShardHandle] {
+        &self.handles
+    }
+
+    /// Starts one thread for each shard.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn start(self, config: NodeConfig) -> io::Result<RunningShards> {
+        let handles: Arc<[ShardHandle]> = self.handles.into();
+        let interest = Arc::new(InterestMap::default());
+        let confirmations = Arc::new(Confirmations::new(handles.len()));
+        let mut running = RunningShards {
+            handles: handles.clone(),
+            threads: Vec::new(),
+        };
+        for (handle, event_loop) in handles.iter().zip(self.loops) {
+            let address = Address {
+                node: 0,
+                shard: handle.index(),
+            };
+            let engine = Shard::new(ShardConfig {
+                address,
+                shard_count: handles.len() as u16,
+                settings: config.settings.clone(),
+                permission: config.permission.clone(),
+                seed: config.seed.wrapping_add(u64::from(address.shard)),
+                owner_key: config.owner_key,
+                opened: config.opened,
+            });
+            let node = conductor::Node {
+                handles: handles.clone(),
+                interest: interest.clone(),
+                confirmations: confirmations.clone(),
+                requests: config.requests.clone(),
+            };
+            let message_bytes_max = config.settings.limits.message_bytes_max;
+            let limits = config.limits;
+            let thread = Builder::new()
+                .name(format!("shard-{}", address.shard))
+                .spawn(move || {
+                    Conductor::new(address, engine, event_loop, node, limits, message_bytes_max)
+                        .run()
+                })?;
+            running.threads.push(thread);
+        }
+        Ok(running)
+    }
+}
+
+/// The running shards of a node.
+pub struct RunningShards {
+    handles: Arc<[ShardHandle]>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl RunningShards {
+    /// The ways to the shards, by number.
+    #[must_use]
+    pub fn handles(&self) -> &Arc<[ShardHandle]> {
+        &self.handles
+    }
+
+    /// Whether a shard's thread has ended, which before [`RunningShards::stop`] only a defect can cause.
+    #[must_use]
+    pub fn has_lost_one(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Waits until no shard has anything under way and nothing is on its way between them. Sockets must not be read any
+    /// more. The caller bounds the time by dropping the future.
+    pub async fn quiet(&self) {
+        drain::quiet(&self.handles).await;
+    }
+
+    /// Ends the threads; connections that are still open are dropped.
+    ///
+    /// # Errors
+    /// A shard's poll failed or its thread panicked.
+    pub fn stop(self) -> io::Result<()> {
+        self.handles.iter().for_each(ShardHandle::stop);
+        for thread in self.threads {
+            thread
+                .join()
+                .map_err(|_| io::Error::other("a shard's thread panicked"))??;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! The engine's effects, on their way to the turn logs, the other shards, the store and the auth chain.
+//!
+//! What needs the connections or another call of the engine is only noted here; the conductor does it as soon as
+//! the engine has returned.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidewire_core::address::{Address, SessionId};
+use tidewire_core::effect::{
+    AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span, StoreRequest,
+};
+use tidewire_core::entry::Entry;
+use tidewire_core::message::Message;
+use tidewire_net::turn_log::TurnLogs;
+use tidewire_wire::protocol::deepstream::Deepstream;
+
+use super::connection::{FORMAT_COUNT, dialect};
+use super::handle::{Requests, ShardHandle};
+use super::stats::{add, topic_index};
+use crate::interest::InterestMap;
+
+/// What is to be done when the engine has returned.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// Interest changes up to this number can be seen by everybody.
+    Visible(u64),
+    Authenticate(AuthRequest),
+    Close(SessionId, CloseReason),
+    Resume(SessionId),
+}
+
+/// Takes the effects of one engine.
+pub(crate) struct Sink {
+    pub(crate) logs: TurnLogs,
+    pub(crate) errands: VecDeque<Errand>,
+    /// What leaves to each shard at the end of the turn.
+    pub(crate) outgoing: Box<[Vec<Entry>]>,
+    /// Targets of the entries that the message being handled has caused.
+    pub(crate) targets: Vec<u16>,
+    own: ShardHandle,
+    interest: Arc<InterestMap>,
+    requests: Arc<dyn Requests>,
+}
+
+impl Sink {
+    pub(crate) fn new(
+        own: ShardHandle,
+        shard_count: usize,
+        interest: Arc<InterestMap>,
+        requests: Arc<dyn Requests>,
+    ) -> Self {
+        Self {
+            logs: TurnLogs::new(FORMAT_COUNT),
+            errands: VecDeque::new(),
+            outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
+            targets: Vec::new(),
+            own,
+            interest,
+            requests,
+        }
+    }
+}
+
+impl Effects for Sink {
+    fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
+        add(&self.own.stats().messages_out[topic_index(message)], 1);
+        let range = self
+            .logs
+            .log_mut(format.0)
+            .append(|out| Deepstream::encode_frame(dialect(format), message, out));
+        Span {
+            start: range.start,
+            end: range.end,
+        }
+    }
+
+    fn post(&mut self, to: Address, entry: Entry) {
+        debug_assert!(
+            to.shard != self.own.index(),
+            "a shard does not post to itself"
+        );
+        self.targets.push(to.shard);
+        self.outgoing[usize::from(to.shard)].push(entry);
+    }
+
+    fn publish(&mut self, news: News<'_>) {
+        if self.outgoing.len() == 1 {
+            return;
+        }
+        let (topic, name) = news.key();
+        let mut publication = None;
+        let (outgoing, targets) = (&mut self.outgoing, &mut self.targets);
+        self.interest.visit(topic, name, self.own.index(), |shard| {
+            let publication = publication.get_or_insert_with(|| news.to_owned());
+            targets.push(shard);
+            outgoing[usize::from(shard)].push(Entry::Publication(publication.clone()));
+        });
+    }
+
+    fn interest(&mut self, number: u64, change: InterestChange) {
+        self.interest.change(self.own.index(), change);
+        match self.errands.back_mut() {
+            Some(Errand::Visible(up_to)) => *up_to = number,
+            _ => self.errands.push_back(Errand::Visible(number)),
+        }
+    }
+
+    fn store(&mut self, request: StoreRequest) {
+        self.requests.store(self.own.index(), request);
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        self.errands.push_back(Errand::Authenticate(request));
+    }
+
+    fn close(&mut self, session: SessionId, reason: CloseReason) {
+        self.errands.push_back(Errand::Close(session, reason));
+    }
+
+    fn resume(&mut self, session: SessionId) {
+        self.errands.push_back(Errand::Resume(session));
+    }
+}
+
+impl Sink {
+    /// Gives a request to the auth chain.
+    pub(crate) fn ask_auth(&self, request: AuthRequest, peer: Arc<super::handle::Peer>) {
+        self.requests.authenticate(request, peer);
+    }
+}

@@ -1,0 +1,191 @@
+//! What a shard counts, for metrics and health. Written by the shard's thread, read by anybody.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tidewire_core::engine::Counts;
+use tidewire_core::limits::Refused;
+use tidewire_core::message::Message;
+
+/// The topics that messages are counted by, in the order of [`ShardStats::messages_in`].
+pub const TOPICS: [&str; 7] = [
+    "connection",
+    "auth",
+    "event",
+    "record",
+    "rpc",
+    "presence",
+    "unknown",
+];
+
+/// What can refuse a message, by the names of the fields of [`Refused`].
+pub const REFUSALS: [&str; 11] = [
+    "denied",
+    "rule_failed",
+    "malformed",
+    "too_deep",
+    "too_large",
+    "names",
+    "bulk_names",
+    "subscriptions",
+    "calls",
+    "waiting",
+    "dirty",
+];
+
+/// The place of a message's topic in [`TOPICS`].
+pub(crate) fn topic_index(message: &Message<'_>) -> usize {
+    match message {
+        Message::Connection(_) => 0,
+        Message::Auth(_) => 1,
+        Message::Event(_) => 2,
+        Message::Record(_) => 3,
+        Message::Rpc(_) => 4,
+        Message::Presence(_) => 5,
+        Message::UnknownTopic | Message::UnknownAction { .. } => 6,
+    }
+}
+
+/// Counters and gauges of one shard. Counters only grow; what is called gauge shows the end of the last turn.
+#[derive(Debug, Default)]
+pub struct ShardStats {
+    /// When the last turn ended, in nanoseconds since the start of the node's clock.
+    pub last_turn_end: AtomicU64,
+    /// Turns.
+    pub turns: AtomicU64,
+    /// The longest turn since the last look, in nanoseconds.
+    pub turn_nanos_max: AtomicU64,
+    /// Gauge: connections, those on their way to the shard included.
+    pub connections: AtomicU64,
+    /// Bytes read.
+    pub bytes_in: AtomicU64,
+    /// Bytes that the kernel took.
+    pub bytes_out: AtomicU64,
+    /// Messages that arrived, by topic.
+    pub messages_in: [AtomicU64; TOPICS.len()],
+    /// Messages that were encoded, once per wire format, by topic.
+    pub messages_out: [AtomicU64; TOPICS.len()],
+    /// Frames that were no message.
+    pub undecodable: AtomicU64,
+    /// Connections that were given something to send, once per turn.
+    pub deliveries: AtomicU64,
+    /// Sends.
+    pub sends: AtomicU64,
+    /// Sends that the kernel took in part only or not at all.
+    pub short_sends: AtomicU64,
+    /// Gauge: bytes in outboxes.
+    pub outbox_bytes: AtomicU64,
+    /// Gauge: bytes of messages that are half received or have to wait.
+    pub inbound_bytes: AtomicU64,
+    /// Connections that were ended because they did not read, or held most when the node was over its budget.
+    pub slow_disconnects: AtomicU64,
+    /// Connections that were ended because their peer broke the protocol of frames.
+    pub protocol_errors: AtomicU64,
+    /// Gauge: entries found in the mailbox.
+    pub mailbox_entries: AtomicU64,
+    /// Entries handled, of all turns.
+    pub entries: AtomicU64,
+    /// Gauge: bytes posted to other shards and not yet handled there.
+    pub inflight_bytes: AtomicU64,
+    /// How often a connection was not read because of its bytes in flight.
+    pub inflight_pauses: AtomicU64,
+    /// Gauges of the engine.
+    pub engine: EngineStats,
+}
+
+/// Gauges of a shard's engine, as [`Counts`] names them.
+#[derive(Debug, Default)]
+#[expect(
+    missing_docs,
+    reason = "each is documented at the field of `Counts` of the same name"
+)]
+pub struct EngineStats {
+    pub sessions: AtomicU64,
+    pub subscribed_names: AtomicU64,
+    pub records: AtomicU64,
+    pub record_bytes: AtomicU64,
+    pub dirty_records: AtomicU64,
+    pub dirty_bytes: AtomicU64,
+    pub commit_failures: AtomicU64,
+    pub calls: AtomicU64,
+    pub patterns: AtomicU64,
+    /// How often each limit, or a rule, was in somebody's way, in the order of [`REFUSALS`].
+    pub refused: [AtomicU64; REFUSALS.len()],
+}
+
+impl EngineStats {
+    pub(crate) fn set(&self, counts: Counts) {
+        set(&self.sessions, counts.sessions as u64);
+        set(&self.subscribed_names, counts.subscribed_names as u64);
+        set(&self.records, counts.records as u64);
+        set(&self.record_bytes, counts.record_bytes as u64);
+        set(&self.dirty_records, counts.dirty_records as u64);
+        set(&self.dirty_bytes, counts.dirty_bytes as u64);
+        set(&self.commit_failures, u64::from(counts.commit_failures));
+        set(&self.calls, counts.calls as u64);
+        set(&self.patterns, counts.patterns as u64);
+        let Refused {
+            denied,
+            rule_failed,
+            malformed,
+            too_deep,
+            too_large,
+            names,
+            bulk_names,
+            subscriptions,
+            calls,
+            waiting,
+            dirty,
+        } = counts.refused;
+        let refused = [
+            denied,
+            rule_failed,
+            malformed,
+            too_deep,
+            too_large,
+            names,
+            bulk_names,
+            subscriptions,
+            calls,
+            waiting,
+            dirty,
+        ];
+        for (number, count) in self.refused.iter().zip(refused) {
+            set(number, count);
+        }
+    }
+}
+
+/// Sets a number that only this thread writes.
+pub(crate) fn set(number: &AtomicU64, value: u64) {
+    number.store(value, Ordering::Relaxed);
+}
+
+/// Adds to a number that only this thread writes, which is cheaper than an atomic addition.
+pub(crate) fn add(number: &AtomicU64, more: u64) {
+    set(number, number.load(Ordering::Relaxed) + more);
+}
+
+/// The node's monotonic clock: all shards count from the same instant.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+impl Clock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Nanoseconds since the start.
+    #[must_use]
+    pub fn nanos(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// How long ago an instant of this clock was.
+    #[must_use]
+    pub fn since(&self, nanos: u64) -> Duration {
+        Duration::from_nanos(self.nanos().saturating_sub(nanos))
+    }
+}

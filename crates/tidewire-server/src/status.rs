@@ -1,0 +1,160 @@
+//! How the node is: what `/health` and `/ready` say, and what they are told by shards, store and the stop.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use serde::Serialize;
+
+/// A shard that has not finished a turn for this long is stuck.
+const TURN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Where the node is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Not serving yet.
+    Starting,
+    /// Serving.
+    Serving,
+    /// Asked to stop; connections are still accepted so that load balancers can go elsewhere first.
+    Leaving,
+    /// No longer accepting.
+    Draining,
+}
+
+impl Stage {
+    const ALL: [Self; 4] = [Self::Starting, Self::Serving, Self::Leaving, Self::Draining];
+}
+
+/// Why the node should get no new connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// A constant word for programs.
+    pub code: &'static str,
+    /// A sentence for people.
+    pub text: String,
+}
+
+/// Says how long ago a shard's last turn ended. It ends one at least twice a second.
+pub type SinceTurn = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// Says why the store fails, if it does.
+pub type StoreFailure = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// The state that is shared by all threads of a node.
+pub struct Status {
+    stage: AtomicU8,
+    shards: RwLock<Vec<SinceTurn>>,
+    store: RwLock<StoreFailure>,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            stage: AtomicU8::new(Stage::Starting as u8),
+            shards: RwLock::default(),
+            store: RwLock::new(Box::new(|| None)),
+        }
+    }
+}
+
+impl Status {
+    /// Adds the next shard to what `/health` looks at.
+    pub fn watch_shard(&self, since_turn: SinceTurn) {
+        self.shards.write().push(since_turn);
+    }
+
+    /// Says how the store is found to fail.
+    pub fn watch_store(&self, failure: StoreFailure) {
+        *self.store.write() = failure;
+    }
+
+    /// The node's stage.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        Stage::ALL[usize::from(self.stage.load(Ordering::Acquire))]
+    }
+
+    /// Moves the node to another stage.
+    pub fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// The shards that have not finished a turn within the last second.
+    #[must_use]
+    pub fn stuck_shards(&self) -> Vec<usize> {
+        let shards = self.shards.read();
+        let numbered = shards.iter().enumerate();
+        numbered
+            .filter(|(_, since_turn)| since_turn() > TURN_TIMEOUT)
+            .map(|(shard, _)| shard)
+            .collect()
+    }
+
+    /// Why the node should get no new connections; empty when it is ready.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        let mut add = |code, text: String| reasons.push(Reason { code, text });
+        match self.stage() {
+            Stage::Starting => add("starting", "the server is starting".into()),
+            Stage::Serving => {}
+            Stage::Leaving | Stage::Draining => add("draining", "the server is stopping".into()),
+        }
+        for shard in self.stuck_shards() {
+            add(
+                "shard_stuck",
+                format!("shard {shard} has finished no turn for a second"),
+            );
+        }
+        if let Some(cause) = (self.store.read())() {
+            add("store_failing", format!("the store fails: {cause}"));
+        }
+        reasons
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    fn codes(status: &Status) -> Vec<&'static str> {
+        status.reasons().iter().map(|reason| reason.code).collect()
+    }
+
+    #[test]
+    fn ready_only_while_serving() {
+        let status = Status::default();
+        assert_eq!(codes(&status), ["starting"]);
+        status.set_stage(Stage::Serving);
+        assert_eq!(codes(&status), [""; 0]);
+        status.set_stage(Stage::Leaving);
+        assert_eq!(codes(&status), ["draining"]);
+        status.set_stage(Stage::Draining);
+        assert_eq!(codes(&status), ["draining"]);
+    }
+
+    #[test]
+    fn a_stuck_shard_and_a_failing_store_are_named() {
+        let status = Status::default();
+        status.set_stage(Stage::Serving);
+        let second = Arc::new(Mutex::new(Duration::ZERO));
+        let since_turn = Arc::clone(&second);
+        status.watch_shard(Box::new(|| Duration::ZERO));
+        status.watch_shard(Box::new(move || *since_turn.lock()));
+        assert_eq!(codes(&status), [""; 0]);
+        *second.lock() = TURN_TIMEOUT + Duration::from_millis(1);
+        assert_eq!(status.stuck_shards(), [1]);
+        assert_eq!(codes(&status), ["shard_stuck"]);
+        *second.lock() = TURN_TIMEOUT;
+        status.watch_store(Box::new(|| Some("disk full".into())));
+        assert_eq!(status.stuck_shards(), [0; 0], "health is about turns only");
+        assert_eq!(codes(&status), ["store_failing"]);
+        assert_eq!(status.reasons()[0].text, "the store fails: disk full");
+    }
+}

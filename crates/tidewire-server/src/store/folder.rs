@@ -1,0 +1,429 @@
+//! The data folder: made, checked and locked before anything in it is opened.
+//!
+//! Whatever the server writes lies in it, temporary files too. A folder that can't be used is refused with one line
+//! that says what to do; nothing in it is changed then.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Where the data lies if nobody says otherwise.
+pub const DEFAULT_PATH: &str = "./tidewire-data";
+
+/// Held by the running server, with its process id inside.
+const LOCK_FILE: &str = "lock";
+
+/// With less room than this a start would only end in a failed commit: the store's first pages, its log and its
+/// index need a part of it at once.
+const FREE_BYTES_MIN: u64 = 4 << 20;
+
+/// Why a data folder can't be used. Each message is one line and says what to do.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// Another process has it.
+    #[error(
+        "data folder {path:?} is in use by {}; stop it, or choose another folder with --data",
+        holder(*.pid)
+    )]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// The process, unless it has only just started.
+        pid: Option<u32>,
+    },
+    /// Written by a newer version.
+    #[error(
+        "data folder {path:?} has format {found} and this version knows up to {known}; start a newer version, or choose another folder with --data"
+    )]
+    NewerFormat {
+        /// The folder.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+        /// The newest format that this version reads.
+        known: i64,
+    },
+    /// On a file system where the store can't keep its promises.
+    #[error(
+        "data folder {path:?} lies on {kind}, a network file system, where acknowledged writes could be lost; choose a folder on a local disk with --data"
+    )]
+    NetworkFileSystem {
+        /// The folder.
+        path: PathBuf,
+        /// Its kind.
+        kind: String,
+    },
+    /// No permission, a read-only file system, or not a folder at all.
+    #[error(
+        "data folder {path:?} can't be written ({cause}); mend that, or choose another folder with --data"
+    )]
+    NotWritable {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        cause: String,
+    },
+    /// No room to start in.
+    #[error("data folder {path:?} is full; make room, or choose another folder with --data")]
+    Full {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is nothing in it to be checked.
+    #[error("data folder {path:?} holds no store; choose the right one with --data")]
+    NoStore {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// What lies in it is no store, or too damaged to be opened.
+    #[error(
+        "data folder {path:?} can't be opened ({cause}); restore it from a backup, or choose another folder with --data"
+    )]
+    Damaged {
+        /// The folder.
+        path: PathBuf,
+        /// What the store said.
+        cause: String,
+    },
+}
+
+fn holder(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".to_owned(),
+    }
+}
+
+/// A folder that this process has locked. The lock ends with the value, or with the process however that ends.
+#[derive(Debug)]
+pub struct DataFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Creates the folder with mode 0700 if it is missing, checks it and locks it.
+    ///
+    /// # Errors
+    /// Another process has it, or the store would not be safe in it.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        create(path)?;
+        refuse_network(path)?;
+        let lock = lock(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Whether the file system of `path` has less than `bytes` left for this process; false if it does not say.
+pub(super) fn has_less_than(path: &Path, bytes: u64) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < bytes)
+}
+
+/// Makes the entries of a folder durable: created files, and the folder's own entry through its parent.
+pub(super) fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn create(path: &Path) -> Result<(), FolderError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let made = std::fs::create_dir_all(parent)
+        .and_then(|()| match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => sync(parent),
+        })
+        .and_then(|()| std::fs::metadata(path));
+    match made {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(not_writable(path, "not a folder")),
+        Err(error) => Err(from_io(path, &error)),
+    }
+}
+
+/// Comes before the lock, because locking a file of a dead network server can hang.
+fn refuse_network(path: &Path) -> Result<(), FolderError> {
+    let stat = rustix::fs::statfs(path).map_err(|error| from_io(path, &error.into()))?;
+    let kind = match network_file_system(stat.f_type.cast_unsigned()) {
+        FileSystem::Network(kind) => Some(kind.to_owned()),
+        FileSystem::Fuse => fuse_kind(path).filter(|kind| is_network_fuse(kind)),
+        FileSystem::Local => None,
+    };
+    match kind {
+        Some(kind) => Err(FolderError::NetworkFileSystem {
+            path: path.to_owned(),
+            kind,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, FolderError> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path.join(LOCK_FILE))
+        .map_err(|error| from_io(path, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(FolderError::Locked {
+                path: path.to_owned(),
+                pid: read_pid(&mut file),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(from_io(path, &error)),
+    }
+    if has_less_than(path, FREE_BYTES_MIN) {
+        return Err(FolderError::Full {
+            path: path.to_owned(),
+        });
+    }
+    file.set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .map_err(|error| from_io(path, &error))?;
+    Ok(file)
+}
+
+fn read_pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn not_writable(path: &Path, cause: &str) -> FolderError {
+    FolderError::NotWritable {
+        path: path.to_owned(),
+        cause: cause.to_owned(),
+    }
+}
+
+fn from_io(path: &Path, error: &io::Error) -> FolderError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FolderError::Full {
+            path: path.to_owned(),
+        },
+        _ => not_writable(path, &error.to_string()),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum FileSystem {
+    Local,
+    Network(&'static str),
+    /// Local or not: the mount table knows.
+    Fuse,
+}
+
+/// Judges by the magic number of `statfs(2)`. Shared memory between processes, which the store's log index needs,
+/// does not work on network file systems, and their locks and syncs can't be trusted.
+fn network_file_system(magic: u64) -> FileSystem {
+    match magic & 0xffff_ffff {
+        0x6969 => FileSystem::Network("NFS"),
+        0x517b => FileSystem::Network("SMB"),
+        0xfe53_4d42 => FileSystem::Network("SMB2"),
+        0xff53_4d42 => FileSystem::Network("CIFS"),
+        0x0102_1997 => FileSystem::Network("9P"),
+        0x5346_414f | 0x6b41_4653 => FileSystem::Network("AFS"),
+        0x00c3_6400 => FileSystem::Network("Ceph"),
+        0x7375_7245 => FileSystem::Network("Coda"),
+        0x564c => FileSystem::Network("NCP"),
+        0x0bd0_0bd0 => FileSystem::Network("Lustre"),
+        0x6573_5546 => FileSystem::Fuse,
+        _ => FileSystem::Local,
+    }
+}
+
+/// FUSE file systems whose files lie on another machine.
+fn is_network_fuse(kind: &str) -> bool {
+    const KINDS: [&str; 14] = [
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.goofys",
+        "fuse.mountpoint-s3",
+        "fuse.gcsfuse",
+        "fuse.blobfuse",
+        "fuse.blobfuse2",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.ceph-fuse",
+        "fuse.davfs",
+        "fuse.juicefs",
+        "fuse.curlftpfs",
+    ];
+    KINDS.contains(&kind)
+}
+
+/// The type that the mount table gives for the file system of `path`.
+fn fuse_kind(path: &Path) -> Option<String> {
+    let device = std::fs::metadata(path).ok()?.dev();
+    let device = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mount_kind(&table, &device)
+}
+
+/// Finds a device in the text of `/proc/self/mountinfo`, see proc(5): the third field is the device, and the type
+/// follows a field that is a single hyphen.
+fn mount_kind(table: &str, device: &str) -> Option<String> {
+    table
+        .lines()
+        .filter(|line| line.split(' ').nth(2) == Some(device))
+        .find_map(|line| line.split_once(" - ")?.1.split(' ').next())
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_folder_is_made_for_its_owner_only() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("parent/data");
+        let folder = DataFolder::open(&path).unwrap();
+        let mode = std::fs::metadata(folder.path())
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let pid = std::fs::read_to_string(path.join(LOCK_FILE)).unwrap();
+        assert_eq!(pid.trim(), std::process::id().to_string());
+    }
+
+    #[test]
+    fn the_lock_ends_with_the_value() {
+        let place = tempfile::tempdir().unwrap();
+        let first = DataFolder::open(place.path()).unwrap();
+        match DataFolder::open(place.path()) {
+            Err(FolderError::Locked { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("not refused as locked: {other:?}"),
+        }
+        drop(first);
+        assert!(DataFolder::open(place.path()).is_ok());
+    }
+
+    #[test]
+    fn a_lock_without_a_readable_holder_is_still_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let _first = DataFolder::open(place.path()).unwrap();
+        for text in ["", "not a number", "-1", "99999999999999999999"] {
+            std::fs::write(place.path().join(LOCK_FILE), text).unwrap();
+            match DataFolder::open(place.path()) {
+                Err(FolderError::Locked { pid: None, .. }) => {}
+                other => panic!("with {text:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_writable_folder_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        // The last one can't be written even by root.
+        for path in [
+            file.clone(),
+            file.join("below"),
+            "/proc/tidewire-data".into(),
+        ] {
+            match DataFolder::open(&path) {
+                Err(FolderError::NotWritable { .. }) => {}
+                other => panic!("{path:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn network_file_systems_are_known_by_number() {
+        let cases = [
+            (0x6969, FileSystem::Network("NFS")),
+            (0xff53_4d42, FileSystem::Network("CIFS")),
+            (0xfe53_4d42, FileSystem::Network("SMB2")),
+            // As a negative number of 32 bits, which some architectures give.
+            (0xffff_ffff_fe53_4d42, FileSystem::Network("SMB2")),
+            (0x0102_1997, FileSystem::Network("9P")),
+            (0x6573_5546, FileSystem::Fuse),
+            (0xef53, FileSystem::Local),
+            (0x0102_1994, FileSystem::Local),
+            (0x794c_7630, FileSystem::Local),
+        ];
+        for (magic, expected) in cases {
+            assert_eq!(network_file_system(magic), expected, "for {magic:#x}");
+        }
+    }
+
+    #[test]
+    fn fuse_is_judged_by_the_mount_table() {
+        let table = "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+            90 22 0:52 / /mnt/a\\040b rw,nosuid shared:3 - fuse.sshfs host:/x rw\n\
+            91 22 0:53 / /mnt/c rw - fuse.gocryptfs /y rw\n";
+        let cases = [
+            ("0:52", Some("fuse.sshfs"), true),
+            ("0:53", Some("fuse.gocryptfs"), false),
+            ("0:5", None, false),
+        ];
+        for (device, kind, is_network) in cases {
+            let found = mount_kind(table, device);
+            assert_eq!(found.as_deref(), kind, "device {device}");
+            assert_eq!(found.is_some_and(|kind| is_network_fuse(&kind)), is_network);
+        }
+    }
+
+    #[test]
+    fn every_refusal_is_one_line_that_says_what_to_do() {
+        let path = PathBuf::from("data");
+        let cause = "cause".to_owned();
+        let errors = [
+            FolderError::Locked {
+                path: path.clone(),
+                pid: Some(7),
+            },
+            FolderError::NewerFormat {
+                path: path.clone(),
+                found: 2,
+                known: 1,
+            },
+            FolderError::NetworkFileSystem {
+                path: path.clone(),
+                kind: "NFS".to_owned(),
+            },
+            FolderError::NotWritable {
+                path: path.clone(),
+                cause: cause.clone(),
+            },
+            FolderError::Full { path: path.clone() },
+            FolderError::NoStore { path: path.clone() },
+            FolderError::Damaged { path, cause },
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(text.contains("\"data\"") && text.contains("; "), "{text}");
+            assert!(text.contains("--data") && !text.contains('\n'), "{text}");
+        }
+    }
+}

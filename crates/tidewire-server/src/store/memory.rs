@@ -1,0 +1,167 @@
+//! The memory store: the reference of what a store does, and the double in tests of everything above the seam.
+//!
+//! A [`MemoryDisk`] plays the part of the data folder, so that opening again, unclean stops and a full disk can be
+//! tried without one.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidewire_core::address::Epoch;
+use tidewire_core::store::{
+    Loaded, Opened, Store, StoreChange, StoreError, StoreReader, StoreWrite, StoredRecord,
+};
+use tidewire_core::text::Name;
+
+use super::{epoch_after, prefix_end};
+
+/// What outlives a [`MemoryStore`]; clones are the same disk.
+#[derive(Clone, Default)]
+pub struct MemoryDisk(Arc<Mutex<Contents>>);
+
+#[derive(Default)]
+struct Contents {
+    records: BTreeMap<Name, StoredRecord>,
+    /// Bytes of the names and values in `records`.
+    bytes: u64,
+    epoch: Epoch,
+    opening: u64,
+    /// Whether the last store was closed.
+    clean: bool,
+}
+
+impl MemoryDisk {
+    /// Opens the disk. `bytes_max` limits names and values together; further writes fail as on a full disk.
+    #[must_use]
+    pub fn open(&self, bytes_max: Option<u64>) -> (MemoryStore, Opened) {
+        let mut contents = self.lock();
+        if !contents.clean {
+            contents.epoch = epoch_after(contents.epoch);
+        }
+        contents.clean = false;
+        contents.opening += 1;
+        let opened = Opened {
+            epoch: contents.epoch,
+            opening: contents.opening,
+        };
+        let store = MemoryStore {
+            disk: self.clone(),
+            bytes_max,
+            closed: false,
+        };
+        (store, opened)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        // Every change below is whole before the next call that could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A store that keeps its records in memory.
+pub struct MemoryStore {
+    disk: MemoryDisk,
+    bytes_max: Option<u64>,
+    closed: bool,
+}
+
+impl Store for MemoryStore {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        Ok(Box::new(self.disk.clone()))
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+        if self.closed {
+            return Err(StoreError {
+                message: "the store is closed".to_owned(),
+                full: false,
+            });
+        }
+        let mut contents = self.disk.lock();
+        let grown = contents.bytes_after(writes);
+        if self.bytes_max.is_some_and(|max| grown > max) && grown > contents.bytes {
+            return Err(StoreError {
+                message: format!("the store would hold {grown} bytes, more than it may"),
+                full: true,
+            });
+        }
+        for write in writes {
+            contents.apply(write);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.closed = true;
+        self.disk.lock().clean = true;
+        Ok(())
+    }
+}
+
+impl StoreReader for MemoryDisk {
+    fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+        let contents = self.lock();
+        let find = |name| match contents.records.get::<Name>(name) {
+            Some(record) => Loaded::Found(record.clone()),
+            None => Loaded::Missing,
+        };
+        Ok(names.iter().map(find).collect())
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &str,
+        after: Option<&Name>,
+        count_max: usize,
+        visit: &mut dyn FnMut(Name, Loaded),
+    ) -> Result<bool, StoreError> {
+        let start = match after {
+            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.clone()),
+            _ => Bound::Included(Name::from(prefix)),
+        };
+        let end = prefix_end(prefix);
+        let contents = self.lock();
+        let mut found = contents
+            .records
+            .range((start, Bound::Unbounded))
+            .take_while(|(name, _)| end.as_ref().is_none_or(|end| name.as_str() < end.as_str()));
+        for (name, record) in found.by_ref().take(count_max) {
+            visit(name.clone(), Loaded::Found(record.clone()));
+        }
+        Ok(found.next().is_some())
+    }
+}
+
+impl Contents {
+    /// The bytes that would be held after `writes`, which hold each name once.
+    fn bytes_after(&self, writes: &[StoreWrite]) -> u64 {
+        writes.iter().fold(self.bytes, |bytes, write| {
+            let before = self
+                .records
+                .get(&write.name)
+                .map_or(0, |record| bytes_of(&write.name, record));
+            let after = match &write.change {
+                StoreChange::Put(record) => bytes_of(&write.name, record),
+                StoreChange::Delete => 0,
+            };
+            (bytes + after).saturating_sub(before)
+        })
+    }
+
+    fn apply(&mut self, write: &StoreWrite) {
+        let before = match &write.change {
+            StoreChange::Put(record) => {
+                self.bytes += bytes_of(&write.name, record);
+                self.records.insert(write.name.clone(), record.clone())
+            }
+            StoreChange::Delete => self.records.remove(&write.name),
+        };
+        if let Some(before) = before {
+            self.bytes -= bytes_of(&write.name, &before);
+        }
+    }
+}
+
+fn bytes_of(name: &Name, record: &StoredRecord) -> u64 {
+    (name.len() + record.data.len()) as u64
+}

@@ -1,0 +1,706 @@
+//! The default store: one SQLite database in the data folder, in WAL mode, synced at every commit.
+//!
+//! The format is described in `spec/store.md`. There is one writing connection; readers have connections of their
+//! own and only short transactions, so the log can be checkpointed and never grows far beyond [`CHECKPOINT_BYTES`].
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
+use tidewire_core::address::Epoch;
+use tidewire_core::store::{
+    Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader, StoreWrite,
+    StoredRecord, Version,
+};
+use tidewire_core::text::{Name, Payload};
+
+use super::folder::{self, DataFolder, FolderError};
+use super::{epoch_after, prefix_end};
+
+/// The version of the stored format, see `spec/store.md`.
+pub const FORMAT: i64 = 1;
+
+/// The database within the data folder; SQLite keeps its log and the log's index beside it.
+pub const FILE: &str = "records.sqlite";
+
+/// The log is brought into the database when it has grown to this. Every start reads the log once, so this also
+/// bounds the time of a start after a crash; and the larger it is, the fewer pages are written twice.
+const CHECKPOINT_BYTES: u64 = 16 << 20;
+
+/// Pages that a connection caches, in KiB: enough for the upper levels of a name index of millions.
+const PAGE_CACHE_KIB: i64 = 8 << 10;
+
+/// The only waits are for a reader's transaction at a checkpoint and for a commit at a quarantine, both short.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Names that one read transaction looks up, so that none of them is long.
+const LOAD_COUNT_MAX: usize = 256;
+
+/// Below this an input or output error is taken for a full disk.
+const FREE_BYTES_MIN: u64 = 1 << 20;
+
+const SCHEMA: &str = "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+    CREATE TABLE records (
+        name TEXT PRIMARY KEY,
+        incarnation INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        data TEXT NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE quarantine (
+        name TEXT NOT NULL,
+        incarnation INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        data TEXT NOT NULL,
+        checksum INTEGER NOT NULL,
+        UNIQUE (name, incarnation, version)
+    ) STRICT;
+    INSERT INTO meta VALUES ('format', 1), ('epoch', 0), ('opening', 0), ('clean', 0);";
+
+const PUT: &str =
+    "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, version = excluded.version,
+        data = excluded.data, checksum = excluded.checksum";
+const DELETE: &str = "DELETE FROM records WHERE name = ?1";
+const LOAD: &str = "SELECT name, incarnation, version, data, checksum FROM records WHERE name = ?1";
+const SCAN: &str = "SELECT name, incarnation, version, data, checksum FROM records
+    WHERE name >= ?1 AND name < ?2 ORDER BY name LIMIT ?3";
+const QUARANTINE: &str =
+    "INSERT OR IGNORE INTO quarantine (name, incarnation, version, data, checksum)
+    SELECT name, incarnation, version, data, checksum FROM records WHERE name = ?1";
+
+/// When a commit counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// When the disk has it.
+    #[default]
+    Full,
+    /// When the kernel has it. A power cut loses acknowledged writes; it exists to show that the test of power cuts
+    /// would notice, and only in builds for that test.
+    #[cfg(feature = "test-faults")]
+    Off,
+}
+
+/// Options of the SQLite store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// Bytes that the database may grow to; further writes fail as on a full disk. No limit by default.
+    pub bytes_max: Option<u64>,
+    /// When a commit counts as done.
+    pub sync: Sync,
+}
+
+/// What a look at everything that is stored found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Records that pass their checksum.
+    pub sound_count: u64,
+    /// Records that do not. They are never served.
+    pub corrupt: Vec<Name>,
+    /// Copies of corrupt records that are kept aside.
+    pub quarantined_count: u64,
+    /// What SQLite finds wrong with its own structure, one line each.
+    pub structure: Vec<String>,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong. What is only kept aside was replaced or deleted since.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.corrupt.is_empty() && self.structure.is_empty()
+    }
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} sound, {} corrupt, {} kept aside",
+            self.sound_count,
+            self.corrupt.len(),
+            self.quarantined_count
+        )?;
+        for name in &self.corrupt {
+            write!(f, "\ncorrupt record {name:?}")?;
+        }
+        for line in &self.structure {
+            write!(f, "\ndamaged structure: {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at every record in a folder without opening it for work: the epoch stays.
+///
+/// # Errors
+/// There is no store, or it can't be read.
+pub fn check(folder: &DataFolder) -> Result<CheckReport, FolderError> {
+    let place = Place::new(folder, SqliteOptions::default());
+    if !place.file().exists() {
+        return Err(FolderError::NoStore { path: place.folder });
+    }
+    place.refuse_newer()?;
+    place
+        .reader()
+        .check()
+        .map_err(|error| place.damaged(error.message))
+}
+
+/// The writing connection of the store.
+pub struct SqliteStore {
+    place: Place,
+    opened: Opened,
+    /// None after a failed commit, until the next one.
+    connection: Option<Connection>,
+    closed: bool,
+}
+
+impl SqliteStore {
+    /// Opens the store of a folder, or makes one. Everything that a process before this one committed is in the
+    /// database and synced when this returns.
+    ///
+    /// # Errors
+    /// The folder holds a newer or damaged store, or has no room.
+    pub fn open(
+        folder: &DataFolder,
+        options: SqliteOptions,
+    ) -> Result<(Self, Opened), FolderError> {
+        let place = Place::new(folder, options);
+        place.refuse_newer()?;
+        let start = || -> rusqlite::Result<_> {
+            let mut connection = place.connect_writer()?;
+            let opened = begin(&mut connection)?;
+            Ok((connection, opened))
+        };
+        let (connection, opened) = start().map_err(|error| place.refusal(&error))?;
+        folder::sync(folder.path()).map_err(|error| place.damaged(error.to_string()))?;
+        let store = Self {
+            place,
+            opened,
+            connection: Some(connection),
+            closed: false,
+        };
+        Ok((store, opened))
+    }
+
+    /// Gives the connection, opened and checked again if the last one was dropped.
+    fn connection(&mut self) -> Result<&mut Connection, StoreError> {
+        if self.closed {
+            return Err(StoreError {
+                message: "the store is closed".to_owned(),
+                full: false,
+            });
+        }
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.reopen()?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    fn reopen(&self) -> Result<Connection, StoreError> {
+        let open = || -> rusqlite::Result<_> {
+            let connection = self.place.connect_writer()?;
+            let found = Opened {
+                epoch: Epoch(meta(&connection, "epoch")?.cast_unsigned()),
+                opening: meta(&connection, "opening")?.cast_unsigned(),
+            };
+            Ok((connection, found))
+        };
+        let (connection, found) = open().map_err(|error| self.place.failure(&error))?;
+        if found != self.opened {
+            return Err(StoreError {
+                message: format!("{FILE} was replaced while it was in use"),
+                full: false,
+            });
+        }
+        Ok(connection)
+    }
+
+    /// Runs `work`; if it fails the connection is dropped, because nothing that it still holds can be trusted.
+    fn attempt<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let failed = match work(self.connection()?) {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if let Some(connection) = self.connection.take() {
+            abandon(connection);
+        }
+        Err(self.place.failure(&failed))
+    }
+}
+
+impl Store for SqliteStore {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        Ok(Box::new(self.place.reader()))
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+        self.attempt(|connection| {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            {
+                let mut put = transaction.prepare_cached(PUT)?;
+                let mut delete = transaction.prepare_cached(DELETE)?;
+                for write in writes {
+                    let name = write.name.as_str();
+                    match &write.change {
+                        StoreChange::Put(record) => put.execute(params![
+                            name,
+                            record.incarnation.0.cast_signed(),
+                            record.version.0,
+                            record.data.as_str(),
+                            checksum(name, record),
+                        ])?,
+                        StoreChange::Delete => delete.execute([name])?,
+                    };
+                }
+            }
+            transaction.commit()
+        })
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        if self.place.log_bytes() < CHECKPOINT_BYTES {
+            return Ok(());
+        }
+        // A reader in the way is no failure: the next commit brings the next chance.
+        self.attempt(|connection| match checkpoint(connection) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
+            other => other,
+        })
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.attempt(|connection| {
+            set_meta(connection, "clean", 1)?;
+            checkpoint(connection)
+        })?;
+        self.closed = true;
+        self.connection = None;
+        Ok(())
+    }
+}
+
+/// Where the database is and how it is opened.
+#[derive(Clone)]
+struct Place {
+    folder: PathBuf,
+    options: SqliteOptions,
+}
+
+impl Place {
+    fn new(folder: &DataFolder, options: SqliteOptions) -> Self {
+        Self {
+            folder: folder.path().to_owned(),
+            options,
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join(FILE)
+    }
+
+    /// Bytes of the write-ahead log.
+    fn log_bytes(&self) -> u64 {
+        let log = self.folder.join(format!("{FILE}-wal"));
+        std::fs::metadata(log).map_or(0, |metadata| metadata.len())
+    }
+
+    fn reader(&self) -> SqliteReader {
+        SqliteReader {
+            place: self.clone(),
+            connection: None,
+        }
+    }
+
+    /// Refuses a newer format through a connection that can't change the files.
+    fn refuse_newer(&self) -> Result<(), FolderError> {
+        if !self.file().exists() {
+            return Ok(());
+        }
+        let look = || -> rusqlite::Result<i64> {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(self.file(), flags)?;
+            let is_empty =
+                connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
+                    row.get::<_, i64>(0)
+                })? == 0;
+            if is_empty {
+                return Ok(FORMAT);
+            }
+            meta(&connection, "format")
+        };
+        match look() {
+            Ok(found) if found > FORMAT => Err(FolderError::NewerFormat {
+                path: self.folder.clone(),
+                found,
+                known: FORMAT,
+            }),
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+
+    fn connect(&self, flags: OpenFlags) -> rusqlite::Result<Connection> {
+        let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(self.file(), flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.pragma_update(None, "cache_size", -PAGE_CACHE_KIB)?;
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+        connection.pragma_update(None, "mmap_size", 0)?;
+        connection.pragma_update(None, "synchronous", self.options.synchronous())?;
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        Ok(connection)
+    }
+
+    /// Opens the database for writing and moves the whole log into it before anything else.
+    ///
+    /// The log may end in what a failed sync left in the page cache only. The kernel would not write that again,
+    /// and a power cut would cut the log there, in front of later commits. The checkpoint writes and syncs those
+    /// pages in the database and starts the log afresh.
+    fn connect_writer(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let connection = self.connect(flags)?;
+        let mode = connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
+        if mode != "wal" {
+            return Err(failed_with(
+                rusqlite::ffi::SQLITE_CANTOPEN,
+                "the file system has no room for a write-ahead log's index",
+            ));
+        }
+        if let Some(bytes_max) = self.options.bytes_max {
+            let page_bytes: i64 =
+                connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+            let pages_max = i64::try_from(bytes_max).unwrap_or(i64::MAX) / page_bytes;
+            connection
+                .pragma_update_and_check(None, "max_page_count", pages_max.max(1), |_| Ok(()))?;
+        }
+        checkpoint(&connection)?;
+        Ok(connection)
+    }
+
+    /// Why the store can't be opened.
+    fn refusal(&self, error: &rusqlite::Error) -> FolderError {
+        let path = self.folder.clone();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => FolderError::Full { path },
+            Some(ErrorCode::SystemIoFailure) if self.is_full() => FolderError::Full { path },
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+                FolderError::NotWritable {
+                    path,
+                    cause: error.to_string(),
+                }
+            }
+            _ => self.damaged(error.to_string()),
+        }
+    }
+
+    fn damaged(&self, cause: String) -> FolderError {
+        FolderError::Damaged {
+            path: self.folder.clone(),
+            cause: format!("{FILE}: {cause}"),
+        }
+    }
+
+    /// Why an open store could not do something.
+    fn failure(&self, error: &rusqlite::Error) -> StoreError {
+        let full = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => true,
+            Some(ErrorCode::SystemIoFailure) => self.is_full(),
+            _ => false,
+        };
+        StoreError {
+            message: format!("{}: {error}", self.file().display()),
+            full,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        folder::has_less_than(&self.folder, FREE_BYTES_MIN)
+    }
+}
+
+impl SqliteOptions {
+    fn synchronous(&self) -> &'static str {
+        match self.sync {
+            Sync::Full => "FULL",
+            #[cfg(feature = "test-faults")]
+            Sync::Off => "OFF",
+        }
+    }
+}
+
+/// A reading connection of the store, opened at its first use and again after an error.
+pub struct SqliteReader {
+    place: Place,
+    connection: Option<Connection>,
+}
+
+impl SqliteReader {
+    /// Looks at every record and at the database's own structure.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub fn check(&mut self) -> Result<CheckReport, StoreError> {
+        const PAGE_COUNT: usize = 1000;
+        let mut report = CheckReport::default();
+        let mut last = None;
+        loop {
+            let after = last.take();
+            let more = self.scan("", after.as_ref(), PAGE_COUNT, &mut |name, loaded| {
+                match loaded {
+                    Loaded::Corrupt => report.corrupt.push(name.clone()),
+                    Loaded::Found(_) | Loaded::Missing => report.sound_count += 1,
+                }
+                last = Some(name);
+            })?;
+            if !more {
+                break;
+            }
+        }
+        self.attempt(|connection| {
+            report.quarantined_count = connection
+                .query_row("SELECT count(*) FROM quarantine", [], |row| {
+                    row.get::<_, i64>(0)
+                })?
+                .cast_unsigned();
+            let mut lines = connection.prepare("PRAGMA integrity_check")?;
+            let lines = lines.query_map([], |row| row.get::<_, String>(0))?;
+            report.structure = lines
+                .filter(|line| line.as_deref() != Ok("ok"))
+                .collect::<rusqlite::Result<_>>()?;
+            Ok(())
+        })?;
+        Ok(report)
+    }
+
+    fn attempt<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let attempt = || {
+            let connection = match self.connection.take() {
+                Some(connection) => connection,
+                None => self.place.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?,
+            };
+            let connection = self.connection.insert(connection);
+            work(connection)
+        };
+        attempt().map_err(|error| {
+            if let Some(connection) = self.connection.take() {
+                abandon(connection);
+            }
+            self.place.failure(&error)
+        })
+    }
+
+    /// Copies a corrupt record aside, so that a later write of the name does not destroy what is left of it.
+    fn quarantine(&mut self, name: &str) {
+        // A failure changes nothing: the record stays corrupt, and the next load tries again.
+        let copied = self.attempt(|connection| connection.execute(QUARANTINE, [name]));
+        // Only the first time, because any peer can ask for the record again and again.
+        if copied.is_ok_and(|rows| rows > 0) {
+            tracing::error!(
+                record = name,
+                "a stored record does not pass its checksum and is not served; restore it from a backup"
+            );
+        }
+    }
+}
+
+impl StoreReader for SqliteReader {
+    fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(LOAD_COUNT_MAX) {
+            self.attempt(|connection| {
+                let transaction = connection.transaction()?;
+                let mut load = transaction.prepare_cached(LOAD)?;
+                for name in names {
+                    let mut rows = load.query([name.as_str()])?;
+                    found.push(match rows.next()? {
+                        Some(row) => loaded_from(row)?,
+                        None => Loaded::Missing,
+                    });
+                }
+                Ok(())
+            })?;
+        }
+        for (name, loaded) in names.iter().zip(&found) {
+            if *loaded == Loaded::Corrupt {
+                self.quarantine(name);
+            }
+        }
+        Ok(found)
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &str,
+        after: Option<&Name>,
+        count_max: usize,
+        visit: &mut dyn FnMut(Name, Loaded),
+    ) -> Result<bool, StoreError> {
+        // The text directly after another one is that text with one more character, the smallest there is.
+        let start = match after {
+            Some(after) if after.as_str() >= prefix => format!("{after}\0"),
+            _ => prefix.to_owned(),
+        };
+        // In the order of SQLite every text comes before every blob.
+        let end = prefix_end(prefix).map_or(Value::Blob(Vec::new()), Value::Text);
+        let limit = i64::try_from(count_max)
+            .unwrap_or(i64::MAX)
+            .saturating_add(1);
+        let mut corrupt = Vec::new();
+        let more = self.attempt(|connection| {
+            let mut scan = connection.prepare_cached(SCAN)?;
+            let mut rows = scan.query(params![start, end, limit])?;
+            let mut count = 0;
+            while let Some(row) = rows.next()? {
+                if count == count_max {
+                    return Ok(true);
+                }
+                count += 1;
+                let name = Name::from(&*String::from_utf8_lossy(text(row, 0)?));
+                let loaded = loaded_from(row)?;
+                if loaded == Loaded::Corrupt {
+                    corrupt.push(name.clone());
+                }
+                visit(name, loaded);
+            }
+            Ok(false)
+        })?;
+        for name in &corrupt {
+            self.quarantine(name);
+        }
+        Ok(more)
+    }
+}
+
+/// Reads a row of name, incarnation, version, data and checksum; what does not fit its checksum is corrupt.
+fn loaded_from(row: &Row<'_>) -> rusqlite::Result<Loaded> {
+    let (Ok(name), Ok(data)) = (
+        std::str::from_utf8(text(row, 0)?),
+        std::str::from_utf8(text(row, 3)?),
+    ) else {
+        return Ok(Loaded::Corrupt);
+    };
+    let Ok(version) = u32::try_from(row.get::<_, i64>(2)?) else {
+        return Ok(Loaded::Corrupt);
+    };
+    let record = StoredRecord {
+        incarnation: Incarnation(row.get::<_, i64>(1)?.cast_unsigned()),
+        version: Version(version),
+        data: Payload::from_checked(data),
+    };
+    if row.get::<_, i64>(4)? == i64::from(checksum(name, &record)) {
+        Ok(Loaded::Found(record))
+    } else {
+        Ok(Loaded::Corrupt)
+    }
+}
+
+/// The bytes of a text, which may be damaged and is not UTF-8 then.
+fn text<'row>(row: &'row Row<'_>, column: usize) -> rusqlite::Result<&'row [u8]> {
+    match row.get_ref(column)? {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes),
+        _ => Ok(&[]),
+    }
+}
+
+/// CRC-32C of the name's length, the name, incarnation, version and data; numbers in little-endian order.
+fn checksum(name: &str, record: &StoredRecord) -> u32 {
+    let parts: [&[u8]; 5] = [
+        &(name.len() as u64).to_le_bytes(),
+        name.as_bytes(),
+        &record.incarnation.0.to_le_bytes(),
+        &record.version.0.to_le_bytes(),
+        record.data.as_str().as_bytes(),
+    ];
+    parts.into_iter().fold(0, crc32c::crc32c_append)
+}
+
+/// Notes the opening in the database, synced, and says what it is. Makes the tables in an empty database.
+fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if tables == 0 {
+        transaction.execute_batch(SCHEMA)?;
+    }
+    let mut epoch = Epoch(meta(&transaction, "epoch")?.cast_unsigned());
+    if meta(&transaction, "clean")? == 0 {
+        epoch = epoch_after(epoch);
+    }
+    let opening = meta(&transaction, "opening")?.cast_unsigned() + 1;
+    set_meta(&transaction, "epoch", epoch.0.cast_signed())?;
+    set_meta(&transaction, "opening", opening.cast_signed())?;
+    set_meta(&transaction, "clean", 0)?;
+    transaction.commit()?;
+    Ok(Opened { epoch, opening })
+}
+
+fn meta(connection: &Connection, key: &str) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+        row.get(0)
+    })
+}
+
+fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
+    connection
+        .execute(
+            "UPDATE meta SET value = ?2 WHERE key = ?1",
+            params![key, value],
+        )
+        .map(|_| ())
+}
+
+/// Moves the whole log into the database, synced, and empties it.
+fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
+    let busy: i64 =
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if busy == 0 {
+        return Ok(());
+    }
+    Err(failed_with(
+        rusqlite::ffi::SQLITE_BUSY,
+        "a reader holds the log",
+    ))
+}
+
+/// An error that SQLite reports in a row only.
+fn failed_with(code: i32, message: &str) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(code);
+    rusqlite::Error::SqliteFailure(code, Some(message.to_owned()))
+}
+
+/// Drops a connection without the checkpoint that SQLite makes when the last one is closed: after a failed sync it
+/// would trust pages that never reached the disk.
+fn abandon(connection: Connection) {
+    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    // Closing gives back the descriptors even where it reports an error, and there is nobody to tell.
+    let _ = connection.close();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_of_the_specification() {
+        let record = StoredRecord {
+            incarnation: Incarnation(u64::MAX - 1),
+            version: Version(3),
+            data: Payload::from_checked("{\"a\":1}"),
+        };
+        assert_eq!(checksum("user/é", &record), 0xb503_df2c);
+    }
+}

@@ -1,0 +1,676 @@
+//! Runs a store on two threads: one commits, one reads, so that no shard ever blocks and reads never wait behind
+//! commits.
+//!
+//! The committing thread puts whatever batches wait into one commit, so a busy server pays one sync for all shards.
+//! The queues need no limit of their own: a shard has one commit on its way at most, and what it loads is limited by
+//! the operations that wait for it. When to try again is the engine's decision.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tidewire_core::effect::{StoreCompletion, StoreRequest};
+use tidewire_core::store::{Loaded, Store, StoreError, StoreReader, StoreWrite};
+use tidewire_core::text::Name;
+
+/// Takes a completion to the shard that asked; called from the store's threads, so it must not block.
+pub type Answer = Arc<dyn Fn(u16, StoreCompletion) + Send + Sync>;
+
+/// Takes one page of a scan; called from the reading thread.
+pub type PageAnswer = Box<dyn FnOnce(Result<ScanPage, StoreError>) + Send>;
+
+/// A part of the records whose names share a prefix, in byte order of their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanPage {
+    /// The records.
+    pub records: Vec<(Name, Loaded)>,
+    /// Whether there may be more after the last of them.
+    pub more: bool,
+}
+
+/// What a scan asks for.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// What the names start with.
+    pub prefix: String,
+    /// The last name of the page before.
+    pub after: Option<Name>,
+    /// Records of the page.
+    pub count_max: usize,
+}
+
+/// How the store is doing, for `/ready` and metrics. Counters only grow.
+#[derive(Debug, Default)]
+pub struct StoreHealth {
+    /// Commits that succeeded, each one sync.
+    pub commit_count: AtomicU64,
+    /// Writes in them.
+    pub write_count: AtomicU64,
+    /// Nanoseconds spent in them.
+    pub commit_ns: AtomicU64,
+    /// Commits that failed.
+    pub failed_commit_count: AtomicU64,
+    /// Names that were looked up.
+    pub load_count: AtomicU64,
+    /// Look-ups that found a record which does not pass its checksum.
+    pub corrupt_count: AtomicU64,
+    commit_error: Mutex<Option<StoreError>>,
+    read_error: Mutex<Option<StoreError>>,
+}
+
+impl StoreHealth {
+    /// Why the last commit failed, if it did. Written records are in memory only until the next one succeeds.
+    #[must_use]
+    pub fn commit_error(&self) -> Option<StoreError> {
+        lock(&self.commit_error).clone()
+    }
+
+    /// Why the last read failed, if it did.
+    #[must_use]
+    pub fn read_error(&self) -> Option<StoreError> {
+        lock(&self.read_error).clone()
+    }
+
+    fn note_commit(&self, error: Option<&StoreError>) {
+        match change(&self.commit_error, error) {
+            Change::Failed(error) => {
+                let remedy = if error.full {
+                    "; make room on the disk"
+                } else {
+                    ""
+                };
+                tracing::error!(%error, "the store can't commit, writes stay in memory until it can{remedy}");
+            }
+            Change::Recovered => tracing::info!("the store commits again"),
+            Change::Same => {}
+        }
+    }
+
+    fn note_read(&self, error: Option<&StoreError>) {
+        match change(&self.read_error, error) {
+            Change::Failed(error) => tracing::error!(%error, "the store can't be read"),
+            Change::Recovered => tracing::info!("the store can be read again"),
+            Change::Same => {}
+        }
+    }
+}
+
+/// What is new about a part of the store. Only changes are logged, because a disk that stays full would fill the log.
+enum Change<'a> {
+    Failed(&'a StoreError),
+    Recovered,
+    Same,
+}
+
+fn change<'a>(slot: &Mutex<Option<StoreError>>, error: Option<&'a StoreError>) -> Change<'a> {
+    let mut slot = lock(slot);
+    if slot.as_ref() == error {
+        return Change::Same;
+    }
+    *slot = error.cloned();
+    error.map_or(Change::Recovered, Change::Failed)
+}
+
+/// The shards' way to the store; clones lead to the same one.
+#[derive(Clone)]
+pub struct StoreClient {
+    commits: Sender<CommitTask>,
+    reads: Sender<ReadTask>,
+    answer: Answer,
+    health: Arc<StoreHealth>,
+}
+
+impl StoreClient {
+    /// Hands over a request of a shard and returns at once. Each request is answered once, commits of a shard in
+    /// their order. A load sees every commit that was answered before it was requested.
+    pub fn request(&self, shard: u16, request: StoreRequest) {
+        match request {
+            StoreRequest::Load { names } => {
+                if let Err(unsent) = self.reads.send(ReadTask::Load { shard, names }) {
+                    unsent.0.fail(&self.answer);
+                }
+            }
+            StoreRequest::Commit { batch, writes } => {
+                let task = CommitTask::Batch(Batch {
+                    shard,
+                    batch,
+                    writes,
+                });
+                if self.commits.send(task).is_err() {
+                    let result = Err(stopped());
+                    (self.answer)(shard, StoreCompletion::Committed { batch, result });
+                }
+            }
+        }
+    }
+
+    /// Reads a page of records on the reading thread, between loads.
+    pub fn scan(&self, scan: Scan, answer: PageAnswer) {
+        if let Err(unsent) = self.reads.send(ReadTask::Scan { scan, answer }) {
+            unsent.0.fail(&self.answer);
+        }
+    }
+
+    /// How the store is doing.
+    #[must_use]
+    pub fn health(&self) -> &Arc<StoreHealth> {
+        &self.health
+    }
+}
+
+/// How a store ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All that was shown to anybody is committed, so the next opening goes on with the same epoch.
+    Complete,
+    /// Something that was shown is lost. Its version numbers will be used again, so the next opening must start a new
+    /// epoch, and the store is left as a crash leaves it.
+    CutOff,
+}
+
+/// The running threads of a store.
+pub struct StoreThreads {
+    client: StoreClient,
+    writer: JoinHandle<Result<(), StoreError>>,
+    reader: JoinHandle<()>,
+}
+
+impl StoreThreads {
+    /// Starts the threads of `store`. Completions go to `answer`.
+    ///
+    /// # Errors
+    /// The store has no reader to give, or the system no thread.
+    pub fn start(mut store: Box<dyn Store>, answer: Answer) -> Result<Self, StoreError> {
+        let mut reader = store.reader()?;
+        let (commits, commit_tasks) = mpsc::channel();
+        let (reads, read_tasks) = mpsc::channel();
+        let client = StoreClient {
+            commits,
+            reads,
+            answer,
+            health: Arc::default(),
+        };
+        let (answer, health) = (client.answer.clone(), client.health.clone());
+        let reader = Builder::new()
+            .name("store-reader".to_owned())
+            .spawn(move || read(&mut *reader, &read_tasks, &answer, &health))
+            .map_err(no_thread)?;
+        let (answer, health) = (client.answer.clone(), client.health.clone());
+        let writer = Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || write(&mut *store, &commit_tasks, &answer, &health))
+            .map_err(no_thread)?;
+        Ok(Self {
+            client,
+            writer,
+            reader,
+        })
+    }
+
+    /// The way to the store.
+    #[must_use]
+    pub fn client(&self) -> StoreClient {
+        self.client.clone()
+    }
+
+    /// Answers what was requested before, then closes the store. For when no shard asks any more: a request at the same
+    /// time may stay without an answer, a later one fails.
+    ///
+    /// # Errors
+    /// The store could not be closed cleanly; the next opening starts a new epoch.
+    pub fn stop(self, ending: Ending) -> Result<(), StoreError> {
+        // The reader goes first, so that the last checkpoint has nobody in its way.
+        let _ = self.client.reads.send(ReadTask::Stop);
+        let reader_ended = self.reader.join();
+        let _ = self.client.commits.send(CommitTask::Stop(ending));
+        let writer_ended = self.writer.join();
+        match (reader_ended, writer_ended) {
+            (Ok(()), Ok(closed)) => closed,
+            _ => Err(StoreError {
+                message: "a thread of the store has panicked".to_owned(),
+                full: false,
+            }),
+        }
+    }
+}
+
+struct Batch {
+    shard: u16,
+    batch: u64,
+    writes: Vec<StoreWrite>,
+}
+
+enum CommitTask {
+    Batch(Batch),
+    Stop(Ending),
+}
+
+enum ReadTask {
+    Load { shard: u16, names: Vec<Name> },
+    Scan { scan: Scan, answer: PageAnswer },
+    Stop,
+}
+
+impl ReadTask {
+    /// Answers a task that no thread takes any more.
+    fn fail(self, answer: &Answer) {
+        match self {
+            Self::Load { shard, names } => {
+                let fail = |name| (name, Err(stopped()));
+                let records = names.into_iter().map(fail).collect();
+                answer(shard, StoreCompletion::Loaded { records });
+            }
+            Self::Scan { answer, .. } => answer(Err(stopped())),
+            Self::Stop => {}
+        }
+    }
+}
+
+fn write(
+    store: &mut dyn Store,
+    tasks: &Receiver<CommitTask>,
+    answer: &Answer,
+    health: &StoreHealth,
+) -> Result<(), StoreError> {
+    let mut ending = None;
+    while ending.is_none() {
+        // Without senders nobody can say how it ended.
+        let Ok(first) = tasks.recv() else { break };
+        let mut answers = Vec::new();
+        let mut writes = Vec::new();
+        for task in std::iter::once(first).chain(tasks.try_iter()) {
+            match task {
+                CommitTask::Batch(batch) => {
+                    answers.push((batch.shard, batch.batch));
+                    writes.extend(batch.writes);
+                }
+                CommitTask::Stop(how) => {
+                    ending = Some(how);
+                    break;
+                }
+            }
+        }
+        if answers.is_empty() {
+            continue;
+        }
+        let result = commit(store, &writes, health);
+        for (shard, batch) in answers {
+            let result = result.clone();
+            answer(shard, StoreCompletion::Committed { batch, result });
+        }
+        if let Err(error) = store.tidy() {
+            health.note_commit(Some(&error));
+        }
+    }
+    match ending {
+        Some(Ending::Complete) => store.close(),
+        Some(Ending::CutOff) | None => Ok(()),
+    }
+}
+
+fn commit(
+    store: &mut dyn Store,
+    writes: &[StoreWrite],
+    health: &StoreHealth,
+) -> Result<(), StoreError> {
+    let start = Instant::now();
+    let result = store.commit(writes);
+    match &result {
+        Ok(()) => {
+            health.commit_count.fetch_add(1, Ordering::Relaxed);
+            let count = writes.len() as u64;
+            health.write_count.fetch_add(count, Ordering::Relaxed);
+            let spent = nanoseconds(start.elapsed());
+            health.commit_ns.fetch_add(spent, Ordering::Relaxed);
+        }
+        Err(_) => {
+            health.failed_commit_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    health.note_commit(result.as_ref().err());
+    result
+}
+
+fn read(
+    reader: &mut dyn StoreReader,
+    tasks: &Receiver<ReadTask>,
+    answer: &Answer,
+    health: &StoreHealth,
+) {
+    for task in tasks {
+        match task {
+            ReadTask::Load { shard, names } => {
+                let result = reader.load(&names);
+                health.note_read(result.as_ref().err());
+                count_loaded(&result, health);
+                let records = match result {
+                    Ok(found) => names.into_iter().zip(found.into_iter().map(Ok)).collect(),
+                    Err(error) => names
+                        .into_iter()
+                        .map(|name| (name, Err(error.clone())))
+                        .collect(),
+                };
+                answer(shard, StoreCompletion::Loaded { records });
+            }
+            ReadTask::Scan { scan, answer } => {
+                let page = read_page(reader, &scan);
+                health.note_read(page.as_ref().err());
+                answer(page);
+            }
+            ReadTask::Stop => break,
+        }
+    }
+}
+
+fn count_loaded(result: &Result<Vec<Loaded>, StoreError>, health: &StoreHealth) {
+    let Ok(found) = result else { return };
+    let corrupt = found.iter().filter(|one| **one == Loaded::Corrupt).count();
+    let (count, corrupt) = (found.len() as u64, corrupt as u64);
+    health.load_count.fetch_add(count, Ordering::Relaxed);
+    health.corrupt_count.fetch_add(corrupt, Ordering::Relaxed);
+}
+
+fn read_page(reader: &mut dyn StoreReader, scan: &Scan) -> Result<ScanPage, StoreError> {
+    let mut records = Vec::new();
+    let more = reader.scan(
+        &scan.prefix,
+        scan.after.as_ref(),
+        scan.count_max,
+        &mut |name, loaded| records.push((name, loaded)),
+    )?;
+    Ok(ScanPage { records, more })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // What is inside is replaced as a whole, so a panic leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn stopped() -> StoreError {
+    StoreError {
+        message: "the store has stopped".to_owned(),
+        full: false,
+    }
+}
+
+fn no_thread(error: std::io::Error) -> StoreError {
+    StoreError {
+        message: format!("no thread for the store: {error}"),
+        full: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_core::store::{Incarnation, StoreChange, StoredRecord, Version};
+    use tidewire_core::text::Payload;
+
+    use super::super::folder::DataFolder;
+    use super::super::memory::MemoryDisk;
+    use super::super::sqlite::{SqliteOptions, SqliteStore};
+    use super::*;
+
+    /// Longer than anything here takes on a busy machine; only a failing test waits for it.
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    /// A memory store whose commits tell how many writes they have and wait for their outcome.
+    struct Gated {
+        inner: Box<dyn Store>,
+        entered: Sender<usize>,
+        outcomes: Receiver<Result<(), StoreError>>,
+    }
+
+    impl Store for Gated {
+        fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+            self.inner.reader()
+        }
+
+        fn commit(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+            self.entered.send(writes.len()).unwrap();
+            self.outcomes.recv_timeout(DEADLINE).unwrap()?;
+            self.inner.commit(writes)
+        }
+
+        fn close(&mut self) -> Result<(), StoreError> {
+            self.inner.close()
+        }
+    }
+
+    struct Rig {
+        disk: MemoryDisk,
+        threads: StoreThreads,
+        entered: Receiver<usize>,
+        outcomes: Sender<Result<(), StoreError>>,
+        answers: Receiver<(u16, StoreCompletion)>,
+    }
+
+    fn start(store: Box<dyn Store>) -> (StoreThreads, Receiver<(u16, StoreCompletion)>) {
+        let (answer, answers) = mpsc::channel();
+        let answer = Arc::new(move |shard, completion| {
+            // A test that has seen enough no longer listens.
+            let _ = answer.send((shard, completion));
+        });
+        (StoreThreads::start(store, answer).unwrap(), answers)
+    }
+
+    fn rig() -> Rig {
+        let disk = MemoryDisk::default();
+        let (entered_sender, entered) = mpsc::channel();
+        let (outcomes, outcome_receiver) = mpsc::channel();
+        let (threads, answers) = start(Box::new(Gated {
+            inner: Box::new(disk.open(None).0),
+            entered: entered_sender,
+            outcomes: outcome_receiver,
+        }));
+        Rig {
+            disk,
+            threads,
+            entered,
+            outcomes,
+            answers,
+        }
+    }
+
+    fn put(name: &str, version: u32) -> StoreWrite {
+        StoreWrite {
+            name: Name::from(name),
+            change: StoreChange::Put(record(version)),
+        }
+    }
+
+    fn record(version: u32) -> StoredRecord {
+        StoredRecord {
+            incarnation: Incarnation(1),
+            version: Version(version),
+            data: Payload::from_checked("[]"),
+        }
+    }
+
+    fn commit(client: &StoreClient, shard: u16, batch: u64, writes: Vec<StoreWrite>) {
+        client.request(shard, StoreRequest::Commit { batch, writes });
+    }
+
+    fn load(client: &StoreClient, shard: u16, name: &str) {
+        let names = vec![Name::from(name)];
+        client.request(shard, StoreRequest::Load { names });
+    }
+
+    fn committed(answers: &Receiver<(u16, StoreCompletion)>) -> (u16, u64, Result<(), StoreError>) {
+        match answers.recv_timeout(DEADLINE).unwrap() {
+            (shard, StoreCompletion::Committed { batch, result }) => (shard, batch, result),
+            other => panic!("not a commit's answer: {other:?}"),
+        }
+    }
+
+    fn loaded(answers: &Receiver<(u16, StoreCompletion)>) -> (u16, Result<Loaded, StoreError>) {
+        match answers.recv_timeout(DEADLINE).unwrap() {
+            (shard, StoreCompletion::Loaded { mut records }) if records.len() == 1 => {
+                (shard, records.remove(0).1)
+            }
+            other => panic!("not the answer of one load: {other:?}"),
+        }
+    }
+
+    fn failure(full: bool) -> StoreError {
+        StoreError {
+            message: "planted".to_owned(),
+            full,
+        }
+    }
+
+    #[test]
+    fn batches_that_wait_share_one_commit() {
+        let rig = rig();
+        let client = rig.threads.client();
+        commit(&client, 0, 1, vec![put("a", 1)]);
+        assert_eq!(rig.entered.recv_timeout(DEADLINE), Ok(1));
+        for shard in 1..=5 {
+            let name = format!("b{shard}");
+            commit(&client, shard, 10, vec![put(&name, 1), put(&name, 2)]);
+        }
+        rig.outcomes.send(Ok(())).unwrap();
+        rig.outcomes.send(Ok(())).unwrap();
+        assert_eq!(
+            rig.entered.recv_timeout(DEADLINE),
+            Ok(10),
+            "five batches of two"
+        );
+        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
+        for shard in 1..=5 {
+            assert_eq!(committed(&rig.answers), (shard, 10, Ok(())));
+        }
+        rig.threads.stop(Ending::Complete).unwrap();
+        assert_eq!(client.health().commit_count.load(Ordering::Relaxed), 2);
+        assert_eq!(client.health().write_count.load(Ordering::Relaxed), 11);
+    }
+
+    #[test]
+    fn a_failed_commit_fails_every_batch_in_it_and_the_next_success_clears_the_health() {
+        let rig = rig();
+        let client = rig.threads.client();
+        commit(&client, 0, 1, vec![put("a", 1)]);
+        rig.entered.recv_timeout(DEADLINE).unwrap();
+        commit(&client, 1, 1, vec![put("b", 1)]);
+        commit(&client, 2, 1, vec![put("c", 1)]);
+        rig.outcomes.send(Ok(())).unwrap();
+        rig.outcomes.send(Err(failure(true))).unwrap();
+        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
+        assert_eq!(committed(&rig.answers), (1, 1, Err(failure(true))));
+        assert_eq!(committed(&rig.answers), (2, 1, Err(failure(true))));
+        assert_eq!(client.health().commit_error(), Some(failure(true)));
+        load(&client, 3, "b");
+        assert_eq!(loaded(&rig.answers), (3, Ok(Loaded::Missing)));
+
+        rig.outcomes.send(Ok(())).unwrap();
+        commit(&client, 1, 2, vec![put("b", 1)]);
+        assert_eq!(committed(&rig.answers), (1, 2, Ok(())));
+        assert_eq!(client.health().commit_error(), None);
+        assert_eq!(
+            client.health().failed_commit_count.load(Ordering::Relaxed),
+            1
+        );
+        rig.threads.stop(Ending::Complete).unwrap();
+    }
+
+    #[test]
+    fn reads_do_not_wait_behind_a_commit() {
+        let rig = rig();
+        let client = rig.threads.client();
+        commit(&client, 0, 1, vec![put("a", 1)]);
+        rig.entered.recv_timeout(DEADLINE).unwrap();
+        load(&client, 1, "a");
+        assert_eq!(loaded(&rig.answers), (1, Ok(Loaded::Missing)));
+        let (page, pages) = mpsc::channel();
+        let scan = Scan {
+            prefix: String::new(),
+            after: None,
+            count_max: 10,
+        };
+        client.scan(scan, Box::new(move |answer| page.send(answer).unwrap()));
+        let empty = ScanPage {
+            records: vec![],
+            more: false,
+        };
+        assert_eq!(pages.recv_timeout(DEADLINE).unwrap(), Ok(empty));
+        rig.outcomes.send(Ok(())).unwrap();
+        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
+        rig.threads.stop(Ending::Complete).unwrap();
+    }
+
+    #[test]
+    fn a_load_sees_every_commit_that_was_answered() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(place.path()).unwrap();
+        let (store, _) = SqliteStore::open(&folder, SqliteOptions::default()).unwrap();
+        let (threads, answers) = start(Box::new(store));
+        let client = threads.client();
+        for version in 1..=200 {
+            commit(&client, 0, 1, vec![put("a", version)]);
+            assert_eq!(committed(&answers), (0, 1, Ok(())));
+            load(&client, 1, "a");
+            assert_eq!(loaded(&answers), (1, Ok(Loaded::Found(record(version)))));
+        }
+        threads.stop(Ending::Complete).unwrap();
+    }
+
+    #[test]
+    fn stopping_answers_what_was_requested_and_closes_cleanly() {
+        let rig = rig();
+        let client = rig.threads.client();
+        commit(&client, 0, 1, vec![put("a", 1)]);
+        rig.entered.recv_timeout(DEADLINE).unwrap();
+        commit(&client, 1, 1, vec![put("b", 1)]);
+        rig.outcomes.send(Ok(())).unwrap();
+        rig.outcomes.send(Ok(())).unwrap();
+        rig.threads.stop(Ending::Complete).unwrap();
+        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
+        assert_eq!(committed(&rig.answers), (1, 1, Ok(())));
+
+        commit(&client, 2, 7, vec![put("c", 1)]);
+        assert_eq!(committed(&rig.answers), (2, 7, Err(stopped())));
+        load(&client, 2, "a");
+        assert_eq!(loaded(&rig.answers), (2, Err(stopped())));
+        let (page, pages) = mpsc::channel();
+        let scan = Scan {
+            prefix: String::new(),
+            after: None,
+            count_max: 10,
+        };
+        client.scan(scan, Box::new(move |answer| page.send(answer).unwrap()));
+        assert_eq!(pages.recv_timeout(DEADLINE).unwrap(), Err(stopped()));
+
+        let before = rig.disk.open(None).1;
+        assert_eq!(before.opening, 2);
+        let after_unclean = rig.disk.open(None).1;
+        assert!(after_unclean.epoch > before.epoch);
+    }
+
+    #[test]
+    fn only_a_complete_stop_keeps_the_epoch() {
+        for (ending, keeps) in [(Ending::Complete, true), (Ending::CutOff, false)] {
+            let disk = MemoryDisk::default();
+            let (store, before) = disk.open(None);
+            let (threads, _answers) = start(Box::new(store));
+            threads.stop(ending).unwrap();
+            let (_store, after) = disk.open(None);
+            assert_eq!(after.epoch == before.epoch, keeps, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_reported() {
+        let rig = rig();
+        let client = rig.threads.client();
+        // Without anybody at the gate the commit panics.
+        drop(rig.outcomes);
+        commit(&client, 0, 1, vec![put("a", 1)]);
+        let error = rig.threads.stop(Ending::Complete).unwrap_err();
+        assert!(error.message.contains("panicked"), "{error}");
+    }
+}

@@ -1,0 +1,271 @@
+//! The auth suite: what every way to authenticate promises, alone and in a chain.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tidewire_core::effect::AuthOutcome;
+use tidewire_core::text::Payload;
+use tidewire_server::auth::{AuthChain, password};
+use tidewire_server::config::machine::Machine;
+use tidewire_server::config::plan::plan;
+use tidewire_server::config::{Problem, Sources, load};
+use tidewire_server::shard::handle::Peer;
+use tokio::runtime::Runtime;
+
+/// The check vector of deepstream: password `password`.
+const VECTOR: &str = "rCOSZxJrgze2AZdVQh12c6ErDMOG0M+Rx5Yu7S5d91c=GS4SbTQYmoaGwjm2shEobg==";
+
+/// A chain over a users' file.
+struct Suite {
+    folder: TempDir,
+    chain: AuthChain,
+    runtime: Runtime,
+}
+
+/// The chain with this users' file and these flags.
+fn chain(folder: &TempDir, users: &str, flags: &[(&str, &str)]) -> Result<AuthChain, Problem> {
+    let path = folder.path().join("users.yml");
+    fs::write(&path, users).expect("the file is written");
+    let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+    let mut all: Vec<(String, String)> = flags.iter().map(owned).collect();
+    all.push(("auth.file.path".into(), path.display().to_string()));
+    let loaded = load(&Sources {
+        flags: all,
+        ..Sources::default()
+    });
+    let machine = Machine {
+        processors: 1,
+        memory_bytes: 1 << 30,
+    };
+    AuthChain::new(
+        &plan(&loaded.expect("the flags are right"), &machine).expect("a plan"),
+        1,
+    )
+}
+
+impl Suite {
+    fn new(users: &str, flags: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let chain = chain(&folder, users, flags).expect("the users are right");
+        let runtime = Runtime::new().expect("a runtime");
+        Self {
+            folder,
+            chain,
+            runtime,
+        }
+    }
+
+    fn login(&self, data: &str) -> AuthOutcome {
+        let peer = Arc::new(Peer {
+            address: (Ipv4Addr::LOCALHOST, 1).into(),
+            headers: Vec::new(),
+        });
+        let data = Payload::from_checked(data);
+        self.runtime.block_on(self.chain.authenticate(&data, peer))
+    }
+
+    /// Logs in and expects `user` with its server data and client data.
+    fn accepts(
+        &self,
+        data: &str,
+        user: &str,
+        server_data: Option<&str>,
+        client_data: Option<&str>,
+    ) {
+        let AuthOutcome::Accepted(principal) = self.login(data) else {
+            panic!("{data} is let in")
+        };
+        assert_eq!(principal.user_id.as_str(), user, "{data}");
+        assert_eq!(
+            principal.server_data.as_ref().map(Payload::as_str),
+            server_data,
+            "{data}"
+        );
+        assert_eq!(
+            principal.client_data.as_ref().map(Payload::as_str),
+            client_data,
+            "{data}"
+        );
+    }
+
+    /// Logs in and expects a refusal with this data.
+    fn refuses(&self, data: &str, expected: Option<&str>) {
+        let client_data = expected.map(Payload::from_checked);
+        assert_eq!(
+            self.login(data),
+            AuthOutcome::Refused { client_data },
+            "{data}"
+        );
+    }
+}
+
+const MISSING: &str = r#"{"error":"missing authentication parameter: username or/and password"}"#;
+
+#[test]
+fn open_lets_everybody_in_under_the_name_given() {
+    let suite = Suite::new("", &[]);
+    suite.accepts("{}", "open", None, None);
+    suite.accepts("[]", "open", None, None);
+    suite.accepts(r#"{"username":"alice"}"#, "alice", None, None);
+    suite.accepts(
+        r#"{"username":"alice","password":"x"}"#,
+        "alice",
+        None,
+        None,
+    );
+    suite.accepts(r#"{"username":7}"#, "7", None, None);
+    suite.accepts(r#"{"username":true}"#, "true", None, None);
+    for nameless in [
+        r#"{"username":""}"#,
+        r#"{"username":null}"#,
+        r#"{"username":0}"#,
+        r#"{"username":false}"#,
+    ] {
+        suite.accepts(nameless, "open", None, None);
+    }
+}
+
+#[test]
+fn names_beyond_the_limit_are_refused() {
+    let suite = Suite::new("", &[("limits.name_bytes_max", "5")]);
+    suite.accepts(r#"{"username":"12345"}"#, "12345", None, None);
+    suite.refuses(r#"{"username":"123456"}"#, None);
+}
+
+#[test]
+fn files_of_deepstream_are_read_as_they_are() {
+    let users = format!(
+        "# users\nalice:\n  password: \"{VECTOR}\"\n  serverData: {{ role: admin }}\n  clientData: {{ favourite: red }}\n\
+         bob:\n  password: \"{VECTOR}\"\n"
+    );
+    let suite = Suite::new(&users, &[("auth.chain", "file"), ("auth.file.hash", "md5")]);
+    let right = |name: &str| format!(r#"{{"username":"{name}","password":"password"}}"#);
+    suite.accepts(
+        &right("alice"),
+        "alice",
+        Some(r#"{"role":"admin"}"#),
+        Some(r#"{"favourite":"red"}"#),
+    );
+    suite.accepts(&right("bob"), "bob", Some("null"), Some("null"));
+    suite.refuses(r#"{"username":"alice","password":"Password"}"#, None);
+    suite.refuses(&right("carol"), None);
+    for incomplete in [
+        "{}",
+        "[]",
+        r#"{"username":"alice"}"#,
+        r#"{"password":"password"}"#,
+        r#"{"username":"","password":"password"}"#,
+        r#"{"username":"alice","password":""}"#,
+        r#"{"username":["alice"],"password":"password"}"#,
+    ] {
+        suite.refuses(incomplete, Some(MISSING));
+    }
+    suite.refuses(r#"{"username":1e999}"#, None);
+}
+
+#[test]
+fn argon2id_and_plain_passwords_stand_beside_each_other() {
+    let hash = password::hash("tide").expect("randomness");
+    let users = format!(r#"{{"alice": {{"password": "{hash}"}}, "bob": {{"password": "1234"}}}}"#);
+    let suite = Suite::new(&users, &[("auth.chain", "file")]);
+    suite.accepts(
+        r#"{"username":"alice","password":"tide"}"#,
+        "alice",
+        Some("null"),
+        Some("null"),
+    );
+    suite.accepts(
+        r#"{"username":"bob","password":"1234"}"#,
+        "bob",
+        Some("null"),
+        Some("null"),
+    );
+    suite.refuses(r#"{"username":"alice","password":"1234"}"#, None);
+    suite.refuses(
+        &format!(r#"{{"username":"alice","password":"{hash}"}}"#),
+        None,
+    );
+    suite.refuses(r#"{"username":"carol","password":""}"#, Some(MISSING));
+}
+
+#[test]
+fn in_a_chain_the_next_one_is_asked() {
+    let users = format!("alice:\n  password: \"{VECTOR}\"\n");
+    let both = [("auth.chain", "file,open"), ("auth.file.hash", "md5")];
+    let suite = Suite::new(&users, &both);
+    suite.accepts(
+        r#"{"username":"alice","password":"password"}"#,
+        "alice",
+        Some("null"),
+        Some("null"),
+    );
+    suite.accepts("{}", "open", None, None);
+    suite.accepts(
+        r#"{"username":"carol","password":"x"}"#,
+        "carol",
+        None,
+        None,
+    );
+    let strict = [
+        &both[..],
+        &[("auth.file.report_invalid_parameters", "true")],
+    ]
+    .concat();
+    let suite = Suite::new(&users, &strict);
+    suite.refuses("{}", Some(MISSING));
+    suite.refuses(r#"{"username":"alice","password":"x"}"#, None);
+    suite.accepts(
+        r#"{"username":"carol","password":"x"}"#,
+        "carol",
+        None,
+        None,
+    );
+}
+
+#[test]
+fn wrong_files_are_refused_with_the_user() {
+    let check = |users: &str, part: &str| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let flags = [("auth.chain", "file"), ("auth.file.hash", "sha512")];
+        let Err(problem) = chain(&folder, users, &flags) else {
+            panic!("{users:?} is refused")
+        };
+        assert!(problem.origin.contains("users.yml"), "{problem}");
+        assert!(problem.to_string().contains(part), "{users:?}: {problem}");
+    };
+    check("", "no users");
+    check("{}", "no users");
+    check("alice: {}\n", "user \"alice\" has no password");
+    check(
+        "alice:\n  password: \"\"\n",
+        "user \"alice\" has no password",
+    );
+    check("alice:\n  password: short\n", "auth.file.key_length");
+    check("alice: [\n", "users.yml:1:");
+    check("- alice\n", "users.yml:1:");
+}
+
+#[test]
+fn a_reload_takes_new_users_and_keeps_the_old_on_errors() {
+    let suite = Suite::new("alice: {password: one}\n", &[("auth.chain", "file")]);
+    let path = suite.folder.path().join("users.yml");
+    fs::write(&path, "alice: [").expect("the file is written");
+    assert_eq!(suite.chain.reload().len(), 1);
+    suite.accepts(
+        r#"{"username":"alice","password":"one"}"#,
+        "alice",
+        Some("null"),
+        Some("null"),
+    );
+    fs::write(&path, "alice: {password: two}\n").expect("the file is written");
+    assert_eq!(suite.chain.reload(), []);
+    suite.refuses(r#"{"username":"alice","password":"one"}"#, None);
+    suite.accepts(
+        r#"{"username":"alice","password":"two"}"#,
+        "alice",
+        Some("null"),
+        Some("null"),
+    );
+}

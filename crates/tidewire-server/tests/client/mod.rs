@@ -1,0 +1,229 @@
+//! A client for tests that speaks to a server through the wire crate, and what waiting for one needs.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tidewire_core::message::{Auth, Connection, Event, EventBulk, Message};
+use tidewire_wire::frame::websocket::{
+    self, CloseCode, Decoded, Decoder, Event as FrameEvent, Opcode, Role,
+};
+use tidewire_wire::protocol::deepstream::Deepstream;
+
+/// Nothing here takes so long unless it never happens.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Longer than any test message.
+const MESSAGE_BYTES_MAX: usize = 1 << 24;
+
+/// Waits for what another thread does, with a deadline.
+#[track_caller]
+pub fn wait_until(mut is_done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_done() {
+        assert!(start.elapsed() < DEADLINE, "it never happened");
+        std::thread::yield_now();
+    }
+}
+
+pub fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
+    Message::Event(Event::Emit {
+        name,
+        data: Some(data),
+    })
+}
+
+pub fn subscribe(name: &str) -> Message<'_> {
+    Message::Event(Event::Subscribe {
+        names: vec![name],
+        correlation: Some("7"),
+    })
+}
+
+/// The two messages of a login, as a client sends them.
+pub fn encode_login(out: &mut Vec<u8>) {
+    let challenge = Message::Connection(Connection::Challenge {
+        url: Some("ws://test"),
+        protocol_version: Some("0.1a"),
+        sdk_version: Some("7.0.5"),
+        sdk_type: Some("javascript"),
+    });
+    Deepstream::encode_masked_frame(&challenge, [1, 2, 3, 4], out);
+    let request = Message::Auth(Auth::Request { data: Some("{}") });
+    Deepstream::encode_masked_frame(&request, [5, 6, 7, 8], out);
+}
+
+/// What a client received.
+#[derive(Debug)]
+enum Received {
+    Message(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<CloseCode>),
+    End,
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+    decoder: Decoder,
+    input: Vec<u8>,
+    start: usize,
+}
+
+impl Client {
+    /// A client on a stream whose handshake is done.
+    pub fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        Self {
+            stream,
+            decoder: Decoder::new(Role::Client),
+            input: Vec::new(),
+            start: 0,
+        }
+    }
+
+    pub fn send(&mut self, message: &Message<'_>) {
+        let mut bytes = Vec::new();
+        Deepstream::encode_masked_frame(message, [0xA, 0xB, 0xC, 0xD], &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// Sends all messages, from another thread, so that the server never has to wait for this one to read.
+    pub fn send_all<'a>(&mut self, messages: impl Iterator<Item = Message<'a>>) {
+        let mut bytes = Vec::new();
+        for message in messages {
+            Deepstream::encode_masked_frame(&message, [0xA, 0xB, 0xC, 0xD], &mut bytes);
+        }
+        let mut stream = self.stream.try_clone().unwrap();
+        std::thread::spawn(move || stream.write_all(&bytes).unwrap());
+    }
+
+    pub fn send_frame(&mut self, opcode: Opcode, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        websocket::encode_masked(opcode, payload, [1, 2, 3, 4], &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn receive(&mut self) -> Received {
+        loop {
+            let decoded = self
+                .decoder
+                .decode(&mut self.input[self.start..], MESSAGE_BYTES_MAX);
+            let Decoded { consumed, event } = decoded.unwrap();
+            let received = match event {
+                FrameEvent::Message { payload, .. } => {
+                    Some(Received::Message(payload.into_owned()))
+                }
+                FrameEvent::Pong(payload) => Some(Received::Pong(payload.to_vec())),
+                FrameEvent::Close { code, .. } => Some(Received::Close(code)),
+                FrameEvent::Ping(_) => None,
+                FrameEvent::NeedMore { .. } => {
+                    self.start += consumed;
+                    if !self.read_more() {
+                        return Received::End;
+                    }
+                    continue;
+                }
+            };
+            self.start += consumed;
+            if let Some(received) = received {
+                return received;
+            }
+        }
+    }
+
+    fn read_more(&mut self) -> bool {
+        self.input.drain(..self.start);
+        self.start = 0;
+        let mut chunk = [0; 1 << 16];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.input.extend_from_slice(&chunk[..count]);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("nothing came within the deadline: {error}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn expect(&mut self, expected: &Message<'_>) {
+        match self.receive() {
+            Received::Message(payload) => {
+                assert_eq!(Deepstream::decode(&payload).as_ref(), Ok(expected))
+            }
+            other => panic!("{other:?} instead of {expected:?}"),
+        }
+    }
+
+    /// Receives messages until one satisfies `is_last`.
+    #[track_caller]
+    pub fn receive_until(&mut self, mut is_last: impl FnMut(&Message<'_>) -> bool) {
+        loop {
+            match self.receive() {
+                Received::Message(payload) => {
+                    if is_last(&Deepstream::decode(&payload).unwrap()) {
+                        return;
+                    }
+                }
+                other => panic!("{other:?} instead of a message"),
+            }
+        }
+    }
+
+    /// Sends and receives what a client does first.
+    #[track_caller]
+    pub fn log_in(&mut self) {
+        let mut bytes = Vec::new();
+        encode_login(&mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+        self.expect_login();
+    }
+
+    #[track_caller]
+    pub fn expect_login(&mut self) {
+        self.expect(&Message::Connection(Connection::Accept));
+        self.expect(&Message::Auth(Auth::Successful { data: None }));
+    }
+
+    #[track_caller]
+    pub fn expect_ack(&mut self, action: EventBulk) {
+        self.expect(&Message::Event(Event::Ack {
+            action,
+            correlation: Some("7"),
+        }));
+    }
+
+    /// A message and its answer: everything sent before was handled.
+    #[track_caller]
+    pub fn ping(&mut self) {
+        self.send(&Message::Connection(Connection::Ping));
+        self.expect(&Message::Connection(Connection::Pong));
+    }
+
+    #[track_caller]
+    pub fn expect_pong(&mut self) -> Vec<u8> {
+        match self.receive() {
+            Received::Pong(payload) => payload,
+            other => panic!("{other:?} instead of a pong"),
+        }
+    }
+
+    #[track_caller]
+    pub fn expect_close(&mut self) -> Option<CloseCode> {
+        match self.receive() {
+            Received::Close(code) => code,
+            other => panic!("{other:?} instead of a close frame"),
+        }
+    }
+
+    #[track_caller]
+    pub fn expect_end(&mut self) {
+        match self.receive() {
+            Received::End => {}
+            other => panic!("{other:?} instead of the end"),
+        }
+    }
+}

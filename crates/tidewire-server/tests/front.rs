@@ -1,0 +1,547 @@
+//! The front over real sockets: routes, limits, handshakes, and what a shard gets handed over.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tidewire_server::config::machine::Machine;
+use tidewire_server::config::plan::{Plan, plan};
+use tidewire_server::config::{Sources, load};
+use tidewire_server::front::accept;
+use tidewire_server::front::place::Adopter;
+use tidewire_server::front::{Doors, Front};
+use tidewire_server::metrics::Metrics;
+use tidewire_server::shard::handle::Adopted;
+use tidewire_server::status::{Stage, Status};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+/// Keeps what is handed over for the test.
+struct Catcher(Mutex<Sender<Adopted>>);
+
+impl Adopter for Catcher {
+    fn adopt(&self, connection: Adopted) {
+        // A test that has ended needs no more connections.
+        let _ = self.0.lock().send(connection);
+    }
+}
+
+/// A front on a free port, without shards behind it.
+struct Server {
+    address: SocketAddr,
+    front: Arc<Front>,
+    connections: Receiver<Adopted>,
+    stop: watch::Sender<bool>,
+    runtime: Runtime,
+}
+
+fn planned(flags: &[(&str, &str)]) -> Plan {
+    let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+    let sources = Sources {
+        flags: flags.iter().map(owned).collect(),
+        ..Sources::default()
+    };
+    let machine = Machine {
+        processors: 1,
+        memory_bytes: 1 << 30,
+    };
+    plan(&load(&sources).expect("the flags are right"), &machine).expect("a plan")
+}
+
+impl Server {
+    fn start(flags: &[(&str, &str)]) -> Self {
+        Self::start_with(flags, |_| {})
+    }
+
+    fn start_with(flags: &[(&str, &str)], change: impl FnOnce(&mut Front)) -> Self {
+        let (sender, connections) = channel();
+        let status = Arc::new(Status::default());
+        status.set_stage(Stage::Serving);
+        let adopter = Arc::new(Catcher(Mutex::new(sender)));
+        let mut front = Front::new(
+            &planned(flags),
+            status,
+            Arc::new(Metrics::default()),
+            adopter,
+        );
+        change(Arc::get_mut(&mut front).expect("nobody else has it yet"));
+        let runtime = Runtime::new().expect("a runtime");
+        let guard = runtime.enter();
+        let listener = accept::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+        drop(guard);
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = watch::channel(false);
+        runtime.spawn(accept::run(listener, Arc::clone(&front), stopped));
+        Self {
+            address,
+            front,
+            connections,
+            stop,
+            runtime,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("the front accepts");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        stream
+    }
+
+    /// Sends `request` and reads until the server closes.
+    fn exchange(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream
+            .write_all(request.as_bytes())
+            .expect("the request is sent");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("an answer within the deadline");
+        answer
+    }
+
+    /// A request without a body that asks for the connection to be closed.
+    fn ask(&self, line: &str, headers: &[(&str, &str)]) -> String {
+        self.exchange(&request(
+            line,
+            &[headers, &[("connection", "close")]].concat(),
+        ))
+    }
+
+    fn handed_over(&self) -> Adopted {
+        self.connections
+            .recv_timeout(DEADLINE)
+            .expect("a connection is handed over")
+    }
+}
+
+fn request(line: &str, headers: &[(&str, &str)]) -> String {
+    let mut text = format!("{line} HTTP/1.1\r\n");
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        text.push_str("host: localhost\r\n");
+    }
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text + "\r\n"
+}
+
+fn upgrade_headers<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let mut headers = vec![
+        ("upgrade", "websocket"),
+        ("connection", "Upgrade"),
+        ("sec-websocket-key", KEY),
+        ("sec-websocket-version", "13"),
+    ];
+    for (name, value) in changes {
+        headers.retain(|(known, _)| known != name);
+        if !value.is_empty() {
+            headers.push((name, value));
+        }
+    }
+    headers
+}
+
+fn status_of(answer: &str) -> u16 {
+    let code = answer.split(' ').nth(1).unwrap_or_default();
+    code.parse()
+        .unwrap_or_else(|_| panic!("no status in {answer:?}"))
+}
+
+fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = answer.split("\r\n\r\n").next()?.lines().skip(1);
+    lines.find_map(|line| {
+        let (known, value) = line.split_once(": ")?;
+        known.eq_ignore_ascii_case(name).then_some(value)
+    })
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+}
+
+/// Reads the head of the answer to an upgrade and no byte more.
+fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream
+            .read_exact(&mut byte)
+            .expect("the head within the deadline");
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).expect("a head is text")
+}
+
+#[test]
+fn every_route_has_its_answer() {
+    let server = Server::start(&[]);
+    let check = |line: &str, status: u16, part: &str| {
+        let answer = server.ask(line, &[]);
+        assert_eq!(status_of(&answer), status, "{line}: {answer}");
+        assert!(body(&answer).contains(part), "{line}: {answer}");
+    };
+    check("GET /health", 200, "ok");
+    check("GET /ready", 200, "\"ready\":true");
+    check("GET /ready?x=1", 200, "\"development\":true");
+    check("GET /metrics", 200, "tidewire_sockets_accepted_total");
+    check("GET /", 200, "ws://localhost/deepstream");
+    check("GET /deepstream", 426, "WebSocket");
+    check("POST /deepstream", 405, "GET");
+    check("GET /deepstream/", 404, "/deepstream");
+    check("GET /nothing", 404, "/deepstream");
+    check("POST /health", 405, "GET");
+    check("DELETE /metrics", 405, "GET");
+    let check = server.ask("GET /health-check", &[]);
+    assert_eq!((status_of(&check), body(&check)), (200, ""));
+    for path in ["/health", "/ready", "/health-check", "/metrics", "/"] {
+        let answer = server.ask(&format!("HEAD {path}"), &[]);
+        assert_eq!((status_of(&answer), body(&answer)), (200, ""), "{path}");
+    }
+}
+
+#[test]
+fn health_is_answered_before_origin_and_host_are_checked() {
+    let server = Server::start(&[]);
+    let headers = [("host", "evil.example"), ("origin", "https://evil.example")];
+    for path in ["/health", "/ready", "/health-check"] {
+        assert_eq!(
+            status_of(&server.ask(&format!("GET {path}"), &headers)),
+            200,
+            "{path}"
+        );
+    }
+    for path in ["/", "/metrics", "/deepstream", "/nothing"] {
+        assert_eq!(
+            status_of(&server.ask(&format!("GET {path}"), &headers)),
+            403,
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn details_are_for_this_machine_unless_opened() {
+    let public = [("dev", "false")];
+    let server = Server::start(&public);
+    let proxied = [("x-forwarded-for", "203.0.113.7")];
+    let renamed = [("host", "app.example")];
+    for headers in [proxied, renamed] {
+        let ready = server.ask("GET /ready", &headers);
+        assert_eq!(
+            (status_of(&ready), body(&ready)),
+            (200, "{\"ready\":true}\n"),
+            "{headers:?}"
+        );
+        let metrics = server.ask("GET /metrics", &headers);
+        assert_eq!(status_of(&metrics), 403, "{headers:?}");
+        assert!(
+            body(&metrics).contains("health.metrics_public"),
+            "{metrics}"
+        );
+    }
+    *server.front.doors.write() = Doors::new(&planned(&[
+        ("dev", "false"),
+        ("health.metrics_public", "true"),
+        ("health.reasons_public", "true"),
+    ]));
+    assert!(server.ask("GET /ready", &proxied).contains("reasons"));
+    assert_eq!(status_of(&server.ask("GET /metrics", &renamed)), 200);
+}
+
+#[test]
+fn ready_says_why_not() {
+    let server = Server::start(&[]);
+    server.front.status.set_stage(Stage::Leaving);
+    let cause = || Some("disk full".to_owned());
+    server.front.status.watch_store(Box::new(cause));
+    let ready = server.ask("GET /ready", &[]);
+    assert_eq!(status_of(&ready), 503);
+    let body: serde_json::Value = serde_json::from_str(body(&ready)).expect("JSON");
+    assert_eq!(body["reasons"][0]["code"], "draining");
+    assert_eq!(body["reasons"][1]["text"], "the store fails: disk full");
+    assert_eq!(
+        status_of(&server.ask("GET /health", &[])),
+        200,
+        "health is about turns only"
+    );
+}
+
+#[test]
+fn a_stuck_shard_is_not_healthy() {
+    let server = Server::start(&[]);
+    let since_turn = || Duration::from_secs(2);
+    server.front.status.watch_shard(Box::new(since_turn));
+    let health = server.ask("GET /health", &[]);
+    assert_eq!(status_of(&health), 503);
+    assert!(body(&health).contains("[0]"), "{health}");
+}
+
+#[test]
+fn the_index_page_is_for_development_only() {
+    let server = Server::start(&[("dev", "false")]);
+    assert_eq!(status_of(&server.ask("GET /", &[])), 404);
+}
+
+#[test]
+fn preflights_are_answered_from_the_same_list() {
+    let server = Server::start(&[("network.origins", "https://app.example")]);
+    let preflight = |origin| [("origin", origin), ("access-control-request-method", "GET")];
+    let allowed = server.ask("OPTIONS /deepstream", &preflight("https://app.example"));
+    assert_eq!(status_of(&allowed), 204);
+    assert_eq!(
+        header(&allowed, "access-control-allow-origin"),
+        Some("https://app.example")
+    );
+    assert_eq!(header(&allowed, "vary"), Some("Origin"));
+    assert!(header(&allowed, "access-control-allow-methods").is_some());
+    let vite = server.ask("OPTIONS /anything", &preflight("http://localhost:5173"));
+    assert_eq!(status_of(&vite), 204);
+    let refused = server.ask("OPTIONS /deepstream", &preflight("https://evil.example"));
+    assert_eq!(status_of(&refused), 403);
+    assert_eq!(header(&refused, "access-control-allow-origin"), None);
+    assert!(
+        server
+            .front
+            .metrics
+            .text()
+            .contains("tidewire_origin_refusals_total 1")
+    );
+}
+
+#[test]
+fn broken_handshakes_are_answered_as_the_rfc_says() {
+    let server = Server::start(&[]);
+    let check = |changes: &[(&str, &str)], status: u16, name: &str, value: Option<&str>| {
+        let headers = [upgrade_headers(changes), vec![("connection", "close")]].concat();
+        let answer = server.exchange(&request("GET /deepstream?x=1", &headers));
+        assert_eq!(status_of(&answer), status, "{changes:?}: {answer}");
+        assert_eq!(header(&answer, name), value, "{changes:?}: {answer}");
+    };
+    check(&[("upgrade", "")], 426, "upgrade", Some("websocket"));
+    check(
+        &[("sec-websocket-version", "8")],
+        426,
+        "sec-websocket-version",
+        Some("13"),
+    );
+    check(&[("sec-websocket-key", "short")], 400, "upgrade", None);
+    check(&[("origin", "https://evil.example")], 403, "upgrade", None);
+    check(&[("host", "evil.example")], 403, "upgrade", None);
+}
+
+#[test]
+fn an_upgrade_hands_the_socket_over_with_its_head() {
+    let server = Server::start(&[("network.paths", "/deepstream,/other")]);
+    let extra = [
+        ("origin", "http://localhost:5173"),
+        ("x-token", "secret"),
+        ("sec-websocket-extensions", "permessage-deflate"),
+    ];
+    let mut stream = server.connect();
+    let text = request("GET /other?user=1", &upgrade_headers(&extra));
+    stream.write_all(text.as_bytes()).expect("sent");
+    let head = read_head(&mut stream);
+    assert_eq!(status_of(&head), 101);
+    assert_eq!(
+        header(&head, "sec-websocket-accept"),
+        Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    );
+    assert_eq!(header(&head, "sec-websocket-extensions"), None);
+    let connection = server.handed_over();
+    assert_eq!(connection.peer.header("x-token"), Some("secret"));
+    assert_eq!(
+        connection.peer.address,
+        stream.local_addr().expect("an address")
+    );
+    assert!(connection.unread.is_empty());
+    assert_eq!(server.front.places.open(), 1);
+    // The socket is alive in both directions, and closing it frees the place.
+    connection.stream.set_nonblocking(false).expect("blocking");
+    (&connection.stream).write_all(b"down").expect("sent");
+    let mut down = [0; 4];
+    stream.read_exact(&mut down).expect("received");
+    stream.write_all(b"up").expect("sent");
+    let mut up = [0; 2];
+    (&connection.stream).read_exact(&mut up).expect("received");
+    assert_eq!((&down, &up), (b"down", b"up"));
+    drop(connection);
+    assert_eq!(server.front.places.open(), 0);
+}
+
+#[test]
+fn an_upgrade_split_at_any_byte_loses_none() {
+    let server = Server::start(&[]);
+    let frames: &[u8] = b"\x82\x85abcd\0\0\0\0\0 and what follows the first frame";
+    let mut whole = request("GET /deepstream", &upgrade_headers(&[])).into_bytes();
+    whole.extend_from_slice(frames);
+    for split in 0..=whole.len() {
+        let mut stream = server.connect();
+        stream.set_nodelay(true).expect("no delay");
+        stream.write_all(&whole[..split]).expect("sent");
+        stream.write_all(&whole[split..]).expect("sent");
+        stream.shutdown(Shutdown::Write).expect("shut down");
+        assert_eq!(status_of(&read_head(&mut stream)), 101, "split at {split}");
+        let connection = server.handed_over();
+        connection.stream.set_nonblocking(false).expect("blocking");
+        connection
+            .stream
+            .set_read_timeout(Some(DEADLINE))
+            .expect("a timeout");
+        let mut received = connection.unread.to_vec();
+        (&connection.stream)
+            .read_to_end(&mut received)
+            .expect("all arrives");
+        assert_eq!(received, frames, "split at {split}");
+    }
+}
+
+#[test]
+fn the_connection_limit_is_a_clear_503() {
+    let server = Server::start(&[("limits.connections_max", "1")]);
+    let text = request("GET /deepstream", &upgrade_headers(&[]));
+    let mut first = server.connect();
+    first.write_all(text.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut first)), 101);
+    let connection = server.handed_over();
+    let mut second = server.connect();
+    second.write_all(text.as_bytes()).expect("sent");
+    let refused = read_head(&mut second);
+    assert_eq!(status_of(&refused), 503);
+    assert!(header(&refused, "retry-after").is_some());
+    assert!(
+        server
+            .front
+            .metrics
+            .text()
+            .contains("tidewire_connection_refusals_total 1")
+    );
+    assert_eq!(
+        status_of(&server.ask("GET /health", &[])),
+        200,
+        "requests are still answered"
+    );
+    drop(connection);
+    let mut third = server.connect();
+    third.write_all(text.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut third)), 101);
+}
+
+#[test]
+fn a_draining_server_takes_no_new_websockets() {
+    let server = Server::start(&[]);
+    server.front.status.set_stage(Stage::Draining);
+    let headers = [upgrade_headers(&[]), vec![("connection", "close")]].concat();
+    assert_eq!(
+        status_of(&server.exchange(&request("GET /deepstream", &headers))),
+        503
+    );
+}
+
+#[test]
+fn a_head_that_does_not_end_is_cut_off() {
+    let server = Server::start(&[("http.head_timeout", "100ms")]);
+    let start = Instant::now();
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET /health HTTP/1.1\r\nhost: loc")
+        .expect("sent");
+    let mut rest = Vec::new();
+    stream
+        .read_to_end(&mut rest)
+        .expect("closed within the deadline");
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    // An idle connection ends the same way.
+    let mut idle = server.connect();
+    idle.read_to_end(&mut rest)
+        .expect("closed within the deadline");
+}
+
+#[test]
+fn a_head_that_is_too_large_is_refused() {
+    let server = Server::start(&[("http.head_bytes_max", "8KiB")]);
+    let cookie = "x".repeat(7 << 10);
+    assert_eq!(
+        status_of(&server.ask("GET /health", &[("cookie", &cookie)])),
+        200
+    );
+    let mut stream = server.connect();
+    let text = request("GET /health", &[("cookie", &"x".repeat(9 << 10))]);
+    stream.write_all(text.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut stream)), 431);
+}
+
+#[test]
+fn a_body_is_not_waited_for() {
+    let server = Server::start(&[]);
+    let mut stream = server.connect();
+    let text = request("POST /deepstream", &[("content-length", "1000000")]);
+    stream.write_all(text.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("answered and closed");
+    assert_eq!(status_of(&answer), 405);
+}
+
+#[test]
+fn a_connection_that_is_not_upgraded_ends() {
+    let server = Server::start(&[("http.connection_timeout", "200ms")]);
+    let mut stream = server.connect();
+    stream
+        .write_all(request("GET /health", &[]).as_bytes())
+        .expect("sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("closed within the deadline");
+    assert_eq!(status_of(&answer), 200);
+}
+
+#[test]
+fn accepting_pauses_without_descriptors_and_resumes() {
+    let server = Server::start_with(&[], |front| front.descriptors = Arc::new(Semaphore::new(2)));
+    let text = request("GET /deepstream", &upgrade_headers(&[]));
+    let mut open: Vec<(TcpStream, Adopted)> = Vec::new();
+    for _ in 0..2 {
+        let mut stream = server.connect();
+        stream.write_all(text.as_bytes()).expect("sent");
+        assert_eq!(status_of(&read_head(&mut stream)), 101);
+        open.push((stream, server.handed_over()));
+    }
+    // The third waits in the kernel's queue; it is served as soon as a descriptor is free.
+    let mut waiting = server.connect();
+    waiting.write_all(text.as_bytes()).expect("sent");
+    let deadline = Instant::now() + DEADLINE;
+    while !server
+        .front
+        .metrics
+        .text()
+        .contains("tidewire_accept_pauses_total 1")
+    {
+        assert!(Instant::now() < deadline, "{}", server.front.metrics.text());
+        std::thread::yield_now();
+    }
+    assert_eq!(server.front.places.open(), 2);
+    open.pop();
+    assert_eq!(status_of(&read_head(&mut waiting)), 101);
+    assert_eq!(server.front.places.open(), 2);
+}
+
+#[test]
+fn stopping_closes_the_listener() {
+    let server = Server::start(&[]);
+    server.stop.send(true).expect("the front listens");
+    let deadline = Instant::now() + DEADLINE;
+    while TcpStream::connect(server.address).is_ok() {
+        assert!(Instant::now() < deadline, "still accepting");
+        std::thread::yield_now();
+    }
+    server.runtime.shutdown_timeout(DEADLINE);
+}

@@ -1,0 +1,182 @@
+//! A node of three shards without a front, and clients that speak to it through the wire crate.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Principal, StoreRequest};
+use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
+use tidewire_core::settings::Settings;
+use tidewire_server::front::place::Places;
+use tidewire_server::shard::handle::{Adopted, Peer, Requests, ShardHandle};
+use tidewire_server::shard::stats::ShardStats;
+use tidewire_server::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
+use tidewire_server::store::memory::MemoryDisk;
+use tidewire_server::store::thread::{Ending, StoreClient, StoreHealth, StoreThreads};
+use tokio::sync::Semaphore;
+
+use crate::client::Client;
+
+/// A judge that wants to see a record before it allows events named `gated`.
+#[derive(Debug)]
+pub struct Gate;
+
+impl Permission for Gate {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        if question.access == Access::EventPublish && question.name == Some("gated") {
+            return match question.record("gate") {
+                Ok(_) => Decision::Allow,
+                Err(need) => need,
+            };
+        }
+        Decision::Allow
+    }
+}
+
+pub struct Options {
+    pub limits: ShardLimits,
+    pub permission: Arc<dyn Permission>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: ShardLimits::default(),
+            permission: Arc::new(AllowAll),
+        }
+    }
+}
+
+/// Store requests go to a memory store, logins are accepted at once by another thread's mail.
+struct Services {
+    store: StoreClient,
+    shards: Arc<OnceLock<Vec<ShardHandle>>>,
+}
+
+impl Requests for Services {
+    fn store(&self, shard: u16, request: StoreRequest) {
+        self.store.request(shard, request);
+    }
+
+    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) {
+        let principal = Principal {
+            user_id: format!("user-{}", peer.address.port()).as_str().into(),
+            server_data: None,
+            client_data: None,
+        };
+        let shards = self.shards.get().expect("set before the shards run");
+        shards[usize::from(request.session.home.shard)].complete_auth(AuthCompletion {
+            session: request.session,
+            outcome: AuthOutcome::Accepted(Arc::new(principal)),
+        });
+    }
+}
+
+pub struct Node {
+    shards: Option<RunningShards>,
+    store: Option<StoreThreads>,
+    listener: TcpListener,
+    pub places: Arc<Places>,
+}
+
+impl Node {
+    pub fn start(options: Options) -> Self {
+        let prepared = PreparedShards::new(3, &options.limits).unwrap();
+        let shards = Arc::new(OnceLock::new());
+        shards.set(prepared.handles().to_vec()).unwrap();
+        let (store, opened) = MemoryDisk::default().open(None);
+        let handles = prepared.handles().to_vec();
+        let store = StoreThreads::start(
+            Box::new(store),
+            Arc::new(move |shard, completion| handles[usize::from(shard)].complete(completion)),
+        )
+        .unwrap();
+        let requests = Services {
+            store: store.client(),
+            shards,
+        };
+        let running = prepared
+            .start(NodeConfig {
+                settings: Settings::default(),
+                limits: options.limits,
+                permission: options.permission,
+                opened,
+                requests: Arc::new(requests),
+                seed: 1,
+                owner_key: 2,
+            })
+            .unwrap();
+        Self {
+            shards: Some(running),
+            store: Some(store),
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            places: Places::new(usize::MAX),
+        }
+    }
+
+    pub fn handles(&self) -> &[ShardHandle] {
+        self.shards.as_ref().expect("taken by drop only").handles()
+    }
+
+    pub fn handle(&self, shard: usize) -> &ShardHandle {
+        &self.handles()[shard]
+    }
+
+    pub fn stats(&self, shard: usize) -> &ShardStats {
+        self.handle(shard).stats()
+    }
+
+    pub fn store_health(&self) -> Arc<StoreHealth> {
+        let store = self.store.as_ref().expect("taken by drop only");
+        Arc::clone(store.client().health())
+    }
+
+    pub async fn quiet(&self) {
+        self.shards
+            .as_ref()
+            .expect("taken by drop only")
+            .quiet()
+            .await;
+    }
+
+    pub fn connect(&self, shard: usize) -> Client {
+        self.connect_with(shard, Vec::new())
+    }
+
+    /// A connection as the front hands it over, with bytes it has read already.
+    pub fn connect_with(&self, shard: usize, unread: Vec<u8>) -> Client {
+        let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (socket, address) = self.listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket.set_nodelay(true).unwrap();
+        let descriptor = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        self.handle(shard).adopt(Adopted {
+            stream: socket,
+            unread: Bytes::from(unread),
+            peer: Arc::new(Peer {
+                address,
+                headers: Vec::new(),
+            }),
+            place: self.places.take(descriptor).unwrap(),
+        });
+        Client::new(stream)
+    }
+
+    pub fn log_in(&self, shard: usize) -> Client {
+        let mut client = self.connect(shard);
+        client.log_in();
+        client
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let stopped = self.shards.take().map(RunningShards::stop);
+        let closed = self.store.take().map(|store| store.stop(Ending::Complete));
+        if !std::thread::panicking() {
+            stopped.unwrap().unwrap();
+            closed.unwrap().unwrap();
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Topic EVENT: publish and subscribe.
+
+use tidewire_core::message::{Event, EventAction, EventBulk, EventError};
+
+use super::DecodeError;
+use super::action::event as action;
+use super::fields::Fields;
+use super::listen;
+
+/// The event message in `fields`, `None` if nobody sends that action.
+pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeError> {
+    if let Some(message) = listen::from_wire(&listen::EVENT, &fields) {
+        return Ok(Some(Event::Listen(message)));
+    }
+    let (name, correlation) = (fields.name(), fields.correlation);
+    Ok(Some(match fields.action {
+        action::EMIT => Event::Emit {
+            name,
+            data: fields.data,
+        },
+        action::SUBSCRIBE if fields.is_ack() => Event::Ack {
+            action: EventBulk::Subscribe,
+            correlation,
+        },
+        action::UNSUBSCRIBE if fields.is_ack() => Event::Ack {
+            action: EventBulk::Unsubscribe,
+            correlation,
+        },
+        action::SUBSCRIBE => Event::Subscribe {
+            names: fields.names.into_owned(),
+            correlation,
+        },
+        action::UNSUBSCRIBE => Event::Unsubscribe {
+            names: fields.names.into_owned(),
+            correlation,
+        },
+        action::MESSAGE_DENIED => {
+            Event::Error(EventError::Denied(fields.refusal(action_from_wire)?))
+        }
+        action::MESSAGE_PERMISSION_ERROR => Event::Error(EventError::PermissionError(
+            fields.refusal(action_from_wire)?,
+        )),
+        action::INVALID_MESSAGE_DATA => {
+            Event::Error(EventError::InvalidData(fields.refusal(action_from_wire)?))
+        }
+        action::MULTIPLE_SUBSCRIPTIONS => Event::Error(EventError::MultipleSubscriptions { name }),
+        _ => return Ok(None),
+    }))
+}
+
+pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
+    match message {
+        Event::Emit { name, data } => Fields {
+            data: *data,
+            ..Fields::named(action::EMIT, name)
+        },
+        Event::Subscribe { names, correlation } => {
+            Fields::bulk(action::SUBSCRIBE, names, *correlation)
+        }
+        Event::Unsubscribe { names, correlation } => {
+            Fields::bulk(action::UNSUBSCRIBE, names, *correlation)
+        }
+        Event::Ack {
+            action: EventBulk::Subscribe,
+            correlation,
+        } => Fields::ack(action::SUBSCRIBE, *correlation),
+        Event::Ack {
+            action: EventBulk::Unsubscribe,
+            correlation,
+        } => Fields::ack(action::UNSUBSCRIBE, *correlation),
+        Event::Listen(message) => listen::to_wire(&listen::EVENT, message),
+        Event::Error(error) => error_to_wire(error),
+    }
+}
+
+fn error_to_wire<'m>(error: &'m EventError<'_>) -> Fields<'m> {
+    match error {
+        EventError::Denied(refusal) => {
+            Fields::refused(action::MESSAGE_DENIED, refusal, action_to_wire)
+        }
+        EventError::PermissionError(refusal) => {
+            Fields::refused(action::MESSAGE_PERMISSION_ERROR, refusal, action_to_wire)
+        }
+        EventError::InvalidData(refusal) => {
+            Fields::refused(action::INVALID_MESSAGE_DATA, refusal, action_to_wire)
+        }
+        EventError::MultipleSubscriptions { name } => Fields {
+            original_action: Some(action::SUBSCRIBE),
+            ..Fields::named(action::MULTIPLE_SUBSCRIPTIONS, name)
+        },
+    }
+}
+
+fn action_from_wire(number: u32) -> Option<EventAction> {
+    match number {
+        action::EMIT => Some(EventAction::Emit),
+        action::SUBSCRIBE => Some(EventAction::Subscribe),
+        action::LISTEN => Some(EventAction::Listen),
+        _ => None,
+    }
+}
+
+fn action_to_wire(action: EventAction) -> u32 {
+    match action {
+        EventAction::Emit => action::EMIT,
+        EventAction::Subscribe => action::SUBSCRIBE,
+        EventAction::Listen => action::LISTEN,
+    }
+}

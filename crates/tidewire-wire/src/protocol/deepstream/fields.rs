@@ -1,0 +1,472 @@
+//! A message as it stands on the wire: a topic and optional fields, before anything is understood.
+//!
+//! Presence is kept, also of default values, because deepstream's clients tell "absent" from "zero"; so every
+//! message can be written again byte for byte. One table per topic says which number a field has there; decoding,
+//! encoding and measuring all use it. Contract: `spec/deepstream.md`, "Fields".
+
+use std::borrow::Cow;
+
+use super::DecodeError;
+use super::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
+
+/// The topics that have fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WireTopic {
+    /// Answers to what could not be understood.
+    Parser,
+    /// Getting connected.
+    Connection,
+    /// Getting identified.
+    Auth,
+    /// Events.
+    Event,
+    /// Records.
+    Record,
+    /// Rpc.
+    Rpc,
+    /// Presence.
+    Presence,
+}
+
+impl WireTopic {
+    /// All of them, by number from 1.
+    pub const ALL: [Self; 7] = [
+        Self::Parser,
+        Self::Connection,
+        Self::Auth,
+        Self::Event,
+        Self::Record,
+        Self::Rpc,
+        Self::Presence,
+    ];
+
+    /// The topic of a number, `None` for those that no client speaks.
+    #[must_use]
+    pub fn from_wire(number: u32) -> Option<Self> {
+        Self::ALL.get(number.checked_sub(1)? as usize).copied()
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub fn to_wire(self) -> u32 {
+        self as u32 + 1
+    }
+
+    fn layout(self) -> &'static [Option<Field>] {
+        match self {
+            Self::Parser => &PARSER,
+            Self::Connection => &CONNECTION,
+            Self::Auth => &AUTH,
+            Self::Event => &EVENT,
+            Self::Record => &RECORD,
+            Self::Rpc => &RPC,
+            Self::Presence => &PRESENCE,
+        }
+    }
+}
+
+/// The fields of all topics together. Each topic gives numbers to some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Action,
+    Data,
+    Correlation,
+    IsError,
+    IsAck,
+    Name,
+    Names,
+    Subscription,
+    OriginalTopic,
+    OriginalAction,
+    IsWriteAck,
+    Path,
+    Version,
+    Versions,
+    Url,
+    ProtocolVersion,
+    SdkVersion,
+    SdkType,
+    RequestorName,
+    RequestorData,
+}
+
+/// Places fields at their numbers: the index in the table is the number on the wire.
+const fn layout<const N: usize>(fields: &[(usize, Field)]) -> [Option<Field>; N] {
+    let mut table = [None; N];
+    let mut index = 0;
+    while index < fields.len() {
+        table[fields[index].0] = Some(fields[index].1);
+        index += 1;
+    }
+    table
+}
+
+static PARSER: [Option<Field>; 10] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (8, Field::OriginalTopic),
+    (9, Field::OriginalAction),
+]);
+
+static CONNECTION: [Option<Field>; 9] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (3, Field::IsError),
+    (4, Field::IsAck),
+    (5, Field::Url),
+    (6, Field::ProtocolVersion),
+    (7, Field::SdkVersion),
+    (8, Field::SdkType),
+]);
+
+static AUTH: [Option<Field>; 5] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (3, Field::IsError),
+    (4, Field::IsAck),
+]);
+
+static EVENT: [Option<Field>; 12] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (3, Field::Correlation),
+    (4, Field::IsError),
+    (5, Field::IsAck),
+    (6, Field::Name),
+    (7, Field::Names),
+    (8, Field::Subscription),
+    (10, Field::OriginalTopic),
+    (11, Field::OriginalAction),
+]);
+
+static RECORD: [Option<Field>; 15] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (3, Field::Correlation),
+    (4, Field::IsError),
+    (5, Field::IsAck),
+    (6, Field::Name),
+    (7, Field::Names),
+    (9, Field::Subscription),
+    (10, Field::OriginalAction),
+    (11, Field::IsWriteAck),
+    (12, Field::Path),
+    (13, Field::Version),
+    (14, Field::Versions),
+]);
+
+static RPC: [Option<Field>; 12] = layout(&[
+    (1, Field::Action),
+    (2, Field::Data),
+    (3, Field::Correlation),
+    (4, Field::IsError),
+    (5, Field::IsAck),
+    (6, Field::Names),
+    (7, Field::Name),
+    (9, Field::OriginalAction),
+    (10, Field::RequestorName),
+    (11, Field::RequestorData),
+]);
+
+static PRESENCE: [Option<Field>; 10] = layout(&[
+    (1, Field::Action),
+    (2, Field::OriginalTopic),
+    (3, Field::OriginalAction),
+    (4, Field::Data),
+    (5, Field::Correlation),
+    (6, Field::IsError),
+    (7, Field::IsAck),
+    (8, Field::Name),
+    (9, Field::Names),
+]);
+
+/// The length-delimited outer message: which topic, and the bytes of its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// The topic's number; 0 if there was none.
+    pub topic: u32,
+    /// The fields, encoded.
+    pub body: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    /// The envelope at the start of `frame_payload`. What lies behind it is ignored, as every peer does.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not an envelope.
+    pub fn decode(frame_payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(Reader::new(frame_payload).bytes()?);
+        let mut envelope = Self {
+            topic: 0,
+            body: &[],
+        };
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                (2, WireType::Varint) => envelope.topic = reader.number()?,
+                (3, WireType::Bytes) => envelope.body = reader.bytes()?,
+                (2 | 3, _) => return Err(DecodeError::WireType),
+                (_, wire_type) => reader.skip(wire_type)?,
+            }
+        }
+        Ok(envelope)
+    }
+}
+
+/// The fields of one message. `None` is absent; default values are kept and written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields<'a> {
+    /// What the message asks or says; its meaning depends on the topic.
+    pub action: u32,
+    /// JSON text, unchecked.
+    pub data: Option<&'a str>,
+    /// `correlationId`.
+    pub correlation: Option<&'a str>,
+    /// The message is an error answer.
+    pub is_error: Option<bool>,
+    /// The message acknowledges the action.
+    pub is_ack: Option<bool>,
+    /// A name, or a pattern.
+    pub name: Option<&'a str>,
+    /// Names of a bulk message. An empty list is the same as its absence.
+    pub names: Cow<'a, [&'a str]>,
+    /// The name that a provider is asked for.
+    pub subscription: Option<&'a str>,
+    /// `originalTOPIC`.
+    pub original_topic: Option<u32>,
+    /// The action that an error answer refers to.
+    pub original_action: Option<u32>,
+    /// The message asks for a write acknowledgement or is one.
+    pub is_write_ack: Option<bool>,
+    /// A path in a record.
+    pub path: Option<&'a str>,
+    /// A record's version.
+    pub version: Option<i32>,
+    /// Names and versions, in the order on the wire. An empty list is the same as its absence.
+    pub versions: Cow<'a, [(&'a str, i32)]>,
+    /// A server's address.
+    pub url: Option<&'a str>,
+    /// Version of the protocol.
+    pub protocol_version: Option<&'a str>,
+    /// Version of the peer's library.
+    pub sdk_version: Option<&'a str>,
+    /// Kind of the peer's library.
+    pub sdk_type: Option<&'a str>,
+    /// The user id of an rpc's requestor.
+    pub requestor_name: Option<&'a str>,
+    /// The client data of an rpc's requestor, JSON text.
+    pub requestor_data: Option<&'a str>,
+}
+
+impl<'a> Fields<'a> {
+    /// Fields of which only the action is set.
+    #[must_use]
+    pub fn new(action: u32) -> Self {
+        Self {
+            action,
+            ..Self::default()
+        }
+    }
+
+    /// The fields in the body of an envelope. Of a field that occurs twice the last one counts; fields that the
+    /// topic does not have are passed over.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not fields of this topic.
+    pub fn decode(topic: WireTopic, body: &'a [u8]) -> Result<Self, DecodeError> {
+        let layout = topic.layout();
+        let mut fields = Self::default();
+        let mut reader = Reader::new(body);
+        while let Some((number, wire_type)) = reader.tag()? {
+            match layout.get(number as usize) {
+                Some(Some(field)) => fields.decode_field(*field, wire_type, &mut reader)?,
+                _ => reader.skip(wire_type)?,
+            }
+        }
+        Ok(fields)
+    }
+
+    fn decode_field(
+        &mut self,
+        field: Field,
+        wire_type: WireType,
+        reader: &mut Reader<'a>,
+    ) -> Result<(), DecodeError> {
+        if wire_type != field.wire_type() {
+            return Err(DecodeError::WireType);
+        }
+        match field {
+            Field::Action => self.action = reader.number()?,
+            Field::Data => self.data = Some(reader.text()?),
+            Field::Correlation => self.correlation = Some(reader.text()?),
+            Field::IsError => self.is_error = Some(reader.varint()? != 0),
+            Field::IsAck => self.is_ack = Some(reader.varint()? != 0),
+            Field::Name => self.name = Some(reader.text()?),
+            Field::Names => self.names.to_mut().push(reader.text()?),
+            Field::Subscription => self.subscription = Some(reader.text()?),
+            Field::OriginalTopic => self.original_topic = Some(reader.number()?),
+            Field::OriginalAction => self.original_action = Some(reader.number()?),
+            Field::IsWriteAck => self.is_write_ack = Some(reader.varint()? != 0),
+            Field::Path => self.path = Some(reader.text()?),
+            Field::Version => self.version = Some(reader.int32()?),
+            Field::Versions => self
+                .versions
+                .to_mut()
+                .push(decode_version(reader.bytes()?)?),
+            Field::Url => self.url = Some(reader.text()?),
+            Field::ProtocolVersion => self.protocol_version = Some(reader.text()?),
+            Field::SdkVersion => self.sdk_version = Some(reader.text()?),
+            Field::SdkType => self.sdk_type = Some(reader.text()?),
+            Field::RequestorName => self.requestor_name = Some(reader.text()?),
+            Field::RequestorData => self.requestor_data = Some(reader.text()?),
+        }
+        Ok(())
+    }
+
+    /// Writes what is present, by ascending field numbers. Fields that the topic does not have are left out.
+    pub fn encode(&self, topic: WireTopic, sink: &mut impl Sink) {
+        for (number, field) in (0u32..).zip(topic.layout()) {
+            let Some(field) = field else {
+                continue;
+            };
+            match field {
+                Field::Action => sink.varint_field(number, self.action.into()),
+                Field::Names => self
+                    .names
+                    .iter()
+                    .for_each(|name| sink.text_field(number, name)),
+                Field::Versions => self
+                    .versions
+                    .iter()
+                    .for_each(|entry| encode_version(number, *entry, sink)),
+                Field::Version => {
+                    encode_some(self.version, |version| sink.int32_field(number, version))
+                }
+                Field::IsError | Field::IsAck | Field::IsWriteAck => {
+                    encode_some(self.flag(*field), |flag| {
+                        sink.varint_field(number, flag.into())
+                    });
+                }
+                Field::OriginalTopic => {
+                    encode_some(self.original_topic, |topic| {
+                        sink.varint_field(number, topic.into())
+                    });
+                }
+                Field::OriginalAction => {
+                    encode_some(self.original_action, |action| {
+                        sink.varint_field(number, action.into())
+                    });
+                }
+                _ => encode_some(self.text(*field), |text| sink.text_field(number, text)),
+            }
+        }
+    }
+
+    fn flag(&self, field: Field) -> Option<bool> {
+        match field {
+            Field::IsError => self.is_error,
+            Field::IsAck => self.is_ack,
+            Field::IsWriteAck => self.is_write_ack,
+            _ => None,
+        }
+    }
+
+    fn text(&self, field: Field) -> Option<&'a str> {
+        match field {
+            Field::Data => self.data,
+            Field::Correlation => self.correlation,
+            Field::Name => self.name,
+            Field::Subscription => self.subscription,
+            Field::Path => self.path,
+            Field::Url => self.url,
+            Field::ProtocolVersion => self.protocol_version,
+            Field::SdkVersion => self.sdk_version,
+            Field::SdkType => self.sdk_type,
+            Field::RequestorName => self.requestor_name,
+            Field::RequestorData => self.requestor_data,
+            _ => None,
+        }
+    }
+
+    /// Lengths of everything around these fields, so that they can be written in one pass.
+    #[must_use]
+    pub fn measure(&self, topic: WireTopic) -> Measure {
+        let mut body = Counter::default();
+        self.encode(topic, &mut body);
+        let envelope = 2 + 1 + varint_bytes(body.0 as u64) + body.0;
+        Measure {
+            body: body.0,
+            envelope,
+            payload: varint_bytes(envelope as u64) + envelope,
+        }
+    }
+
+    /// Appends the whole payload of a frame: length, envelope, fields.
+    pub fn encode_payload(&self, topic: WireTopic, measure: Measure, out: &mut Vec<u8>) {
+        out.varint(measure.envelope as u64);
+        out.varint_field(2, topic.to_wire().into());
+        out.length_field(3, measure.body);
+        self.encode(topic, out);
+    }
+}
+
+/// Lengths of an encoded message, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// Of the fields.
+    body: usize,
+    /// Of topic and fields.
+    envelope: usize,
+    /// Of all that a frame carries.
+    pub payload: usize,
+}
+
+impl Field {
+    fn wire_type(self) -> WireType {
+        match self {
+            Self::Action
+            | Self::IsError
+            | Self::IsAck
+            | Self::OriginalTopic
+            | Self::OriginalAction
+            | Self::IsWriteAck
+            | Self::Version => WireType::Varint,
+            _ => WireType::Bytes,
+        }
+    }
+}
+
+fn encode_some<T>(value: Option<T>, encode: impl FnOnce(T)) {
+    if let Some(value) = value {
+        encode(value);
+    }
+}
+
+/// An entry of a map. Absent parts have their default values.
+fn decode_version(entry: &[u8]) -> Result<(&str, i32), DecodeError> {
+    let mut reader = Reader::new(entry);
+    let (mut name, mut version) = ("", 0);
+    while let Some(tag) = reader.tag()? {
+        match tag {
+            (1, WireType::Bytes) => name = reader.text()?,
+            (2, WireType::Varint) => version = reader.int32()?,
+            (1 | 2, _) => return Err(DecodeError::WireType),
+            (_, wire_type) => reader.skip(wire_type)?,
+        }
+    }
+    Ok((name, version))
+}
+
+/// Writes key and value always: older clients read both positions without looking at the tags.
+fn encode_version(number: u32, (name, version): (&str, i32), sink: &mut impl Sink) {
+    let mut length = Counter::default();
+    encode_version_entry(name, version, &mut length);
+    sink.length_field(number, length.0);
+    encode_version_entry(name, version, sink);
+}
+
+fn encode_version_entry(name: &str, version: i32, sink: &mut impl Sink) {
+    sink.text_field(1, name);
+    sink.int32_field(2, version);
+}

@@ -1,0 +1,456 @@
+//! deepstream's binary protobuf protocol, Tidewire's native one. Contract: `spec/deepstream.md`.
+//!
+//! Two layers: [`fields`] is what stands on the wire, exactly; the file of each primitive translates it to and from
+//! the one [`Message`]. One frame carries one message.
+
+mod action;
+mod connection;
+mod event;
+pub mod fields;
+mod listen;
+mod presence;
+pub mod protobuf;
+mod record;
+mod rpc;
+
+use thiserror::Error;
+use tidewire_core::message::{Message, Refusal, Topic};
+
+use crate::frame::websocket::{self, Opcode};
+use fields::{Envelope, Fields, WireTopic};
+
+/// Why bytes are not a message. Each is answered like an unknown topic; the session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The input ends inside a field.
+    #[error("message ends inside a field")]
+    Truncated,
+    /// A varint of more than 64 bits.
+    #[error("varint too long")]
+    Varint,
+    /// A field number of 0 or above 2^29-1.
+    #[error("invalid field number")]
+    Tag,
+    /// A group, or a known field of another type.
+    #[error("wrong wire type")]
+    WireType,
+    /// A number outside of what its field holds.
+    #[error("number out of range")]
+    Range,
+    /// A text that is not UTF-8.
+    #[error("text is not utf-8")]
+    Utf8,
+    /// An error answer that does not say to which action it refers, or to one that it can't refer to.
+    #[error("original action missing or unknown")]
+    OriginalAction,
+}
+
+/// Who reads what is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// A server: nothing is rewritten.
+    Server,
+    /// A client before 7.1, which does not know PATCH_MULTI: it gets UPDATE with the whole new value. To every client
+    /// a deleted path is PATCH without data, and a refused rpc request an error of the provider.
+    Client,
+    /// A client from 7.1 on.
+    ClientWithPatchMulti,
+}
+
+impl Dialect {
+    /// The dialect of a client by the `sdkVersion` of its challenge. What can't be read counts as old.
+    #[must_use]
+    pub fn of_client(sdk_version: Option<&str>) -> Self {
+        let mut parts = sdk_version
+            .unwrap_or("")
+            .split(['.', '-', '+'])
+            .map(str::parse::<u32>);
+        match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (7, 1) => {
+                Self::ClientWithPatchMulti
+            }
+            _ => Self::Client,
+        }
+    }
+}
+
+/// The codec. It has no state: one frame is one message.
+#[derive(Clone, Copy, Debug)]
+pub struct Deepstream;
+
+impl Deepstream {
+    /// The protocol's name in configuration, log and metrics.
+    pub const NAME: &str = "deepstream";
+
+    /// The message in the payload of one frame; what lies behind the first envelope is ignored. Memory is used in
+    /// proportion to the payload only, whatever lengths it announces, so the frame limit is the limit.
+    ///
+    /// Absent names decode as empty texts and absent versions as 0, so that the engine answers them like wrong ones.
+    ///
+    /// # Errors
+    ///
+    /// The payload is not a message. Unknown topics and actions are messages.
+    pub fn decode(frame_payload: &[u8]) -> Result<Message<'_>, DecodeError> {
+        let envelope = Envelope::decode(frame_payload)?;
+        let Some(topic) = WireTopic::from_wire(envelope.topic) else {
+            return Ok(Message::UnknownTopic);
+        };
+        let fields = Fields::decode(topic, envelope.body)?;
+        let action = fields.action;
+        let (topic, message) = match topic {
+            WireTopic::Parser => return Ok(Message::UnknownTopic),
+            WireTopic::Connection => (
+                Topic::Connection,
+                connection::connection_from_wire(&fields).map(Message::Connection),
+            ),
+            WireTopic::Auth => (
+                Topic::Auth,
+                connection::auth_from_wire(&fields).map(Message::Auth),
+            ),
+            WireTopic::Event => (Topic::Event, event::from_wire(fields)?.map(Message::Event)),
+            WireTopic::Record => (
+                Topic::Record,
+                record::from_wire(fields)?.map(Message::Record),
+            ),
+            WireTopic::Rpc => (Topic::Rpc, rpc::from_wire(fields)?.map(Message::Rpc)),
+            WireTopic::Presence => (
+                Topic::Presence,
+                presence::from_wire(fields)?.map(Message::Presence),
+            ),
+        };
+        Ok(message.unwrap_or(Message::UnknownAction { topic, action }))
+    }
+
+    /// Appends `message` as the payload of one frame. Called once per fan-out, not once per recipient.
+    pub fn encode(dialect: Dialect, message: &Message<'_>, out: &mut Vec<u8>) {
+        let (topic, fields) = to_wire(dialect, message);
+        let measure = fields.measure(topic);
+        out.reserve(measure.payload);
+        fields.encode_payload(topic, measure, out);
+    }
+
+    /// Appends `message` as a server's WebSocket frame, as it goes to the turn log.
+    pub fn encode_frame(dialect: Dialect, message: &Message<'_>, out: &mut Vec<u8>) {
+        let (topic, fields) = to_wire(dialect, message);
+        let measure = fields.measure(topic);
+        websocket::encode_header(Opcode::Binary, measure.payload, out);
+        out.reserve(measure.payload);
+        fields.encode_payload(topic, measure, out);
+    }
+
+    /// Appends `message` as a client's WebSocket frame, masked with `key`, for [`Dialect::Server`].
+    pub fn encode_masked_frame(message: &Message<'_>, key: [u8; 4], out: &mut Vec<u8>) {
+        let (topic, fields) = to_wire(Dialect::Server, message);
+        let measure = fields.measure(topic);
+        websocket::encode_masked_with(Opcode::Binary, measure.payload, key, out, |out| {
+            fields.encode_payload(topic, measure, out);
+        });
+    }
+}
+
+fn to_wire<'m>(dialect: Dialect, message: &'m Message<'_>) -> (WireTopic, Fields<'m>) {
+    match message {
+        Message::Connection(message) => (
+            WireTopic::Connection,
+            connection::connection_to_wire(message),
+        ),
+        Message::Auth(message) => (WireTopic::Auth, connection::auth_to_wire(message)),
+        Message::Event(message) => (WireTopic::Event, event::to_wire(message)),
+        Message::Record(message) => (WireTopic::Record, record::to_wire(dialect, message)),
+        Message::Rpc(message) => (WireTopic::Rpc, rpc::to_wire(dialect, message)),
+        Message::Presence(message) => (WireTopic::Presence, presence::to_wire(message)),
+        Message::UnknownTopic => (
+            WireTopic::Parser,
+            Fields::new(action::parser::UNKNOWN_TOPIC),
+        ),
+        Message::UnknownAction { topic, action } => (topic_to_wire(*topic), Fields::new(*action)),
+    }
+}
+
+fn topic_to_wire(topic: Topic) -> WireTopic {
+    match topic {
+        Topic::Connection => WireTopic::Connection,
+        Topic::Auth => WireTopic::Auth,
+        Topic::Event => WireTopic::Event,
+        Topic::Record => WireTopic::Record,
+        Topic::Rpc => WireTopic::Rpc,
+        Topic::Presence => WireTopic::Presence,
+    }
+}
+
+/// What all primitives' translations share.
+impl<'a> Fields<'a> {
+    fn is_ack(&self) -> bool {
+        self.is_ack == Some(true)
+    }
+
+    /// The name; empty if absent, which no engine accepts.
+    fn name(&self) -> &'a str {
+        self.name.unwrap_or_default()
+    }
+
+    fn ack(action: u32, correlation: Option<&'a str>) -> Self {
+        Self {
+            correlation,
+            is_ack: Some(true),
+            ..Self::new(action)
+        }
+    }
+
+    fn named(action: u32, name: &'a str) -> Self {
+        Self {
+            name: Some(name),
+            ..Self::new(action)
+        }
+    }
+
+    fn bulk(action: u32, names: &'a [&'a str], correlation: Option<&'a str>) -> Self {
+        Self {
+            names: names.into(),
+            correlation,
+            ..Self::new(action)
+        }
+    }
+
+    /// The refusal in an error answer, whose action `from_number` translates.
+    fn refusal<A>(
+        &self,
+        from_number: impl FnOnce(u32) -> Option<A>,
+    ) -> Result<Refusal<'a, A>, DecodeError> {
+        Ok(Refusal {
+            action: self.original(from_number)?,
+            name: self.name,
+            correlation: self.correlation,
+            write_ack: self.is_write_ack == Some(true),
+        })
+    }
+
+    fn original<A>(&self, from_number: impl FnOnce(u32) -> Option<A>) -> Result<A, DecodeError> {
+        self.original_action
+            .and_then(from_number)
+            .ok_or(DecodeError::OriginalAction)
+    }
+
+    /// An error answer with all that a refusal says.
+    fn refused<A: Copy>(
+        action: u32,
+        refusal: &Refusal<'a, A>,
+        to_number: impl FnOnce(A) -> u32,
+    ) -> Self {
+        Self {
+            name: refusal.name,
+            original_action: Some(to_number(refusal.action)),
+            is_error: Some(true),
+            correlation: refusal.correlation,
+            is_write_ack: refusal.write_ack.then_some(true),
+            ..Self::new(action)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_core::message::{Change, Record, Rpc, RpcAction, RpcError, Write};
+
+    use super::*;
+
+    const WRITE: Write<'_> = Write {
+        name: "r",
+        version: 0,
+        correlation: None,
+        write_ack: false,
+    };
+
+    /// The message that a peer of `dialect` reads when `message` is sent.
+    fn check_read(dialect: Dialect, message: &Message<'_>, expected: &Message<'_>) {
+        let mut payload = Vec::new();
+        Deepstream::encode(dialect, message, &mut payload);
+        assert_eq!(
+            Deepstream::decode(&payload).as_ref(),
+            Ok(expected),
+            "{dialect:?}"
+        );
+    }
+
+    #[test]
+    fn dialect_follows_the_version_of_the_library() {
+        let cases = [
+            (None, Dialect::Client),
+            (Some(""), Dialect::Client),
+            (Some("7"), Dialect::Client),
+            (Some("7.0.5"), Dialect::Client),
+            (Some("6.9.9"), Dialect::Client),
+            (Some("seven.one"), Dialect::Client),
+            (Some("7.1.0"), Dialect::ClientWithPatchMulti),
+            (Some("7.1"), Dialect::ClientWithPatchMulti),
+            (Some("7.1-beta.1"), Dialect::ClientWithPatchMulti),
+            (Some("7.10.2"), Dialect::ClientWithPatchMulti),
+            (Some("10.0.0"), Dialect::ClientWithPatchMulti),
+        ];
+        for (sdk_version, expected) in cases {
+            assert_eq!(Dialect::of_client(sdk_version), expected, "{sdk_version:?}");
+        }
+    }
+
+    #[test]
+    fn clients_read_a_deleted_path_as_a_patch_without_data() {
+        let erase = Message::Record(Record::Write(WRITE, Change::Erase { path: Some("a.b") }));
+        let patch = Message::Record(Record::Write(
+            WRITE,
+            Change::Patch {
+                path: "a.b",
+                data: None,
+            },
+        ));
+        check_read(Dialect::Server, &erase, &erase);
+        check_read(Dialect::Client, &erase, &patch);
+        check_read(Dialect::ClientWithPatchMulti, &erase, &patch);
+    }
+
+    #[test]
+    fn clients_without_patch_multi_read_the_whole_value() {
+        let change = |full| Change::PatchMulti {
+            data: Some("[{\"path\":\"a\",\"data\":1}]"),
+            full,
+        };
+        let sent = Message::Record(Record::Write(WRITE, change(Some("{\"a\":1}"))));
+        let multi = Message::Record(Record::Write(WRITE, change(None)));
+        let update = Message::Record(Record::Write(
+            WRITE,
+            Change::Update {
+                data: Some("{\"a\":1}"),
+            },
+        ));
+        check_read(Dialect::Client, &sent, &update);
+        check_read(Dialect::ClientWithPatchMulti, &sent, &multi);
+        check_read(Dialect::Server, &sent, &multi);
+        // Without the whole value there is nothing better to send.
+        check_read(Dialect::Client, &multi, &multi);
+    }
+
+    #[test]
+    fn clients_read_a_refused_request_as_an_error_of_the_provider() {
+        let refusal = Refusal {
+            action: RpcAction::Request,
+            name: Some("sum"),
+            correlation: Some("7"),
+            write_ack: false,
+        };
+        let refused = Message::Rpc(Rpc::Error(RpcError::InvalidData(refusal)));
+        let call = tidewire_core::message::Call {
+            name: "sum",
+            correlation: "7",
+        };
+        let error = Message::Rpc(Rpc::RequestError {
+            call,
+            data: Some("\"INVALID_MESSAGE_DATA\""),
+        });
+        check_read(Dialect::Client, &refused, &error);
+        check_read(Dialect::Server, &refused, &refused);
+        let provide = Refusal {
+            action: RpcAction::Provide,
+            ..refusal
+        };
+        let refused = Message::Rpc(Rpc::Error(RpcError::InvalidData(provide)));
+        check_read(Dialect::Client, &refused, &refused);
+    }
+
+    #[test]
+    fn unknown_topics_and_actions_are_messages() {
+        let cases: [(&[u8], Message<'_>); 6] = [
+            (&[0], Message::UnknownTopic),
+            (&[2, 0x10, 11], Message::UnknownTopic),
+            (&[2, 0x10, 1], Message::UnknownTopic),
+            (
+                &[2, 0x10, 4],
+                Message::UnknownAction {
+                    topic: Topic::Event,
+                    action: 0,
+                },
+            ),
+            (
+                &[6, 0x10, 5, 0x1A, 2, 8, 7],
+                Message::UnknownAction {
+                    topic: Topic::Record,
+                    action: 7,
+                },
+            ),
+            (
+                &[7, 0x10, 6, 0x1A, 3, 8, 0xE8, 7],
+                Message::UnknownAction {
+                    topic: Topic::Rpc,
+                    action: 1000,
+                },
+            ),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(Deepstream::decode(bytes), Ok(expected), "{bytes:02x?}");
+        }
+    }
+
+    #[test]
+    fn malformed_messages_are_errors() {
+        // Each of them is the fields of an EVENT EMIT with something wrong behind the action.
+        let cases: [(&[u8], DecodeError); 13] = [
+            (&[0x32], DecodeError::Truncated),
+            (&[0x32, 2, b'e'], DecodeError::Truncated),
+            (
+                &[0x32, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F],
+                DecodeError::Truncated,
+            ),
+            (
+                &[
+                    0x32, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1,
+                ],
+                DecodeError::Truncated,
+            ),
+            (
+                &[
+                    0x32, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2,
+                ],
+                DecodeError::Varint,
+            ),
+            (
+                &[
+                    0x32, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0,
+                ],
+                DecodeError::Varint,
+            ),
+            (&[0x32, 1, 0xFF], DecodeError::Utf8),
+            (&[0x30, 1], DecodeError::WireType),
+            (&[0x33], DecodeError::WireType),
+            (&[0x02, 0], DecodeError::Tag),
+            (&[0x80, 0x80, 0x80, 0x80, 0x10, 0], DecodeError::Tag),
+            (
+                &[
+                    0x58, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1,
+                ],
+                DecodeError::Range,
+            ),
+            (&[0x75, 1, 2, 3], DecodeError::Truncated),
+        ];
+        for (fields, expected) in cases {
+            let mut bytes = vec![
+                fields.len() as u8 + 6,
+                0x10,
+                4,
+                0x1A,
+                fields.len() as u8 + 2,
+                8,
+                2,
+            ];
+            bytes.extend_from_slice(fields);
+            assert_eq!(Deepstream::decode(&bytes), Err(expected), "{fields:02x?}");
+        }
+    }
+
+    #[test]
+    fn error_answers_without_a_usable_original_action_are_errors() {
+        let denied_without = [6, 0x10, 4, 0x1A, 2, 8, 104];
+        let denied_of_listen_timeout = [8, 0x10, 4, 0x1A, 4, 8, 104, 0x58, 101];
+        for bytes in [&denied_without[..], &denied_of_listen_timeout[..]] {
+            assert_eq!(Deepstream::decode(bytes), Err(DecodeError::OriginalAction));
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Topic RECORD: versioned documents.
+
+use tidewire_core::message::{
+    Change, Record, RecordAction, RecordBulk, RecordError, Refusal, Write,
+};
+
+use super::action::record as action;
+use super::fields::Fields;
+use super::{DecodeError, Dialect, listen};
+
+/// The record message in `fields`, `None` if nobody sends that action.
+pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, DecodeError> {
+    if let Some(message) = listen::from_wire(&listen::RECORD, &fields) {
+        return Ok(Some(Record::Listen(message)));
+    }
+    if let Some(change) = change_from_wire(&fields) {
+        return Ok(Some(Record::Write(write_from_wire(&fields), change)));
+    }
+    let (name, correlation) = (fields.name(), fields.correlation);
+    if let Some(action) = bulk_from_wire(fields.action) {
+        let acked = fields.is_ack();
+        let names = fields.names.into_owned();
+        return Ok(Some(match acked {
+            true => Record::Ack {
+                action,
+                names,
+                correlation,
+            },
+            false => Record::Bulk {
+                action,
+                names,
+                correlation,
+            },
+        }));
+    }
+    let version = fields.version.unwrap_or_default();
+    Ok(Some(match fields.action {
+        action::READ => Record::Read { name },
+        action::HEAD => Record::Head { name },
+        action::DELETE => Record::Delete { name },
+        action::READ_RESPONSE => Record::ReadResponse {
+            name,
+            version,
+            data: fields.data.unwrap_or_default(),
+        },
+        action::HEAD_RESPONSE => Record::HeadResponse { name, version },
+        action::HEAD_RESPONSE_BULK => Record::HeadResponseBulk {
+            versions: fields.versions.into_owned(),
+        },
+        action::DELETE_SUCCESS => Record::DeleteSuccess { name },
+        action::DELETED => Record::Deleted { name },
+        action::WRITE_ACKNOWLEDGEMENT => Record::WriteAck { name, correlation },
+        action::HAS_PROVIDER => Record::HasProvider {
+            name,
+            provided: true,
+        },
+        action::HAS_NO_PROVIDER => Record::HasProvider {
+            name,
+            provided: false,
+        },
+        _ => return error_from_wire(&fields).map(|error| error.map(Record::Error)),
+    }))
+}
+
+fn write_from_wire<'a>(fields: &Fields<'a>) -> Write<'a> {
+    Write {
+        name: fields.name(),
+        version: fields.version.unwrap_or_default(),
+        correlation: fields.correlation,
+        write_ack: fields.is_write_ack == Some(true),
+    }
+}
+
+fn change_from_wire<'a>(fields: &Fields<'a>) -> Option<Change<'a>> {
+    let (path, data) = (fields.path, fields.data);
+    Some(match fields.action {
+        action::UPDATE => Change::Update { data },
+        action::PATCH => Change::Patch {
+            path: path.unwrap_or_default(),
+            data,
+        },
+        action::ERASE => Change::Erase { path },
+        action::PATCH_MULTI => Change::PatchMulti { data, full: None },
+        action::CREATE_AND_UPDATE => Change::CreateAndUpdate { data },
+        action::CREATE_AND_PATCH => Change::CreateAndPatch { path, data },
+        _ => return None,
+    })
+}
+
+fn error_from_wire<'a>(fields: &Fields<'a>) -> Result<Option<RecordError<'a>>, DecodeError> {
+    let refusal = || fields.refusal(action_from_wire);
+    let (name, correlation) = (fields.name(), fields.correlation);
+    let data = fields.data.unwrap_or_default();
+    let version = fields.version.unwrap_or_default();
+    let write_ack = fields.is_write_ack == Some(true);
+    let original = || fields.original(action_from_wire);
+    Ok(Some(match fields.action {
+        action::MESSAGE_DENIED => RecordError::Denied(refusal()?),
+        action::MESSAGE_PERMISSION_ERROR => RecordError::PermissionError(refusal()?),
+        action::INVALID_MESSAGE_DATA => RecordError::InvalidData(refusal()?),
+        action::MULTIPLE_SUBSCRIPTIONS => RecordError::MultipleSubscriptions { name },
+        action::VERSION_EXISTS => RecordError::VersionExists {
+            name,
+            version,
+            data,
+            action: original()?,
+            correlation,
+            write_ack,
+        },
+        action::INVALID_VERSION => RecordError::InvalidVersion {
+            name,
+            version,
+            action: original()?,
+            correlation,
+            write_ack,
+        },
+        action::RECORD_NOT_FOUND => RecordError::NotFound {
+            name,
+            action: original()?,
+        },
+        action::CACHE_RETRIEVAL_TIMEOUT | action::STORAGE_RETRIEVAL_TIMEOUT => {
+            RecordError::RetrievalTimeout(as_load_error(refusal()?))
+        }
+        action::RECORD_LOAD_ERROR => RecordError::Load(as_load_error(refusal()?)),
+        action::RECORD_CREATE_ERROR => RecordError::Create(as_load_error(refusal()?)),
+        // No peer writes to which action this error refers.
+        action::RECORD_UPDATE_ERROR => RecordError::Update(Refusal {
+            action: RecordAction::Update,
+            name: fields.name,
+            correlation,
+            write_ack,
+        }),
+        action::RECORD_DELETE_ERROR => RecordError::Delete { name },
+        action::RECORD_NOTIFY_ERROR => RecordError::Notify { data, correlation },
+        action::INVALID_PATCH_ON_HOTPATH => RecordError::PatchOnHotPath(refusal()?),
+        _ => return Ok(None),
+    }))
+}
+
+pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'m> {
+    match message {
+        Record::Bulk {
+            action,
+            names,
+            correlation,
+        } => Fields::bulk(bulk_to_wire(*action), names, *correlation),
+        Record::Ack {
+            action,
+            names,
+            correlation,
+        } => Fields {
+            names: (&names[..]).into(),
+            ..Fields::ack(bulk_to_wire(*action), *correlation)
+        },
+        Record::Read { name } => Fields::named(action::READ, name),
+        Record::Head { name } => Fields::named(action::HEAD, name),
+        Record::Delete { name } => Fields::named(action::DELETE, name),
+        Record::Write(write, change) => write_to_wire(dialect, write, change),
+        Record::ReadResponse {
+            name,
+            version,
+            data,
+        } => Fields {
+            data: Some(data),
+            ..versioned(action::READ_RESPONSE, name, *version)
+        },
+        Record::HeadResponse { name, version } => versioned(action::HEAD_RESPONSE, name, *version),
+        Record::HeadResponseBulk { versions } => Fields {
+            versions: (&versions[..]).into(),
+            ..Fields::new(action::HEAD_RESPONSE_BULK)
+        },
+        Record::DeleteSuccess { name } => Fields::named(action::DELETE_SUCCESS, name),
+        Record::Deleted { name } => Fields::named(action::DELETED, name),
+        Record::WriteAck { name, correlation } => Fields {
+            correlation: *correlation,
+            is_write_ack: Some(true),
+            ..Fields::named(action::WRITE_ACKNOWLEDGEMENT, name)
+        },
+        Record::HasProvider {
+            name,
+            provided: true,
+        } => Fields::named(action::HAS_PROVIDER, name),
+        Record::HasProvider {
+            name,
+            provided: false,
+        } => Fields::named(action::HAS_NO_PROVIDER, name),
+        Record::Listen(message) => listen::to_wire(&listen::RECORD, message),
+        Record::Error(error) => error_to_wire(error),
+    }
+}
+
+/// A write as the reader knows it: a client takes a deleted path as a patch without data, and an old one takes the
+/// whole value instead of a list of patches.
+fn write_to_wire<'m>(dialect: Dialect, write: &Write<'m>, change: &Change<'m>) -> Fields<'m> {
+    let (action, path, data) = match *change {
+        Change::Update { data } => (action::UPDATE, None, data),
+        Change::Patch { path, data } => (action::PATCH, Some(path), data),
+        Change::Erase { path } if dialect == Dialect::Server => (action::ERASE, path, None),
+        Change::Erase { path } => (action::PATCH, Some(path.unwrap_or_default()), None),
+        Change::PatchMulti {
+            full: Some(full), ..
+        } if dialect == Dialect::Client => (action::UPDATE, None, Some(full)),
+        Change::PatchMulti { data, .. } => (action::PATCH_MULTI, None, data),
+        Change::CreateAndUpdate { data } => (action::CREATE_AND_UPDATE, None, data),
+        Change::CreateAndPatch { path, data } => (action::CREATE_AND_PATCH, path, data),
+    };
+    Fields {
+        path,
+        data,
+        correlation: write.correlation,
+        is_write_ack: write.write_ack.then_some(true),
+        ..versioned(action, write.name, write.version)
+    }
+}
+
+fn error_to_wire<'m>(error: &'m RecordError<'_>) -> Fields<'m> {
+    let refused = |action, refusal| Fields::refused(action, refusal, action_to_wire);
+    match error {
+        RecordError::Denied(refusal) => refused(action::MESSAGE_DENIED, refusal),
+        RecordError::PermissionError(refusal) => refused(action::MESSAGE_PERMISSION_ERROR, refusal),
+        RecordError::InvalidData(refusal) => refused(action::INVALID_MESSAGE_DATA, refusal),
+        RecordError::PatchOnHotPath(refusal) => refused(action::INVALID_PATCH_ON_HOTPATH, refusal),
+        RecordError::RetrievalTimeout(refusal) => {
+            load_error(action::STORAGE_RETRIEVAL_TIMEOUT, refusal)
+        }
+        RecordError::Load(refusal) => load_error(action::RECORD_LOAD_ERROR, refusal),
+        RecordError::Create(refusal) => Fields {
+            is_error: refusal.write_ack.then_some(true),
+            ..load_error(action::RECORD_CREATE_ERROR, refusal)
+        },
+        RecordError::Update(refusal) => Fields {
+            original_action: None,
+            ..refused(action::RECORD_UPDATE_ERROR, refusal)
+        },
+        RecordError::MultipleSubscriptions { name } => Fields {
+            original_action: Some(action::SUBSCRIBE),
+            ..Fields::named(action::MULTIPLE_SUBSCRIPTIONS, name)
+        },
+        RecordError::VersionExists {
+            name,
+            version,
+            data,
+            action,
+            correlation,
+            write_ack,
+        } => Fields {
+            data: Some(data),
+            original_action: Some(action_to_wire(*action)),
+            correlation: *correlation,
+            is_write_ack: write_ack.then_some(true),
+            ..versioned(action::VERSION_EXISTS, name, *version)
+        },
+        RecordError::InvalidVersion {
+            name,
+            version,
+            action,
+            correlation,
+            write_ack,
+        } => Fields {
+            original_action: Some(action_to_wire(*action)),
+            is_error: Some(true),
+            correlation: *correlation,
+            is_write_ack: write_ack.then_some(true),
+            ..versioned(action::INVALID_VERSION, name, *version)
+        },
+        RecordError::NotFound { name, action } => Fields {
+            original_action: Some(action_to_wire(*action)),
+            is_error: Some(true),
+            ..Fields::named(action::RECORD_NOT_FOUND, name)
+        },
+        RecordError::Delete { name } => Fields::named(action::RECORD_DELETE_ERROR, name),
+        RecordError::Notify { data, correlation } => Fields {
+            data: Some(data),
+            correlation: *correlation,
+            is_error: Some(true),
+            ..Fields::new(action::RECORD_NOTIFY_ERROR)
+        },
+    }
+}
+
+/// A failed load carries the correlation id of an acknowledged write only, whose callback needs it.
+fn as_load_error(refusal: Refusal<'_, RecordAction>) -> Refusal<'_, RecordAction> {
+    let correlation = refusal.correlation.filter(|_| refusal.write_ack);
+    Refusal {
+        correlation,
+        ..refusal
+    }
+}
+
+fn load_error<'m>(action: u32, refusal: &Refusal<'m, RecordAction>) -> Fields<'m> {
+    Fields::refused(action, &as_load_error(*refusal), action_to_wire)
+}
+
+/// A message that has a version, which is written even if it is 0.
+fn versioned(action: u32, name: &str, version: i32) -> Fields<'_> {
+    Fields {
+        version: Some(version),
+        ..Fields::named(action, name)
+    }
+}
+
+fn bulk_from_wire(number: u32) -> Option<RecordBulk> {
+    match number {
+        action::SUBSCRIBE => Some(RecordBulk::Subscribe),
+        action::UNSUBSCRIBE => Some(RecordBulk::Unsubscribe),
+        action::SUBSCRIBE_CREATE_AND_READ => Some(RecordBulk::SubscribeCreateAndRead),
+        action::SUBSCRIBE_AND_READ => Some(RecordBulk::SubscribeAndRead),
+        action::SUBSCRIBE_AND_HEAD => Some(RecordBulk::SubscribeAndHead),
+        action::NOTIFY => Some(RecordBulk::Notify),
+        _ => None,
+    }
+}
+
+fn bulk_to_wire(bulk: RecordBulk) -> u32 {
+    match bulk {
+        RecordBulk::Subscribe => action::SUBSCRIBE,
+        RecordBulk::Unsubscribe => action::UNSUBSCRIBE,
+        RecordBulk::SubscribeCreateAndRead => action::SUBSCRIBE_CREATE_AND_READ,
+        RecordBulk::SubscribeAndRead => action::SUBSCRIBE_AND_READ,
+        RecordBulk::SubscribeAndHead => action::SUBSCRIBE_AND_HEAD,
+        RecordBulk::Notify => action::NOTIFY,
+    }
+}
+
+fn action_from_wire(number: u32) -> Option<RecordAction> {
+    Some(match number {
+        action::READ => RecordAction::Read,
+        action::HEAD => RecordAction::Head,
+        action::DELETE => RecordAction::Delete,
+        action::UPDATE => RecordAction::Update,
+        action::PATCH => RecordAction::Patch,
+        action::ERASE => RecordAction::Erase,
+        action::PATCH_MULTI => RecordAction::PatchMulti,
+        action::CREATE_AND_UPDATE => RecordAction::CreateAndUpdate,
+        action::CREATE_AND_PATCH => RecordAction::CreateAndPatch,
+        action::LISTEN => RecordAction::Listen,
+        _ => RecordAction::Bulk(bulk_from_wire(number)?),
+    })
+}
+
+fn action_to_wire(action: RecordAction) -> u32 {
+    match action {
+        RecordAction::Bulk(bulk) => bulk_to_wire(bulk),
+        RecordAction::Read => action::READ,
+        RecordAction::Head => action::HEAD,
+        RecordAction::Delete => action::DELETE,
+        RecordAction::Update => action::UPDATE,
+        RecordAction::Patch => action::PATCH,
+        RecordAction::Erase => action::ERASE,
+        RecordAction::PatchMulti => action::PATCH_MULTI,
+        RecordAction::CreateAndUpdate => action::CREATE_AND_UPDATE,
+        RecordAction::CreateAndPatch => action::CREATE_AND_PATCH,
+        RecordAction::Listen => action::LISTEN,
+    }
+}

@@ -1,0 +1,183 @@
+//! Topic RPC: requests and responses.
+
+use tidewire_core::message::{Call, Rpc, RpcAction, RpcError};
+
+use super::action::rpc as action;
+use super::fields::Fields;
+use super::{DecodeError, Dialect};
+
+/// The error that a caller gets for a request with unusable data. A client drops the call at INVALID_MESSAGE_DATA
+/// without telling the caller, so it is sent as if a provider had answered with this.
+const REFUSED_REQUEST: &str = "\"INVALID_MESSAGE_DATA\"";
+
+/// The rpc message in `fields`, `None` if nobody sends that action.
+pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Rpc<'_>>, DecodeError> {
+    let (correlation, data) = (fields.correlation, fields.data);
+    let call = Call {
+        name: fields.name(),
+        correlation: correlation.unwrap_or_default(),
+    };
+    Ok(Some(match fields.action {
+        action::PROVIDE if fields.is_ack() => Rpc::Ack {
+            provide: true,
+            correlation,
+        },
+        action::UNPROVIDE if fields.is_ack() => Rpc::Ack {
+            provide: false,
+            correlation,
+        },
+        action::PROVIDE => Rpc::Provide {
+            names: fields.names.into_owned(),
+            correlation,
+        },
+        action::UNPROVIDE => Rpc::Unprovide {
+            names: fields.names.into_owned(),
+            correlation,
+        },
+        action::REQUEST => Rpc::Request {
+            call,
+            data,
+            requestor_name: fields.requestor_name,
+            requestor_data: fields.requestor_data,
+        },
+        action::ACCEPT => Rpc::Accept(call),
+        action::REJECT => Rpc::Reject(call),
+        action::RESPONSE => Rpc::Response { call, data },
+        action::REQUEST_ERROR => Rpc::RequestError { call, data },
+        _ => return error_from_wire(&fields, call).map(|error| error.map(Rpc::Error)),
+    }))
+}
+
+fn error_from_wire<'a>(
+    fields: &Fields<'a>,
+    call: Call<'a>,
+) -> Result<Option<RpcError<'a>>, DecodeError> {
+    Ok(Some(match fields.action {
+        action::MESSAGE_DENIED => RpcError::Denied(fields.refusal(action_from_wire)?),
+        action::MESSAGE_PERMISSION_ERROR => {
+            RpcError::PermissionError(fields.refusal(action_from_wire)?)
+        }
+        action::INVALID_MESSAGE_DATA => RpcError::InvalidData(fields.refusal(action_from_wire)?),
+        action::MULTIPLE_PROVIDERS => RpcError::MultipleProviders { name: call.name },
+        action::NO_RPC_PROVIDER => RpcError::NoProvider(call),
+        action::ACCEPT_TIMEOUT => RpcError::AcceptTimeout(call),
+        action::RESPONSE_TIMEOUT => RpcError::ResponseTimeout(call),
+        action::MULTIPLE_ACCEPT => RpcError::MultipleAccept(call),
+        action::INVALID_RPC_CORRELATION_ID => RpcError::InvalidCorrelation {
+            call,
+            action: fields.original(action_from_wire)?,
+        },
+        _ => return Ok(None),
+    }))
+}
+
+pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Rpc<'_>) -> Fields<'m> {
+    match message {
+        Rpc::Provide { names, correlation } => Fields::bulk(action::PROVIDE, names, *correlation),
+        Rpc::Unprovide { names, correlation } => {
+            Fields::bulk(action::UNPROVIDE, names, *correlation)
+        }
+        Rpc::Ack {
+            provide: true,
+            correlation,
+        } => Fields::ack(action::PROVIDE, *correlation),
+        Rpc::Ack {
+            provide: false,
+            correlation,
+        } => Fields::ack(action::UNPROVIDE, *correlation),
+        Rpc::Request {
+            call,
+            data,
+            requestor_name,
+            requestor_data,
+        } => Fields {
+            data: *data,
+            requestor_name: *requestor_name,
+            requestor_data: *requestor_data,
+            ..of_call(action::REQUEST, call)
+        },
+        Rpc::Accept(call) => of_call(action::ACCEPT, call),
+        Rpc::Reject(call) => of_call(action::REJECT, call),
+        Rpc::Response { call, data } => Fields {
+            data: *data,
+            ..of_call(action::RESPONSE, call)
+        },
+        Rpc::RequestError { call, data } => Fields {
+            data: *data,
+            ..of_call(action::REQUEST_ERROR, call)
+        },
+        Rpc::Error(error) => error_to_wire(dialect, error),
+    }
+}
+
+fn error_to_wire<'m>(dialect: Dialect, error: &'m RpcError<'_>) -> Fields<'m> {
+    match error {
+        RpcError::Denied(refusal) => {
+            Fields::refused(action::MESSAGE_DENIED, refusal, action_to_wire)
+        }
+        RpcError::PermissionError(refusal) => {
+            Fields::refused(action::MESSAGE_PERMISSION_ERROR, refusal, action_to_wire)
+        }
+        RpcError::InvalidData(refusal)
+            if refusal.action == RpcAction::Request && dialect != Dialect::Server =>
+        {
+            let call = Call {
+                name: refusal.name.unwrap_or_default(),
+                correlation: refusal.correlation.unwrap_or_default(),
+            };
+            Fields {
+                data: Some(REFUSED_REQUEST),
+                ..of_call(action::REQUEST_ERROR, &call)
+            }
+        }
+        RpcError::InvalidData(refusal) => {
+            Fields::refused(action::INVALID_MESSAGE_DATA, refusal, action_to_wire)
+        }
+        RpcError::MultipleProviders { name } => Fields {
+            original_action: Some(action::PROVIDE),
+            ..Fields::named(action::MULTIPLE_PROVIDERS, name)
+        },
+        RpcError::NoProvider(call) => of_call(action::NO_RPC_PROVIDER, call),
+        RpcError::AcceptTimeout(call) => of_call(action::ACCEPT_TIMEOUT, call),
+        RpcError::ResponseTimeout(call) => of_call(action::RESPONSE_TIMEOUT, call),
+        RpcError::MultipleAccept(call) => of_call(action::MULTIPLE_ACCEPT, call),
+        RpcError::InvalidCorrelation {
+            call,
+            action: original,
+        } => Fields {
+            original_action: Some(action_to_wire(*original)),
+            is_error: Some(true),
+            ..of_call(action::INVALID_RPC_CORRELATION_ID, call)
+        },
+    }
+}
+
+fn of_call<'m>(action: u32, call: &Call<'m>) -> Fields<'m> {
+    Fields {
+        correlation: Some(call.correlation),
+        ..Fields::named(action, call.name)
+    }
+}
+
+fn action_from_wire(number: u32) -> Option<RpcAction> {
+    match number {
+        action::PROVIDE => Some(RpcAction::Provide),
+        action::REQUEST => Some(RpcAction::Request),
+        action::ACCEPT => Some(RpcAction::Accept),
+        action::RESPONSE => Some(RpcAction::Response),
+        action::REQUEST_ERROR => Some(RpcAction::RequestError),
+        action::REJECT => Some(RpcAction::Reject),
+        _ => None,
+    }
+}
+
+fn action_to_wire(action: RpcAction) -> u32 {
+    match action {
+        RpcAction::Provide => action::PROVIDE,
+        RpcAction::Request => action::REQUEST,
+        RpcAction::Accept => action::ACCEPT,
+        RpcAction::Response => action::RESPONSE,
+        RpcAction::RequestError => action::REQUEST_ERROR,
+        RpcAction::Reject => action::REJECT,
+    }
+}

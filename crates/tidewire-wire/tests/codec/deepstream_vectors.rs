@@ -1,0 +1,247 @@
+//! Every message of `spec/vectors/deepstream/messages.json`, both ways: through the exact fields and through the
+//! one `Message`. What Tidewire writes differently on purpose is listed in [`as_tidewire_writes`].
+
+use std::borrow::Cow;
+
+use crate::harness::from_hex;
+use serde::Deserialize;
+use tidewire_core::message::Message;
+use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, Role};
+use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+
+const VECTORS: &str = include_str!("../../../../spec/vectors/deepstream/messages.json");
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Vector {
+    name: String,
+    direction: String,
+    hex: String,
+    topic_number: u32,
+    action_number: u32,
+    fields: VectorFields,
+}
+
+/// The names of `fields` in the file, which are those of the protocol.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct VectorFields {
+    data: Option<String>,
+    correlation_id: Option<String>,
+    is_error: Option<bool>,
+    is_ack: Option<bool>,
+    name: Option<String>,
+    #[serde(default)]
+    names: Vec<String>,
+    subscription: Option<String>,
+    original_action: Option<u32>,
+    is_write_ack: Option<bool>,
+    path: Option<String>,
+    version: Option<i32>,
+    #[serde(default)]
+    versions: serde_json::Map<String, serde_json::Value>,
+    url: Option<String>,
+    protocol_version: Option<String>,
+    sdk_version: Option<String>,
+    sdk_type: Option<String>,
+    requestor_name: Option<String>,
+    requestor_data: Option<String>,
+}
+
+impl Vector {
+    fn bytes(&self) -> Vec<u8> {
+        from_hex(&self.hex)
+    }
+
+    fn topic(&self) -> WireTopic {
+        WireTopic::from_wire(self.topic_number).expect("a topic with fields")
+    }
+
+    /// Who reads this message.
+    fn dialect(&self) -> Dialect {
+        match self.direction.as_str() {
+            "server->client" => Dialect::ClientWithPatchMulti,
+            "client->server" => Dialect::Server,
+            other => panic!("unknown direction {other}"),
+        }
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        let fields = &self.fields;
+        let version =
+            |value: &serde_json::Value| value.as_i64().and_then(|value| i32::try_from(value).ok());
+        Fields {
+            action: self.action_number,
+            data: fields.data.as_deref(),
+            correlation: fields.correlation_id.as_deref(),
+            is_error: fields.is_error,
+            is_ack: fields.is_ack,
+            name: fields.name.as_deref(),
+            names: fields.names.iter().map(String::as_str).collect(),
+            subscription: fields.subscription.as_deref(),
+            original_topic: None,
+            original_action: fields.original_action,
+            is_write_ack: fields.is_write_ack,
+            path: fields.path.as_deref(),
+            version: fields.version,
+            versions: fields
+                .versions
+                .iter()
+                .map(|(name, value)| (name.as_str(), version(value).expect("a version")))
+                .collect(),
+            url: fields.url.as_deref(),
+            protocol_version: fields.protocol_version.as_deref(),
+            sdk_version: fields.sdk_version.as_deref(),
+            sdk_type: fields.sdk_type.as_deref(),
+            requestor_name: fields.requestor_name.as_deref(),
+            requestor_data: fields.requestor_data.as_deref(),
+        }
+    }
+}
+
+fn vectors() -> Vec<Vector> {
+    let vectors: Vec<Vector> = serde_json::from_str(VECTORS).expect("the vectors parse");
+    assert_eq!(vectors.len(), 109);
+    vectors
+}
+
+/// The fields of a vector without what Tidewire leaves out or adds: it never writes an explicit
+/// `isWriteAck=false`, and INVALID_VERSION is an error without the data of the refused write.
+fn as_tidewire_writes<'a>(mut fields: Fields<'a>, name: &str) -> Fields<'a> {
+    if fields.is_write_ack == Some(false) {
+        fields.is_write_ack = None;
+    }
+    if name == "record invalid version" {
+        fields.data = None;
+        fields.is_error = Some(true);
+    }
+    fields
+}
+
+fn encode_fields(fields: &Fields<'_>, topic: WireTopic) -> Vec<u8> {
+    let mut out = Vec::new();
+    fields.encode_payload(topic, fields.measure(topic), &mut out);
+    out
+}
+
+#[test]
+fn fields_decode_and_encode_to_the_same_bytes() {
+    for vector in vectors() {
+        let bytes = vector.bytes();
+        let envelope = Envelope::decode(&bytes).expect(&vector.name);
+        assert_eq!(envelope.topic, vector.topic_number, "{}", vector.name);
+        let fields = Fields::decode(vector.topic(), envelope.body).expect(&vector.name);
+        assert_eq!(fields, vector.fields(), "{}", vector.name);
+        assert_eq!(
+            encode_fields(&fields, vector.topic()),
+            bytes,
+            "{}",
+            vector.name
+        );
+    }
+}
+
+#[test]
+fn messages_decode_and_encode_to_the_same_bytes() {
+    let mut rewritten = Vec::new();
+    for vector in vectors() {
+        let bytes = vector.bytes();
+        let message = Deepstream::decode(&bytes).expect(&vector.name);
+        assert!(
+            !matches!(message, Message::UnknownAction { .. }),
+            "{}",
+            vector.name
+        );
+        let expected = encode_fields(
+            &as_tidewire_writes(vector.fields(), &vector.name),
+            vector.topic(),
+        );
+        if expected != bytes {
+            rewritten.push(vector.name.clone());
+        }
+        let mut encoded = Vec::new();
+        Deepstream::encode(vector.dialect(), &message, &mut encoded);
+        assert_eq!(encoded, expected, "{}", vector.name);
+    }
+    assert_eq!(
+        rewritten,
+        [
+            "record update broadcast to another subscriber",
+            "record patch broadcast",
+            "record erase as broadcast (PATCH without data)",
+            "record invalid version",
+        ]
+    );
+}
+
+#[test]
+fn bytes_behind_the_envelope_are_ignored() {
+    for vector in vectors() {
+        let alone = vector.bytes();
+        let mut followed = alone.clone();
+        followed.extend_from_slice(b"\xff\xff");
+        assert_eq!(
+            Deepstream::decode(&followed),
+            Deepstream::decode(&alone),
+            "{}",
+            vector.name
+        );
+    }
+}
+
+#[test]
+fn every_cut_of_a_message_is_an_error() {
+    for vector in vectors() {
+        let bytes = vector.bytes();
+        for end in 0..bytes.len() {
+            assert!(
+                Deepstream::decode(&bytes[..end]).is_err(),
+                "{} cut at {end}",
+                vector.name
+            );
+        }
+    }
+}
+
+#[test]
+fn frames_carry_the_payload_of_the_message() {
+    for vector in vectors() {
+        let bytes = vector.bytes();
+        let message = Deepstream::decode(&bytes).expect(&vector.name);
+        let (mut payload, mut frame) = (Vec::new(), Vec::new());
+        Deepstream::encode(Dialect::Server, &message, &mut payload);
+        Deepstream::encode_masked_frame(&message, [0xA1, 0xB2, 0xC3, 0xD4], &mut frame);
+        assert_eq!(
+            only_message(Role::Server, &mut frame),
+            payload,
+            "{}",
+            vector.name
+        );
+
+        payload.clear();
+        frame.clear();
+        Deepstream::encode(Dialect::Client, &message, &mut payload);
+        Deepstream::encode_frame(Dialect::Client, &message, &mut frame);
+        assert_eq!(
+            only_message(Role::Client, &mut frame),
+            payload,
+            "{}",
+            vector.name
+        );
+    }
+}
+
+/// The payload of the one message that `frame` consists of.
+fn only_message(role: Role, frame: &mut [u8]) -> Vec<u8> {
+    let length = frame.len();
+    let Decoded { consumed, event } = Decoder::new(role).decode(frame, length).expect("a frame");
+    assert_eq!(consumed, length);
+    match event {
+        Event::Message {
+            payload: Cow::Borrowed(payload),
+            ..
+        } => payload.to_vec(),
+        other => panic!("not a message in one frame: {other:?}"),
+    }
+}

@@ -1,0 +1,461 @@
+//! Every kind of message there is, made of the texts and numbers of one pool. The round-trip property and the seeds
+//! of the fuzzer use it.
+
+use tidewire_core::message::{
+    Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
+    Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk, RecordError,
+    Refusal, Rpc, RpcAction, RpcError, Topic, Write,
+};
+
+/// What messages are filled with.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub name: String,
+    pub subscription: String,
+    pub data: Option<String>,
+    pub json: String,
+    pub correlation: Option<String>,
+    pub names: Vec<String>,
+    pub versions: Vec<(String, i32)>,
+    pub version: i32,
+    pub write_ack: bool,
+}
+
+const RECORD_BULKS: [RecordBulk; 6] = [
+    RecordBulk::Subscribe,
+    RecordBulk::Unsubscribe,
+    RecordBulk::SubscribeCreateAndRead,
+    RecordBulk::SubscribeAndRead,
+    RecordBulk::SubscribeAndHead,
+    RecordBulk::Notify,
+];
+
+const PRESENCE_ACTIONS: [PresenceAction; 6] = [
+    PresenceAction::QueryAll,
+    PresenceAction::Query,
+    PresenceAction::Subscribe,
+    PresenceAction::Unsubscribe,
+    PresenceAction::SubscribeAll,
+    PresenceAction::UnsubscribeAll,
+];
+
+impl Pool {
+    /// One message or more of each kind, in the form in which they are decoded: what an encoder leaves out of an
+    /// error answer is not there.
+    pub fn messages(&self) -> Vec<Message<'_>> {
+        let mut messages = vec![
+            Message::UnknownTopic,
+            Message::UnknownAction {
+                topic: Topic::Record,
+                action: 99,
+            },
+        ];
+        messages.extend(self.connections().into_iter().map(Message::Connection));
+        messages.extend(self.auths().into_iter().map(Message::Auth));
+        messages.extend(self.events().into_iter().map(Message::Event));
+        messages.extend(
+            self.listens()
+                .into_iter()
+                .map(|listen| Message::Event(Event::Listen(listen))),
+        );
+        messages.extend(self.records().into_iter().map(Message::Record));
+        messages.extend(
+            self.listens()
+                .into_iter()
+                .map(|listen| Message::Record(Record::Listen(listen))),
+        );
+        messages.extend(self.writes().into_iter().map(Message::Record));
+        messages.extend(
+            self.record_errors()
+                .into_iter()
+                .map(|error| Message::Record(Record::Error(error))),
+        );
+        messages.extend(self.rpcs().into_iter().map(Message::Rpc));
+        messages.extend(self.presences().into_iter().map(Message::Presence));
+        messages
+    }
+
+    fn data(&self) -> Option<&str> {
+        self.data.as_deref()
+    }
+
+    fn correlation(&self) -> Option<&str> {
+        self.correlation.as_deref()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
+    }
+
+    fn refusal<A>(&self, action: A) -> Refusal<'_, A> {
+        Refusal {
+            action,
+            name: Some(&self.name),
+            correlation: self.correlation(),
+            write_ack: false,
+        }
+    }
+
+    fn record_refusal(&self, action: RecordAction) -> Refusal<'_, RecordAction> {
+        Refusal {
+            write_ack: self.write_ack,
+            ..self.refusal(action)
+        }
+    }
+
+    /// A refusal whose correlation id is written for acknowledged writes only.
+    fn load_refusal(&self, action: RecordAction) -> Refusal<'_, RecordAction> {
+        let correlation = self.correlation().filter(|_| self.write_ack);
+        Refusal {
+            correlation,
+            ..self.record_refusal(action)
+        }
+    }
+
+    fn connections(&self) -> Vec<Connection<'_>> {
+        vec![
+            Connection::Ping,
+            Connection::Pong,
+            Connection::Accept,
+            Connection::Challenge {
+                url: Some(&self.name),
+                protocol_version: self.correlation(),
+                sdk_version: Some(&self.subscription),
+                sdk_type: self.data(),
+            },
+            Connection::Reject,
+            Connection::Redirect { url: &self.name },
+            Connection::AuthenticationTimeout,
+            Connection::InvalidMessage,
+        ]
+    }
+
+    fn auths(&self) -> Vec<Auth<'_>> {
+        vec![
+            Auth::Request { data: self.data() },
+            Auth::Successful { data: self.data() },
+            Auth::Unsuccessful { data: self.data() },
+            Auth::TooManyAttempts,
+            Auth::InvalidMessage,
+            Auth::InvalidMessageData,
+        ]
+    }
+
+    fn events(&self) -> Vec<Event<'_>> {
+        let correlation = self.correlation();
+        let mut events = vec![
+            Event::Emit {
+                name: &self.name,
+                data: self.data(),
+            },
+            Event::Subscribe {
+                names: self.names(),
+                correlation,
+            },
+            Event::Unsubscribe {
+                names: self.names(),
+                correlation,
+            },
+            Event::Ack {
+                action: EventBulk::Subscribe,
+                correlation,
+            },
+            Event::Ack {
+                action: EventBulk::Unsubscribe,
+                correlation,
+            },
+            Event::Error(EventError::MultipleSubscriptions { name: &self.name }),
+        ];
+        for action in [
+            EventAction::Emit,
+            EventAction::Subscribe,
+            EventAction::Listen,
+        ] {
+            events.push(Event::Error(EventError::Denied(self.refusal(action))));
+            events.push(Event::Error(EventError::PermissionError(
+                self.refusal(action),
+            )));
+            events.push(Event::Error(EventError::InvalidData(self.refusal(action))));
+        }
+        events
+    }
+
+    fn listens(&self) -> Vec<Listen<'_>> {
+        let (pattern, subscription) = (self.name.as_str(), self.subscription.as_str());
+        vec![
+            Listen::Listen { pattern },
+            Listen::Unlisten { pattern },
+            Listen::ListenAck { pattern },
+            Listen::UnlistenAck { pattern },
+            Listen::Accept {
+                pattern,
+                subscription,
+            },
+            Listen::Reject {
+                pattern,
+                subscription,
+            },
+            Listen::Found {
+                pattern,
+                subscription,
+            },
+            Listen::Removed {
+                pattern,
+                subscription,
+            },
+            Listen::ResponseTimeout { subscription },
+            Listen::InvalidPattern { pattern },
+            Listen::AlreadyListening { pattern },
+        ]
+    }
+
+    fn records(&self) -> Vec<Record<'_>> {
+        let (name, version, correlation) = (self.name.as_str(), self.version, self.correlation());
+        let versions = self
+            .versions
+            .iter()
+            .map(|(name, version)| (name.as_str(), *version))
+            .collect();
+        let mut records = vec![
+            Record::Read { name },
+            Record::Head { name },
+            Record::Delete { name },
+            Record::ReadResponse {
+                name,
+                version,
+                data: &self.json,
+            },
+            Record::HeadResponse { name, version },
+            Record::HeadResponseBulk { versions },
+            Record::DeleteSuccess { name },
+            Record::Deleted { name },
+            Record::WriteAck { name, correlation },
+            Record::HasProvider {
+                name,
+                provided: true,
+            },
+            Record::HasProvider {
+                name,
+                provided: false,
+            },
+        ];
+        for action in RECORD_BULKS {
+            records.push(Record::Bulk {
+                action,
+                names: self.names(),
+                correlation,
+            });
+            records.push(Record::Ack {
+                action,
+                names: self.names(),
+                correlation,
+            });
+        }
+        records
+    }
+
+    fn writes(&self) -> Vec<Record<'_>> {
+        let write = Write {
+            name: &self.name,
+            version: self.version,
+            correlation: self.correlation(),
+            write_ack: self.write_ack,
+        };
+        let (path, data) = (self.subscription.as_str(), self.data());
+        [
+            Change::Update { data },
+            Change::Patch { path, data },
+            Change::Erase { path: Some(path) },
+            Change::Erase { path: None },
+            Change::PatchMulti { data, full: None },
+            Change::CreateAndUpdate { data },
+            Change::CreateAndPatch {
+                path: Some(path),
+                data,
+            },
+            Change::CreateAndPatch { path: None, data },
+        ]
+        .map(|change| Record::Write(write, change))
+        .into()
+    }
+
+    fn record_errors(&self) -> Vec<RecordError<'_>> {
+        let (name, version, correlation) = (self.name.as_str(), self.version, self.correlation());
+        let write_ack = self.write_ack;
+        let mut errors = vec![
+            RecordError::MultipleSubscriptions { name },
+            RecordError::Update(self.record_refusal(RecordAction::Update)),
+            RecordError::Delete { name },
+            RecordError::Notify {
+                data: &self.json,
+                correlation,
+            },
+        ];
+        let actions = [
+            RecordAction::Read,
+            RecordAction::Head,
+            RecordAction::Delete,
+            RecordAction::Update,
+            RecordAction::Patch,
+            RecordAction::Erase,
+            RecordAction::PatchMulti,
+            RecordAction::CreateAndUpdate,
+            RecordAction::CreateAndPatch,
+            RecordAction::Listen,
+        ];
+        for action in actions
+            .into_iter()
+            .chain(RECORD_BULKS.map(RecordAction::Bulk))
+        {
+            errors.extend([
+                RecordError::Denied(self.record_refusal(action)),
+                RecordError::PermissionError(self.record_refusal(action)),
+                RecordError::InvalidData(self.record_refusal(action)),
+                RecordError::PatchOnHotPath(self.record_refusal(action)),
+                RecordError::RetrievalTimeout(self.load_refusal(action)),
+                RecordError::Load(self.load_refusal(action)),
+                RecordError::Create(self.load_refusal(action)),
+                RecordError::NotFound { name, action },
+                RecordError::InvalidVersion {
+                    name,
+                    version,
+                    action,
+                    correlation,
+                    write_ack,
+                },
+                RecordError::VersionExists {
+                    name,
+                    version,
+                    data: &self.json,
+                    action,
+                    correlation,
+                    write_ack,
+                },
+            ]);
+        }
+        errors
+    }
+
+    fn rpcs(&self) -> Vec<Rpc<'_>> {
+        let correlation = self.correlation();
+        let call = Call {
+            name: &self.name,
+            correlation: &self.subscription,
+        };
+        let mut rpcs = vec![
+            Rpc::Provide {
+                names: self.names(),
+                correlation,
+            },
+            Rpc::Unprovide {
+                names: self.names(),
+                correlation,
+            },
+            Rpc::Ack {
+                provide: true,
+                correlation,
+            },
+            Rpc::Ack {
+                provide: false,
+                correlation,
+            },
+            Rpc::Request {
+                call,
+                data: self.data(),
+                requestor_name: self.correlation(),
+                requestor_data: Some(&self.json),
+            },
+            Rpc::Request {
+                call,
+                data: self.data(),
+                requestor_name: None,
+                requestor_data: None,
+            },
+            Rpc::Accept(call),
+            Rpc::Reject(call),
+            Rpc::Response {
+                call,
+                data: self.data(),
+            },
+            Rpc::RequestError {
+                call,
+                data: self.data(),
+            },
+            Rpc::Error(RpcError::MultipleProviders { name: &self.name }),
+            Rpc::Error(RpcError::NoProvider(call)),
+            Rpc::Error(RpcError::AcceptTimeout(call)),
+            Rpc::Error(RpcError::ResponseTimeout(call)),
+            Rpc::Error(RpcError::MultipleAccept(call)),
+        ];
+        for action in [
+            RpcAction::Provide,
+            RpcAction::Request,
+            RpcAction::Accept,
+            RpcAction::Response,
+            RpcAction::RequestError,
+            RpcAction::Reject,
+        ] {
+            rpcs.push(Rpc::Error(RpcError::Denied(self.refusal(action))));
+            rpcs.push(Rpc::Error(RpcError::PermissionError(self.refusal(action))));
+            rpcs.push(Rpc::Error(RpcError::InvalidData(self.refusal(action))));
+            rpcs.push(Rpc::Error(RpcError::InvalidCorrelation { call, action }));
+        }
+        rpcs
+    }
+
+    fn presences(&self) -> Vec<Presence<'_>> {
+        let correlation = self.correlation();
+        let mut presences = vec![
+            Presence::QueryAll,
+            Presence::QueryAllResponse {
+                names: self.names(),
+            },
+            Presence::Query {
+                names: self.names(),
+                correlation,
+            },
+            Presence::QueryResponse {
+                correlation,
+                data: &self.json,
+            },
+            Presence::Subscribe {
+                names: self.names(),
+                correlation,
+            },
+            Presence::Unsubscribe {
+                names: self.names(),
+                correlation,
+            },
+            Presence::SubscribeAll,
+            Presence::UnsubscribeAll,
+        ];
+        for (online, all) in [(true, true), (true, false), (false, true), (false, false)] {
+            presences.push(Presence::Changed {
+                name: &self.name,
+                online,
+                all,
+            });
+        }
+        for action in PRESENCE_ACTIONS {
+            let nameless = Refusal {
+                name: None,
+                ..self.refusal(action)
+            };
+            presences.extend([
+                Presence::Ack {
+                    action,
+                    correlation,
+                },
+                Presence::Error(PresenceError::Denied(self.refusal(action))),
+                Presence::Error(PresenceError::Denied(nameless)),
+                Presence::Error(PresenceError::PermissionError(self.refusal(action))),
+                Presence::Error(PresenceError::InvalidData(self.refusal(action))),
+                Presence::Error(PresenceError::MultipleSubscriptions {
+                    name: &self.name,
+                    action,
+                }),
+            ]);
+        }
+        presences
+    }
+}

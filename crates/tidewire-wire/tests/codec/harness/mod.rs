@@ -1,0 +1,270 @@
+//! What must hold for any bytes: the judge that the properties, the replay of the corpus, the mutation loop and the
+//! fuzzer share. An input is one byte of settings, one seed for the cuts, and the stream of one connection.
+
+pub mod messages;
+pub mod mutate;
+pub mod reference;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
+
+use tidewire_core::message::Message;
+use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, FrameError, Kind, Opcode, Role};
+use tidewire_wire::frame::websocket::{encode, encode_masked};
+use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+
+/// Messages of an input above this are refused; large enough for every length class of a frame.
+const MESSAGE_BYTES_MAX: usize = 70_000;
+
+/// What decoding may allocate for one byte of input. The costliest input is a bulk message of empty names: two
+/// bytes each, for which a growing list holds sixteen, twice while it grows.
+const ALLOCATED_BYTES_PER_INPUT_BYTE: u64 = 64;
+
+/// What decoding may allocate for no reason of length.
+const ALLOCATED_BYTES_BASE: u64 = 4096;
+
+/// An action that an input reached: who read it, topic, action.
+pub type Reached = BTreeSet<(&'static str, u32, u32)>;
+
+/// An event of a stream with its bytes kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kept {
+    Message(Kind, Vec<u8>),
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<u16>, String),
+    Error(FrameError),
+}
+
+/// The parts of an input.
+pub struct Input<'a> {
+    pub role: Role,
+    pub cut_seed: u8,
+    pub stream: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    /// `None` if there are no settings.
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (&[settings, cut_seed], stream) = bytes.split_first_chunk()?;
+        let role = if settings & 1 == 0 {
+            Role::Server
+        } else {
+            Role::Client
+        };
+        Some(Self {
+            role,
+            cut_seed,
+            stream,
+        })
+    }
+
+    /// The input in which `payload` comes as one binary message. The mask key is zero, so that a mutation of the
+    /// input is one of the message.
+    pub fn seed(role: Role, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![u8::from(role == Role::Client), 0];
+        match role {
+            Role::Server => encode_masked(Opcode::Binary, payload, [0; 4], &mut bytes),
+            Role::Client => encode(Opcode::Binary, payload, &mut bytes),
+        }
+        bytes
+    }
+
+    /// The whole stream as its decoder sees it in one read.
+    pub fn events(&self) -> Vec<Kept> {
+        events(self.role, [self.stream])
+    }
+
+    /// Lengths of reads: pseudo-random from the seed, mostly short.
+    fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.stream;
+        let mut state = u32::from(self.cut_seed) + 1;
+        std::iter::from_fn(move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let length = (state >> 24) as usize % 32 * usize::from(self.cut_seed) / 64 + 1;
+            let (piece, behind) = rest.split_at(length.min(rest.len()));
+            rest = behind;
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
+}
+
+/// Decodes a stream that arrives in `pieces`, up to its close or first error.
+pub fn events<'a>(role: Role, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Kept> {
+    let mut decoder = Decoder::new(role);
+    let mut buffer = Vec::new();
+    let mut events = Vec::new();
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        loop {
+            let decoded = decoder.decode(&mut buffer, MESSAGE_BYTES_MAX);
+            let (consumed, kept) = match decoded {
+                Ok(Decoded { consumed, event }) => (consumed, keep(event)),
+                Err(error) => (0, Some(Kept::Error(error))),
+            };
+            buffer.drain(..consumed);
+            let Some(kept) = kept else {
+                break;
+            };
+            let last = matches!(kept, Kept::Close(..) | Kept::Error(_));
+            events.push(kept);
+            if last {
+                return events;
+            }
+        }
+    }
+    events
+}
+
+fn keep(event: Event<'_>) -> Option<Kept> {
+    Some(match event {
+        Event::Message { kind, payload } => Kept::Message(kind, payload.into_owned()),
+        Event::Ping(payload) => Kept::Ping(payload.to_vec()),
+        Event::Pong(payload) => Kept::Pong(payload.to_vec()),
+        Event::Close { code, reason } => {
+            Kept::Close(code.map(|code| code.number()), reason.to_owned())
+        }
+        Event::NeedMore { .. } => return None,
+    })
+}
+
+/// What is wrong with the codecs, as shown by one input.
+pub fn finding(input: &[u8]) -> Option<&'static str> {
+    let allocated = catch_unwind(|| {
+        allocation_counter::measure(|| {
+            std::hint::black_box(decode_only(input));
+        })
+    });
+    match allocated {
+        Err(_) => Some("decoding panics"),
+        Ok(info) if info.bytes_total > allocation_limit(input) => {
+            Some("decoding allocates too much")
+        }
+        Ok(_) if catch_unwind(|| drop(check(input))).is_err() => Some("a check fails"),
+        Ok(_) => None,
+    }
+}
+
+fn allocation_limit(input: &[u8]) -> u64 {
+    ALLOCATED_BYTES_BASE + ALLOCATED_BYTES_PER_INPUT_BYTE * input.len() as u64
+}
+
+/// Only decodes, so that its allocations can be counted. Returns the number of events.
+fn decode_only(bytes: &[u8]) -> usize {
+    let Some(input) = Input::parse(bytes) else {
+        return 0;
+    };
+    let events = input.events();
+    for event in &events {
+        if let Kept::Message(Kind::Binary, payload) = event {
+            std::hint::black_box(Deepstream::decode(payload).is_ok());
+        }
+    }
+    events.len()
+}
+
+/// Checks everything that must hold for an input, and says which actions it reached.
+///
+/// # Panics
+///
+/// Something does not hold.
+pub fn check(bytes: &[u8]) -> Reached {
+    let mut reached = Reached::new();
+    let Some(input) = Input::parse(bytes) else {
+        return reached;
+    };
+    let whole = input.events();
+    assert_eq!(
+        events(input.role, input.pieces()),
+        whole,
+        "cuts change the events"
+    );
+    for event in &whole {
+        if let Kept::Message(Kind::Binary, payload) = event
+            && let Some((topic, action)) = check_payload(payload)
+        {
+            let reader = if input.role == Role::Server {
+                "server"
+            } else {
+                "client"
+            };
+            reached.insert((reader, topic, action));
+        }
+    }
+    reached
+}
+
+/// The same for the payload of one message. Returns topic and action if they are known ones.
+fn check_payload(payload: &[u8]) -> Option<(u32, u32)> {
+    let envelope = Envelope::decode(payload).ok()?;
+    let topic = WireTopic::from_wire(envelope.topic)?;
+    let fields = Fields::decode(topic, envelope.body).ok()?;
+    reference::assert_same(payload, topic, envelope.body, &fields);
+    check_fields(topic, &fields);
+    let message = Deepstream::decode(payload).ok()?;
+    check_message(&message);
+    (!matches!(message, Message::UnknownAction { .. })).then_some((envelope.topic, fields.action))
+}
+
+/// Written again, fields are the same to prost, and as long as was announced.
+fn check_fields(topic: WireTopic, fields: &Fields<'_>) {
+    let mut written = Vec::new();
+    let measure = fields.measure(topic);
+    fields.encode_payload(topic, measure, &mut written);
+    assert_eq!(written.len(), measure.payload, "measured length");
+    let envelope = Envelope::decode(&written).expect("our own envelope");
+    reference::assert_same(&written, topic, envelope.body, fields);
+}
+
+/// Written again, a message is the same; as a server writes it, reading and writing change nothing any more; and
+/// frames carry exactly what a payload is.
+pub fn check_message(message: &Message<'_>) {
+    let mut payload = Vec::new();
+    Deepstream::encode(Dialect::Server, message, &mut payload);
+    assert_eq!(
+        &Deepstream::decode(&payload).expect("our own message"),
+        message
+    );
+    let mut frame = Vec::new();
+    Deepstream::encode_masked_frame(message, [7, 77, 177, 0], &mut frame);
+    assert_one_message(Role::Server, &mut frame, &payload);
+
+    for dialect in [Dialect::Client, Dialect::ClientWithPatchMulti] {
+        payload.clear();
+        frame.clear();
+        Deepstream::encode(dialect, message, &mut payload);
+        Deepstream::encode_frame(dialect, message, &mut frame);
+        assert_one_message(Role::Client, &mut frame, &payload);
+        let mut again = Vec::new();
+        let read = Deepstream::decode(&payload).expect("our own message");
+        Deepstream::encode(dialect, &read, &mut again);
+        assert_eq!(again, payload, "{dialect:?} is not stable");
+    }
+}
+
+fn assert_one_message(role: Role, frame: &mut [u8], payload: &[u8]) {
+    let length = frame.len();
+    let decoded = Decoder::new(role)
+        .decode(frame, payload.len())
+        .expect("our own frame");
+    assert_eq!(
+        decoded,
+        Decoded {
+            consumed: length,
+            event: Event::Message {
+                kind: Kind::Binary,
+                payload: Cow::Borrowed(payload)
+            },
+        }
+    );
+}
+
+/// The bytes of a vector.
+pub fn from_hex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|index| u8::from_str_radix(&text[index..index + 2], 16).expect("hex"))
+        .collect()
+}

@@ -1,0 +1,130 @@
+//! The same wire format as read by prost, an independent protobuf library: the judge of our own decoder.
+
+use std::collections::HashMap;
+
+use prost::Message as _;
+use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Envelope {
+    #[prost(int32, optional, tag = "2")]
+    topic: Option<i32>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    body: Option<Vec<u8>>,
+}
+
+/// Declares one topic's message with the numbers of `spec/deepstream.md`.
+macro_rules! topic {
+    ($topic:ident { $($kind:ident $field:ident = $tag:literal,)* } $({ $names:ident = $names_tag:literal })?) => {
+        #[derive(Clone, PartialEq, prost::Message)]
+        struct $topic {
+            $(#[prost($kind, optional, tag = $tag)] $field: Option<topic!(@type $kind)>,)*
+            $(#[prost(string, repeated, tag = $names_tag)] $names: Vec<String>,)?
+        }
+    };
+    (@type string) => { String };
+    (@type bool) => { bool };
+    (@type int32) => { i32 };
+}
+
+topic!(Parser { int32 action = "1", string data = "2", int32 original_topic = "8", int32 original_action = "9", });
+topic!(Connection {
+    int32 action = "1", string data = "2", bool is_error = "3", bool is_ack = "4", string url = "5",
+    string protocol_version = "6", string sdk_version = "7", string sdk_type = "8",
+});
+topic!(Auth { int32 action = "1", string data = "2", bool is_error = "3", bool is_ack = "4", });
+topic!(Event {
+    int32 action = "1", string data = "2", string correlation = "3", bool is_error = "4", bool is_ack = "5",
+    string name = "6", string subscription = "8", int32 original_topic = "10", int32 original_action = "11",
+} { names = "7" });
+topic!(Rpc {
+    int32 action = "1", string data = "2", string correlation = "3", bool is_error = "4", bool is_ack = "5",
+    string name = "7", int32 original_action = "9", string requestor_name = "10", string requestor_data = "11",
+} { names = "6" });
+topic!(Presence {
+    int32 action = "1", int32 original_topic = "2", int32 original_action = "3", string data = "4",
+    string correlation = "5", bool is_error = "6", bool is_ack = "7", string name = "8",
+} { names = "9" });
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Record {
+    #[prost(int32, optional, tag = "1")]
+    action: Option<i32>,
+    #[prost(string, optional, tag = "2")]
+    data: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    correlation: Option<String>,
+    #[prost(bool, optional, tag = "4")]
+    is_error: Option<bool>,
+    #[prost(bool, optional, tag = "5")]
+    is_ack: Option<bool>,
+    #[prost(string, optional, tag = "6")]
+    name: Option<String>,
+    #[prost(string, repeated, tag = "7")]
+    names: Vec<String>,
+    #[prost(string, optional, tag = "9")]
+    subscription: Option<String>,
+    #[prost(int32, optional, tag = "10")]
+    original_action: Option<i32>,
+    #[prost(bool, optional, tag = "11")]
+    is_write_ack: Option<bool>,
+    #[prost(string, optional, tag = "12")]
+    path: Option<String>,
+    #[prost(int32, optional, tag = "13")]
+    version: Option<i32>,
+    #[prost(map = "string, int32", tag = "14")]
+    versions: HashMap<String, i32>,
+}
+
+/// Asserts that prost reads the same topic, body and fields from a payload that our decoder took.
+///
+/// # Panics
+///
+/// The two disagree.
+pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Fields<'_>) {
+    let envelope = Envelope::decode_length_delimited(payload).expect("prost reads the envelope");
+    assert_eq!(
+        envelope.topic.unwrap_or_default(),
+        topic.to_wire().cast_signed()
+    );
+    assert_eq!(envelope.body.unwrap_or_default(), body);
+    macro_rules! same {
+        ($message:ident: texts $($text:ident)*; flags $($flag:ident)*; numbers $($number:ident)*; $($names:ident)?) => {{
+            let other = $message::decode(body).expect("prost reads the fields");
+            assert_eq!(other.action.unwrap_or_default(), fields.action.cast_signed());
+            $(assert_eq!(other.$text.as_deref(), fields.$text, stringify!($text));)*
+            $(assert_eq!(other.$flag, fields.$flag, stringify!($flag));)*
+            $(assert_eq!(other.$number, fields.$number.map(u32::cast_signed), stringify!($number));)*
+            $(assert_eq!(other.$names, *fields.$names);)?
+        }};
+    }
+    match topic {
+        WireTopic::Parser => {
+            same!(Parser: texts data; flags; numbers original_topic original_action;)
+        }
+        WireTopic::Connection => {
+            same!(Connection: texts data url protocol_version sdk_version sdk_type; flags is_error is_ack; numbers;)
+        }
+        WireTopic::Auth => same!(Auth: texts data; flags is_error is_ack; numbers;),
+        WireTopic::Event => {
+            same!(Event: texts data correlation name subscription; flags is_error is_ack;
+            numbers original_topic original_action; names)
+        }
+        WireTopic::Rpc => same!(Rpc: texts data correlation name requestor_name requestor_data;
+            flags is_error is_ack; numbers original_action; names),
+        WireTopic::Presence => same!(Presence: texts data correlation name; flags is_error is_ack;
+            numbers original_topic original_action; names),
+        WireTopic::Record => {
+            same!(Record: texts data correlation name subscription path; flags is_error is_ack is_write_ack;
+                numbers original_action; names);
+            let other = Record::decode(body).expect("prost reads the fields");
+            assert_eq!(other.version, fields.version);
+            let versions: HashMap<String, i32> = fields
+                .versions
+                .iter()
+                .map(|(name, version)| ((*name).to_owned(), *version))
+                .collect();
+            assert_eq!(other.versions, versions);
+        }
+    }
+}

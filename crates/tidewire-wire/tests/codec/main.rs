@@ -1,0 +1,9 @@
+//! Tests of the codecs: vectors, properties, the fuzzer's corpus, planted faults. One program, because all of them
+//! share the judge in `harness`, which the fuzz target uses too.
+
+mod corpus;
+mod deepstream_vectors;
+mod harness;
+mod planted_fault;
+mod properties;
+mod websocket_vectors;

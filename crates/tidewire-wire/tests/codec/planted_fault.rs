@@ -1,0 +1,63 @@
+//! The judge is judged: mutations of the corpus find nothing in the codecs as they are, and find each of the faults
+//! that the features `planted-fault-length`, `-slice` and `-allocation` build into them.
+
+use crate::corpus;
+use crate::harness::mutate::Mutator;
+use crate::harness::{Input, check, finding};
+use tidewire_wire::frame::websocket::Role;
+use tidewire_wire::planted_fault;
+
+/// Enough to find each fault many times over, a few seconds in a debug build.
+const MUTATIONS: usize = 100_000;
+
+#[test]
+fn planted_faults_are_found_and_nothing_else() {
+    let mut inputs: Vec<Vec<u8>> = corpus::inputs()
+        .into_iter()
+        .map(|(_, input)| input)
+        .collect();
+    if planted_fault::ANY {
+        inputs.retain(|input| finding(input).is_none());
+    }
+    let mut mutator = Mutator::new(inputs, 1);
+    let found = (0..MUTATIONS).find_map(|round| {
+        let input = mutator.next_input();
+        finding(&input).map(|what| (round, what, input))
+    });
+    match found {
+        Some((round, what, input)) if !planted_fault::ANY => {
+            panic!("round {round}: {what}: {input:02x?}")
+        }
+        Some((round, what, _)) => println!("found after {round} mutations: {what}"),
+        None if planted_fault::ANY => {
+            panic!("{MUTATIONS} mutations did not find the planted fault")
+        }
+        None => {}
+    }
+}
+
+#[test]
+fn costliest_message_stays_within_the_allocation_limit() {
+    if planted_fault::ANY {
+        return;
+    }
+    let mut body = vec![0x08, 3];
+    body.extend([0x3A, 0].repeat(20_000));
+    let mut envelope = vec![0x10, 4, 0x1A];
+    envelope.extend(length_prefix(body.len()));
+    envelope.extend(body);
+    let mut payload = length_prefix(envelope.len());
+    payload.extend(envelope);
+    let input = Input::seed(Role::Server, &payload);
+    assert_eq!(check(&input), [("server", 4, 3)].into());
+    assert_eq!(finding(&input), None);
+}
+
+/// A length as a three-byte varint.
+fn length_prefix(length: usize) -> Vec<u8> {
+    vec![
+        length as u8 | 0x80,
+        (length >> 7) as u8 | 0x80,
+        (length >> 14) as u8,
+    ]
+}

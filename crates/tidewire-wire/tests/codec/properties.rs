@@ -1,0 +1,181 @@
+//! Properties of the codecs over random messages, streams and bytes.
+
+use crate::harness::messages::Pool;
+use crate::harness::{Input, Kept, check, check_message, events};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use tidewire_wire::frame::websocket::{Kind, Opcode, Role, apply_mask, encode, encode_masked};
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        "\\PC{0,12}",
+        "[a-z/.\\[\\]{}\":0-9]{0,150}"
+    ]
+}
+
+prop_compose! {
+    fn pool()(
+        name in text(),
+        subscription in text(),
+        data in option::of(text()),
+        json in text(),
+        correlation in option::of(text()),
+        names in vec(text(), 0..5),
+        versions in vec((text(), any::<i32>()), 0..5),
+        version in prop_oneof![Just(0), Just(-1), Just(i32::MAX), any::<i32>()],
+        write_ack in any::<bool>(),
+    ) -> Pool {
+        Pool { name, subscription, data, json, correlation, names, versions, version, write_ack }
+    }
+}
+
+/// A message of a stream: its kind, its bytes, where it is cut into fragments, and a ping to put between them.
+#[derive(Clone, Debug)]
+struct Sent {
+    kind: Kind,
+    payload: Vec<u8>,
+    cuts: Vec<prop::sample::Index>,
+    ping: Option<Vec<u8>>,
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let payload = prop_oneof![
+        vec(any::<u8>(), 0..200).prop_map(|bytes| (Kind::Binary, bytes)),
+        (65_500usize..65_600).prop_map(|length| (Kind::Binary, vec![9; length])),
+        "\\PC{0,60}".prop_map(|text| (Kind::Text, text.into_bytes())),
+    ];
+    (
+        payload,
+        vec(any::<prop::sample::Index>(), 0..4),
+        option::of(vec(any::<u8>(), 0..125)),
+    )
+        .prop_map(|((kind, payload), cuts, ping)| Sent {
+            kind,
+            payload,
+            cuts,
+            ping,
+        })
+}
+
+/// Appends one frame and what the decoder must make of it, except for fragments.
+fn push_frame(
+    role: Role,
+    opcode: Opcode,
+    fin: bool,
+    payload: &[u8],
+    key: [u8; 4],
+    stream: &mut Vec<u8>,
+) {
+    let start = stream.len();
+    match role {
+        Role::Server => encode_masked(opcode, payload, key, stream),
+        Role::Client => encode(opcode, payload, stream),
+    }
+    if !fin {
+        stream[start] &= 0x7F;
+    }
+}
+
+/// The stream of all messages in fragments, with pings between them, and the events that it must decode to.
+fn build(role: Role, key: [u8; 4], messages: &[Sent]) -> (Vec<u8>, Vec<Kept>) {
+    let (mut stream, mut expected) = (Vec::new(), Vec::new());
+    for message in messages {
+        let mut cuts: Vec<usize> = message
+            .cuts
+            .iter()
+            .map(|cut| cut.index(message.payload.len() + 1))
+            .collect();
+        cuts.extend([0, message.payload.len()]);
+        cuts.sort_unstable();
+        let last = cuts.len() - 2;
+        for (index, cut) in cuts.windows(2).enumerate() {
+            let opcode = match (index, message.kind) {
+                (0, Kind::Text) => Opcode::Text,
+                (0, Kind::Binary) => Opcode::Binary,
+                _ => Opcode::Continuation,
+            };
+            push_frame(
+                role,
+                opcode,
+                index == last,
+                &message.payload[cut[0]..cut[1]],
+                key,
+                &mut stream,
+            );
+            if let Some(ping) = message.ping.as_ref().filter(|_| index < last) {
+                push_frame(role, Opcode::Ping, true, ping, key, &mut stream);
+                expected.push(Kept::Ping(ping.clone()));
+            }
+        }
+        expected.push(Kept::Message(message.kind, message.payload.clone()));
+    }
+    (stream, expected)
+}
+
+/// `stream` as reads that end at `cuts`.
+fn cut<'a>(stream: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+    ends.extend([0, stream.len()]);
+    ends.sort_unstable();
+    ends.windows(2)
+        .map(|range| &stream[range[0]..range[1]])
+        .collect()
+}
+
+proptest! {
+    // What a failure shrinks to becomes an input of the fuzz corpus, not a seed in a file of its own.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_message_comes_back(pool in pool()) {
+        for message in pool.messages() {
+            check_message(&message);
+        }
+    }
+
+    #[test]
+    fn any_cuts_of_a_stream_give_its_messages(
+        messages in vec(sent(), 0..5),
+        cuts in vec(any::<prop::sample::Index>(), 0..12),
+        role in prop_oneof![Just(Role::Server), Just(Role::Client)],
+        key in any::<[u8; 4]>(),
+    ) {
+        let (stream, expected) = build(role, key, &messages);
+        prop_assert_eq!(events(role, cut(&stream, &cuts)), expected);
+    }
+
+    #[test]
+    fn any_bytes_are_answered(bytes in vec(any::<u8>(), 0..300)) {
+        check(&bytes);
+        drop(Deepstream::decode(&bytes));
+        for role in [Role::Server, Role::Client] {
+            check(&Input::seed(role, &bytes));
+        }
+    }
+
+    #[test]
+    fn changed_messages_are_answered(
+        pool in pool(),
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let messages = pool.messages();
+        let mut payload = Vec::new();
+        Deepstream::encode(Dialect::Server, which.get(&messages), &mut payload);
+        let at = at.index(payload.len());
+        payload[at] = byte;
+        check(&Input::seed(Role::Server, &payload));
+    }
+
+    #[test]
+    fn masks_are_bytewise(payload in vec(any::<u8>(), 0..64), key in any::<[u8; 4]>()) {
+        let mut masked = payload.clone();
+        apply_mask(&mut masked, key);
+        let expected: Vec<u8> = payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
+        prop_assert_eq!(masked, expected);
+    }
+}

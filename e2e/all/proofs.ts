@@ -1,0 +1,68 @@
+// The parts of `make proof`: what takes longer than the tests of a commit. Each runs an hour at most.
+
+/** One part. */
+export interface Proof {
+  /** The end of its make target. */
+  name: string;
+  command: string[];
+  env?: Record<string, string>;
+  /** What of its output is worth keeping. */
+  figures: RegExp[];
+}
+
+const npm = (...args: string[]): string[] => ['npm', '--prefix', 'e2e', 'run', '--silent', ...args];
+const fuzz = (...args: string[]): string[] => [
+  'cargo', 'run', '--release', '--manifest-path', 'fuzz/Cargo.toml', '--bin', 'proof', '--', ...args,
+];
+
+export const PROOFS: Proof[] = [
+  {
+    name: 'fuzz',
+    command: fuzz('clean', '3600'),
+    env: { RUSTC_BOOTSTRAP: '1' },
+    figures: [/no finding in .*/],
+  },
+  {
+    name: 'fuzz-faults',
+    command: fuzz('faults', '300'),
+    env: { RUSTC_BOOTSTRAP: '1' },
+    figures: [/planted-fault-length: .*/, /planted-fault-slice: .*/, /planted-fault-allocation: .*/],
+  },
+  {
+    name: 'sim',
+    command: ['cargo', 'test', '--locked', '--package', 'tidewire-core', '--test', 'sim', '--', '--nocapture'],
+    env: { SIM_SEEDS: '100000' },
+    figures: [/\d+ seeds, .*/],
+  },
+  {
+    name: 'crash',
+    command: npm('crash'),
+    env: { CRASH_ROUNDS: '50' },
+    figures: [/\d+ acknowledged .* kills/, /\d+ acknowledged .* power cuts/, /power cut \d+ lost .*/, /fail \d+/],
+  },
+  {
+    name: 'million',
+    command: npm('million'),
+    env: { MILLION_RECORDS: '1000000' },
+    figures: [/a client has read .*/, /the process held .*/, /all clients were back .*/, /fail \d+/],
+  },
+  {
+    // Groups 12 and 13 are compression, which is not negotiated; 8 and 11 do not exist.
+    name: 'autobahn',
+    command: npm('autobahn'),
+    env: { AUTOBAHN_GROUPS: '1 2 3 4 5 6 7 9 10' },
+    figures: [/autobahn: .*/, /autobahn without echo: .*/, /fail \d+/],
+  },
+  {
+    name: 'scale',
+    command: ['npm', '--prefix', 'e2e', 'test', '--', 'scale'],
+    env: { SCALE_EVENTS: '1000000' },
+    figures: [/\d+ deliveries .*/, /server: .*/, /grew by .*/, /pass \d+/, /fail \d+/],
+  },
+  {
+    name: 'bytes',
+    command: ['npm', '--prefix', 'e2e', 'test', '--', 'bytes'],
+    env: { BYTES_SECONDS: '60' },
+    figures: [/\d+ messages over .*/, /\d+ checks of .*/, /pass \d+/, /fail \d+/],
+  },
+];

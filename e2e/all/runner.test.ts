@@ -1,0 +1,39 @@
+// The runner of `make test` itself: what could not run has failed, and nothing is skipped unless it is named.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { report, runSuites, type Suite } from './runner.ts';
+
+const suite = (name: string, commands: string[][], rest: Partial<Suite> = {}): Suite => ({
+  name,
+  shows: name,
+  commands,
+  budgetSeconds: 30,
+  ...rest,
+});
+
+test('a suite passes when all its commands do, and fails with the first that does not', async () => {
+  const [good, bad] = await runSuites([suite('good', [['true'], ['true']]), suite('bad', [['true'], ['false']])], [], []);
+  assert.equal(good?.state, 'passed');
+  assert.equal(bad?.state, 'failed');
+  assert.equal(bad?.reason, 'false: ended with 1');
+});
+
+test('a program that is missing and cannot be installed fails the suite with its install line', async () => {
+  const needs = [{ program: 'no-such-program', install: ['false', 'no-such-program'] }];
+  const [outcome] = await runSuites([suite('needy', [['true']], { needs })], [], []);
+  assert.equal(outcome?.state, 'failed');
+  assert.equal(outcome?.reason, 'no-such-program is missing: false no-such-program');
+});
+
+test('a suite that passes its budget is ended and has failed', async () => {
+  const [outcome] = await runSuites([suite('slow', [['sleep', '30']], { budgetSeconds: 0.2 })], [], []);
+  assert.equal(outcome?.state, 'failed');
+  assert.match(outcome?.reason ?? '', /over its budget/);
+});
+
+test('suites are skipped by name only, and the closing line says how many', async () => {
+  const outcomes = await runSuites([suite('a', [['true']]), suite('b', [['false']])], ['b'], []);
+  assert.match(report(outcomes), /^suites: 1 passed, 0 failed, 1 skipped$/m);
+  await assert.rejects(runSuites([suite('a', [])], ['c'], []), /no suite is named c; there are: a/);
+});

@@ -1,0 +1,108 @@
+// The suites of `make test`, in their order: what each shows, what it runs, and how long it may take on two cores.
+
+import type { Suite } from './runner.ts';
+
+const test = (...args: string[]): string[] => ['cargo', 'test', '--locked', ...args];
+const npm = (script: string): string[] => ['npm', '--prefix', 'e2e', 'run', '--silent', script];
+
+export const SUITES: Suite[] = [
+  {
+    name: 'tidy',
+    shows: 'Rust is formatted, TypeScript is typed, the runner of this list works',
+    commands: [
+      ['cargo', 'fmt', '--all', '--check'],
+      ['cargo', 'fmt', '--manifest-path', 'fuzz/Cargo.toml', '--check'],
+      npm('check'),
+      npm('runner'),
+    ],
+    budgetSeconds: 90,
+  },
+  {
+    name: 'lint',
+    shows: 'clippy has nothing to say, all targets and test switches included',
+    commands: [
+      ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
+    ],
+    budgetSeconds: 420,
+  },
+  {
+    name: 'licences',
+    shows: 'licences, sources and bans of all crates',
+    needs: [{ program: 'cargo-deny', install: ['cargo', 'install', '--locked', 'cargo-deny'] }],
+    commands: [['cargo', 'deny', '--offline', 'check', 'licenses', 'bans', 'sources']],
+    budgetSeconds: 60,
+  },
+  {
+    name: 'unit',
+    shows: 'unit tests, properties, vectors, the fuzz corpus, seams, the simulation',
+    commands: [test('--workspace', '--all-features')],
+    budgetSeconds: 900,
+  },
+  {
+    name: 'faults',
+    shows: 'mutations of the fuzz corpus find each of three planted faults',
+    commands: ['length', 'slice', 'allocation'].map((fault) =>
+      test('--package', 'tidewire-wire', '--features', `planted-fault-${fault}`, '--test', 'codec', 'planted'),
+    ),
+    budgetSeconds: 120,
+  },
+  {
+    name: 'build',
+    shows: 'the release binary',
+    commands: [['cargo', 'build', '--locked', '--release', '--workspace']],
+    budgetSeconds: 600,
+  },
+  {
+    name: 'clients',
+    shows: 'the JavaScript codec against ours, the unmodified deepstream client against the binary',
+    commands: [
+      // The suite of denials needs the rule of the permission tests, which releases do not have.
+      ['cargo', 'build', '--locked', '--package', 'tidewire-server', '--all-features'],
+      npm('codec'),
+      npm('test'),
+    ],
+    budgetSeconds: 600,
+  },
+  {
+    name: 'autobahn',
+    shows: "Autobahn's WebSocket cases against an echo over our frames and event loop, and against the server",
+    commands: [npm('autobahn')],
+    budgetSeconds: 300,
+  },
+  {
+    name: 'browser',
+    shows: 'pages of loopback hosts may connect, others may not',
+    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    commands: [npm('browser')],
+    budgetSeconds: 120,
+  },
+  {
+    name: 'documents',
+    shows: 'the code blocks of the documents run, their links lead somewhere, make run starts',
+    commands: [npm('documents')],
+    budgetSeconds: 120,
+  },
+  {
+    name: 'crash',
+    shows: 'kills and power cuts lose no acknowledged write',
+    needs: [
+      { program: 'mkfs.ext4', install: ['apt-get', 'install', '-y', 'e2fsprogs'] },
+      { program: 'python3', install: ['apt-get', 'install', '-y', 'python3'] },
+      { program: 'fiu-run', install: ['apt-get', 'install', '-y', 'fiu-utils'] },
+    ],
+    commands: [npm('crash')],
+    budgetSeconds: 420,
+  },
+  {
+    name: 'bench',
+    shows: 'server CPU per delivery against a null server, 10,000 connections, fairness, records',
+    commands: [
+      ['target/release/tidewire-bench', 'smoke'],
+      ['target/release/tidewire-bench', 'connect'],
+      ['target/release/tidewire-bench', 'fairness'],
+      ['target/release/tidewire-bench', 'records'],
+      ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],
+    ],
+    budgetSeconds: 240,
+  },
+];

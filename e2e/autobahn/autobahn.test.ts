@@ -1,0 +1,50 @@
+// Autobahn's WebSocket test suite against an echo over our frames and event loop, against the server itself as far as that
+// goes without an echo, and against three servers that break the RFC, which it must notice. `AUTOBAHN_GROUPS="6 9"`
+// chooses the groups of cases for the echo.
+
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { Server } from '../harness/server.ts';
+import { fuzz } from './fuzz.ts';
+import { QUICK, WITHOUT_ECHO, caseCount, groupsNamed } from './groups.ts';
+import { installed } from './install.ts';
+import { type Built, built, startEcho } from './servers.ts';
+import { failures, summary } from './verdict.ts';
+
+const groups = groupsNamed(process.env['AUTOBAHN_GROUPS'] ?? QUICK.join(' '));
+
+const FAULTS = [
+  { fault: 'payload', breaks: '1.2.2', keeps: '2.2' },
+  { fault: 'pong', breaks: '2.2', keeps: '1.2.2' },
+  { fault: 'close-code', breaks: '6.3.1', keeps: '2.2' },
+];
+
+let binaries: Built;
+before(async () => {
+  await installed();
+  binaries = await built();
+});
+
+test(`the cases of the groups ${groups.join(', ')} hold`, async (t) => {
+  const url = await startEcho(t, binaries.echo);
+  const report = await fuzz('echo', url, groups.map((group) => `${group}.*`));
+  console.log(`autobahn: ${summary(report)}`);
+  assert.deepEqual(failures(report, caseCount(groups)), []);
+});
+
+test('the server holds in the cases that need no echo', async (t) => {
+  const { address } = await Server.during(t, { binary: binaries.tidewire });
+  const { cases, except, count } = WITHOUT_ECHO;
+  const report = await fuzz('server', `ws://${address}/deepstream`, cases, except);
+  console.log(`autobahn without echo: ${summary(report)}`);
+  assert.deepEqual(failures(report, count), []);
+});
+
+for (const { fault, breaks, keeps } of FAULTS) {
+  test(`a server with a wrong ${fault} is found by case ${breaks}`, async (t) => {
+    const url = await startEcho(t, binaries.echo, fault);
+    const found = failures(await fuzz(`fault-${fault}`, url, [breaks, keeps]), 2);
+    assert.equal(found.length, 1, found.join('; '));
+    assert.ok(found[0]?.startsWith(`${breaks}: `), found[0]);
+  });
+}

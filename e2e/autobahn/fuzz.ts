@@ -1,0 +1,33 @@
+// One run of Autobahn's fuzzing client against a server, and what its report says.
+
+import { execFile } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { FOLDER, installed } from './install.ts';
+
+/** What became of a case. Autobahn judges the messages and the close handshake apart. */
+export interface CaseOutcome {
+  behavior: string;
+  behaviorClose: string;
+}
+
+/** Outcomes by case, such as `6.4.3`. */
+export type Report = Record<string, CaseOutcome>;
+
+/** The key of the one server in the report. */
+const AGENT = 'tidewire';
+
+/** Runs `cases` (`1.*`, `2.2`) but `except` against the server at `url`. The pages stay in `target/autobahn/NAME`. */
+export async function fuzz(name: string, url: string, cases: string[], except: string[] = []): Promise<Report> {
+  const wstest = await installed();
+  const outdir = join(FOLDER, name);
+  rmSync(outdir, { recursive: true, force: true });
+  mkdirSync(outdir);
+  const spec = join(outdir, 'spec.json');
+  const servers = [{ agent: AGENT, url }];
+  writeFileSync(spec, JSON.stringify({ outdir, servers, cases, 'exclude-cases': except, 'exclude-agent-cases': {} }));
+  await promisify(execFile)(wstest, ['--mode', 'fuzzingclient', '--spec', spec], { maxBuffer: Infinity });
+  const reports = JSON.parse(readFileSync(join(outdir, 'index.json'), 'utf8')) as Record<string, Report>;
+  return reports[AGENT] ?? {};
+}

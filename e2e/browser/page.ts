@@ -1,0 +1,67 @@
+// A page in a real browser: Chromium, and a small web server that gives it the deepstream client's own bundle.
+
+import { readFileSync } from 'node:fs';
+import { createServer, type Server as HttpServer } from 'node:http';
+import { createRequire } from 'node:module';
+import type { TestContext } from 'node:test';
+import { chromium, type Browser, type Page } from 'playwright-core';
+import { atEnd } from '../harness/cleanup.ts';
+
+/** A host name that is not a loopback name, although the browser finds it on this machine. */
+export const FOREIGN_HOST = 'elsewhere.example';
+
+const BUNDLE = createRequire(import.meta.url).resolve('@deepstream/client/dist/bundle/ds.min.js');
+const PAGE = '<!doctype html><meta charset="utf-8"><title>page</title><script src="/client.js"></script>';
+
+/** Starts Chromium; it ends with `test`. */
+export async function browserDuring(test: TestContext): Promise<Browser> {
+  const executablePath = process.env['CHROMIUM_BIN'] ?? '/usr/bin/chromium';
+  const browser = await chromium.launch({
+    executablePath,
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+      `--host-resolver-rules=MAP ${FOREIGN_HOST} 127.0.0.1`,
+    ],
+  });
+  atEnd(test, () => browser.close());
+  return browser;
+}
+
+/** Serves the page on a free loopback port, which is given back; it ends with `test`. */
+export async function servePage(test: TestContext): Promise<number> {
+  const bundle = readFileSync(BUNDLE);
+  const server: HttpServer = createServer((request, response) => {
+    const isBundle = request.url === '/client.js';
+    response.setHeader('content-type', isBundle ? 'text/javascript' : 'text/html');
+    response.end(isBundle ? bundle : PAGE);
+  });
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+  atEnd(test, () => {
+    server.closeAllConnections();
+    return new Promise<void>((done) => server.close(() => done()));
+  });
+  return (server.address() as { port: number }).port;
+}
+
+/** Opens the page under `host`. */
+export async function openPage(browser: Browser, host: string, port: number): Promise<Page> {
+  const page = await browser.newPage();
+  await page.goto(`http://${host}:${port}/`);
+  return page;
+}
+
+/** Logs in from within the page and says how that ended, within ten seconds: `open`, or the error of the socket. */
+export function loginFrom(page: Page, address: string): Promise<string> {
+  return page.evaluate(async (url) => {
+    const { DeepstreamClient } = (globalThis as any).DeepstreamClient;
+    const client = new DeepstreamClient(url, { maxReconnectAttempts: 1, reconnectIntervalIncrement: 1 });
+    (globalThis as any).client = client;
+    const failed = new Promise<string>((done) => client.on('error', (text: unknown) => done(`error: ${text}`)));
+    const late = new Promise<string>((done) => setTimeout(() => done('late'), 10_000));
+    return Promise.race([client.login().then(() => 'open'), failed, late]);
+  }, address);
+}

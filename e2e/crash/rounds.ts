@@ -1,0 +1,62 @@
+// One round of a crash test: load, the crash at a random moment, a look at the stored files, a new start, and every
+// record compared with what was acknowledged. The ledger lives through all rounds of a test.
+
+import { execFile } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import type { Server } from '../harness/server.ts';
+import { Ledger } from './ledger.ts';
+import { Writers, verify } from './writers.ts';
+
+/** `CRASH_ROUNDS` of each kind of crash; the proof before a release makes fifty. */
+export const ROUND_COUNT = Number(process.env['CRASH_ROUNDS'] ?? 15);
+/** One round takes about a second; one that takes this long hangs. */
+export const ROUND_TIMEOUT_MS = 60_000;
+
+/** Acknowledgements before the crash. The first ones come while records are still being created. */
+const ACKNOWLEDGED_MIN = 50;
+const ACKNOWLEDGED_MAX = 600;
+/** Up to this long after an acknowledgement, so that crashes fall anywhere between two of them. */
+const LATER_MS = 30;
+
+export class Rounds {
+  readonly ledger = new Ledger();
+  readonly #numbers = { next: 1 };
+
+  constructor(
+    private readonly server: Server,
+    /** Ends the server without a warning and leaves its data folder as the crash left it. */
+    private readonly crash: () => Promise<void>,
+  ) {}
+
+  /** Runs one round and says what is wrong afterwards. The server runs when it has begun and when it is over. */
+  async run(): Promise<string[]> {
+    const writers = await Writers.start(this.server.address, this.ledger, this.#numbers);
+    try {
+      await writers.reach(randomInt(ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX));
+      await pause(randomInt(LATER_MS));
+      await this.crash();
+    } finally {
+      writers.stop();
+    }
+    const faults = await checkStore(this.server);
+    try {
+      await this.server.start();
+    } catch (error) {
+      return [...faults, (error as Error).message];
+    }
+    return [...faults, ...(await verify(this.server.address, this.ledger))];
+  }
+}
+
+/** Runs `tidewire store check` on the data of a server that does not run. */
+async function checkStore(server: Server): Promise<string[]> {
+  try {
+    await promisify(execFile)(server.binary, ['store', 'check', '--data', server.dataFolder]);
+    return [];
+  } catch (error) {
+    const { message, stdout = '', stderr = '' } = error as Error & { stdout?: string; stderr?: string };
+    return [`${message} ${stdout} ${stderr}`];
+  }
+}

@@ -1,0 +1,112 @@
+// The code blocks of the documents run: JavaScript as a program against a server, YAML through `tidewire config check`,
+// shell lines as they stand, with the server's address in place of the default one.
+
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join, relative, resolve } from 'node:path';
+import { test } from 'node:test';
+import { Server } from '../harness/server.ts';
+import { within } from '../harness/wait.ts';
+
+const REPOSITORY = resolve(import.meta.dirname, '../..');
+const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'docs', 'docs/decisions', 'spec'];
+/** Commands of a block that other suites run (`bench`, `crash`), or that run this one. */
+const ELSEWHERE = /^((make|npm|cargo) |target\/release\/tidewire-bench )/;
+
+interface Block {
+  place: string;
+  language: string;
+  text: string;
+}
+
+function documents(): string[] {
+  return DOCUMENTS.flatMap((path) => {
+    const full = join(REPOSITORY, path);
+    if (path.endsWith('.md')) return [full];
+    return readdirSync(full).filter((file) => file.endsWith('.md')).map((file) => join(full, file));
+  });
+}
+
+function blocks(): Block[] {
+  return documents().flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map((match) => {
+      const line = readFileSync(file, 'utf8').slice(0, match.index).split('\n').length;
+      const [, language = '', text = ''] = match;
+      return { place: `${relative(REPOSITORY, file)}:${line}`, language, text };
+    }),
+  );
+}
+
+for (const { place, language, text } of blocks()) {
+  if (language === 'js') {
+    test(`${place} runs`, async (t) => {
+      const server = await Server.during(t);
+      const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
+      t.after(() => rmSync(folder, { recursive: true }));
+      symlinkSync(join(REPOSITORY, 'e2e/node_modules'), join(folder, 'node_modules'));
+      const program = join(folder, 'block.mjs');
+      writeFileSync(program, text.replaceAll('localhost:6020', server.address));
+      const child = spawn(process.execPath, [program], { stdio: ['ignore', 'inherit', 'inherit'] });
+      t.after(() => child.kill('SIGKILL'));
+      const code = await within(20_000, new Promise((done) => child.once('exit', done)), 'the program ends');
+      assert.equal(code, 0);
+    });
+  } else if (language === 'yaml') {
+    test(`${place} is a configuration`, async (t) => {
+      const server = await Server.during(t);
+      const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
+      t.after(() => rmSync(folder, { recursive: true }));
+      const file = join(folder, 'tidewire.yml');
+      writeFileSync(file, text);
+      const checked = spawnSync(server.binary, ['config', 'check', '--config', file], { encoding: 'utf8' });
+      assert.equal(checked.status, 0, checked.stderr);
+    });
+  } else if (language === 'sh') {
+    test(`${place} runs`, async (t) => {
+      const server = await Server.during(t);
+      for (const line of text.split('\n').filter((line) => line !== '' && !ELSEWHERE.test(line))) {
+        const command = line.replaceAll('localhost:6020', server.address);
+        const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
+        const env = { ...process.env, PATH: path, TIDEWIRE_NETWORK__PORT: String(server.port) };
+        const ran = spawnSync('bash', ['-c', command], { cwd: server.folder, env, encoding: 'utf8', timeout: 20_000 });
+        assert.equal(ran.status, 0, `${command}\n${ran.stderr}`);
+      }
+    });
+  }
+}
+
+test('links between the documents lead somewhere', () => {
+  const broken = documents().flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(/\]\((?!https?:)([^)#]+)[^)]*\)/g)]
+      .map(([, target = '']) => target)
+      .filter((target) => spawnSync('test', ['-e', join(dirname(file), target)]).status !== 0)
+      .map((target) => `${relative(REPOSITORY, file)}: ${target}`),
+  );
+  assert.deepEqual(broken, []);
+});
+
+test('make run says where it listens', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const options = { TIDEWIRE_NETWORK__PORT: '0', TIDEWIRE_STORE__PATH: join(folder, 'data'), TIDEWIRE_SHARDS: '3' };
+  const env = { ...process.env, ...options };
+  const child = spawn('make', ['--no-print-directory', 'run'], { cwd: REPOSITORY, env, detached: true });
+  const ended = new Promise((done) => child.once('exit', done));
+  let output = '';
+  const ready = new Promise<string>((done, failed) => {
+    const keep = (text: Buffer): void => {
+      output += text.toString();
+      const address = /ready on (http:\S+)/.exec(output)?.[1];
+      if (address !== undefined) done(address);
+    };
+    child.stdout.on('data', keep);
+    child.stderr.on('data', keep);
+    void ended.then(() => failed(new Error(`make run ended:\n${output}`)));
+  });
+  const address = await within(600_000, ready, 'make run prints its address');
+  assert.equal((await fetch(`${address}/health`)).status, 200);
+  process.kill(-(child.pid as number), 'SIGTERM');
+  await within(25_000, ended, 'make run ends after SIGTERM');
+});

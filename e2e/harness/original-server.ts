@@ -1,0 +1,78 @@
+// deepstream's own server behind the same harness, to check that the suites hold for the real thing:
+// `npm ci` in `original-server/`, then E2E_SERVER=deepstream. It lacks what the reference lists as its defects.
+
+import { writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import type { ServerOptions } from './server.ts';
+import { PASSWORD_HASH } from './users.ts';
+
+const LAUNCHER = resolve(import.meta.dirname, '../original-server/start.cjs');
+
+/** The command line that starts deepstream's server with `options`. */
+export function originalServerCommand(options: ServerOptions, port: number, folder: string): string[] {
+  const config = join(folder, 'deepstream.json');
+  writeFileSync(config, JSON.stringify(deepstreamConfig(options, port)));
+  return [process.execPath, LAUNCHER, config];
+}
+
+function deepstreamConfig(options: ServerOptions, port: number): object {
+  return {
+    showLogo: false,
+    logLevel: 3,
+    httpServer: {
+      type: 'default',
+      options: { host: '127.0.0.1', port, healthCheckPath: '/health-check', allowAllOrigins: true },
+    },
+    connectionEndpoints: [
+      {
+        type: 'ws-binary',
+        options: {
+          urlPath: '/deepstream',
+          heartbeatInterval: options.heartbeatIntervalMs ?? 30_000,
+          outgoingBufferTimeout: 0,
+          maxBufferByteSize: 100_000,
+          headers: [],
+          maxMessageSize: 1_048_576,
+          unauthenticatedClientTimeout: options.loginTimeoutMs ?? 180_000,
+          maxAuthAttempts: options.authAttemptsMax ?? 3,
+        },
+      },
+    ],
+    auth: [options.users ? { type: 'file', options: { ...PASSWORD_HASH, users: options.users } } : { type: 'none', options: {} }],
+    permission: options.denials
+      ? { type: 'config', options: { permissions: DENIALS, maxRuleIterations: 3, cacheEvacuationInterval: 60_000 } }
+      : { type: 'none', options: {} },
+    rpc: {
+      ackTimeout: options.rpcAcceptTimeoutMs ?? 1_000,
+      responseTimeout: options.rpcResponseTimeoutMs ?? 10_000,
+      provideRequestorName: options.rpcRequestor ?? false,
+      provideRequestorData: options.rpcRequestor ?? false,
+    },
+    listen: {
+      shuffleProviders: true,
+      responseTimeout: options.listenResponseTimeoutMs ?? 500,
+      rematchInterval: 60_000,
+      matchCooldown: 10_000,
+    },
+  };
+}
+
+const FREE = '*';
+const DENIED = 'denied/*';
+const UNWRITABLE = 'nowrite/*';
+
+/** The rule of the permission tests in deepstream's own language, as far as it can say it. */
+const DENIALS = {
+  record: {
+    [FREE]: { create: true, read: true, write: true, delete: true, listen: true, notify: true },
+    [DENIED]: { create: false, read: false, write: false, delete: false, listen: false, notify: false },
+    [UNWRITABLE]: { create: true, read: true, write: false, delete: false, listen: true, notify: true },
+  },
+  event: {
+    [FREE]: { publish: true, subscribe: true, listen: true },
+    [DENIED]: { publish: false, subscribe: false, listen: false },
+    [UNWRITABLE]: { publish: false, subscribe: true, listen: true },
+  },
+  rpc: { [FREE]: { provide: true, request: true }, [DENIED]: { provide: false, request: false } },
+  presence: { [FREE]: { allow: true }, [DENIED]: { allow: false } },
+};

@@ -1,0 +1,71 @@
+// A TCP proxy between clients and the server that can break the connection in the ways a network does.
+
+import { createServer, connect as dial, type Server as Listener, type Socket } from 'node:net';
+import type { TestContext } from 'node:test';
+import { atEnd } from './cleanup.ts';
+import type { Server } from './server.ts';
+
+export class Proxy {
+  readonly #pairs = new Set<[Socket, Socket]>();
+  #broken = false;
+  #silent: 'no' | 'answers' | 'all' = 'no';
+
+  private constructor(
+    private readonly listener: Listener,
+    readonly address: string,
+  ) {}
+
+  /** Starts a proxy to `server` on a free loopback port; it ends with `test`. */
+  static async during(test: TestContext, server: Server): Promise<Proxy> {
+    const listener = createServer();
+    await new Promise<void>((done) => listener.listen(0, '127.0.0.1', done));
+    const place = listener.address();
+    if (place === null || typeof place === 'string') throw new Error('a TCP listener has no port');
+    const proxy = new Proxy(listener, `127.0.0.1:${place.port}`);
+    listener.on('connection', (near) => proxy.#join(near, dial(server.port, '127.0.0.1')));
+    atEnd(test, () => proxy.close());
+    return proxy;
+  }
+
+  /** Ends all connections at once, without a goodbye, and refuses new ones until `restore`. */
+  cut(): void {
+    this.#broken = true;
+    for (const pair of this.#pairs) pair.forEach((socket) => socket.destroy());
+  }
+
+  /** Loses all bytes, or those of the server only, while connections stay open, until `restore`. */
+  silence(which: 'answers' | 'all' = 'all'): void {
+    this.#silent = which;
+  }
+
+  /** Lets new connections through. Connections that lost bytes are ended, since their streams are torn. */
+  restore(): void {
+    if (this.#silent !== 'no') this.cut();
+    this.#broken = false;
+    this.#silent = 'no';
+  }
+
+  /** Ends the proxy and its connections. */
+  close(): void {
+    this.cut();
+    this.listener.close();
+  }
+
+  #join(near: Socket, far: Socket): void {
+    const pair: [Socket, Socket] = [near, far];
+    this.#pairs.add(pair);
+    const end = (): void => {
+      this.#pairs.delete(pair);
+      near.destroy();
+      far.destroy();
+    };
+    for (const [from, to] of [[near, far], [far, near]] as const) {
+      from.on('data', (bytes) => {
+        if (this.#silent === 'no' || (this.#silent === 'answers' && from === near)) to.write(bytes);
+      });
+      from.on('error', end);
+      from.on('close', end);
+    }
+    if (this.#broken) end();
+  }
+}

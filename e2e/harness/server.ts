@@ -1,0 +1,308 @@
+// The server under test as a child process: started on a free port with its own data folder, waited for through its
+// health page, stopped with SIGTERM (which must end it with code 0) or killed, and started again in the same place.
+// What the suites ask of a server is in `ServerOptions`; how Tidewire spells it is in `tidewireConfig`, and only there.
+
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { TestContext } from 'node:test';
+import { atEnd } from './cleanup.ts';
+import { originalServerCommand } from './original-server.ts';
+import { PASSWORD_HASH, type Users } from './users.ts';
+import { eventually, within } from './wait.ts';
+
+/** What a suite may ask of its server; what is left out keeps the server's own default. */
+export interface ServerOptions {
+  /** The content of a deepstream `users.yml`; with it only these users may log in. */
+  users?: Users;
+  authAttemptsMax?: number;
+  loginTimeoutMs?: number;
+  heartbeatIntervalMs?: number;
+  rpcAcceptTimeoutMs?: number;
+  rpcResponseTimeoutMs?: number;
+  listenResponseTimeoutMs?: number;
+  /** Whether rpc providers learn who calls. */
+  rpcRequestor?: boolean;
+  /** Whether the rule of the permission tests is in force (see `suites/denials.test.ts`). */
+  denials?: boolean;
+  /** Beginnings of names whose records are whole values without versions. */
+  hotPathPrefixes?: string[];
+  /** Limits under the names of the server's section `limits`. */
+  limits?: Record<string, number>;
+  logLevel?: 'warn' | 'info';
+  drainTimeoutMs?: number;
+  /** Where the data lies; by default in the server's temporary folder. It is not removed with that. */
+  dataFolder?: string;
+  /** Bytes of records that the server keeps in memory. */
+  cacheBytesMax?: number;
+  /** The program, if it is not the one that all suites test. */
+  binary?: string;
+  /** A program with arguments that starts the server as itself. */
+  launcher?: string[];
+}
+
+/** True when the suites run against deepstream's own server instead of Tidewire. */
+export const againstOriginal = process.env['E2E_SERVER'] === 'deepstream';
+
+/** At least three shards, whatever the machine: one shard would hide every race between owners. */
+const SHARD_COUNT = 3;
+const START_DEADLINE_MS = 30_000;
+const STOP_DEADLINE_MS = 25_000;
+/** Characters of the server's output that are kept for the message of a failure. */
+const OUTPUT_KEPT = 8_000;
+
+const REPOSITORY = resolve(import.meta.dirname, '../..');
+
+/** The options of `tidewire.yml`, under the names that the server gives them. JSON is YAML, too. */
+function tidewireConfig(options: ServerOptions, folder: string): object {
+  const { hash, iterations, keyLength } = PASSWORD_HASH;
+  const file = { path: join(folder, 'users.yml'), hash, iterations, key_length: keyLength };
+  const sections = pruned({
+    network: { heartbeat_interval: milliseconds(options.heartbeatIntervalMs) },
+    auth: {
+      ...(options.users && { chain: ['file'], file }),
+      attempts_max: options.authAttemptsMax,
+      login_timeout: milliseconds(options.loginTimeoutMs),
+    },
+    permission: { kind: options.denials ? 'test_rule' : undefined },
+    rpc: {
+      accept_timeout: milliseconds(options.rpcAcceptTimeoutMs),
+      response_timeout: milliseconds(options.rpcResponseTimeoutMs),
+      requestor_name: options.rpcRequestor,
+      requestor_data: options.rpcRequestor,
+    },
+    listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs) },
+    record: { hot_path_prefixes: options.hotPathPrefixes },
+    limits: { ...options.limits },
+    store: { cache: options.cacheBytesMax },
+  });
+  return { ...(options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) }), ...sections };
+}
+
+function milliseconds(count: number | undefined): string | undefined {
+  return count === undefined ? undefined : `${count}ms`;
+}
+
+/** `sections` without options that are not set and sections that are empty. */
+function pruned(sections: Record<string, Record<string, unknown>>): object {
+  const set = Object.entries(sections).map(([name, section]) => {
+    return [name, Object.fromEntries(Object.entries(section).filter(([, value]) => value !== undefined))] as const;
+  });
+  return Object.fromEntries(set.filter(([, section]) => Object.keys(section).length > 0));
+}
+
+export class Server {
+  #child: ChildProcess | undefined;
+  #exit: Promise<number | string> | undefined;
+  #output = '';
+  private readonly options: ServerOptions;
+
+  private constructor(
+    readonly port: number,
+    readonly folder: string,
+    options: ServerOptions,
+  ) {
+    this.options = { ...options };
+  }
+
+  /** Starts a server on a free port and waits until it is ready. */
+  static async start(options: ServerOptions = {}): Promise<Server> {
+    const folder = mkdtempSync(join(tmpdir(), 'tidewire-e2e-'));
+    const server = new Server(await freePort(), folder, options);
+    await server.start();
+    return server;
+  }
+
+  /** Starts a server that ends with `test`. */
+  static async during(test: TestContext, options: ServerOptions = {}): Promise<Server> {
+    const server = await Server.start(options);
+    atEnd(test, () => server.dispose());
+    return server;
+  }
+
+  /** `host:port`, as given to a client. */
+  get address(): string {
+    return `127.0.0.1:${this.port}`;
+  }
+
+  /** The program. */
+  get binary(): string {
+    return this.options.binary ?? (this.options.denials ? binaryWithRules() : binary());
+  }
+
+  /** The data folder, whether the server runs or not. */
+  get dataFolder(): string {
+    return this.options.dataFolder ?? join(this.folder, 'data');
+  }
+
+  /** What the process printed lately, for messages of failures. */
+  get output(): string {
+    return this.#output;
+  }
+
+  /** Replaces the file of users for the next start. */
+  setUsers(users: Users): void {
+    this.options.users = users;
+  }
+
+  /** Starts the process again on the same port and data folder. */
+  async start(): Promise<void> {
+    const [program, ...args] = [...(this.options.launcher ?? []), ...this.#command()];
+    const child = spawn(program as string, args, { stdio: ['ignore', 'pipe', 'pipe'], env: environment() });
+    this.#child = child;
+    children.add(child);
+    this.#exit = new Promise((done) => {
+      child.once('error', (error) => done(error.message));
+      child.once('exit', (code, signal) => {
+        children.delete(child);
+        if (!child.killed) console.error(`the server ended by itself (${code ?? signal}):\n${this.#output}`);
+        done(code ?? signal ?? 'unknown');
+      });
+    });
+    const keep = (text: Buffer): void => {
+      this.#output = (this.#output + text.toString()).slice(-OUTPUT_KEPT);
+    };
+    child.stdout.on('data', keep);
+    child.stderr.on('data', keep);
+    const ended = this.#exit.then((code) => {
+      throw new Error(`the server ended with ${code} while starting:\n${this.#output}`);
+    });
+    // Whether it has ended is told by the other promise.
+    const answers = async (): Promise<boolean> => !this.isRunning || (await this.#answers());
+    const ready = eventually(answers, `the server on port ${this.port} is ready`, START_DEADLINE_MS);
+    await Promise.race([ready, ended]);
+  }
+
+  /** Stops the server as an operator does and checks that it says that it stopped well. */
+  async stop(): Promise<void> {
+    this.#process().kill('SIGTERM');
+    const code = await within(STOP_DEADLINE_MS, this.#ended(), 'the server stops after SIGTERM');
+    if (code !== 0 && !againstOriginal) throw new Error(`the server stopped with ${code}:\n${this.#output}`);
+  }
+
+  /** Ends the process without a warning, as a crash does. */
+  async kill(): Promise<void> {
+    this.#process().kill('SIGKILL');
+    await within(STOP_DEADLINE_MS, this.#ended(), 'the server ends after SIGKILL');
+  }
+
+  /** Stops the server and removes its data. */
+  async dispose(): Promise<void> {
+    if (this.isRunning) await this.stop();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  get isRunning(): boolean {
+    return this.#child?.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** The id of the running process. */
+  get pid(): number {
+    return this.#process().pid as number;
+  }
+
+  /** Bytes of memory that the process holds (VmRSS). */
+  get memoryBytes(): number {
+    const status = readFileSync(`/proc/${this.#process().pid}/status`, 'utf8');
+    const kilobytes = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1];
+    if (kilobytes === undefined) throw new Error('/proc has no VmRSS for the server');
+    return Number(kilobytes) * 1024;
+  }
+
+  /** The server's answer to a GET request. */
+  async get(path: string): Promise<Response> {
+    return fetch(`http://${this.address}${path}`);
+  }
+
+  /** The value of a metric without labels, or the sum over its labels. */
+  async metric(name: string): Promise<number> {
+    const text = await (await this.get('/metrics')).text();
+    const lines = text.split('\n').filter((line) => line.split(/[{ ]/, 1)[0] === name);
+    if (lines.length === 0) throw new Error(`the server has no metric ${name}`);
+    return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
+  }
+
+  #command(): string[] {
+    if (this.options.users) writeFileSync(join(this.folder, 'users.yml'), JSON.stringify(this.options.users));
+    if (againstOriginal) return originalServerCommand(this.options, this.port, this.folder);
+    const config = join(this.folder, 'tidewire.yml');
+    writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder)));
+    const level = this.options.logLevel ?? 'warn';
+    const place = ['--host', '127.0.0.1', '--port', String(this.port), '--data', this.dataFolder];
+    return [this.binary, 'start', '--config', config, ...place, '--shards', String(SHARD_COUNT), '--log-level', level];
+  }
+
+  async #answers(): Promise<boolean> {
+    try {
+      return (await this.get(againstOriginal ? '/health-check' : '/ready')).ok;
+    } catch {
+      return false;
+    }
+  }
+
+  #process(): ChildProcess {
+    if (!this.#child) throw new Error('the server was never started');
+    return this.#child;
+  }
+
+  #ended(): Promise<number | string> {
+    if (!this.#exit) throw new Error('the server was never started');
+    return this.#exit;
+  }
+}
+
+const children = new Set<ChildProcess>();
+process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
+
+/**
+ * The ports that are tried: below those that the kernel gives to outgoing connections, so that none of these takes a
+ * server's port while it is down for a restart.
+ */
+const PORTS = { first: 10_000, count: 20_000 };
+
+/** A port of the loopback address that nobody listens on. */
+async function freePort(): Promise<number> {
+  for (;;) {
+    const port = PORTS.first + randomInt(PORTS.count);
+    if (await canListen(port)) return port;
+  }
+}
+
+async function canListen(port: number): Promise<boolean> {
+  const listener = createServer();
+  const outcome = new Promise<boolean>((done) => {
+    listener.once('error', () => done(false));
+    listener.listen(port, '127.0.0.1', () => done(true));
+  });
+  const isFree = await outcome;
+  if (isFree) await new Promise((done) => listener.close(done));
+  return isFree;
+}
+
+/** The environment without variables that the server would take for options, such as the one that names the binary. */
+function environment(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
+}
+
+/** The program that all suites test. */
+function binary(): string {
+  return existing('TIDEWIRE_BIN', ['release', 'debug']);
+}
+
+/** The program with the rule of the permission tests, which releases do not have: `cargo build --all-features`. */
+function binaryWithRules(): string {
+  return existing('TIDEWIRE_RULES_BIN', ['debug']);
+}
+
+function existing(variable: string, profiles: string[]): string {
+  const named = process.env[variable];
+  const candidates = named
+    ? [resolve(named)]
+    : profiles.map((profile) => join(REPOSITORY, 'target', profile, 'tidewire'));
+  const found = candidates.find((path) => existsSync(path));
+  if (!found) throw new Error(`no binary at ${candidates.join(' or ')}; build it or set ${variable}`);
+  return found;
+}

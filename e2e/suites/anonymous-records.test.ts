@@ -1,0 +1,124 @@
+// Anonymous records: one object whose record can be exchanged, with the subscriptions kept.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { C, connect, pair } from '../harness/client.ts';
+import { covers } from '../harness/coverage.ts';
+import { fresh } from '../harness/names.ts';
+import { Server } from '../harness/server.ts';
+import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
+
+describe('anonymous records', { concurrency: 8 }, () => {
+  let server: Server;
+  before(async () => {
+    server = await Server.start();
+  });
+  after(() => server.dispose());
+
+  test('it reads, writes and follows the record of its name', async (t) => {
+    const [alice, bob] = await pair(t, server);
+    const name = fresh('record');
+    const mine = alice.record.getAnonymousRecord();
+    const named = new Inbox<string>('nameChanged');
+    mine.on('nameChanged', named.push);
+    await within(DEADLINE_MS, mine.setName(name), 'setName');
+    assert.deepEqual([named.seen, mine.name, mine.isReady, mine.version], [[name], name, true, 0]);
+    await mine.setWithAck('a', 1 as never);
+    mine.set('b', 2 as never);
+    const seen = new Inbox<unknown>('values');
+    mine.subscribe('c', seen.push);
+    await eventually(async () => (await bob.record.head(name)) === 2, 'both writes are at the server');
+    await bob.record.setDataWithAck(name, 'c', 3 as never);
+    assert.equal(await seen.next(), 3);
+    assert.deepEqual(mine.get(), { a: 1, b: 2, c: 3 });
+    assert.equal(mine.get('a'), 1);
+    const methods = ['setName', 'get', 'set', 'setWithAck', 'subscribe'] as const;
+    covers(methods.map((method) => `AnonymousRecord.${method}` as const), 'success');
+    covers('RecordHandler.getAnonymousRecord', 'success');
+  });
+
+  test('its subscriptions move to the next name', async (t) => {
+    const [alice, bob] = await pair(t, server);
+    const [first, second] = [fresh('record'), fresh('record')];
+    await bob.record.setDataWithAck(first, { value: 'first' });
+    await bob.record.setDataWithAck(second, { value: 'second' });
+    const mine = alice.record.getAnonymousRecord();
+    const seen = new Inbox<unknown>('values');
+    mine.subscribe('value', seen.push);
+    await mine.setName(first);
+    assert.equal(await seen.next(), 'first');
+    await mine.setName(second);
+    assert.equal(await seen.next(), 'second');
+    await alice.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, first);
+    await bob.record.setDataWithAck(first, { value: 'stale' });
+    await bob.record.setDataWithAck(second, { value: 'current' });
+    assert.equal(await seen.next(), 'current');
+    assert.deepEqual(seen.seen, ['first', 'second', 'current']);
+  });
+
+  test('setName and whenReady tell callbacks', async (t) => {
+    const client = await connect(t, server);
+    const mine = client.record.getAnonymousRecord();
+    const ready = new Inbox<unknown>('callbacks');
+    mine.setName(fresh('record'), ready.push);
+    assert.equal(await ready.next(), mine);
+    mine.whenReady(ready.push);
+    assert.equal(await ready.next(), mine);
+    assert.equal(await mine.whenReady(), mine);
+    covers('AnonymousRecord.whenReady', 'success');
+  });
+
+  test('without a name it is empty and does nothing', async (t) => {
+    const client = await connect(t, server);
+    const mine = client.record.getAnonymousRecord();
+    assert.deepEqual([mine.name, mine.isReady, mine.version, mine.get()], ['', false, -1, undefined]);
+    mine.set({ a: 1 });
+    mine.discard();
+    assert.equal(mine.setWithAck({ a: 1 }), undefined);
+    assert.equal(mine.delete(), undefined);
+    assert.deepEqual(client.record.names(), []);
+  });
+
+  test('an unsubscribed callback stays silent', async (t) => {
+    const client = await connect(t, server);
+    const mine = client.record.getAnonymousRecord();
+    await mine.setName(fresh('record'));
+    const [silent, loud] = [new Inbox<unknown>('silent'), new Inbox<unknown>('loud')];
+    mine.subscribe('a', silent.push);
+    mine.subscribe('a', loud.push);
+    mine.unsubscribe('a', silent.push);
+    mine.set('a', 1 as never);
+    assert.equal(await loud.next(), 1);
+    assert.deepEqual(silent.seen, []);
+    covers('AnonymousRecord.unsubscribe', 'success');
+  });
+
+  test('it can be discarded, deleted and given a strategy', async (t) => {
+    const [alice, bob] = await pair(t, server);
+    const [first, second] = [fresh('record'), fresh('record')];
+    const mine = alice.record.getAnonymousRecord();
+    await mine.setName(first);
+    mine.setMergeStrategy((_local, _localVersion, remote, _remoteVersion, done) => done(null, remote));
+    mine.discard();
+    await alice.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, first);
+    const other = alice.record.getAnonymousRecord();
+    await other.setName(second);
+    await other.delete();
+    assert.equal(await bob.record.has(first), true);
+    assert.equal(await bob.record.has(second), false);
+    covers(['AnonymousRecord.discard', 'AnonymousRecord.delete', 'AnonymousRecord.setMergeStrategy'], 'success');
+  });
+
+  test('a path is erased by setting nothing; the erase methods throw in every call', async (t) => {
+    const [alice, bob] = await pair(t, server);
+    const name = fresh('record');
+    const mine = alice.record.getAnonymousRecord();
+    await mine.setName(name);
+    await mine.setWithAck({ keep: 1, drop: 2 });
+    assert.throws(() => mine.erase('drop'), /Invalid set path/);
+    assert.throws(() => mine.eraseWithAck('drop'), /Invalid set path/);
+    await mine.setWithAck('drop', undefined);
+    assert.deepEqual(await bob.record.snapshot(name), { keep: 1 });
+    covers(['AnonymousRecord.erase', 'AnonymousRecord.eraseWithAck'], 'refusal');
+  });
+});

@@ -1,0 +1,66 @@
+// Heartbeats: both sides find out when the other one has fallen silent.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { C, connect, inState } from '../harness/client.ts';
+import { fresh } from '../harness/names.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { RawPeer } from '../harness/raw.ts';
+import { Server } from '../harness/server.ts';
+import { DEADLINE_MS, within } from '../harness/wait.ts';
+
+const { CONNECTION } = C.TOPIC;
+const { PING, PONG } = C.CONNECTION_ACTION;
+
+describe('heartbeat', { concurrency: 4 }, () => {
+  test('every PING is answered by a PONG', async (t) => {
+    const server = await Server.during(t);
+    const peer = await RawPeer.login(server);
+    for (let i = 0; i < 5; i += 1) peer.send({ topic: CONNECTION, action: PING });
+    await peer.expectCount(CONNECTION, PONG, 5);
+    await peer.settle();
+    const pongs = peer.received.seen.filter(({ topic, action }) => topic === CONNECTION && action === PONG);
+    assert.equal(pongs.length, 6);
+    peer.close();
+  });
+
+  test('a silent connection is closed, one that speaks is not', async (t) => {
+    const server = await Server.during(t, { heartbeatIntervalMs: 500 });
+    const silent = await RawPeer.login(server);
+    const client = await connect(t, server, { heartbeatInterval: 200 });
+    const started = Date.now();
+    await within(DEADLINE_MS, silent.closed, 'the silent connection is closed');
+    assert.ok(Date.now() - started >= 500, 'not before its time');
+    assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN);
+    assert.equal(await client.record.has(fresh('record')), false);
+  });
+
+  test('any message counts as a sign of life', async (t) => {
+    const server = await Server.during(t, { heartbeatIntervalMs: 400 });
+    const peer = await RawPeer.login(server);
+    const silent = await RawPeer.login(server);
+    const speak = setInterval(() => {
+      peer.send({ topic: C.TOPIC.EVENT, action: C.EVENT_ACTION.EMIT, name: 'sign of life', data: '1' });
+    }, 100);
+    t.after(() => clearInterval(speak));
+    await within(DEADLINE_MS, silent.closed, 'the silent connection is closed');
+    assert.equal(peer.isOpen, true);
+    await peer.settle();
+    peer.close();
+  });
+
+  test('a client leaves a server that has fallen silent, and comes back', async (t) => {
+    const server = await Server.during(t);
+    const proxy = await Proxy.during(t, server);
+    const errors = ['HEARTBEAT_TIMEOUT', 'CONNECTION_ERROR'];
+    const client = await connect(t, server, { through: proxy.address, heartbeatInterval: 200, errors });
+    proxy.silence();
+    await client.errors.find(({ event }) => event === 'HEARTBEAT_TIMEOUT');
+    const lost = inState(client, C.CONNECTION_STATE.RECONNECTING);
+    proxy.cut();
+    await lost;
+    proxy.restore();
+    await inState(client, C.CONNECTION_STATE.OPEN);
+    assert.equal(await client.record.has(fresh('record')), false);
+  });
+});

@@ -1,0 +1,419 @@
+// Listening: providers register patterns and are asked, one at a time, to serve the names that somebody subscribed to.
+// The same suite runs over events and records; what only records have (hasProvider) follows below.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test, type TestContext } from 'node:test';
+import { C, close, connect, pair, record, subscribed, type ConnectOptions, type TestClient } from '../harness/client.ts';
+import { covers } from '../harness/coverage.ts';
+import { fresh, literally } from '../harness/names.ts';
+import { RawPeer } from '../harness/raw.ts';
+import { Server, againstOriginal } from '../harness/server.ts';
+import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
+
+type ListenCallback = Parameters<TestClient['event']['listen']>[1];
+type ListenResponse = Parameters<ListenCallback>[1];
+/** A provider is asked for a name; it answers through the response. */
+interface Request {
+  name: string;
+  response: ListenResponse;
+  provider: TestClient;
+}
+
+interface Kind {
+  topic: 'EVENT' | 'RECORD';
+  handler: (client: TestClient) => { listen: TestClient['event']['listen']; unlisten: TestClient['event']['unlisten'] };
+  /** Subscribes and gives back how to unsubscribe. */
+  subscribe: (client: TestClient, name: string) => Promise<() => Promise<void>>;
+  actions: { LISTEN: number; UNLISTEN: number; LISTEN_ACCEPT: number; LISTEN_RESPONSE_TIMEOUT: number };
+}
+
+const EVENTS: Kind = {
+  topic: 'EVENT',
+  handler: (client) => client.event,
+  actions: C.EVENT_ACTION,
+  subscribe: async (client, name) => {
+    const inbox = await subscribed(client, name);
+    return async () => {
+      client.event.unsubscribe(name, inbox.push);
+      await client.wire.acknowledged('EVENT', C.EVENT_ACTION.UNSUBSCRIBE, name);
+    };
+  },
+};
+
+const RECORDS: Kind = {
+  topic: 'RECORD',
+  handler: (client) => client.record,
+  actions: C.RECORD_ACTION,
+  subscribe: async (client, name) => {
+    const opened = await record(client, name);
+    return async () => {
+      opened.discard();
+      await client.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
+    };
+  },
+};
+
+/** Registers `provider` for `pattern`; requests for names arrive in `requests`. */
+async function listens(
+  kind: Kind,
+  provider: TestClient,
+  pattern: string,
+  requests = new Inbox<Request>(`requests of ${kind.topic} ${pattern}`),
+): Promise<Inbox<Request>> {
+  kind.handler(provider).listen(pattern, (name, response) => requests.push({ name, response, provider }));
+  await provider.wire.acknowledged(kind.topic, kind.actions.LISTEN, pattern);
+  return requests;
+}
+
+/** Accepts `request` and waits until the server knows. */
+async function accept(request: Request): Promise<void> {
+  request.response.accept();
+  await known(request);
+}
+
+/** Rejects `request` and waits until the server knows. */
+async function reject(request: Request): Promise<void> {
+  request.response.reject();
+  await known(request);
+}
+
+/** The server has heard an answer when it answers a later question of the same connection. */
+async function known({ provider }: Request): Promise<void> {
+  await provider.record.has(fresh('record'));
+}
+
+/** The names that were asked for. */
+const asked = (requests: Inbox<Request>): string[] => requests.seen.map(({ name }) => name);
+
+/** Two providers of the names below one prefix, and the requests that they get. */
+async function providers(t: TestContext, kind: Kind, server: Server, options: ConnectOptions = {}) {
+  const base = fresh('listen');
+  const pattern = `^${literally(base)}/.*`;
+  const requests = new Inbox<Request>(`requests of ${kind.topic} ${pattern}`);
+  for (const client of await pair(t, server, options)) await listens(kind, client, pattern, requests);
+  return { name: `${base}/x`, base, pattern, requests };
+}
+
+/** When a listener of deepstream leaves, all running searches lose their candidates, those of other tests, too. */
+const concurrency = againstOriginal ? 1 : 8;
+
+for (const kind of [EVENTS, RECORDS]) {
+  const handlerName = kind === EVENTS ? 'EventHandler' : 'RecordHandler';
+
+  describe(`listening for ${kind.topic.toLowerCase()}s`, { concurrency }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start({ listenResponseTimeoutMs: DEADLINE_MS });
+    });
+    after(() => server.dispose());
+
+    test('a provider is asked for a name that somebody subscribes to', async (t) => {
+      const [provider, subscriber] = await pair(t, server);
+      const name = fresh('listen');
+      const requests = await listens(kind, provider, literally(name));
+      await kind.subscribe(subscriber, name);
+      const request = await requests.next();
+      await accept(request);
+      assert.equal(request.name, name);
+      covers([`${handlerName}.listen`, 'ListenResponse.accept'], 'success');
+    });
+
+    test('a name that is already subscribed is offered to a new listener', async (t) => {
+      const [provider, subscriber] = await pair(t, server);
+      const name = fresh('listen');
+      await kind.subscribe(subscriber, name);
+      const requests = await listens(kind, provider, literally(name));
+      const request = await requests.next();
+      await accept(request);
+      assert.equal(request.name, name);
+    });
+
+    test('patterns are regular expressions that match anywhere in the name', async (t) => {
+      const [provider, subscriber] = await pair(t, server);
+      const base = fresh('listen');
+      const requests = await listens(kind, provider, `${literally(base)}/(a|b)\\d+$`);
+      for (const end of ['a1', 'c1', 'a', 'b22', 'a1x', 'b0']) {
+        await kind.subscribe(subscriber, `prefix/${base}/${end}`);
+      }
+      for (let i = 0; i < 3; i += 1) await accept(await requests.next());
+      assert.deepEqual(new Set(asked(requests)), new Set(['a1', 'b22', 'b0'].map((end) => `prefix/${base}/${end}`)));
+    });
+
+    test('the provider stops when the last subscriber leaves, and not before', async (t) => {
+      const [provider, first] = await pair(t, server);
+      const second = await connect(t, server);
+      const name = fresh('listen');
+      const requests = await listens(kind, provider, literally(name));
+      const leaves = [await kind.subscribe(first, name), await kind.subscribe(second, name)];
+      const stopped = new Inbox<string>('onStop');
+      const request = await requests.next();
+      request.response.onStop(stopped.push);
+      await accept(request);
+      await leaves[0]?.();
+      assert.deepEqual(stopped.seen, []);
+      await leaves[1]?.();
+      assert.equal(await stopped.next(), name);
+      await kind.subscribe(first, name);
+      await accept(await requests.next());
+      assert.deepEqual(asked(requests), [name, name]);
+      covers('ListenResponse.onStop', 'success');
+    });
+
+    test('the provider stops when the last subscriber disconnects', async (t) => {
+      const [provider, subscriber] = await pair(t, server);
+      const name = fresh('listen');
+      const requests = await listens(kind, provider, literally(name));
+      await kind.subscribe(subscriber, name);
+      const stopped = new Inbox<string>('onStop');
+      const request = await requests.next();
+      request.response.onStop(stopped.push);
+      await accept(request);
+      close(subscriber);
+      assert.equal(await stopped.next(), name);
+    });
+
+    test('who rejects passes the name on to the next provider', async (t) => {
+      const { name, requests } = await providers(t, kind, server);
+      await kind.subscribe(await connect(t, server), name);
+      const first = await requests.next();
+      await reject(first);
+      const second = await requests.next();
+      await accept(second);
+      assert.equal(second.name, name);
+      assert.notEqual(second.provider, first.provider);
+      covers('ListenResponse.reject', 'success');
+    });
+
+    test('one provider is enough', async (t) => {
+      const { base, requests } = await providers(t, kind, server);
+      const subscriber = await connect(t, server);
+      const names = Array.from({ length: 20 }, (_, i) => `${base}/${i}`);
+      for (const name of names) {
+        await kind.subscribe(subscriber, name);
+        await accept(await requests.next());
+      }
+      assert.deepEqual(asked(requests), names);
+      assert.equal(new Set(requests.seen.map(({ provider }) => provider)).size, 2, 'names are spread over the providers');
+    });
+
+    test('when all reject, a new listener is asked', async (t) => {
+      const { name, pattern, requests } = await providers(t, kind, server);
+      await kind.subscribe(await connect(t, server), name);
+      await reject(await requests.next());
+      await reject(await requests.next());
+      const late = await connect(t, server);
+      await listens(kind, late, pattern, requests);
+      let offered = await requests.next();
+      for (; offered.provider !== late; offered = await requests.next()) await reject(offered);
+      await accept(offered);
+      assert.equal(offered.name, name);
+    });
+
+    test('when the provider disconnects the next one takes over', async (t) => {
+      const { name, requests } = await providers(t, kind, server);
+      await kind.subscribe(await connect(t, server), name);
+      const first = await requests.next();
+      await accept(first);
+      close(first.provider);
+      const second = await requests.next();
+      await accept(second);
+      assert.equal(second.name, name);
+      assert.notEqual(second.provider, first.provider);
+    });
+
+    const forgets = againstOriginal && 'deepstream forgets the other candidates';
+    test('when the provider disconnects before it answers the next one is asked', { skip: forgets }, async (t) => {
+      const { name, requests } = await providers(t, kind, server);
+      await kind.subscribe(await connect(t, server), name);
+      const first = await requests.next();
+      close(first.provider);
+      const second = await requests.next();
+      await accept(second);
+      assert.equal(second.name, name);
+      assert.notEqual(second.provider, first.provider);
+    });
+
+    test('when the provider unlistens the next one takes over', async (t) => {
+      const { base, name, pattern, requests } = await providers(t, kind, server);
+      const subscriber = await connect(t, server);
+      await kind.subscribe(subscriber, name);
+      const first = await requests.next();
+      await accept(first);
+      kind.handler(first.provider).unlisten(pattern);
+      await first.provider.wire.acknowledged(kind.topic, kind.actions.UNLISTEN, pattern);
+      const second = await requests.next();
+      await accept(second);
+      assert.equal(second.name, name);
+      await kind.subscribe(subscriber, `${base}/y`);
+      const third = await requests.next();
+      assert.notEqual(third.provider, first.provider);
+      covers(`${handlerName}.unlisten`, 'success');
+    });
+
+    test('who does not answer in time is told, and the next one is asked', async (t) => {
+      const impatient = await Server.during(t, { listenResponseTimeoutMs: 300 });
+      const { name, requests } = await providers(t, kind, impatient, { errors: ['UNSOLICITED_MESSAGE'] });
+      await kind.subscribe(await connect(t, impatient), name);
+      const silent = await requests.next();
+      const second = await requests.next();
+      await accept(second);
+      assert.equal(second.name, name);
+      assert.notEqual(second.provider, silent.provider);
+      // The client has no other word for LISTEN_RESPONSE_TIMEOUT.
+      assert.equal((await silent.provider.errors.next()).event, 'UNSOLICITED_MESSAGE');
+    });
+
+    for (const answer of ['accept', 'reject'] as const) {
+      test(`who wants to ${answer} too late is not heard`, async (t) => {
+        const impatient = await Server.during(t, { listenResponseTimeoutMs: 300 });
+        const { name, requests } = await providers(t, kind, impatient, { errors: ['UNSOLICITED_MESSAGE'] });
+        const subscriber = await connect(t, impatient);
+        const leave = await kind.subscribe(subscriber, name);
+        const late = await requests.next();
+        const second = await requests.next();
+        const stopped = new Inbox<string>('onStop of the provider');
+        second.response.onStop(stopped.push);
+        late.response.onStop(() => assert.fail('stopped without having been the provider'));
+        await accept(second);
+        late.response[answer]();
+        await known(late);
+        await leave();
+        assert.equal(await stopped.next(), name);
+        assert.equal(requests.seen.length, 2);
+        covers(`ListenResponse.${answer}`, 'refusal');
+      });
+    }
+
+    test('an invalid expression is refused', async (t) => {
+      const client = await connect(t, server, { errors: ['INVALID_LISTEN_REGEX', 'UNSOLICITED_MESSAGE'] });
+      kind.handler(client).listen('(unclosed', () => undefined);
+      const error = await client.errors.next();
+      assert.equal(error.topic, kind.topic);
+      covers(`${handlerName}.listen`, 'refusal');
+    });
+
+    test('a provider may subscribe to what it provides', async (t) => {
+      const provider = await connect(t, server);
+      const name = fresh('listen');
+      const requests = await listens(kind, provider, literally(name));
+      await kind.subscribe(provider, name);
+      const request = await requests.next();
+      await accept(request);
+      assert.equal(request.name, name);
+    });
+
+    test('three hundred subscribed names are each offered once', async (t) => {
+      const [provider, subscriber] = await pair(t, server);
+      const base = fresh('listen');
+      const names = Array.from({ length: 300 }, (_, i) => `${base}/${i}`);
+      await Promise.all(names.map((name) => kind.subscribe(subscriber, name)));
+      const requests = new Inbox<string>('requests');
+      kind.handler(provider).listen(literally(base), (name, response) => {
+        response.accept();
+        requests.push(name);
+      });
+      await requests.count(300);
+      assert.deepEqual([...requests.seen].sort(), names.sort());
+    });
+
+    const notVerified = againstOriginal && 'deepstream does not check who answers';
+    test('an answer of somebody who was not asked is ignored', { skip: notVerified }, async (t) => {
+      const [provider, subscriber] = await pair(t, server);
+      const name = fresh('listen');
+      const pattern = literally(name);
+      const stranger = await RawPeer.login(server);
+      const requests = await listens(kind, provider, pattern);
+      await kind.subscribe(subscriber, name);
+      const request = await requests.next();
+      stranger.send({ topic: C.TOPIC[kind.topic], action: kind.actions.LISTEN_ACCEPT, name: pattern, subscription: name });
+      await stranger.settle();
+      const stopped = new Inbox<string>('onStop');
+      request.response.onStop(stopped.push);
+      await accept(request);
+      close(subscriber);
+      assert.equal(await stopped.next(), name);
+      stranger.close();
+    });
+
+    const crashes = againstOriginal && 'it ends the process of deepstream';
+    test('listening twice with one pattern is harmless', { skip: crashes }, async (t) => {
+      const witness = await connect(t, server);
+      const peer = await RawPeer.login(server);
+      const pattern = literally(fresh('listen'));
+      const listen = { topic: C.TOPIC[kind.topic], action: kind.actions.LISTEN, name: pattern };
+      peer.send(listen);
+      peer.send(listen);
+      await peer.expectCount(listen.topic, listen.action, 1);
+      await peer.settle();
+      assert.equal(await witness.record.has(fresh('record')), false);
+      peer.close();
+    });
+  });
+}
+
+describe('records with providers', { concurrency }, () => {
+  let server: Server;
+  before(async () => {
+    server = await Server.start({ listenResponseTimeoutMs: DEADLINE_MS });
+  });
+  after(() => server.dispose());
+
+  test('subscribers know whether their record has a provider', async (t) => {
+    const [provider, subscriber] = await pair(t, server);
+    const name = fresh('listen');
+    const requests = await listens(RECORDS, provider, literally(name));
+    const opened = await record(subscriber, name);
+    assert.equal(opened.hasProvider, false);
+    await accept(await requests.next());
+    await eventually(() => opened.hasProvider, 'the record has a provider');
+    const late = await record(await connect(t, server), name);
+    await eventually(() => late.hasProvider, 'a later subscriber knows it, too');
+    close(provider);
+    await eventually(() => !opened.hasProvider && !late.hasProvider, 'both know that it has none any more');
+  });
+
+  test('the next provider takes the place of the first one', async (t) => {
+    const { name, requests } = await providers(t, RECORDS, server);
+    const subscriber = await connect(t, server);
+    const opened = await record(subscriber, name);
+    const changes = new Inbox<number>('provider messages');
+    const { SUBSCRIPTION_HAS_PROVIDER, SUBSCRIPTION_HAS_NO_PROVIDER } = C.RECORD_ACTION;
+    subscriber.wire.onReceived(({ action }) => {
+      if (action === SUBSCRIPTION_HAS_PROVIDER || action === SUBSCRIPTION_HAS_NO_PROVIDER) changes.push(action);
+    });
+    const first = await requests.next();
+    await accept(first);
+    assert.equal(await changes.next(), SUBSCRIPTION_HAS_PROVIDER);
+    close(first.provider);
+    assert.equal(await changes.next(), SUBSCRIPTION_HAS_NO_PROVIDER);
+    await accept(await requests.next());
+    assert.equal(await changes.next(), SUBSCRIPTION_HAS_PROVIDER);
+    assert.equal(opened.hasProvider, true);
+  });
+
+  test('deleting a provided record stops the provider', async (t) => {
+    const [provider, subscriber] = await pair(t, server);
+    const name = fresh('listen');
+    const requests = await listens(RECORDS, provider, literally(name));
+    const opened = await record(subscriber, name);
+    const stopped = new Inbox<string>('onStop');
+    const request = await requests.next();
+    request.response.onStop(stopped.push);
+    await accept(request);
+    await within(DEADLINE_MS, opened.delete() as Promise<void>, 'the record is deleted');
+    assert.equal(await stopped.next(), name);
+  });
+
+  test('a provider fills the record that it was asked for', async (t) => {
+    const [provider, subscriber] = await pair(t, server);
+    const base = fresh('listen');
+    provider.record.listen(`^${literally(base)}/`, (name, response) => {
+      response.accept();
+      provider.record.setData(name, { provided: name });
+    });
+    const opened = await record(subscriber, `${base}/price`);
+    const seen = new Inbox<unknown>('values');
+    opened.subscribe('provided', seen.push, true);
+    assert.equal(await seen.find((value) => value !== undefined), `${base}/price`);
+  });
+});

@@ -1,0 +1,12 @@
+//! All decoders: a WebSocket stream in random cuts, and the deepstream message in each of its binary messages.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidewire_fuzz::harness::finding;
+
+fuzz_target!(|input: &[u8]| {
+    if let Some(what) = finding(input) {
+        panic!("{what}");
+    }
+});

@@ -1,0 +1,122 @@
+//! Writes the seeds of the target `decode` into a folder: every vector of `spec/vectors`, and a message for each
+//! action of each direction that no vector has. Usage: `seed FOLDER`.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+use std::{env, fs};
+
+use serde::Deserialize;
+use tidewire_fuzz::harness::messages::Pool;
+use tidewire_fuzz::harness::{Input, Reached, check, from_hex};
+use tidewire_wire::frame::websocket::Role;
+use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+
+const DEEPSTREAM: &str = include_str!("../../../spec/vectors/deepstream/messages.json");
+const WEBSOCKET: &str = include_str!("../../../spec/vectors/websocket/frames.json");
+
+/// One entry of either file.
+#[derive(Deserialize)]
+struct Vector {
+    hex: String,
+    /// Of a deepstream message.
+    #[serde(default)]
+    direction: String,
+    /// Of a WebSocket stream: who reads it.
+    #[serde(default)]
+    role: String,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = env::args().nth(1).ok_or("usage: seed FOLDER")?;
+    fs::create_dir_all(&folder)?;
+    let mut seeds = BTreeMap::new();
+    for (index, vector) in serde_json::from_str::<Vec<Vector>>(DEEPSTREAM)?
+        .iter()
+        .enumerate()
+    {
+        let role = if vector.direction == "client->server" {
+            Role::Server
+        } else {
+            Role::Client
+        };
+        seeds.insert(
+            format!("vector-{index:03}"),
+            Input::seed(role, &from_hex(&vector.hex)),
+        );
+    }
+    for (index, vector) in serde_json::from_str::<Vec<Vector>>(WEBSOCKET)?
+        .iter()
+        .enumerate()
+    {
+        let mut seed = vec![u8::from(vector.role == "client"), 255];
+        seed.extend(from_hex(&vector.hex));
+        seeds.insert(format!("stream-{index:03}"), seed);
+    }
+    let mut reached: Reached = seeds.values().flat_map(|seed| check(seed)).collect();
+    for seed in message_seeds() {
+        for (reader, topic, action) in check(&seed) {
+            if reached.insert((reader, topic, action)) {
+                seeds.insert(
+                    format!("message-{reader}-{topic}-{action:03}"),
+                    seed.clone(),
+                );
+            }
+        }
+    }
+    for (name, seed) in &seeds {
+        fs::write(Path::new(&folder).join(name), seed)?;
+    }
+    println!("{} seeds in {folder}", seeds.len());
+    Ok(())
+}
+
+/// Every kind of message, read by either side.
+fn message_seeds() -> Vec<Vec<u8>> {
+    let pool = pool();
+    let mut seeds = vec![Input::seed(Role::Client, &cache_retrieval_timeout())];
+    for message in pool.messages() {
+        for (role, dialect) in [
+            (Role::Server, Dialect::Server),
+            (Role::Client, Dialect::ClientWithPatchMulti),
+        ] {
+            let mut payload = Vec::new();
+            Deepstream::encode(dialect, &message, &mut payload);
+            seeds.push(Input::seed(role, &payload));
+        }
+    }
+    seeds
+}
+
+/// The one answer that Tidewire reads but never writes.
+fn cache_retrieval_timeout() -> Vec<u8> {
+    let fields = Fields {
+        name: Some("n"),
+        original_action: Some(3),
+        is_error: Some(true),
+        ..Fields::new(100)
+    };
+    let mut payload = Vec::new();
+    fields.encode_payload(
+        WireTopic::Record,
+        fields.measure(WireTopic::Record),
+        &mut payload,
+    );
+    payload
+}
+
+/// Short texts, so that mutations hit the structure more often than the texts.
+fn pool() -> Pool {
+    Pool {
+        name: "n".into(),
+        subscription: "s/1".into(),
+        data: Some("{}".into()),
+        json: "[1]".into(),
+        correlation: Some("7".into()),
+        names: vec!["a".into(), "b".into()],
+        versions: vec![("a".into(), 0), ("b".into(), -1)],
+        version: 130,
+        write_ack: true,
+    }
+}
