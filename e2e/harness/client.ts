@@ -6,7 +6,7 @@ import { C, DeepstreamClient } from '@deepstream/client';
 import { socketFactory } from '@deepstream/client/dist/src/connection/socket-factory.js';
 import { atEnd } from './cleanup.ts';
 import type { Server } from './server.ts';
-import { DEADLINE_MS, Inbox, happens, within } from './wait.ts';
+import { DEADLINE_MS, Inbox, eventually, happens, within } from './wait.ts';
 
 export { C, DeepstreamClient };
 export type ClientOptions = NonNullable<ConstructorParameters<typeof DeepstreamClient>[1]>;
@@ -200,6 +200,16 @@ export async function subscribed(client: TestClient, name: string): Promise<Inbo
   client.event.subscribe(name, inbox.push);
   await client.wire.acknowledged('EVENT', C.EVENT_ACTION.SUBSCRIBE, name);
   return inbox;
+}
+
+/**
+ * Waits until `client`, which discarded its last copy of the record `name`, has left it on both sides: the server
+ * acknowledged, and the client itself forgot the record. It forgets it in a timer of its own, which may be later than
+ * the acknowledgement, and hands the old value to whoever opens the name before.
+ */
+export async function discarded(client: TestClient, name: string): Promise<void> {
+  await client.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
+  await eventually(() => !client.record.names().includes(name), `the client forgot ${name}`);
 }
 
 export type DeepstreamRecord = ReturnType<DeepstreamClient['record']['getRecord']>;

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { C, connect, pair } from '../harness/client.ts';
+import { connect, discarded, pair } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
@@ -49,7 +49,7 @@ describe('anonymous records', { concurrency: 8 }, () => {
     assert.equal(await seen.next(), 'first');
     await mine.setName(second);
     assert.equal(await seen.next(), 'second');
-    await alice.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, first);
+    await discarded(alice, first);
     await bob.record.setDataWithAck(first, { value: 'stale' });
     await bob.record.setDataWithAck(second, { value: 'current' });
     assert.equal(await seen.next(), 'current');
@@ -100,7 +100,7 @@ describe('anonymous records', { concurrency: 8 }, () => {
     await mine.setName(first);
     mine.setMergeStrategy((_local, _localVersion, remote, _remoteVersion, done) => done(null, remote));
     mine.discard();
-    await alice.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, first);
+    await discarded(alice, first);
     const other = alice.record.getAnonymousRecord();
     await other.setName(second);
     await other.delete();

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
-import { C, connect, pair, type Dequeue, type TestClient } from '../harness/client.ts';
+import { connect, discarded, pair, type Dequeue, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
@@ -102,7 +102,7 @@ describe('dequeues', { concurrency: 8 }, () => {
   test('a discarded dequeue leaves the server', async (t) => {
     const { name, bob, theirs } = await shared(t, ['a']);
     theirs.discard();
-    await bob.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
+    await discarded(bob, name);
     covers('Dequeue.discard', 'success');
   });
 

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
-import { C, close, connect, pair, record, subscribed, type ConnectOptions, type TestClient } from '../harness/client.ts';
+import { C, close, connect, discarded, pair, record, subscribed, type ConnectOptions, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { fresh, literally } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
@@ -48,7 +48,7 @@ const RECORDS: Kind = {
     const opened = await record(client, name);
     return async () => {
       opened.discard();
-      await client.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
+      await discarded(client, name);
     };
   },
 };

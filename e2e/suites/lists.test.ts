@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import type { MergeStrategy } from '@deepstream/client/dist/src/record/merge-strategy.js';
-import { C, connect, list, pair, type List } from '../harness/client.ts';
+import { C, connect, discarded, list, pair, type List } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
@@ -160,7 +160,7 @@ describe('lists', { concurrency: 8 }, () => {
   test('a discarded list gets no more changes', async (t) => {
     const { name, bob, mine, theirs } = await shared(t, ['a']);
     theirs.discard();
-    await bob.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
+    await discarded(bob, name);
     await mine.setEntriesWithAck(['b']);
     assert.deepEqual((await list(bob, name)).getEntries(), ['b']);
     covers('List.discard', 'success');

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { C, connect, pair, record, type TestClient } from '../harness/client.ts';
+import { C, connect, discarded, pair, record, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { fresh } from '../harness/names.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
@@ -57,18 +57,18 @@ describe('records', { concurrency: 8 }, () => {
       const name = fresh('record');
       const opened = await record(client, name);
       assert.deepEqual(client.record.names(), [name]);
-      const discarded = happens(opened, 'discard');
+      const told = happens(opened, 'discard');
       opened.discard();
-      await discarded;
-      await client.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
-      await eventually(() => client.record.names().length === 0, 'the client forgets the name');
+      await told;
+      await discarded(client, name);
+      assert.deepEqual(client.record.names(), []);
       covers(['RecordHandler.names', 'Record.discard'], 'success');
     });
 
     test('a discarded record gets no more changes and can be opened again', async (t) => {
       const { name, bob, mine, theirs } = await shared(t);
       theirs.discard();
-      await bob.wire.acknowledged('RECORD', C.RECORD_ACTION.UNSUBSCRIBE, name);
+      await discarded(bob, name);
       const stray = bob.wire.receives((message) => message.name === name);
       await mine.setWithAck('after', 'discard');
       const reopened = await record(bob, name);
