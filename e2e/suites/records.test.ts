@@ -6,7 +6,7 @@ import { C, connect, discarded, pair, record, type TestClient } from '../harness
 import { covers } from '../harness/coverage.ts';
 import { fresh } from '../harness/names.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
-import { DEADLINE_MS, Inbox, eventually, happens, within } from '../harness/wait.ts';
+import { DEADLINE_MS, Inbox, happens, within } from '../harness/wait.ts';
 
 describe('records', { concurrency: 8 }, () => {
   let server: Server;
