@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::driver::Protocol;
 use crate::failure::Failure;
 use crate::null_server::{NullServer, PlantedFaults};
 use crate::process::Process;
@@ -145,6 +146,14 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
                 .help("A server that runs already, ws://host:port/path"),
         )
         .arg(
+            Arg::new("protocol")
+                .long("protocol")
+                .requires("url")
+                .default_value(Protocol::Deepstream.name())
+                .value_parser(Protocol::ALL.map(Protocol::name))
+                .help("What it speaks"),
+        )
+        .arg(
             Arg::new("server-pid")
                 .long("server-pid")
                 .requires("url")
@@ -182,7 +191,10 @@ impl Chosen {
     /// What the arguments of [`server_arguments`] say; starts what they ask for.
     pub(crate) fn from_arguments(matches: &ArgMatches) -> Result<Self, Failure> {
         if let Some(url) = matches.get_one::<String>("url") {
-            let mut target = Target::from_url(url)?;
+            let name: String = take(matches, "protocol")?;
+            let protocol = Protocol::from_name(&name)
+                .ok_or_else(|| Failure::Argument(format!("unknown protocol {name:?}")))?;
+            let mut target = Target::from_url(url, protocol)?;
             target.process = matches.get_one("server-pid").copied().map(Process::new);
             target.has_echo = matches.get_flag("echo");
             return Ok(Self::Running(target));

@@ -4,17 +4,11 @@ use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
 use tidewire_wire::frame::websocket::{self, Decoder, Event as FrameEvent, Role};
-use tidewire_wire::message::{
-    Auth, Change, Connection as ConnectionMessage, Event, EventBulk, Message, Record, RecordBulk,
-    Write as RecordWrite,
-};
-use tidewire_wire::protocol::deepstream::Deepstream;
 
+use crate::driver::{Driver, Incoming, MASK, Unintelligible};
 use crate::failure::Failure;
 use crate::target::Target;
 
-/// One key for all frames: the bench protects no proxy, and unmasking costs the server the same with any key.
-const MASK: [u8; 4] = [0x5a, 0x17, 0xc3, 0x81];
 /// The handshake's nonce, the example of RFC 6455.
 const NONCE: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 /// A server's answer to the upgrade is shorter than this.
@@ -27,10 +21,12 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 pub enum Subscription {
     /// Nothing; it is open when it is logged in.
     Nothing,
-    /// An event.
-    Event(String),
+    /// Names, all at once.
+    Names(Vec<String>),
     /// A record, which is created if it is missing.
     Record(String),
+    /// An rpc, as its provider.
+    Rpc(String),
 }
 
 /// How far a connection is. Each stage waits for the answer to what was sent when it was entered.
@@ -40,14 +36,56 @@ enum Stage {
     Connecting,
     /// For the answer 101.
     Upgrading,
-    /// For ACCEPT.
-    Challenging,
-    /// For AUTH_SUCCESSFUL.
+    /// For the end of the login.
     LoggingIn,
-    /// For the ack.
+    /// For the ack of the subscription.
     Subscribing,
     /// For nothing: messages are the scenario's.
     Open,
+}
+
+impl Stage {
+    /// Takes an answer before the connection is open. True when the login is done, so that the subscription follows.
+    fn take(&mut self, incoming: Incoming<'_>) -> Result<bool, Unintelligible> {
+        match (*self, incoming) {
+            (Self::LoggingIn, Incoming::Ready) => {
+                *self = Self::Subscribing;
+                Ok(true)
+            }
+            (Self::Subscribing, Incoming::Subscribed) => {
+                *self = Self::Open;
+                Ok(false)
+            }
+            // Others may publish and patch before the ack is here.
+            (Self::Subscribing, Incoming::Delivery { .. } | Incoming::Patched { .. }) => Ok(false),
+            (stage, incoming) => Err(Unintelligible(format!(
+                "was answered {incoming:?} while {stage:?}"
+            ))),
+        }
+    }
+}
+
+/// Why a message was not taken.
+enum Stop {
+    /// The scenario's reason.
+    Scenario(Failure),
+    /// The server's fault.
+    Server(Unintelligible),
+}
+
+impl From<Unintelligible> for Stop {
+    fn from(what: Unintelligible) -> Self {
+        Self::Server(what)
+    }
+}
+
+impl Stop {
+    fn at(self, connection: usize) -> Failure {
+        match self {
+            Self::Scenario(failure) => failure,
+            Self::Server(Unintelligible(what)) => peer(connection, what),
+        }
+    }
 }
 
 /// The client's end of one connection. It is driven by a [`crate::swarm::Swarm`].
@@ -57,6 +95,7 @@ pub struct Connection {
     number: usize,
     pub(crate) socket: TcpStream,
     decoder: Decoder,
+    driver: Driver,
     stage: Stage,
     /// Received bytes that do not make a whole frame yet.
     rest: Vec<u8>,
@@ -77,6 +116,7 @@ impl Connection {
             number,
             socket,
             decoder: Decoder::new(Role::Client),
+            driver: Driver::new(target.protocol, number),
             stage: Stage::Connecting,
             rest: Vec::new(),
             outbox: Vec::new(),
@@ -95,9 +135,9 @@ impl Connection {
         self.outbox.len()
     }
 
-    /// Appends a message to what is to be sent, without sending it.
-    pub fn push(&mut self, message: &Message<'_>) {
-        Deepstream::encode_masked_frame(message, MASK, &mut self.outbox);
+    /// Lets the driver append to what is to be sent, without sending it.
+    pub fn push(&mut self, write: impl FnOnce(&mut Driver, &mut Vec<u8>)) {
+        write(&mut self.driver, &mut self.outbox);
     }
 
     /// Sends what the socket takes.
@@ -127,9 +167,10 @@ impl Connection {
             }
             self.stage = Stage::Upgrading;
             let (path, address) = (&target.path, target.address);
+            let headers = target.protocol.headers();
             let request = format!(
                 "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {NONCE}\r\n\r\n"
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {NONCE}\r\n{headers}\r\n"
             );
             self.outbox.extend_from_slice(request.as_bytes());
         }
@@ -142,8 +183,8 @@ impl Connection {
         &mut self,
         buffer: &mut Vec<u8>,
         is_ended: bool,
-        subscription: &Subscription,
-        handle: &mut impl FnMut(usize, &Message<'_>) -> Result<(), Failure>,
+        plan: &impl Fn(usize) -> Subscription,
+        handle: &mut impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         loop {
             let kept = self.rest.len();
@@ -159,7 +200,10 @@ impl Connection {
                 Err(error) => return Err(self.broken(&format!("broke: {error}"))),
             };
             let input = &mut buffer[..kept + count];
-            let consumed = self.take(input, subscription, handle)?;
+            let consumed = self.take(input, plan, handle)?;
+            if !self.outbox.is_empty() {
+                self.flush()?;
+            }
             self.rest.clear();
             self.rest.extend_from_slice(&input[consumed..]);
             if kept + count < buffer.len() && !is_ended {
@@ -172,8 +216,8 @@ impl Connection {
     fn take(
         &mut self,
         input: &mut [u8],
-        subscription: &Subscription,
-        handle: &mut impl FnMut(usize, &Message<'_>) -> Result<(), Failure>,
+        plan: &impl Fn(usize) -> Subscription,
+        handle: &mut impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<usize, Failure> {
         let mut consumed = 0;
         if self.stage == Stage::Upgrading {
@@ -190,13 +234,21 @@ impl Connection {
             consumed += decoded.consumed;
             match decoded.event {
                 FrameEvent::NeedMore { .. } => return Ok(consumed),
-                FrameEvent::Message { payload, .. } => {
-                    let message = Deepstream::decode(&payload)
-                        .map_err(|error| peer(self.number, error.to_string()))?;
-                    if self.stage == Stage::Open {
-                        handle(self.number, &message)?;
-                    } else {
-                        self.handle_answer(&message, subscription)?;
+                FrameEvent::Message { kind, payload } => {
+                    let (number, stage) = (self.number, &mut self.stage);
+                    let mut is_logged_in = false;
+                    let taken = self
+                        .driver
+                        .take(kind, &payload, &mut self.outbox, |incoming| {
+                            if *stage == Stage::Open {
+                                return handle(number, incoming).map_err(Stop::Scenario);
+                            }
+                            is_logged_in |= stage.take(incoming)?;
+                            Ok(())
+                        });
+                    taken.map_err(|stop| stop.at(number))?;
+                    if is_logged_in {
+                        self.subscribe(&plan(number));
                     }
                 }
                 FrameEvent::Close { code, reason } => {
@@ -207,7 +259,6 @@ impl Connection {
                 FrameEvent::Ping(payload) => {
                     let opcode = websocket::Opcode::Pong;
                     websocket::encode_masked(opcode, payload, MASK, &mut self.outbox);
-                    self.flush()?;
                 }
                 FrameEvent::Pong(_) => {}
             }
@@ -232,55 +283,22 @@ impl Connection {
         if !status.starts_with("HTTP/1.1 101") || accept != Some(&*websocket::accept_key(NONCE)) {
             return Err(self.broken(&format!("was not upgraded: {status:?}")));
         }
-        let challenge = Message::Connection(ConnectionMessage::Challenge {
-            url: None,
-            protocol_version: Some("0.1a"),
-            sdk_version: Some("7.0.5"),
-            sdk_type: Some("javascript"),
-        });
-        self.advance(Stage::Challenging, &challenge)?;
+        self.stage = Stage::LoggingIn;
+        self.driver.hello(&mut self.outbox);
         Ok(Some(end + 4))
     }
 
-    fn handle_answer(
-        &mut self,
-        message: &Message<'_>,
-        subscription: &Subscription,
-    ) -> Result<(), Failure> {
-        match (self.stage, message) {
-            (Stage::Challenging, Message::Connection(ConnectionMessage::Accept)) => {
-                let request = Auth::Request { data: Some("{}") };
-                self.advance(Stage::LoggingIn, &Message::Auth(request))
+    fn subscribe(&mut self, subscription: &Subscription) {
+        let out = &mut self.outbox;
+        match subscription {
+            Subscription::Nothing => self.stage = Stage::Open,
+            Subscription::Names(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                self.driver.subscribe(&names, out);
             }
-            (Stage::LoggingIn, Message::Auth(Auth::Successful { .. })) => match subscription {
-                Subscription::Nothing => {
-                    self.stage = Stage::Open;
-                    Ok(())
-                }
-                Subscription::Event(name) => self.advance(Stage::Subscribing, &subscribe(name)),
-                Subscription::Record(name) => self.advance(Stage::Subscribing, &open_record(name)),
-            },
-            (Stage::Subscribing, Message::Event(Event::Ack { .. }))
-            | (Stage::Subscribing, Message::Record(Record::Ack { .. })) => {
-                self.stage = Stage::Open;
-                Ok(())
-            }
-            // Others may publish before the ack is here, and a record is read before or after it.
-            (Stage::Subscribing, Message::Event(Event::Emit { .. }))
-            | (
-                Stage::Subscribing,
-                Message::Record(Record::ReadResponse { .. } | Record::Write(..)),
-            ) => Ok(()),
-            (stage, message) => {
-                Err(self.broken(&format!("was answered {message:?} while {stage:?}")))
-            }
+            Subscription::Record(name) => self.driver.open_record(name, out),
+            Subscription::Rpc(name) => self.driver.provide(name, out),
         }
-    }
-
-    fn advance(&mut self, stage: Stage, message: &Message<'_>) -> Result<(), Failure> {
-        self.stage = stage;
-        self.push(message);
-        self.flush()
     }
 
     fn broken(&self, what: &str) -> Failure {
@@ -290,74 +308,4 @@ impl Connection {
 
 fn peer(connection: usize, what: String) -> Failure {
     Failure::Peer { connection, what }
-}
-
-/// Publishes an event.
-#[must_use]
-pub fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
-    Message::Event(Event::Emit {
-        name,
-        data: Some(data),
-    })
-}
-
-/// Subscribes to an event.
-#[must_use]
-pub fn subscribe(name: &str) -> Message<'_> {
-    Message::Event(Event::Subscribe {
-        names: vec![name],
-        correlation: Some("0"),
-    })
-}
-
-/// Acknowledges [`subscribe`].
-#[must_use]
-pub fn subscribe_ack<'a>(correlation: Option<&'a str>) -> Message<'a> {
-    Message::Event(Event::Ack {
-        action: EventBulk::Subscribe,
-        correlation,
-    })
-}
-
-/// Subscribes to a record, reads it, and creates it if it is missing.
-#[must_use]
-pub fn open_record(name: &str) -> Message<'_> {
-    Message::Record(Record::Bulk {
-        action: RecordBulk::SubscribeCreateAndRead,
-        names: vec![name],
-        correlation: Some("0"),
-    })
-}
-
-/// Asks for a record's version.
-#[must_use]
-pub fn head(name: &str) -> Message<'_> {
-    Message::Record(Record::Head { name })
-}
-
-/// Writes a whole record, whatever its version. With a `correlation` the write is acknowledged when it is on disk.
-#[must_use]
-pub fn write<'a>(name: &'a str, data: &'a str, correlation: Option<&'a str>) -> Message<'a> {
-    change(
-        name,
-        correlation,
-        Change::CreateAndUpdate { data: Some(data) },
-    )
-}
-
-/// Sets one path of a record, whatever its version.
-#[must_use]
-pub fn patch<'a>(name: &'a str, path: &'a str, data: &'a str) -> Message<'a> {
-    let (path, data) = (Some(path), Some(data));
-    change(name, None, Change::CreateAndPatch { path, data })
-}
-
-fn change<'a>(name: &'a str, correlation: Option<&'a str>, change: Change<'a>) -> Message<'a> {
-    let write = RecordWrite {
-        name,
-        version: -1,
-        correlation,
-        write_ack: correlation.is_some(),
-    };
-    Message::Record(Record::Write(write, change))
 }

@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod connection;
+pub mod driver;
 pub mod failure;
 pub mod ledger;
 pub mod null_server;

@@ -14,7 +14,7 @@ use tidewire_wire::frame::websocket::{self, Decoder, Event as FrameEvent, Opcode
 use tidewire_wire::message::{Auth, Connection as ConnectionMessage, Event, Message};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
-use crate::connection::subscribe_ack;
+use crate::driver::subscribe_ack;
 
 const LISTENER: Token = Token(usize::MAX);
 const EVENTS_MAX: usize = 4096;

@@ -6,9 +6,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use tidewire_wire::message::Message;
 
 use crate::connection::{Connection, Subscription};
+use crate::driver::{Driver, Incoming};
 use crate::failure::Failure;
 use crate::target::Target;
 
@@ -46,11 +46,16 @@ impl Swarm {
         })
     }
 
-    /// Opens `count` more connections and waits until all are logged in and subscribed.
+    /// Opens `count` more connections and waits until all are logged in and subscribed, each to what `plan` says for its
+    /// number.
     ///
     /// # Errors
     /// One of them is refused or broken, or the deadline passes.
-    pub fn open(&mut self, count: usize, subscription: &Subscription) -> Result<(), Failure> {
+    pub fn open(
+        &mut self,
+        count: usize,
+        plan: impl Fn(usize) -> Subscription,
+    ) -> Result<(), Failure> {
         let goal = self.connections.len() + count;
         let mut opening: VecDeque<usize> = VecDeque::new();
         loop {
@@ -68,7 +73,7 @@ impl Swarm {
             }
             // The next answer within that time, not all of them together.
             let deadline = Instant::now() + LOGIN_TIMEOUT;
-            self.poll_once(deadline, "logins", subscription, |_, _| Ok(()))?;
+            self.poll_once(deadline, "logins", &plan, |_, _| Ok(()))?;
         }
     }
 
@@ -99,13 +104,17 @@ impl Swarm {
         self.connections.is_empty()
     }
 
-    /// Sends a message, at once if the socket takes it.
+    /// Sends what `write` lets the driver say, at once if the socket takes it.
     ///
     /// # Errors
     /// The connection is broken.
-    pub fn send(&mut self, connection: usize, message: &Message<'_>) -> Result<(), Failure> {
+    pub fn send(
+        &mut self,
+        connection: usize,
+        write: impl FnOnce(&mut Driver, &mut Vec<u8>),
+    ) -> Result<(), Failure> {
         let connection = &mut self.connections[connection];
-        connection.push(message);
+        connection.push(write);
         connection.flush()
     }
 
@@ -122,17 +131,17 @@ impl Swarm {
         &mut self,
         deadline: Instant,
         awaited: &str,
-        handle: impl FnMut(usize, &Message<'_>) -> Result<(), Failure>,
+        handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.poll_once(deadline, awaited, &Subscription::Nothing, handle)
+        self.poll_once(deadline, awaited, &|_| Subscription::Nothing, handle)
     }
 
     fn poll_once(
         &mut self,
         deadline: Instant,
         awaited: &str,
-        subscription: &Subscription,
-        mut handle: impl FnMut(usize, &Message<'_>) -> Result<(), Failure>,
+        plan: &impl Fn(usize) -> Subscription,
+        mut handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -150,7 +159,7 @@ impl Swarm {
             let is_ended = event.is_read_closed() || event.is_error();
             if event.is_readable() || is_ended {
                 let buffer = &mut self.buffer;
-                connection.handle_readable(buffer, is_ended, subscription, &mut handle)?;
+                connection.handle_readable(buffer, is_ended, plan, &mut handle)?;
             }
         }
         Ok(())
@@ -163,12 +172,14 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
     use super::*;
-    use crate::connection::emit;
     use crate::null_server::{NullServer, PlantedFaults};
     use crate::target::Target;
-    use tidewire_wire::message::Event;
 
     const EVENT: &str = "event";
+
+    fn names(_: usize) -> Subscription {
+        Subscription::Names(vec![EVENT.to_owned()])
+    }
 
     fn target(address: SocketAddr) -> Target {
         Target::local(address, std::process::id(), true)
@@ -191,7 +202,7 @@ mod tests {
             let _ = socket.read_to_end(&mut request);
         });
         let mut swarm = Swarm::new(&target).unwrap();
-        let failure = swarm.open(1, &Subscription::Nothing).unwrap_err();
+        let failure = swarm.open(1, |_| Subscription::Nothing).unwrap_err();
         drop(swarm);
         server.join().unwrap();
         failure.to_string()
@@ -232,18 +243,19 @@ mod tests {
         const MESSAGES: usize = 12_000;
         let text = format!("\"{}\"", "x".repeat(1000));
         let mut swarm = Swarm::new(&null_server()).unwrap();
-        swarm
-            .open(2, &Subscription::Event(EVENT.to_owned()))
-            .unwrap();
+        swarm.open(2, names).unwrap();
         for _ in 0..MESSAGES {
-            swarm.send(0, &emit(EVENT, &text)).unwrap();
+            swarm
+                .send(0, |driver, out| driver.publish(EVENT, &text, out))
+                .unwrap();
         }
         let mut counts = [0; 2];
         let deadline = Instant::now() + Duration::from_secs(20);
         while counts != [MESSAGES; 2] {
             swarm
-                .receive(deadline, "messages", |connection, message| {
-                    assert_eq!(message, &emit(EVENT, &text));
+                .receive(deadline, "messages", |connection, incoming| {
+                    let (name, payload) = (Some(EVENT), text.as_str());
+                    assert_eq!(incoming, Incoming::Delivery { name, payload });
                     counts[connection] += 1;
                     Ok(())
                 })
@@ -255,9 +267,7 @@ mod tests {
     #[test]
     fn a_passed_deadline_names_what_was_awaited() {
         let mut swarm = Swarm::new(&null_server()).unwrap();
-        swarm
-            .open(1, &Subscription::Event(EVENT.to_owned()))
-            .unwrap();
+        swarm.open(1, names).unwrap();
         let failure = swarm.receive(Instant::now(), "an answer", |_, _| Ok(()));
         assert!(failure.unwrap_err().to_string().contains("an answer"));
     }
@@ -265,16 +275,16 @@ mod tests {
     #[test]
     fn what_the_scenario_refuses_ends_the_wait() {
         let mut swarm = Swarm::new(&null_server()).unwrap();
+        swarm.open(1, names).unwrap();
         swarm
-            .open(1, &Subscription::Event(EVENT.to_owned()))
+            .send(0, |driver, out| driver.publish("other", "1", out))
             .unwrap();
-        swarm.send(0, &emit("other", "1")).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         let failure = loop {
-            let handle = |connection, message: &Message<'_>| match message {
-                Message::Event(Event::Emit { name, .. }) => Err(Failure::Peer {
+            let handle = |connection, incoming: Incoming<'_>| match incoming {
+                Incoming::Delivery { name, .. } => Err(Failure::Peer {
                     connection,
-                    what: (*name).to_owned(),
+                    what: name.unwrap_or_default().to_owned(),
                 }),
                 _ => Ok(()),
             };
@@ -311,8 +321,6 @@ mod tests {
         ends(&upgraded, "an unmasked frame");
         // Others notice nothing.
         let mut swarm = Swarm::new(&target).unwrap();
-        swarm
-            .open(3, &Subscription::Event(EVENT.to_owned()))
-            .unwrap();
+        swarm.open(3, names).unwrap();
     }
 }

@@ -2,17 +2,17 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use crate::driver::Protocol;
 use crate::failure::Failure;
 use crate::process::Process;
-
-/// The path on which deepstream clients connect.
-const PATH: &str = "/deepstream";
 
 /// A server to be driven.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Its address.
     pub address: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
     /// The path of the upgrade.
     pub path: String,
     /// Its process, for figures of time and memory; absent if it runs elsewhere.
@@ -22,12 +22,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// A server on this machine under the usual path.
+    /// A server on this machine that speaks deepstream's protocol, under the usual path.
     #[must_use]
     pub fn local(address: SocketAddr, pid: u32, has_echo: bool) -> Self {
         Self {
             address,
-            path: PATH.to_owned(),
+            protocol: Protocol::Deepstream,
+            path: Protocol::Deepstream.path().to_owned(),
             process: Some(Process::new(pid)),
             has_echo,
         }
@@ -37,17 +38,18 @@ impl Target {
     ///
     /// # Errors
     /// Another scheme, or a host that has no address.
-    pub fn from_url(url: &str) -> Result<Self, Failure> {
+    pub fn from_url(url: &str, protocol: Protocol) -> Result<Self, Failure> {
         let wrong = || Failure::Argument(format!("{url:?} is not like ws://host:port/path"));
         let rest = url.strip_prefix("ws://").ok_or_else(wrong)?;
         let (host, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
-            None => (rest, PATH),
+            None => (rest, protocol.path()),
         };
-        let path = if path == "/" { PATH } else { path };
+        let path = if path == "/" { protocol.path() } else { path };
         let mut addresses = host.to_socket_addrs().map_err(Failure::system(url))?;
         Ok(Self {
             address: addresses.next().ok_or_else(wrong)?,
+            protocol,
             path: path.to_owned(),
             process: None,
             has_echo: false,
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn urls() {
         let check = |url: &str, expected: Option<(&str, &str)>| {
-            let found = Target::from_url(url).ok();
+            let found = Target::from_url(url, Protocol::Deepstream).ok();
             let found = found.map(|target| (target.address.to_string(), target.path));
             let expected = expected.map(|(host, path)| (host.to_owned(), path.to_owned()));
             assert_eq!(found, expected, "{url}");

@@ -42,12 +42,12 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
 
 fn connect(target: &Target, connections: usize) -> Result<(), Failure> {
     let mut swarm = Swarm::new(target)?;
-    let subscription = Subscription::Event(EVENT.to_owned());
+    let subscription = |_| Subscription::Names(vec![EVENT.to_owned()]);
     let first = first_part(connections);
-    swarm.open(first, &subscription)?;
+    swarm.open(first, subscription)?;
     let before = memory(target)?;
     let start = Instant::now();
-    swarm.open(connections - first, &subscription)?;
+    swarm.open(connections - first, subscription)?;
     let opening = start.elapsed();
     let after = memory(target)?;
     println!(
@@ -80,7 +80,7 @@ fn memory(target: &Target) -> Result<Option<Memory>, Failure> {
 /// One publication of a connection of its own, which every other one receives once.
 fn publish(swarm: &mut Swarm, target: &Target) -> Result<(), Failure> {
     let subscribers = swarm.len();
-    swarm.open(1, &Subscription::Event(EVENT.to_owned()))?;
+    swarm.open(1, |_| Subscription::Names(vec![EVENT.to_owned()]))?;
     let mut ledger = Ledger::new(swarm.len(), vec![subscribers], target.has_echo);
     let time = grid::round(swarm, &mut ledger, EVENT, grid::PATIENCE)?;
     println!(

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use tidewire_wire::message::{Message, Record};
 
 use super::{Scenario, unexpected};
 use crate::cli::{self, Chosen};
-use crate::connection::{Subscription, emit, head, write};
+use crate::connection::Subscription;
+use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::process;
 use crate::statistics::{Summary, per_second};
@@ -170,7 +170,7 @@ struct Writer {
 impl Writer {
     fn open(target: &Target, name: &str, record_count: usize) -> Result<Self, Failure> {
         let mut swarm = Swarm::new(target)?;
-        swarm.open(1, &Subscription::Nothing)?;
+        swarm.open(1, |_| Subscription::Nothing)?;
         let mut writer = Self {
             swarm,
             names: (0..record_count)
@@ -199,16 +199,16 @@ impl Writer {
                 // It ends by itself when the server does not read for so long.
                 let deadline = Instant::now() + ANSWER_TIMEOUT;
                 self.swarm
-                    .receive(deadline, "room in the socket", |connection, message| {
-                        Err(unexpected(connection, message))
+                    .receive(deadline, "room in the socket", |connection, incoming| {
+                        Err(unexpected(connection, incoming))
                     })?;
                 continue;
             }
             while connection.outbox_bytes() < OUTBOX_BYTES {
                 let name = &self.names[self.next];
-                connection.push(&write(name, VALUE, None));
+                connection.push(|driver, out| driver.write(name, VALUE, None, out));
                 if events {
-                    connection.push(&emit(EVENT, VALUE));
+                    connection.push(|driver, out| driver.publish(EVENT, VALUE, out));
                 }
                 if let Some(version) = self.versions.get_mut(name) {
                     *version += 1;
@@ -237,20 +237,23 @@ impl Writer {
     fn ask_versions(&mut self) -> Result<HashMap<String, i32>, Failure> {
         let connection = self.swarm.connection_mut(0);
         for name in &self.names {
-            connection.push(&head(name));
+            connection.push(|driver, out| driver.head(name, out));
         }
         connection.flush()?;
         let mut versions = HashMap::new();
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         while versions.len() < self.names.len() {
-            self.swarm
-                .receive(deadline, "versions", |connection, message| match message {
-                    Message::Record(Record::HeadResponse { name, version }) => {
-                        versions.insert((*name).to_owned(), (*version).max(0));
+            self.swarm.receive(
+                deadline,
+                "versions",
+                |connection, incoming| match incoming {
+                    Incoming::Version { name, version } => {
+                        versions.insert(name.to_owned(), version.max(0));
                         Ok(())
                     }
                     other => Err(unexpected(connection, other)),
-                })?;
+                },
+            )?;
         }
         Ok(versions)
     }

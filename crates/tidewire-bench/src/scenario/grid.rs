@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Command};
-use tidewire_wire::message::{Event, Message};
 
 use super::{Scenario, first_part, unexpected};
 use crate::cli::{self, Chosen};
-use crate::connection::{Subscription, emit};
+use crate::connection::Subscription;
+use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::process::{self, Process};
@@ -90,12 +90,12 @@ impl Grid {
     /// A delivery is missing, doubled or wrong, or a connection fails.
     pub fn run(&self, target: &Target) -> Result<Outcome, Failure> {
         let server = target.process.as_ref();
-        let subscription = Subscription::Event(EVENT.to_owned());
+        let subscription = |_| Subscription::Names(vec![EVENT.to_owned()]);
         let first = first_part(self.subscribers);
         let mut swarm = Swarm::new(target)?;
-        swarm.open(first, &subscription)?;
+        swarm.open(first, subscription)?;
         let memory_before = anonymous_bytes(server)?;
-        swarm.open(self.subscribers - first, &subscription)?;
+        swarm.open(self.subscribers - first, subscription)?;
         let memory_after = anonymous_bytes(server)?;
         let publishers = choose(self.publishers, self.subscribers, self.seed);
         let mut ledger = Ledger::new(self.subscribers, publishers, target.has_echo);
@@ -151,18 +151,21 @@ pub(super) fn round(
     let start = Instant::now();
     for publisher in 0..ledger.publishers().len() {
         let payload = ledger.payload(publisher);
-        swarm.send(ledger.publishers()[publisher], &emit(event, &payload))?;
+        swarm.send(ledger.publishers()[publisher], |driver, out| {
+            driver.publish(event, &payload, out);
+        })?;
     }
     while !ledger.is_complete() {
         let received =
             swarm.receive(
                 start + patience,
                 "deliveries",
-                |receiver, message| match message {
-                    Message::Event(Event::Emit {
-                        name,
-                        data: Some(payload),
-                    }) if *name == event => Ok(ledger.take(receiver, payload)?),
+                |receiver, incoming| match incoming {
+                    Incoming::Delivery { name, payload }
+                        if name.is_none_or(|name| name == event) =>
+                    {
+                        Ok(ledger.take(receiver, payload)?)
+                    }
                     other => Err(unexpected(receiver, other)),
                 },
             );

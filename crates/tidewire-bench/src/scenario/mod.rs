@@ -7,8 +7,8 @@ mod records;
 mod smoke;
 
 use clap::{ArgMatches, Command};
-use tidewire_wire::message::Message;
 
+use crate::driver::Incoming;
 use crate::failure::Failure;
 
 /// A workload and its report.
@@ -39,10 +39,10 @@ fn first_part(connections: usize) -> usize {
     connections.div_ceil(10)
 }
 
-/// For the handlers of scenarios: a message that does not belong there.
-fn unexpected(connection: usize, message: &Message<'_>) -> Failure {
+/// For the handlers of scenarios: what does not belong there.
+fn unexpected(connection: usize, incoming: Incoming<'_>) -> Failure {
     Failure::Peer {
         connection,
-        what: format!("received {message:?}"),
+        what: format!("received {incoming:?}"),
     }
 }

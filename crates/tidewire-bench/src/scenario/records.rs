@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Command};
-use tidewire_wire::message::{Change, Message, Record};
 
 use super::{Scenario, unexpected};
 use crate::cli::{self, Chosen};
-use crate::connection::{Subscription, patch, write};
+use crate::connection::Subscription;
+use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::process;
 use crate::statistics::per_second;
@@ -82,8 +82,8 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
 /// The time in which `patches` patches of one connection reach all subscribers.
 fn patch_many(target: &Target, subscribers: usize, patches: u64) -> Result<Duration, Failure> {
     let mut swarm = Swarm::new(target)?;
-    swarm.open(subscribers, &Subscription::Record(PATCHED.to_owned()))?;
-    swarm.open(1, &Subscription::Nothing)?;
+    swarm.open(subscribers, |_| Subscription::Record(PATCHED.to_owned()))?;
+    swarm.open(1, |_| Subscription::Nothing)?;
     let patcher = subscribers;
     let mut progress = Progress::new(subscribers);
     let mut sent = 0;
@@ -93,22 +93,17 @@ fn patch_many(target: &Target, subscribers: usize, patches: u64) -> Result<Durat
         let connection = swarm.connection_mut(patcher);
         while sent < goal {
             sent += 1;
-            connection.push(&patch(PATCHED, "count", &sent.to_string()));
+            connection.push(|driver, out| driver.patch(PATCHED, &sent.to_string(), out));
         }
         connection.flush()?;
         swarm.receive(
             Instant::now() + ANSWER_TIMEOUT,
             "patches",
-            |connection, message| {
-                match message {
-                    Message::Record(Record::Write(write, Change::Patch { data, .. })) => {
-                        let count = data.and_then(|data| data.parse().ok());
-                        progress.take(connection, write.version, count)
-                    }
-                    // The answer to the subscription, which may come behind its ack.
-                    Message::Record(Record::ReadResponse { .. }) => Ok(()),
-                    other => Err(unexpected(connection, other)),
-                }
+            |connection, incoming| match incoming {
+                Incoming::Patched {
+                    version, payload, ..
+                } => progress.take(connection, version, payload.parse().ok()),
+                other => Err(unexpected(connection, other)),
             },
         )?;
     }
@@ -143,14 +138,20 @@ impl Progress {
     }
 
     /// A patch to the value `count` has reached a subscriber.
-    fn take(&mut self, subscriber: usize, version: i32, count: Option<u64>) -> Result<(), Failure> {
+    fn take(
+        &mut self,
+        subscriber: usize,
+        version: Option<i32>,
+        count: Option<u64>,
+    ) -> Result<(), Failure> {
         let expected = self.counts[subscriber] + 1;
-        let last = self.versions[subscriber].replace(version);
-        if count != Some(expected) || last.is_some_and(|last| last + 1 != version) {
+        let last = std::mem::replace(&mut self.versions[subscriber], version);
+        let is_next = |(last, version)| last + 1 == version;
+        if count != Some(expected) || !last.zip(version).is_none_or(is_next) {
             return Err(Failure::Peer {
                 connection: subscriber,
                 what: format!(
-                    "received patch {count:?} with version {version}, not patch {expected} behind version {last:?}"
+                    "received patch {count:?} with version {version:?}, not patch {expected} behind version {last:?}"
                 ),
             });
         }
@@ -179,7 +180,7 @@ fn write_acknowledged(
     acks: usize,
 ) -> Result<Duration, Failure> {
     let mut swarm = Swarm::new(target)?;
-    swarm.open(writers, &Subscription::Nothing)?;
+    swarm.open(writers, |_| Subscription::Nothing)?;
     let names: Vec<String> = (0..writers)
         .map(|number| format!("bench/records/written/{number}"))
         .collect();
@@ -193,18 +194,19 @@ fn write_acknowledged(
         for writer in free.drain(..) {
             if sent < acks {
                 sent += 1;
-                let number = sent.to_string();
+                let number = sent as u64;
                 let value = format!("{{\"count\":{number}}}");
-                swarm.send(writer, &write(&names[writer], &value, Some(&number)))?;
+                swarm.send(writer, |driver, out| {
+                    driver.write(&names[writer], &value, Some(number), out);
+                })?;
                 unacknowledged.insert(number);
             }
         }
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        swarm.receive(deadline, "write acks", |writer, message| match message {
-            Message::Record(Record::WriteAck {
-                name,
-                correlation: Some(number),
-            }) if *name == names[writer] && unacknowledged.remove(*number) => {
+        swarm.receive(deadline, "write acks", |writer, incoming| match incoming {
+            Incoming::Written { name, number }
+                if *name == names[writer] && unacknowledged.remove(&number) =>
+            {
                 free.push(writer);
                 Ok(())
             }
@@ -221,12 +223,12 @@ mod tests {
     #[test]
     fn progress_is_that_of_the_slowest() {
         let mut progress = Progress::new(2);
-        progress.take(0, 5, Some(1)).unwrap();
-        progress.take(0, 6, Some(2)).unwrap();
+        progress.take(0, Some(5), Some(1)).unwrap();
+        progress.take(0, Some(6), Some(2)).unwrap();
         assert_eq!(progress.slowest(), 0);
-        progress.take(1, 5, Some(1)).unwrap();
+        progress.take(1, Some(5), Some(1)).unwrap();
         assert_eq!(progress.slowest(), 1);
-        progress.take(1, 6, Some(2)).unwrap();
+        progress.take(1, Some(6), Some(2)).unwrap();
         assert_eq!(progress.slowest(), 2);
     }
 
@@ -234,9 +236,9 @@ mod tests {
     fn what_is_not_the_next_patch_is_found() {
         let check = |version, count| {
             let mut progress = Progress::new(1);
-            progress.take(0, 1, Some(1)).unwrap();
+            progress.take(0, Some(1), Some(1)).unwrap();
             assert!(
-                progress.take(0, version, count).is_err(),
+                progress.take(0, Some(version), count).is_err(),
                 "{version} {count:?}"
             );
         };

@@ -1,0 +1,327 @@
+//! deepstream's protocol as its client speaks it, through the codec that the server uses too.
+
+use tidewire_wire::frame::websocket::Kind;
+use tidewire_wire::message::{
+    Auth, Call, Change, Connection, Event, EventBulk, Message, Record, RecordBulk, Rpc, Write,
+};
+use tidewire_wire::protocol::deepstream::Deepstream as Codec;
+
+use super::{Incoming, MASK, Unintelligible};
+
+/// The path that patches set.
+const PATCHED_PATH: &str = "count";
+/// For acks of bulk messages: a connection waits for one at a time.
+const BULK: Option<&str> = Some("0");
+
+/// The client's end. The protocol needs no state beyond the user's name.
+#[derive(Debug)]
+pub struct Deepstream {
+    /// The connection's number, which makes the user's name.
+    user: usize,
+}
+
+impl Deepstream {
+    /// Its name on the command line and in results.
+    pub const NAME: &str = Codec::NAME;
+    /// Where servers of this protocol listen.
+    pub const PATH: &str = "/deepstream";
+
+    pub(super) fn new(connection: usize) -> Self {
+        Self { user: connection }
+    }
+
+    pub(super) fn hello(&mut self, out: &mut Vec<u8>) {
+        let challenge = Connection::Challenge {
+            url: None,
+            protocol_version: Some("0.1a"),
+            sdk_version: Some("7.0.5"),
+            sdk_type: Some("javascript"),
+        };
+        push(&Message::Connection(challenge), out);
+    }
+
+    pub(super) fn take<E: From<Unintelligible>>(
+        &mut self,
+        _kind: Kind,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+        mut handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let message = Codec::decode(payload).map_err(|error| Unintelligible(error.to_string()))?;
+        match &message {
+            Message::Event(Event::Emit { name, data }) => handle(Incoming::Delivery {
+                name: Some(name),
+                payload: data.unwrap_or_default(),
+            }),
+            Message::Connection(Connection::Ping) => {
+                push(&Message::Connection(Connection::Pong), out);
+                Ok(())
+            }
+            Message::Connection(Connection::Accept) => {
+                let data = format!("{{\"username\":\"user-{}\"}}", self.user);
+                push(&Message::Auth(Auth::Request { data: Some(&data) }), out);
+                Ok(())
+            }
+            Message::Auth(Auth::Successful { .. }) => handle(Incoming::Ready),
+            Message::Event(Event::Ack { .. })
+            | Message::Record(Record::Ack { .. })
+            | Message::Rpc(Rpc::Ack { .. }) => handle(Incoming::Subscribed),
+            // The answer to the subscription of a record, which comes before or after its ack.
+            Message::Record(Record::ReadResponse { .. }) => Ok(()),
+            Message::Record(Record::Write(write, change)) => take_change(write, change, handle),
+            Message::Record(Record::WriteAck { name, correlation }) => handle(Incoming::Written {
+                name,
+                number: number(*correlation, &message)?,
+            }),
+            Message::Record(Record::HeadResponse { name, version }) => handle(Incoming::Version {
+                name,
+                version: *version,
+            }),
+            Message::Rpc(Rpc::Request { call, data, .. }) => {
+                let response = Rpc::Response {
+                    call: *call,
+                    data: *data,
+                };
+                push(&Message::Rpc(response), out);
+                handle(Incoming::Served)
+            }
+            // A provider of deepstream's own server may say first that it works on the call.
+            Message::Rpc(Rpc::Accept(_)) => Ok(()),
+            Message::Rpc(Rpc::Response { call, .. }) => handle(Incoming::Response {
+                number: number(Some(call.correlation), &message)?,
+            }),
+            other => Err(unexpected(other).into()),
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, names: &[&str], out: &mut Vec<u8>) {
+        let names = names.to_vec();
+        let correlation = BULK;
+        push(
+            &Message::Event(Event::Subscribe { names, correlation }),
+            out,
+        );
+    }
+
+    pub(super) fn publish(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
+        push(&emit(name, payload), out);
+    }
+
+    pub(super) fn open_record(&mut self, name: &str, out: &mut Vec<u8>) {
+        let bulk = Record::Bulk {
+            action: RecordBulk::SubscribeCreateAndRead,
+            names: vec![name],
+            correlation: BULK,
+        };
+        push(&Message::Record(bulk), out);
+    }
+
+    pub(super) fn patch(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
+        let change = Change::CreateAndPatch {
+            path: Some(PATCHED_PATH),
+            data: Some(payload),
+        };
+        push_change(name, None, change, out);
+    }
+
+    pub(super) fn write(
+        &mut self,
+        name: &str,
+        value: &str,
+        number: Option<u64>,
+        out: &mut Vec<u8>,
+    ) {
+        let number = number.map(|number| number.to_string());
+        let change = Change::CreateAndUpdate { data: Some(value) };
+        push_change(name, number.as_deref(), change, out);
+    }
+
+    pub(super) fn head(&mut self, name: &str, out: &mut Vec<u8>) {
+        push(&Message::Record(Record::Head { name }), out);
+    }
+
+    pub(super) fn provide(&mut self, name: &str, out: &mut Vec<u8>) {
+        let provide = Rpc::Provide {
+            names: vec![name],
+            correlation: BULK,
+        };
+        push(&Message::Rpc(provide), out);
+    }
+
+    pub(super) fn call(&mut self, name: &str, number: u64, out: &mut Vec<u8>) {
+        let correlation = number.to_string();
+        let request = Rpc::Request {
+            call: Call {
+                name,
+                correlation: &correlation,
+            },
+            data: Some(&correlation),
+            requestor_name: None,
+            requestor_data: None,
+        };
+        push(&Message::Rpc(request), out);
+    }
+}
+
+fn push(message: &Message<'_>, out: &mut Vec<u8>) {
+    Codec::encode_masked_frame(message, MASK, out);
+}
+
+fn push_change(name: &str, correlation: Option<&str>, change: Change<'_>, out: &mut Vec<u8>) {
+    let write = Write {
+        name,
+        version: -1,
+        correlation,
+        write_ack: correlation.is_some(),
+    };
+    push(&Message::Record(Record::Write(write, change)), out);
+}
+
+/// A change of somebody else. Whole values are not what a scenario subscribes for.
+fn take_change<E: From<Unintelligible>>(
+    write: &Write<'_>,
+    change: &Change<'_>,
+    mut handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    match change {
+        Change::Patch { data, .. } => handle(Incoming::Patched {
+            name: write.name,
+            version: Some(write.version),
+            payload: data.unwrap_or_default(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The number that a request was given as its correlation.
+fn number(correlation: Option<&str>, message: &Message<'_>) -> Result<u64, Unintelligible> {
+    correlation
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| unexpected(message))
+}
+
+fn unexpected(message: &Message<'_>) -> Unintelligible {
+    Unintelligible(format!("received {message:?}"))
+}
+
+/// Publishes an event.
+#[must_use]
+pub(crate) fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
+    Message::Event(Event::Emit {
+        name,
+        data: Some(data),
+    })
+}
+
+/// Acknowledges the subscription to events.
+#[must_use]
+pub(crate) fn subscribe_ack<'a>(correlation: Option<&'a str>) -> Message<'a> {
+    Message::Event(Event::Ack {
+        action: EventBulk::Subscribe,
+        correlation,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_wire::frame::websocket::{self, Decoder, Role};
+    use tidewire_wire::protocol::deepstream::Dialect;
+
+    use super::*;
+
+    /// What a driver makes of a message of the server, and what it answers.
+    fn take(message: &Message<'_>) -> (Result<Option<String>, Unintelligible>, Vec<String>) {
+        let mut payload = Vec::new();
+        Codec::encode(Dialect::Client, message, &mut payload);
+        let mut out = Vec::new();
+        let mut seen = None;
+        let result = Deepstream::new(7).take(Kind::Binary, &payload, &mut out, |incoming| {
+            seen = Some(format!("{incoming:?}"));
+            Ok::<_, Unintelligible>(())
+        });
+        (result.map(|()| seen), sent(&mut out))
+    }
+
+    /// The messages in frames of a client.
+    fn sent(mut frames: &mut [u8]) -> Vec<String> {
+        let mut decoder = Decoder::new(Role::Server);
+        let mut messages = Vec::new();
+        while !frames.is_empty() {
+            let decoded = decoder.decode(frames, 1 << 20).unwrap();
+            let consumed = decoded.consumed;
+            let websocket::Event::Message { payload, .. } = decoded.event else {
+                panic!("half a frame");
+            };
+            messages.push(format!("{:?}", Codec::decode(&payload).unwrap()));
+            frames = &mut frames[consumed..];
+        }
+        messages
+    }
+
+    #[test]
+    fn what_a_client_must_answer_is_answered() {
+        let (seen, answer) = take(&Message::Connection(Connection::Ping));
+        assert_eq!(seen, Ok(None));
+        assert_eq!(answer, ["Connection(Pong)"]);
+        let (_, answer) = take(&Message::Connection(Connection::Accept));
+        assert!(answer[0].contains("user-7"), "{answer:?}");
+        let call = Call {
+            name: "add",
+            correlation: "5",
+        };
+        let request = Message::Rpc(Rpc::Request {
+            call,
+            data: Some("[1]"),
+            requestor_name: None,
+            requestor_data: None,
+        });
+        let (seen, answer) = take(&request);
+        assert_eq!(seen, Ok(Some("Served".to_owned())));
+        assert!(
+            answer[0].contains("Response") && answer[0].contains("[1]"),
+            "{answer:?}"
+        );
+    }
+
+    #[test]
+    fn what_concerns_the_scenario_reaches_it() {
+        let check = |message: &Message<'_>, expected: &str| {
+            let (seen, answer) = take(message);
+            let seen = seen.unwrap().unwrap_or_default();
+            assert!(seen.contains(expected), "{seen} for {message:?}");
+            assert!(answer.is_empty(), "{answer:?}");
+        };
+        check(&emit("news", "12"), "payload: \"12\"");
+        check(&subscribe_ack(BULK), "Subscribed");
+        check(&Message::Auth(Auth::Successful { data: None }), "Ready");
+        let ack = Record::WriteAck {
+            name: "r",
+            correlation: Some("9"),
+        };
+        check(&Message::Record(ack), "number: 9");
+        let response = Rpc::Response {
+            call: Call {
+                name: "add",
+                correlation: "8",
+            },
+            data: None,
+        };
+        check(&Message::Rpc(response), "Response { number: 8 }");
+    }
+
+    #[test]
+    fn what_does_not_belong_there_is_refused() {
+        let refused = |message: &Message<'_>| take(message).0.is_err();
+        assert!(refused(&Message::Connection(Connection::Reject)));
+        assert!(refused(&Message::Auth(Auth::TooManyAttempts)));
+        let ack = Record::WriteAck {
+            name: "r",
+            correlation: Some("not a number"),
+        };
+        assert!(refused(&Message::Record(ack)));
+        let mut driver = Deepstream::new(0);
+        let handle = |_: Incoming<'_>| Ok::<_, Unintelligible>(());
+        let result = driver.take(Kind::Binary, &[0xff], &mut Vec::new(), handle);
+        assert!(result.is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! The seam between a scenario and the protocol that a server speaks: what a connection says, and what it understands.
+//!
+//! A driver appends whole WebSocket frames to the bytes that its connection sends, and makes [`Incoming`] of the messages that
+//! arrive. It knows no socket, clock or scenario. The family is closed: a new protocol is a file, a member of both enums
+//! and their arms, and the compiler names the places that were forgotten.
+
+mod deepstream;
+
+pub use deepstream::Deepstream;
+pub(crate) use deepstream::subscribe_ack;
+use tidewire_wire::frame::websocket::Kind;
+
+/// One mask for all frames: the bench protects no proxy, and unmasking costs the server the same with any key.
+pub const MASK: [u8; 4] = [0x5a, 0x17, 0xc3, 0x81];
+
+/// A protocol that the bench speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Tidewire's, its null server's and deepstream's own.
+    Deepstream,
+}
+
+/// What a server can do beside publish and subscribe, as far as its driver speaks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Versioned documents: `open_record`, `patch`, `write`.
+    pub records: bool,
+    /// Requests and responses: `provide`, `call`.
+    pub rpc: bool,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::Deepstream];
+
+    /// Its name on the command line and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deepstream => Deepstream::NAME,
+        }
+    }
+
+    /// The protocol of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|protocol| protocol.name() == name)
+    }
+
+    /// The path of the upgrade where a URL has none.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Deepstream => Deepstream::PATH,
+        }
+    }
+
+    /// More lines for the head of the upgrade, each with its line end; a subprotocol stands here.
+    #[must_use]
+    pub fn headers(self) -> &'static str {
+        match self {
+            Self::Deepstream => "",
+        }
+    }
+
+    /// What it can do beside publish and subscribe.
+    #[must_use]
+    pub fn abilities(self) -> Abilities {
+        match self {
+            Self::Deepstream => Abilities {
+                records: true,
+                rpc: true,
+            },
+        }
+    }
+}
+
+/// What a received message means to a scenario. Texts are those of the read buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    /// The login is done; the connection may subscribe, publish and call.
+    Ready,
+    /// What was last asked for is in force: names or record subscribed to, rpc provided. One for each such call.
+    Subscribed,
+    /// A publication.
+    Delivery {
+        /// Its name, if the protocol says it.
+        name: Option<&'a str>,
+        /// What was given to `publish`, byte for byte.
+        payload: &'a str,
+    },
+    /// A change of a record, by a patch.
+    Patched {
+        /// The record.
+        name: &'a str,
+        /// Its version, if the protocol has one.
+        version: Option<i32>,
+        /// What was given to `patch`.
+        payload: &'a str,
+    },
+    /// The write with this number is durable.
+    Written {
+        /// The record.
+        name: &'a str,
+        /// The number that was given to `write`.
+        number: u64,
+    },
+    /// The version of a record, 0 or less if there is none.
+    Version {
+        /// The record.
+        name: &'a str,
+        /// The version.
+        version: i32,
+    },
+    /// The result of the call with this number.
+    Response {
+        /// The number that was given to `call`.
+        number: u64,
+    },
+    /// A call came in. The driver has answered it already, with what it was called with.
+    Served,
+}
+
+/// Why a driver can't go on: what the server sent, or did not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unintelligible(pub String);
+
+/// One connection's end of its protocol.
+#[derive(Debug)]
+pub enum Driver {
+    /// See [`Protocol::Deepstream`].
+    Deepstream(Deepstream),
+}
+
+/// Does the same with whichever driver it is.
+macro_rules! each {
+    ($driver:expr, $inner:ident => $call:expr) => {
+        match $driver {
+            Driver::Deepstream($inner) => $call,
+        }
+    };
+}
+
+impl Driver {
+    /// For the connection with this number, which logs in as a user of its own.
+    #[must_use]
+    pub fn new(protocol: Protocol, connection: usize) -> Self {
+        match protocol {
+            Protocol::Deepstream => Self::Deepstream(Deepstream::new(connection)),
+        }
+    }
+
+    /// The upgrade is done: appends what a client says first.
+    pub fn hello(&mut self, out: &mut Vec<u8>) {
+        each!(self, driver => driver.hello(out));
+    }
+
+    /// Takes a message. Answers that the protocol wants (steps of the login, heartbeats, calls) go to `out`; `handle` gets
+    /// what concerns the scenario, in order, possibly nothing and possibly more than one thing.
+    ///
+    /// # Errors
+    /// What `handle` says, or that the message does not belong there.
+    pub fn take<E: From<Unintelligible>>(
+        &mut self,
+        kind: Kind,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+        handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        each!(self, driver => driver.take(kind, payload, out, handle))
+    }
+
+    /// Subscribes to all of `names` at once; [`Incoming::Subscribed`] follows once.
+    pub fn subscribe(&mut self, names: &[&str], out: &mut Vec<u8>) {
+        each!(self, driver => driver.subscribe(names, out));
+    }
+
+    /// Publishes `payload`, which is JSON text.
+    pub fn publish(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
+        each!(self, driver => driver.publish(name, payload, out));
+    }
+
+    /// Subscribes to a record, reads it, and creates it if it is missing; [`Incoming::Subscribed`] follows once.
+    pub fn open_record(&mut self, name: &str, out: &mut Vec<u8>) {
+        each!(self, driver => driver.open_record(name, out));
+    }
+
+    /// Sets one path of a record, whatever its version, to `payload`, which is JSON text.
+    pub fn patch(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
+        each!(self, driver => driver.patch(name, payload, out));
+    }
+
+    /// Writes a whole record, whatever its version. With a `number` the write is answered by [`Incoming::Written`] when it
+    /// is durable.
+    pub fn write(&mut self, name: &str, value: &str, number: Option<u64>, out: &mut Vec<u8>) {
+        each!(self, driver => driver.write(name, value, number, out));
+    }
+
+    /// Asks for a record's version, which [`Incoming::Version`] says.
+    pub fn head(&mut self, name: &str, out: &mut Vec<u8>) {
+        each!(self, driver => driver.head(name, out));
+    }
+
+    /// Registers as provider of an rpc; [`Incoming::Subscribed`] follows once, and calls are answered with what they carry.
+    pub fn provide(&mut self, name: &str, out: &mut Vec<u8>) {
+        each!(self, driver => driver.provide(name, out));
+    }
+
+    /// Calls an rpc; [`Incoming::Response`] follows. A `number` is used once for each connection.
+    pub fn call(&mut self, name: &str, number: u64, out: &mut Vec<u8>) {
+        each!(self, driver => driver.call(name, number, out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_to_their_protocol() {
+        for protocol in Protocol::ALL {
+            assert_eq!(Protocol::from_name(protocol.name()), Some(protocol));
+            assert!(protocol.path().starts_with('/'));
+            let headers = protocol.headers();
+            assert!(headers.is_empty() || headers.ends_with("\r\n"));
+        }
+        assert_eq!(Protocol::from_name("carrier pigeon"), None);
+    }
+}
