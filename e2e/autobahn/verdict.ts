@@ -1,20 +1,13 @@
-// What a report of Autobahn means: which outcomes are good, and the two cases in which we are less strict than we could be.
+// What a report of Autobahn means: which outcomes are good. NON-STRICT, right but later than possible, is none of them.
 
 import type { Report } from './fuzz.ts';
 
 const GOOD = ['OK', 'INFORMATIONAL'];
 
-/** Cases that may be NON-STRICT, and why. */
-export const NON_STRICT: Record<string, string> = {
-  '6.4.3': 'bad UTF-8 in an unfinished frame is refused when the frame is whole',
-  '6.4.4': 'bad UTF-8 in an unfinished frame is refused when the frame is whole',
-};
-
 /** What is wrong with a report, one line for each case, in the report's order. */
 export function failures(report: Report, expectedCount: number): string[] {
-  const bad = Object.entries(report).filter(([name, { behavior, behaviorClose }]) => {
-    const isExcused = behavior === 'NON-STRICT' && name in NON_STRICT;
-    return !(GOOD.includes(behavior) || isExcused) || !GOOD.includes(behaviorClose);
+  const bad = Object.entries(report).filter(([, { behavior, behaviorClose }]) => {
+    return !GOOD.includes(behavior) || !GOOD.includes(behaviorClose);
   });
   const lines = bad.map(([name, { behavior, behaviorClose }]) => `${name}: ${behavior}, close handshake ${behaviorClose}`);
   const count = Object.keys(report).length;

@@ -204,7 +204,8 @@ pub enum Event<'b> {
     },
     /// Nothing can be handed out before the unconsumed input has grown.
     NeedMore {
-        /// The length that the unconsumed input must reach, at most the message limit plus a header.
+        /// The length that the unconsumed input must reach, at most the message limit plus a header; 1 inside a text
+        /// frame, which is taken as it comes.
         bytes: usize,
     },
 }
@@ -223,6 +224,18 @@ struct Fragments {
     bytes: Vec<u8>,
     /// Length of the prefix of `bytes` that is known to be UTF-8; used for text only.
     checked: usize,
+    /// The text frame that is being taken in pieces.
+    open: Option<OpenFrame>,
+}
+
+/// What is left of a frame whose header was taken.
+#[derive(Clone, Copy, Debug)]
+struct OpenFrame {
+    fin: bool,
+    /// The mask key, turned to the next byte.
+    mask: Option<[u8; 4]>,
+    /// Payload bytes that are still to come, at least one.
+    left: usize,
 }
 
 impl Decoder {
@@ -250,8 +263,9 @@ impl Decoder {
     }
 
     /// Takes the next event from the start of `input`. Frames that are not complete are left untouched, so the same
-    /// bytes can be given again with more behind them. A message may have at most `message_bytes_max` bytes,
-    /// which is checked as soon as a header announces it.
+    /// bytes can be given again with more behind them; only text is taken piece by piece, because it has to be refused
+    /// as soon as a byte shows that it is not UTF-8. A message may have at most `message_bytes_max` bytes, which is
+    /// checked as soon as a header announces it.
     ///
     /// # Errors
     ///
@@ -264,6 +278,19 @@ impl Decoder {
         let mut consumed = 0;
         let mut rest = input;
         loop {
+            if let Some(left) = self.left_of_frame() {
+                if rest.is_empty() {
+                    let event = Event::NeedMore { bytes: 1 };
+                    return Ok(Decoded { consumed, event });
+                }
+                let (piece, behind) = rest.split_at_mut(left.min(rest.len()));
+                rest = behind;
+                consumed += piece.len();
+                if let Some(event) = self.take_piece(piece)? {
+                    return Ok(Decoded { consumed, event });
+                }
+                continue;
+            }
             let Some(header) = Header::decode(rest, self.role)? else {
                 let bytes = Header::bytes_needed(rest);
                 return Ok(Decoded {
@@ -274,6 +301,12 @@ impl Decoder {
             self.check(header, message_bytes_max)?;
             let frame_bytes = header.bytes + header.payload_bytes;
             if rest.len() < frame_bytes {
+                if self.is_text(header) {
+                    self.open_frame(header);
+                    rest = &mut rest[header.bytes..];
+                    consumed += header.bytes;
+                    continue;
+                }
                 return Ok(Decoded {
                     consumed,
                     event: Event::NeedMore { bytes: frame_bytes },
@@ -310,6 +343,56 @@ impl Decoder {
         Ok(())
     }
 
+    /// Whether a frame carries text, or a part of one.
+    fn is_text(&self, header: Header) -> bool {
+        match header.opcode {
+            Opcode::Text => true,
+            Opcode::Continuation => self
+                .fragments
+                .as_ref()
+                .is_some_and(|fragments| fragments.kind == Kind::Text),
+            _ => false,
+        }
+    }
+
+    /// What is still to come of the frame that is taken in pieces, if there is one.
+    fn left_of_frame(&self) -> Option<usize> {
+        let open = self.fragments.as_ref()?.open?;
+        Some(open.left)
+    }
+
+    /// Goes on to take in pieces a text frame of which not all has arrived.
+    fn open_frame(&mut self, header: Header) {
+        let fragments = self
+            .fragments
+            .get_or_insert_with(|| Box::new(Fragments::new(Kind::Text)));
+        fragments.open = Some(OpenFrame {
+            fin: header.fin,
+            mask: header.mask,
+            left: header.payload_bytes,
+        });
+    }
+
+    /// Handles the next bytes of the open frame, still masked; `None` if they finish no message.
+    fn take_piece<'b>(&mut self, piece: &mut [u8]) -> Result<Option<Event<'b>>, FrameError> {
+        let Some(fragments) = &mut self.fragments else {
+            return Ok(None);
+        };
+        let Some(mut open) = fragments.open.take() else {
+            return Ok(None);
+        };
+        if let Some(key) = &mut open.mask {
+            apply_mask(piece, *key);
+            key.rotate_left(piece.len() % 4);
+        }
+        open.left -= piece.len();
+        let is_whole = open.left == 0;
+        if !is_whole {
+            fragments.open = Some(open);
+        }
+        self.continue_message(is_whole && open.fin, piece)
+    }
+
     /// Handles one whole, unmasked frame; `None` if it was a fragment that finishes nothing.
     fn take_frame<'b>(
         &mut self,
@@ -333,14 +416,8 @@ impl Decoder {
                 payload: Cow::Borrowed(payload),
             }));
         }
-        let mut fragments = Box::new(Fragments {
-            kind,
-            bytes: payload.to_vec(),
-            checked: 0,
-        });
-        fragments.check_text(false)?;
-        self.fragments = Some(fragments);
-        Ok(None)
+        self.fragments = Some(Box::new(Fragments::new(kind)));
+        self.continue_message(false, payload)
     }
 
     fn continue_message<'b>(
@@ -364,7 +441,16 @@ impl Decoder {
 }
 
 impl Fragments {
-    /// Checks what came since the last call, so that bad text is refused with the fragment that makes it bad. Only a
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            bytes: Vec::new(),
+            checked: 0,
+            open: None,
+        }
+    }
+
+    /// Checks what came since the last call, so that bad text is refused with the byte that makes it bad. Only a
     /// character cut by the end of a fragment may be unfinished, and only if more is to come.
     fn check_text(&mut self, fin: bool) -> Result<(), FrameError> {
         if self.kind == Kind::Binary {
