@@ -8,6 +8,7 @@ import type { Server } from './server.ts';
 export class Proxy {
   readonly #pairs = new Set<[Socket, Socket]>();
   #broken = false;
+  #connectionCount = 0;
   #silent: 'no' | 'answers' | 'all' = 'no';
 
   private constructor(
@@ -45,6 +46,24 @@ export class Proxy {
     this.#silent = 'no';
   }
 
+  /**
+   * Reads no more of what the server sends on the connections of this moment, as a client that does not read its socket.
+   * What the client says still arrives.
+   */
+  stall(): void {
+    for (const [, far] of this.#pairs) far.pause();
+  }
+
+  /** Reads on: what the kernels have kept arrives, then the end of the connection if it was ended meanwhile. */
+  readOn(): void {
+    for (const [, far] of this.#pairs) far.resume();
+  }
+
+  /** Connections that clients have made so far. */
+  get connectionCount(): number {
+    return this.#connectionCount;
+  }
+
   /** Ends the proxy and its connections. */
   close(): void {
     this.cut();
@@ -53,6 +72,7 @@ export class Proxy {
 
   #join(near: Socket, far: Socket): void {
     const pair: [Socket, Socket] = [near, far];
+    this.#connectionCount += 1;
     this.#pairs.add(pair);
     const end = (): void => {
       this.#pairs.delete(pair);
