@@ -2,13 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::cores;
 use crate::driver::Protocol;
 use crate::failure::Failure;
-use crate::null_server::{NullServer, PlantedFaults};
+use crate::null_server::{NullServer, Options, PlantedFaults};
 use crate::process::Process;
 use crate::scenario;
 use crate::server::{Kind, Server};
@@ -42,6 +44,14 @@ fn null_command() -> Command {
             "0",
             "Plant a fault: do each Nth send twice; 0 is none",
         ))
+        .arg(number(
+            "stall-one-in",
+            "0",
+            "Plant a fault: stand still before each Nth turn's sends; 0 is none",
+        ))
+        .arg(number("stall-ms", "100", "Milliseconds to stand still"))
+        .arg(flag("rooms", "Look at names, and at records"))
+        .arg(flag("echo", "Send publishers their own messages back"))
 }
 
 /// Does what was asked for.
@@ -53,7 +63,12 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     match matches.subcommand() {
         Some(("null", matches)) => run_null(matches),
         Some((name, matches)) => match scenario::ALL.iter().find(|entry| entry.name == name) {
-            Some(scenario) => (scenario.run)(matches),
+            Some(scenario) => {
+                if scenario.is_pinned {
+                    cores::pin_generator().map_err(Failure::system("cores"))?;
+                }
+                (scenario.run)(matches)
+            }
             None => Err(Failure::Argument(format!("unknown command {name:?}"))),
         },
         None => Err(Failure::Argument("no command".to_owned())),
@@ -77,9 +92,16 @@ fn run_null(matches: &ArgMatches) -> Result<(), Failure> {
     let faults = PlantedFaults {
         lose_one_in: take(matches, "lose-one-in")?,
         double_one_in: take(matches, "double-one-in")?,
+        stall_one_in: take(matches, "stall-one-in")?,
+        stall: Duration::from_millis(take(matches, "stall-ms")?),
+    };
+    let options = Options {
+        has_rooms: matches.get_flag("rooms"),
+        has_echo: matches.get_flag("echo"),
+        faults,
     };
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    let server = NullServer::bind(address, faults).map_err(Failure::system("null server"))?;
+    let server = NullServer::bind(address, options).map_err(Failure::system("null server"))?;
     let address = server.local_address();
     let address = address.map_err(Failure::system("null server"))?;
     println!(
@@ -95,6 +117,14 @@ pub(crate) fn number(name: &'static str, default: &'static str, help: &'static s
         .long(name)
         .default_value(default)
         .value_parser(value_parser!(u64))
+        .help(help)
+}
+
+/// An argument that is there or not.
+pub(crate) fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .action(ArgAction::SetTrue)
         .help(help)
 }
 
@@ -200,7 +230,7 @@ impl Chosen {
             return Ok(Self::Running(target));
         }
         let kind = match matches.get_flag("null") {
-            true => Kind::Null,
+            true => Kind::Null { has_rooms: false },
             false => Kind::Tidewire {
                 program: take_server_bin(matches)?,
                 shards: take_count(matches, "shards", 1)?,

@@ -7,6 +7,7 @@ use tidewire_wire::frame::websocket::{self, Decoder, Event as FrameEvent, Role};
 
 use crate::driver::{Driver, Incoming, MASK, Unintelligible};
 use crate::failure::Failure;
+use crate::source;
 use crate::target::Target;
 
 /// The handshake's nonce, the example of RFC 6455.
@@ -109,12 +110,11 @@ impl Connection {
     /// # Errors
     /// The system refuses: descriptors or ports have run out.
     pub fn connect(number: usize, target: &Target) -> Result<Self, Failure> {
-        let socket = TcpStream::connect(target.address)
-            .and_then(|socket| socket.set_nodelay(true).map(|()| socket))
+        let socket = source::open(number, target.address)
             .map_err(Failure::system(format!("connection {number}")))?;
         Ok(Self {
             number,
-            socket,
+            socket: TcpStream::from_std(socket),
             decoder: Decoder::new(Role::Client),
             driver: Driver::new(target.protocol, number),
             stage: Stage::Connecting,

@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod connection;
+pub mod cores;
 pub mod driver;
 pub mod failure;
 pub mod ledger;
@@ -12,6 +13,7 @@ pub mod null_server;
 pub mod process;
 pub mod scenario;
 pub mod server;
+pub mod source;
 pub mod statistics;
 pub mod swarm;
 pub mod target;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::cores;
 use crate::failure::Failure;
 use crate::target::Target;
 
@@ -24,7 +25,10 @@ const OUTPUT_BYTES_MAX: usize = 2000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The null server of this program.
-    Null,
+    Null {
+        /// Whether it looks at names and records.
+        has_rooms: bool,
+    },
     /// Tidewire.
     Tidewire {
         /// Its program.
@@ -39,7 +43,8 @@ impl Kind {
     #[must_use]
     pub fn label(&self) -> String {
         match self {
-            Self::Null => "null".to_owned(),
+            Self::Null { has_rooms: false } => "null".to_owned(),
+            Self::Null { has_rooms: true } => "null with rooms".to_owned(),
             Self::Tidewire { shards, .. } => format!("tidewire --shards {shards}"),
         }
     }
@@ -67,13 +72,10 @@ impl Server {
         let errors = output.try_clone();
         let errors = errors.map_err(Failure::system("output file"))?;
         let program = command.get_program().to_string_lossy().into_owned();
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors)
-            .spawn()
-            .map_err(Failure::system(program))?;
-        let target = Target::local(address, child.id(), *kind == Kind::Null);
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        let child = cores::as_server(|| command.spawn());
+        let child = child.map_err(Failure::system(program))?;
+        let target = Target::local(address, child.id(), false);
         let mut server = Self {
             child,
             target,
@@ -126,10 +128,11 @@ fn output_path(folder: &Path) -> PathBuf {
 fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, Failure> {
     let port = address.port().to_string();
     Ok(match kind {
-        Kind::Null => {
+        Kind::Null { has_rooms } => {
             let own = std::env::current_exe().map_err(Failure::system("own program"))?;
             let mut command = Command::new(own);
             command.args(["null", "--port", &port]);
+            command.args(has_rooms.then_some("--rooms"));
             command
         }
         Kind::Tidewire { program, shards } => {
@@ -154,7 +157,7 @@ fn free_address() -> io::Result<SocketAddr> {
 fn is_ready(kind: &Kind, address: SocketAddr) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = TcpStream::connect(address)?;
-        if *kind == Kind::Null {
+        if matches!(kind, Kind::Null { .. }) {
             return Ok(true);
         }
         stream.set_read_timeout(Some(START_TIMEOUT))?;

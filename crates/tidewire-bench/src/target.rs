@@ -17,7 +17,7 @@ pub struct Target {
     pub path: String,
     /// Its process, for figures of time and memory; absent if it runs elsewhere.
     pub process: Option<Process>,
-    /// Whether it sends a publisher its own messages back. The null server does, because cutting them out is work.
+    /// Whether it sends a publisher its own messages back.
     pub has_echo: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use tidewire_wire::frame::websocket::Kind;
 use tidewire_wire::message::{
-    Auth, Call, Change, Connection, Event, EventBulk, Message, Record, RecordBulk, Rpc, Write,
+    Auth, Call, Change, Connection, Event, Message, Record, RecordBulk, Rpc, Write,
 };
 use tidewire_wire::protocol::deepstream::Deepstream as Codec;
 
@@ -104,7 +104,8 @@ impl Deepstream {
     }
 
     pub(super) fn publish(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
-        push(&emit(name, payload), out);
+        let data = Some(payload);
+        push(&Message::Event(Event::Emit { name, data }), out);
     }
 
     pub(super) fn open_record(&mut self, name: &str, out: &mut Vec<u8>) {
@@ -204,30 +205,13 @@ fn unexpected(message: &Message<'_>) -> Unintelligible {
     Unintelligible(format!("received {message:?}"))
 }
 
-/// Publishes an event.
-#[must_use]
-pub(crate) fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
-    Message::Event(Event::Emit {
-        name,
-        data: Some(data),
-    })
-}
-
-/// Acknowledges the subscription to events.
-#[must_use]
-pub(crate) fn subscribe_ack<'a>(correlation: Option<&'a str>) -> Message<'a> {
-    Message::Event(Event::Ack {
-        action: EventBulk::Subscribe,
-        correlation,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use tidewire_wire::frame::websocket::{self, Decoder, Role};
     use tidewire_wire::protocol::deepstream::Dialect;
 
     use super::*;
+    use tidewire_wire::message::EventBulk;
 
     /// What a driver makes of a message of the server, and what it answers.
     fn take(message: &Message<'_>) -> (Result<Option<String>, Unintelligible>, Vec<String>) {
@@ -291,8 +275,18 @@ mod tests {
             assert!(seen.contains(expected), "{seen} for {message:?}");
             assert!(answer.is_empty(), "{answer:?}");
         };
-        check(&emit("news", "12"), "payload: \"12\"");
-        check(&subscribe_ack(BULK), "Subscribed");
+        let emit = Event::Emit {
+            name: "news",
+            data: Some("12"),
+        };
+        check(&Message::Event(emit), "payload: \"12\"");
+        let action = EventBulk::Subscribe;
+        let correlation = BULK;
+        let ack = Event::Ack {
+            action,
+            correlation,
+        };
+        check(&Message::Event(ack), "Subscribed");
         check(&Message::Auth(Auth::Successful { data: None }), "Ready");
         let ack = Record::WriteAck {
             name: "r",

@@ -7,7 +7,6 @@
 mod deepstream;
 
 pub use deepstream::Deepstream;
-pub(crate) use deepstream::subscribe_ack;
 use tidewire_wire::frame::websocket::Kind;
 
 /// One mask for all frames: the bench protects no proxy, and unmasking costs the server the same with any key.

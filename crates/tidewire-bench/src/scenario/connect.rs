@@ -19,6 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "connect",
     about: "Idle subscribed connections: memory of each, one publication to all",
     arguments,
+    is_pinned: true,
     run,
 };
 
@@ -35,7 +36,10 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let is_started = !matches.contains_id("url") && !matches.get_flag("null");
     if is_started {
         // The yardstick first, so that no figure stands alone.
-        connect(Chosen::start(&Kind::Null)?.target(), connections)?;
+        connect(
+            Chosen::start(&Kind::Null { has_rooms: false })?.target(),
+            connections,
+        )?;
     }
     connect(Chosen::from_arguments(matches)?.target(), connections)
 }

@@ -26,6 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "fairness",
     about: "Writes of one connection beside a busy neighbour; fails below a share",
     arguments,
+    is_pinned: false,
     run,
 };
 

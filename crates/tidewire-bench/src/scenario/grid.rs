@@ -21,6 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "grid",
     about: "Publish/subscribe: time of a round, server time for each delivery",
     arguments,
+    is_pinned: true,
     run,
 };
 

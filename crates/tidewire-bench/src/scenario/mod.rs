@@ -20,6 +20,8 @@ pub struct Scenario {
     pub about: &'static str,
     /// Adds its arguments.
     pub arguments: fn(Command) -> Command,
+    /// Whether generator and servers run on their own cores. Not so where the generator has several threads.
+    pub is_pinned: bool,
     /// Runs it and prints the report.
     pub run: fn(&ArgMatches) -> Result<(), Failure>,
 }

@@ -21,6 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "records",
     about: "Patches to many subscribers, and writes acknowledged when they are on disk",
     arguments,
+    is_pinned: true,
     run,
 };
 

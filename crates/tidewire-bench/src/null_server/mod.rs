@@ -1,0 +1,299 @@
+//! The yardstick: the least that a server which moves these bytes can do, on one shard's loop.
+//!
+//! It reads frames, gathers those of a turn in a turn log, and gives each subscribed connection the log's ranges, without
+//! those that it sent itself, through the sends that Tidewire uses. There is no session, no permission, no limit, no
+//! heartbeat and no check of a payload. With [`Options::has_rooms`] it looks at names and counts versions of records.
+
+mod peer;
+mod room;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use mio::Waker;
+use tidewire_net::connection::Key;
+use tidewire_net::event_loop::EventLoop;
+use tidewire_net::outbox::{LogRange, OutboxBudget};
+use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
+use tidewire_net::turn_log::TurnLogs;
+use tidewire_wire::frame::websocket::{self, Event as FrameEvent, Opcode};
+
+use peer::{Closed, Desk, Peer};
+use room::{EVERYBODY, Rooms};
+
+/// The one log.
+const FORMAT: u8 = 0;
+/// What a turn reads at most, as in a shard of Tidewire.
+const TURN_BYTES_MAX: usize = 4 << 20;
+/// No scenario sends a longer message.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// How a null server differs from the usual one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Names matter: who subscribes to one gets what is published to it. Else all subscribed connections get everything.
+    pub has_rooms: bool,
+    /// Publishers get their own messages back.
+    pub has_echo: bool,
+    /// Faults for the tests of the generator's checks.
+    pub faults: PlantedFaults,
+}
+
+/// Faults for the tests of the generator's checks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlantedFaults {
+    /// Every so many sends one is left out; 0 is never.
+    pub lose_one_in: u64,
+    /// Every so many sends one is done twice; 0 is never.
+    pub double_one_in: u64,
+    /// Every so many turns with sends the whole server stands still before it sends; 0 is never.
+    pub stall_one_in: u64,
+    /// How long it stands still.
+    pub stall: Duration,
+}
+
+/// The null server.
+pub struct NullServer {
+    listener: TcpListener,
+    waker: Waker,
+    turns: Turns,
+}
+
+/// Everything but the listener, which has a thread of its own.
+struct Turns {
+    event_loop: EventLoop<Peer>,
+    buffer: ReadBuffer,
+    logs: TurnLogs,
+    rooms: Rooms,
+    options: Options,
+    /// Bytes read in this turn.
+    turn_bytes: usize,
+    /// Sends so far, for the faults.
+    send_count: u64,
+    /// Turns with sends so far, for the faults.
+    turn_count: u64,
+    broken: Vec<Key>,
+}
+
+impl NullServer {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// The address is in use or not permitted.
+    pub fn bind(address: SocketAddr, options: Options) -> io::Result<Self> {
+        // Nobody is cut off: whoever reads slowly shows in the figures.
+        let (event_loop, waker) = EventLoop::new(OutboxBudget::new(usize::MAX))?;
+        let turns = Turns {
+            event_loop,
+            buffer: ReadBuffer::default(),
+            logs: TurnLogs::new(1),
+            rooms: Rooms::new(options.has_echo),
+            options,
+            turn_bytes: 0,
+            send_count: 0,
+            turn_count: 0,
+            broken: Vec::new(),
+        };
+        let listener = TcpListener::bind(address)?;
+        Ok(Self {
+            listener,
+            waker,
+            turns,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until the poll fails or connections can't be accepted.
+    ///
+    /// # Errors
+    /// That.
+    pub fn run(self) -> io::Result<()> {
+        let Self {
+            listener,
+            waker,
+            turns,
+        } = self;
+        let (accepted, sockets) = channel();
+        let accepting = std::thread::spawn(move || accept(&listener, &accepted, &waker));
+        turns.run(&sockets)?;
+        // The turns ended without an error because nobody accepts any more.
+        accepting
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the accepting thread panicked")))
+    }
+}
+
+/// Accepts until that fails. Its own thread, because the loop's poll knows connections only, as in Tidewire.
+fn accept(
+    listener: &TcpListener,
+    accepted: &Sender<io::Result<TcpStream>>,
+    waker: &Waker,
+) -> io::Result<()> {
+    loop {
+        let socket = match listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => {
+                let sent = accepted.send(Err(error));
+                waker.wake()?;
+                return sent.map_err(io::Error::other);
+            }
+        };
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        if accepted.send(Ok(socket)).is_err() {
+            return Ok(());
+        }
+        waker.wake()?;
+    }
+}
+
+impl Turns {
+    fn run(mut self, sockets: &Receiver<io::Result<TcpStream>>) -> io::Result<()> {
+        loop {
+            let has_work = self.event_loop.has_sends() || self.event_loop.readable_count() > 0;
+            self.event_loop.poll(has_work.then_some(Duration::ZERO))?;
+            for socket in sockets.try_iter() {
+                let adopted = self.event_loop.adopt(socket?, &[], Peer::default());
+                adopted?;
+            }
+            self.turn()?;
+        }
+    }
+
+    /// The same turn as a shard's: gather, then send in slices, and look at the sockets between two slices.
+    fn turn(&mut self) -> io::Result<()> {
+        self.gather();
+        self.end_gathering();
+        loop {
+            self.event_loop.submit_slice(&self.logs, &mut self.broken);
+            if !self.event_loop.has_sends() {
+                break;
+            }
+            self.event_loop.poll(Some(Duration::ZERO))?;
+            self.gather();
+        }
+        // Nobody has an outbox limit, so nobody is cut.
+        let (logs, mut cut) = (&mut self.logs, Vec::new());
+        self.event_loop.settle(logs, usize::MAX, &mut cut);
+        for key in self.broken.drain(..) {
+            self.event_loop.remove(key);
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self) {
+        for _ in 0..self.event_loop.readable_count() {
+            if self.turn_bytes >= TURN_BYTES_MAX {
+                return;
+            }
+            let Some((key, outcome)) = self.event_loop.read_next(&mut self.buffer) else {
+                return;
+            };
+            let result = match outcome {
+                ReadOutcome::Drained(count) | ReadOutcome::More(count) => {
+                    self.turn_bytes += count;
+                    self.decode(key)
+                }
+                ReadOutcome::End | ReadOutcome::Failed(_) => Err(Closed),
+            };
+            if let Err(Closed) = result {
+                self.buffer.discard();
+                self.event_loop.remove(key);
+            }
+        }
+    }
+
+    fn decode(&mut self, key: Key) -> Result<(), Closed> {
+        let mut needed = 0;
+        while let Some(connection) = self.event_loop.connections_mut().get_mut(key) {
+            let peer = &mut connection.state;
+            let unread = self.buffer.unread();
+            if unread.is_empty() {
+                break;
+            }
+            if peer.is_upgrading() {
+                let Some(answer) = peer.upgrade(unread)? else {
+                    break;
+                };
+                let bytes = unread.len();
+                self.buffer.consume(bytes);
+                self.event_loop.push_bytes(key, answer.as_bytes());
+                continue;
+            }
+            let decoded = peer.decoder.decode(unread, MESSAGE_BYTES_MAX);
+            let decoded = decoded.map_err(|_| Closed)?;
+            let consumed = decoded.consumed;
+            match decoded.event {
+                FrameEvent::NeedMore { bytes } => {
+                    needed = bytes;
+                    self.buffer.consume(consumed);
+                    break;
+                }
+                FrameEvent::Message { payload, .. } => {
+                    let log = self.logs.log_mut(FORMAT);
+                    if peer.is_subscribed && !self.options.has_rooms {
+                        // A publication reads the same in both directions.
+                        let span =
+                            log.append(|out| websocket::encode(Opcode::Binary, &payload, out));
+                        self.rooms.publish(EVERYBODY, key, &mut peer.due, span);
+                    } else {
+                        let has_rooms = self.options.has_rooms;
+                        let mut desk = Desk::new(&mut self.rooms, log, has_rooms);
+                        desk.take(key, peer, &payload)?;
+                        let answer = desk.answer;
+                        if !answer.is_empty() {
+                            self.event_loop.push_bytes(key, &answer);
+                        }
+                    }
+                }
+                FrameEvent::Close { .. } => return Err(Closed),
+                FrameEvent::Ping(_) | FrameEvent::Pong(_) => {}
+            }
+            self.buffer.consume(consumed);
+        }
+        self.event_loop.store_rest(key, &mut self.buffer, needed);
+        Ok(())
+    }
+
+    /// Lists the sends of the turn.
+    fn end_gathering(&mut self) {
+        self.turn_bytes = 0;
+        let faults = self.options.faults;
+        let send_count = &mut self.send_count;
+        let before = *send_count;
+        self.rooms
+            .flush(&mut self.event_loop, |event_loop, key, spans| {
+                *send_count += 1;
+                let ranges = || {
+                    spans.iter().map(|range| LogRange {
+                        format: FORMAT,
+                        range: range.clone(),
+                    })
+                };
+                // No positive count is a multiple of 0, so 0 is never.
+                if !send_count.is_multiple_of(faults.lose_one_in) {
+                    event_loop.push_ranges(key, ranges());
+                }
+                if send_count.is_multiple_of(faults.double_one_in) {
+                    event_loop.push_ranges(key, ranges());
+                }
+            });
+        self.logs.begin_turn();
+        if self.send_count > before {
+            self.turn_count += 1;
+            if self.turn_count.is_multiple_of(faults.stall_one_in) {
+                std::thread::sleep(faults.stall);
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Who gets what in a turn: the members of each room, and the ranges of the log that were published to it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use tidewire_net::connection::Key;
+use tidewire_net::event_loop::EventLoop;
+
+use super::peer::Peer;
+
+/// A range of the turn log.
+pub(super) type Span = Range<u64>;
+/// A room by its place.
+pub(super) type RoomId = u32;
+/// The room of a server that looks at no names.
+pub(super) const EVERYBODY: RoomId = 0;
+
+/// Connections that are subscribed to the same name.
+#[derive(Debug, Default)]
+struct Room {
+    /// Members, and some that are gone.
+    members: Vec<Key>,
+    /// What was published in this turn, joined where it touches.
+    spans: Vec<Span>,
+    /// The version of the record of this name.
+    version: i32,
+}
+
+/// What a connection has to do with this turn, if it is more than one room's ranges.
+#[derive(Debug, Default)]
+struct Due {
+    key: Option<Key>,
+    rooms: Vec<RoomId>,
+    /// What it published itself.
+    own: Vec<Span>,
+}
+
+/// All rooms.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    rooms: Vec<Room>,
+    events: HashMap<Box<str>, RoomId>,
+    records: HashMap<Box<str>, RoomId>,
+    touched: Vec<RoomId>,
+    /// Used from the front; a connection keeps one more than its place, 0 for none.
+    dues: Vec<Due>,
+    due_count: usize,
+    has_echo: bool,
+}
+
+impl Rooms {
+    /// One room, [`EVERYBODY`].
+    pub(super) fn new(has_echo: bool) -> Self {
+        Self {
+            rooms: vec![Room::default()],
+            events: HashMap::new(),
+            records: HashMap::new(),
+            touched: Vec::new(),
+            dues: Vec::new(),
+            due_count: 0,
+            has_echo,
+        }
+    }
+
+    /// The room of an event.
+    pub(super) fn event(&mut self, name: &str) -> RoomId {
+        room(&mut self.rooms, &mut self.events, name)
+    }
+
+    /// The room of a record.
+    pub(super) fn record(&mut self, name: &str) -> RoomId {
+        room(&mut self.rooms, &mut self.records, name)
+    }
+
+    /// The next version of the record of this room.
+    pub(super) fn next_version(&mut self, room: RoomId) -> i32 {
+        let version = &mut self.rooms[room as usize].version;
+        *version += 1;
+        *version
+    }
+
+    /// The version of the record of this room.
+    pub(super) fn version(&self, room: RoomId) -> i32 {
+        self.rooms[room as usize].version
+    }
+
+    /// Adds a member, who is none yet.
+    pub(super) fn join(&mut self, room: RoomId, key: Key) {
+        self.rooms[room as usize].members.push(key);
+    }
+
+    /// Takes note of what `key` published. `due` is the publisher's.
+    pub(super) fn publish(&mut self, room: RoomId, key: Key, due: &mut u32, span: Span) {
+        let spans = &mut self.rooms[room as usize].spans;
+        if spans.is_empty() {
+            self.touched.push(room);
+        }
+        append(spans, span.clone());
+        if !self.has_echo {
+            append(&mut self.due(key, due).own, span);
+        }
+    }
+
+    fn due(&mut self, key: Key, due: &mut u32) -> &mut Due {
+        if *due == 0 {
+            if self.due_count == self.dues.len() {
+                self.dues.push(Due::default());
+            }
+            self.dues[self.due_count].key = Some(key);
+            self.due_count += 1;
+            *due = self.due_count as u32;
+        }
+        &mut self.dues[*due as usize - 1]
+    }
+
+    /// Gives each member of a room that was published to what it gets, and begins a new turn.
+    pub(super) fn flush(
+        &mut self,
+        event_loop: &mut EventLoop<Peer>,
+        mut send: impl FnMut(&mut EventLoop<Peer>, Key, &[Span]),
+    ) {
+        match self.touched[..] {
+            [] => {}
+            [room] => self.send_room(room, event_loop, &mut send),
+            _ => self.send_rooms(event_loop, &mut send),
+        }
+        for due in &mut self.dues[..self.due_count] {
+            let connection = due
+                .key
+                .take()
+                .and_then(|key| event_loop.connections_mut().get_mut(key));
+            if let Some(connection) = connection {
+                connection.state.due = 0;
+            }
+            due.rooms.clear();
+            due.own.clear();
+        }
+        self.due_count = 0;
+        let connection_count = event_loop.connections().len();
+        for room in self.touched.drain(..) {
+            let Room { members, spans, .. } = &mut self.rooms[room as usize];
+            spans.clear();
+            if members.len() > 2 * connection_count {
+                members.retain(|&key| event_loop.connections().get(key).is_some());
+            }
+        }
+    }
+
+    fn send_room(
+        &self,
+        room: RoomId,
+        event_loop: &mut EventLoop<Peer>,
+        send: &mut impl FnMut(&mut EventLoop<Peer>, Key, &[Span]),
+    ) {
+        let Room { members, spans, .. } = &self.rooms[room as usize];
+        let mut left = Vec::new();
+        for &key in members {
+            let Some(connection) = event_loop.connections().get(key) else {
+                continue;
+            };
+            match connection.state.due {
+                0 => send(event_loop, key, spans),
+                due => {
+                    subtract(spans, &self.dues[due as usize - 1].own, &mut left);
+                    if !left.is_empty() {
+                        send(event_loop, key, &left);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send_rooms(
+        &mut self,
+        event_loop: &mut EventLoop<Peer>,
+        send: &mut impl FnMut(&mut EventLoop<Peer>, Key, &[Span]),
+    ) {
+        for touched in 0..self.touched.len() {
+            let room = self.touched[touched];
+            let members = std::mem::take(&mut self.rooms[room as usize].members);
+            for &key in &members {
+                if let Some(connection) = event_loop.connections_mut().get_mut(key) {
+                    self.due(key, &mut connection.state.due).rooms.push(room);
+                }
+            }
+            self.rooms[room as usize].members = members;
+        }
+        let (mut all, mut left) = (Vec::new(), Vec::new());
+        for due in &self.dues[..self.due_count] {
+            let (Some(key), [_, ..]) = (due.key, &due.rooms[..]) else {
+                continue;
+            };
+            all.clear();
+            for &room in &due.rooms {
+                all.extend_from_slice(&self.rooms[room as usize].spans);
+            }
+            all.sort_unstable_by_key(|span| span.start);
+            subtract(&all, &due.own, &mut left);
+            if !left.is_empty() {
+                send(event_loop, key, &left);
+            }
+        }
+    }
+}
+
+/// The room of a name, which is made if it is missing.
+fn room(rooms: &mut Vec<Room>, names: &mut HashMap<Box<str>, RoomId>, name: &str) -> RoomId {
+    if let Some(&room) = names.get(name) {
+        return room;
+    }
+    let room = rooms.len() as RoomId;
+    rooms.push(Room::default());
+    names.insert(name.into(), room);
+    room
+}
+
+/// Adds a span that lies behind all others, joined with the last one where they touch.
+fn append(spans: &mut Vec<Span>, span: Span) {
+    match spans.last_mut() {
+        Some(last) if last.end == span.start => last.end = span.end,
+        _ => spans.push(span),
+    }
+}
+
+/// `from` without `own`, joined where it touches. Both are in order, and each of `own` lies in one of `from` or in none.
+fn subtract(from: &[Span], own: &[Span], left: &mut Vec<Span>) {
+    left.clear();
+    let mut own = own.iter().peekable();
+    for span in from {
+        let mut start = span.start;
+        while let Some(cut) = own.next_if(|cut| cut.start < span.end) {
+            if cut.end <= start {
+                continue;
+            }
+            if cut.start > start {
+                append(left, start..cut.start);
+            }
+            start = cut.end.max(start);
+        }
+        if start < span.end {
+            append(left, start..span.end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_spans_are_cut_out() {
+        type Spans<'a> = &'a [(u64, u64)];
+        let spans =
+            |of: Spans<'_>| -> Vec<Span> { of.iter().map(|&(start, end)| start..end).collect() };
+        let check = |from: Spans<'_>, own: Spans<'_>, expected: Spans<'_>| {
+            let mut left = spans(&[(0, 1)]);
+            subtract(&spans(from), &spans(own), &mut left);
+            assert_eq!(left, spans(expected), "{from:?} without {own:?}");
+        };
+        check(&[(0, 10)], &[], &[(0, 10)]);
+        check(&[(0, 10)], &[(0, 10)], &[]);
+        check(&[(0, 10)], &[(3, 5)], &[(0, 3), (5, 10)]);
+        check(&[(0, 10)], &[(0, 3), (7, 10)], &[(3, 7)]);
+        check(&[(0, 4), (6, 10)], &[(6, 8)], &[(0, 4), (8, 10)]);
+        check(&[(0, 4), (4, 10)], &[], &[(0, 10)]);
+        // What it published to a room that it is not in.
+        check(&[(6, 10)], &[(2, 4), (7, 8)], &[(6, 7), (8, 10)]);
+        check(&[(0, 2)], &[(2, 4)], &[(0, 2)]);
+    }
+
+    #[test]
+    fn spans_are_joined_where_they_touch() {
+        let mut spans = Vec::new();
+        for span in [0..2, 2..3, 5..6] {
+            append(&mut spans, span);
+        }
+        assert_eq!(spans, [0..3, 5..6]);
+    }
+}
