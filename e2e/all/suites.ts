@@ -102,6 +102,11 @@ export const SUITES: Suite[] = [
       ['target/release/tidewire-bench', 'fairness'],
       ['target/release/tidewire-bench', 'records'],
       ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],
+      // The drivers of the rivals' protocols, against the rivals that npm brings.
+      ['target/release/tidewire-bench', 'setup', '--only', 'socketio-ws,bun'],
+      ...['socketio-ws', 'bun'].map((rival) =>
+        ['target/release/tidewire-bench', 'grid', '--rival', rival, '--subscribers', '50', '--publishers', '5'],
+      ),
     ],
     budgetSeconds: 240,
   },

@@ -12,6 +12,7 @@ use crate::driver::Protocol;
 use crate::failure::Failure;
 use crate::null_server::{NullServer, Options, PlantedFaults};
 use crate::process::Process;
+use crate::rival::{self, Rival, setup};
 use crate::scenario;
 use crate::server::{Kind, Server};
 use crate::target::Target;
@@ -25,6 +26,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(null_command())
+        .subcommand(setup::command())
         .subcommands(scenario::ALL.iter().map(|scenario| {
             (scenario.arguments)(Command::new(scenario.name).about(scenario.about))
         }))
@@ -62,6 +64,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     raise_descriptor_limit();
     match matches.subcommand() {
         Some(("null", matches)) => run_null(matches),
+        Some(("setup", matches)) => setup::run(matches),
         Some((name, matches)) => match scenario::ALL.iter().find(|entry| entry.name == name) {
             Some(scenario) => {
                 if scenario.is_pinned {
@@ -204,8 +207,39 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
                 .action(ArgAction::SetTrue)
                 .help("Start the null server instead of Tidewire"),
         )
+        .arg(
+            Arg::new("rival")
+                .long("rival")
+                .value_name("NAME")
+                .conflicts_with_all(["url", "null"])
+                .value_parser(rival::NAMES)
+                .help("Start a rival instead of Tidewire; `setup` must have brought it"),
+        )
+        .arg(
+            Arg::new("rival-command")
+                .long("rival-command")
+                .value_name("LINE")
+                .conflicts_with_all(["url", "null", "rival"])
+                .help("Start this server instead, on {port}; docs/bench.md has the contract"),
+        )
+        .arg(
+            Arg::new("rival-echo")
+                .long("rival-echo")
+                .requires("rival-command")
+                .action(ArgAction::SetTrue)
+                .help("It sends publishers their own messages back"),
+        )
         .arg(number("shards", shards, "Shards of the Tidewire to start").conflicts_with("url"))
         .arg(server_bin().conflicts_with("url"))
+}
+
+/// The rival that is asked for by name or by its command.
+fn take_rival(matches: &ArgMatches) -> Result<Option<Rival>, Failure> {
+    if let Some(line) = matches.get_one::<String>("rival-command") {
+        return Rival::from_command(line, matches.get_flag("rival-echo")).map(Some);
+    }
+    let name = matches.get_one::<String>("rival");
+    Ok(name.and_then(|name| rival::named(name)))
 }
 
 /// The server of a scenario: somebody's, or one that lives as long as this.
@@ -229,12 +263,15 @@ impl Chosen {
             target.has_echo = matches.get_flag("echo");
             return Ok(Self::Running(target));
         }
-        let kind = match matches.get_flag("null") {
-            true => Kind::Null { has_rooms: false },
-            false => Kind::Tidewire {
+        let kind = if matches.get_flag("null") {
+            Kind::Null { has_rooms: false }
+        } else if let Some(rival) = take_rival(matches)? {
+            Kind::Rival(rival)
+        } else {
+            Kind::Tidewire {
                 program: take_server_bin(matches)?,
                 shards: take_count(matches, "shards", 1)?,
-            },
+            }
         };
         Self::start(&kind)
     }

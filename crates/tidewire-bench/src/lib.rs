@@ -11,6 +11,7 @@ pub mod failure;
 pub mod ledger;
 pub mod null_server;
 pub mod process;
+pub mod rival;
 pub mod scenario;
 pub mod server;
 pub mod source;

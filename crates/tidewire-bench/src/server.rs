@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::cores;
 use crate::failure::Failure;
+use crate::rival::Rival;
 use crate::target::Target;
 
 /// A server that is not ready after this time will not be.
@@ -36,6 +37,8 @@ pub enum Kind {
         /// How many shards it has.
         shards: usize,
     },
+    /// A server of somebody else, which must be set up.
+    Rival(Rival),
 }
 
 impl Kind {
@@ -46,6 +49,7 @@ impl Kind {
             Self::Null { has_rooms: false } => "null".to_owned(),
             Self::Null { has_rooms: true } => "null with rooms".to_owned(),
             Self::Tidewire { shards, .. } => format!("tidewire --shards {shards}"),
+            Self::Rival(rival) => rival.title.clone(),
         }
     }
 }
@@ -75,7 +79,12 @@ impl Server {
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         let child = cores::as_server(|| command.spawn());
         let child = child.map_err(Failure::system(program))?;
-        let target = Target::local(address, child.id(), false);
+        let mut target = Target::local(address, child.id(), false);
+        if let Kind::Rival(rival) = kind {
+            target.protocol = rival.protocol;
+            target.path = rival.protocol.path().to_owned();
+            target.has_echo = rival.has_echo;
+        }
         let mut server = Self {
             child,
             target,
@@ -146,6 +155,7 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
                 .current_dir(folder);
             command
         }
+        Kind::Rival(rival) => rival.command(address.port()),
     })
 }
 
@@ -157,13 +167,18 @@ fn free_address() -> io::Result<SocketAddr> {
 fn is_ready(kind: &Kind, address: SocketAddr) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = TcpStream::connect(address)?;
-        if matches!(kind, Kind::Null { .. }) {
+        let path = match kind {
+            Kind::Null { .. } => None,
+            Kind::Tidewire { .. } => Some("/ready"),
+            Kind::Rival(rival) => rival.ready_path,
+        };
+        let Some(path) = path else {
             return Ok(true);
-        }
+        };
         stream.set_read_timeout(Some(START_TIMEOUT))?;
         write!(
             stream,
-            "GET /ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
         )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -5,8 +5,14 @@
 //! and their arms, and the compiler names the places that were forgotten.
 
 mod deepstream;
+mod nats;
+mod plain;
+mod socketio;
 
 pub use deepstream::Deepstream;
+pub use nats::Nats;
+pub use plain::Plain;
+pub use socketio::SocketIo;
 use tidewire_wire::frame::websocket::Kind;
 
 /// One mask for all frames: the bench protects no proxy, and unmasking costs the server the same with any key.
@@ -17,6 +23,12 @@ pub const MASK: [u8; 4] = [0x5a, 0x17, 0xc3, 0x81];
 pub enum Protocol {
     /// Tidewire's, its null server's and deepstream's own.
     Deepstream,
+    /// Socket.IO's, with the events of the programs in `rivals/`.
+    SocketIo,
+    /// NATS over WebSocket.
+    Nats,
+    /// The bench's contract for servers without a protocol of their own.
+    Plain,
 }
 
 /// What a server can do beside publish and subscribe, as far as its driver speaks it.
@@ -30,13 +42,16 @@ pub struct Abilities {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Deepstream];
+    pub const ALL: [Self; 4] = [Self::Deepstream, Self::SocketIo, Self::Nats, Self::Plain];
 
     /// Its name on the command line and in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Deepstream => Deepstream::NAME,
+            Self::SocketIo => SocketIo::NAME,
+            Self::Nats => Nats::NAME,
+            Self::Plain => Plain::NAME,
         }
     }
 
@@ -53,6 +68,9 @@ impl Protocol {
     pub fn path(self) -> &'static str {
         match self {
             Self::Deepstream => Deepstream::PATH,
+            Self::SocketIo => SocketIo::PATH,
+            Self::Nats => Nats::PATH,
+            Self::Plain => Plain::PATH,
         }
     }
 
@@ -60,7 +78,7 @@ impl Protocol {
     #[must_use]
     pub fn headers(self) -> &'static str {
         match self {
-            Self::Deepstream => "",
+            Self::Deepstream | Self::SocketIo | Self::Nats | Self::Plain => "",
         }
     }
 
@@ -71,6 +89,12 @@ impl Protocol {
             Self::Deepstream => Abilities {
                 records: true,
                 rpc: true,
+            },
+            Self::SocketIo => SocketIo::ABILITIES,
+            Self::Nats => Nats::ABILITIES,
+            Self::Plain => Abilities {
+                records: false,
+                rpc: false,
             },
         }
     }
@@ -127,19 +151,19 @@ pub enum Incoming<'a> {
 pub struct Unintelligible(pub String);
 
 /// One connection's end of its protocol.
+///
+/// # Panics
+/// Functions for records and rpc do where [`Protocol::abilities`] says that the protocol has none.
 #[derive(Debug)]
 pub enum Driver {
     /// See [`Protocol::Deepstream`].
     Deepstream(Deepstream),
-}
-
-/// Does the same with whichever driver it is.
-macro_rules! each {
-    ($driver:expr, $inner:ident => $call:expr) => {
-        match $driver {
-            Driver::Deepstream($inner) => $call,
-        }
-    };
+    /// See [`Protocol::SocketIo`].
+    SocketIo(SocketIo),
+    /// See [`Protocol::Nats`].
+    Nats(Nats),
+    /// See [`Protocol::Plain`].
+    Plain(Plain),
 }
 
 impl Driver {
@@ -148,12 +172,20 @@ impl Driver {
     pub fn new(protocol: Protocol, connection: usize) -> Self {
         match protocol {
             Protocol::Deepstream => Self::Deepstream(Deepstream::new(connection)),
+            Protocol::SocketIo => Self::SocketIo(SocketIo),
+            Protocol::Nats => Self::Nats(Nats::new(connection)),
+            Protocol::Plain => Self::Plain(Plain::default()),
         }
     }
 
     /// The upgrade is done: appends what a client says first.
     pub fn hello(&mut self, out: &mut Vec<u8>) {
-        each!(self, driver => driver.hello(out));
+        match self {
+            Self::Deepstream(driver) => driver.hello(out),
+            // Their servers speak first.
+            Self::SocketIo(_) | Self::Nats(_) => {}
+            Self::Plain(driver) => driver.hello(out),
+        }
     }
 
     /// Takes a message. Answers that the protocol wants (steps of the login, heartbeats, calls) go to `out`; `handle` gets
@@ -168,54 +200,138 @@ impl Driver {
         out: &mut Vec<u8>,
         handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        each!(self, driver => driver.take(kind, payload, out, handle))
+        match self {
+            Self::Deepstream(driver) => driver.take(kind, payload, out, handle),
+            Self::SocketIo(driver) => driver.take(payload, out, handle),
+            Self::Nats(driver) => driver.take(payload, out, handle),
+            Self::Plain(driver) => driver.take(payload, handle),
+        }
     }
 
     /// Subscribes to all of `names` at once; [`Incoming::Subscribed`] follows once.
     pub fn subscribe(&mut self, names: &[&str], out: &mut Vec<u8>) {
-        each!(self, driver => driver.subscribe(names, out));
+        match self {
+            Self::Deepstream(driver) => driver.subscribe(names, out),
+            Self::SocketIo(driver) => driver.subscribe(names, out),
+            Self::Nats(driver) => driver.subscribe(names, out),
+            Self::Plain(driver) => driver.subscribe(names, out),
+        }
     }
 
     /// Publishes `payload`, which is JSON text.
     pub fn publish(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
-        each!(self, driver => driver.publish(name, payload, out));
+        match self {
+            Self::Deepstream(driver) => driver.publish(name, payload, out),
+            Self::SocketIo(driver) => driver.publish(name, payload, out),
+            Self::Nats(driver) => driver.publish(name, payload, out),
+            Self::Plain(driver) => driver.publish(name, payload, out),
+        }
     }
 
     /// Subscribes to a record, reads it, and creates it if it is missing; [`Incoming::Subscribed`] follows once.
     pub fn open_record(&mut self, name: &str, out: &mut Vec<u8>) {
-        each!(self, driver => driver.open_record(name, out));
+        match self {
+            Self::Deepstream(driver) => driver.open_record(name, out),
+            _ => self.lacks("records"),
+        }
     }
 
     /// Sets one path of a record, whatever its version, to `payload`, which is JSON text.
     pub fn patch(&mut self, name: &str, payload: &str, out: &mut Vec<u8>) {
-        each!(self, driver => driver.patch(name, payload, out));
+        match self {
+            Self::Deepstream(driver) => driver.patch(name, payload, out),
+            _ => self.lacks("records"),
+        }
     }
 
     /// Writes a whole record, whatever its version. With a `number` the write is answered by [`Incoming::Written`] when it
     /// is durable.
     pub fn write(&mut self, name: &str, value: &str, number: Option<u64>, out: &mut Vec<u8>) {
-        each!(self, driver => driver.write(name, value, number, out));
+        match self {
+            Self::Deepstream(driver) => driver.write(name, value, number, out),
+            _ => self.lacks("records"),
+        }
     }
 
     /// Asks for a record's version, which [`Incoming::Version`] says.
     pub fn head(&mut self, name: &str, out: &mut Vec<u8>) {
-        each!(self, driver => driver.head(name, out));
+        match self {
+            Self::Deepstream(driver) => driver.head(name, out),
+            _ => self.lacks("records"),
+        }
     }
 
     /// Registers as provider of an rpc; [`Incoming::Subscribed`] follows once, and calls are answered with what they carry.
     pub fn provide(&mut self, name: &str, out: &mut Vec<u8>) {
-        each!(self, driver => driver.provide(name, out));
+        match self {
+            Self::Deepstream(driver) => driver.provide(name, out),
+            Self::SocketIo(driver) => driver.provide(name, out),
+            Self::Nats(driver) => driver.provide(name, out),
+            Self::Plain(_) => self.lacks("rpc"),
+        }
     }
 
     /// Calls an rpc; [`Incoming::Response`] follows. A `number` is used once for each connection.
     pub fn call(&mut self, name: &str, number: u64, out: &mut Vec<u8>) {
-        each!(self, driver => driver.call(name, number, out));
+        match self {
+            Self::Deepstream(driver) => driver.call(name, number, out),
+            Self::SocketIo(driver) => driver.call(name, number, out),
+            Self::Nats(driver) => driver.call(name, number, out),
+            Self::Plain(_) => self.lacks("rpc"),
+        }
     }
+
+    /// A scenario asks for [`Protocol::abilities`] first, so this is a mistake of the bench.
+    fn lacks(&self, what: &str) -> ! {
+        panic!("{self:?} has no {what}");
+    }
+}
+
+/// The text of a message of a text protocol.
+fn text(payload: &[u8]) -> Result<&str, Unintelligible> {
+    std::str::from_utf8(payload)
+        .map_err(|error| Unintelligible(format!("received what is no text: {error}")))
 }
 
 #[cfg(test)]
 mod tests {
+    use tidewire_wire::frame::websocket::{self, Decoder, Role};
+
     use super::*;
+
+    /// What a text driver makes of a message of the server, and what it answers.
+    pub(super) fn take(
+        driver: &mut Driver,
+        payload: &[u8],
+    ) -> (Result<Vec<String>, Unintelligible>, Vec<String>) {
+        let mut seen = Vec::new();
+        let mut result = Ok(());
+        let answers = sent(|out| {
+            result = driver.take(Kind::Text, payload, out, |incoming| {
+                seen.push(format!("{incoming:?}"));
+                Ok::<_, Unintelligible>(())
+            });
+        });
+        (result.map(|()| seen), answers)
+    }
+
+    /// The texts of the frames that `write` appends.
+    pub(super) fn sent(write: impl FnOnce(&mut Vec<u8>)) -> Vec<String> {
+        let mut frames = Vec::new();
+        write(&mut frames);
+        let mut frames = &mut frames[..];
+        let mut texts = Vec::new();
+        while !frames.is_empty() {
+            let decoded = Decoder::new(Role::Server).decode(frames, 1 << 20).unwrap();
+            let consumed = decoded.consumed;
+            let websocket::Event::Message { payload, .. } = decoded.event else {
+                panic!("half a frame");
+            };
+            texts.push(String::from_utf8(payload.into_owned()).unwrap());
+            frames = &mut frames[consumed..];
+        }
+        texts
+    }
 
     #[test]
     fn names_lead_to_their_protocol() {
