@@ -71,7 +71,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'browser',
-    shows: 'pages of loopback hosts may connect, others may not',
+    shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed',
     needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
     commands: [npm('browser')],
     budgetSeconds: 120,

@@ -11,6 +11,11 @@ export class Proxy {
   #connectionCount = 0;
   #silent: 'no' | 'answers' | 'all' = 'no';
 
+  /** Hears all bytes of the server, of all connections. */
+  onAnswer: (bytes: Buffer) => void = () => {};
+  /** Hears all bytes of the clients. */
+  onQuestion: (bytes: Buffer) => void = () => {};
+
   private constructor(
     private readonly listener: Listener,
     readonly address: string,
@@ -80,7 +85,9 @@ export class Proxy {
       far.destroy();
     };
     for (const [from, to] of [[near, far], [far, near]] as const) {
-      from.on('data', (bytes) => {
+      from.on('data', (bytes: Buffer) => {
+        if (from === near) this.onQuestion(bytes);
+        else this.onAnswer(bytes);
         if (this.#silent === 'no' || (this.#silent === 'answers' && from === near)) to.write(bytes);
       });
       from.on('error', end);

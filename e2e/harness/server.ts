@@ -32,6 +32,8 @@ export interface ServerOptions {
   hotPathPrefixes?: string[];
   /** Limits under the names of the server's section `limits`. */
   limits?: Record<string, number>;
+  /** Whether offers of compression are taken. */
+  compression?: boolean;
   logLevel?: 'warn' | 'info';
   drainTimeoutMs?: number;
   /** Where the data lies; by default in the server's temporary folder. It is not removed with that. */
@@ -62,6 +64,7 @@ function tidewireConfig(options: ServerOptions, folder: string): object {
   const file = { path: join(folder, 'users.yml'), hash, iterations, key_length: keyLength };
   const sections = pruned({
     network: { heartbeat_interval: milliseconds(options.heartbeatIntervalMs) },
+    compression: { enabled: options.compression },
     auth: {
       ...(options.users && { chain: ['file'], file }),
       attempts_max: options.authAttemptsMax,

@@ -137,7 +137,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 11] = [
+const COUNTERS: [Number; 14] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -172,6 +172,21 @@ const COUNTERS: [Number; 11] = [
         "protocol_errors",
         "Connections ended because their peer broke the protocol",
         |stats| &stats.protocol_errors,
+    ),
+    (
+        "deflated_bytes",
+        "Bytes of messages that were compressed, once for all their recipients",
+        |stats| &stats.deflated_bytes,
+    ),
+    (
+        "deflated_to_bytes",
+        "Bytes that compressed messages became",
+        |stats| &stats.deflated_to_bytes,
+    ),
+    (
+        "deflate_skips",
+        "Messages that left plain because the turn had compressed enough",
+        |stats| &stats.deflate_skips,
     ),
     (
         "mailbox_entries",

@@ -66,13 +66,19 @@ impl Plan {
     /// What shards hold for connections.
     #[must_use]
     pub fn shard_limits(&self) -> ShardLimits {
-        let limits = &self.config.limits;
+        let Config {
+            limits,
+            compression,
+            ..
+        } = &self.config;
         let inflight_bytes_max = limits.inflight_bytes_max.as_usize();
         ShardLimits {
             inflight_bytes_max,
             shard_inflight_bytes_max: inflight_bytes_max.saturating_mul(CONNECTIONS_IN_FLIGHT),
             outbox_bytes_max: limits.outbox_bytes_max.as_usize(),
             memory_bytes_max: usize::try_from(self.memory_bytes_max).unwrap_or(usize::MAX),
+            deflate_bytes_min: compression.bytes_min.as_usize(),
+            deflate_turn_bytes_max: compression.turn_bytes_max.as_usize(),
         }
     }
 

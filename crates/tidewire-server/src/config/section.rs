@@ -37,6 +37,8 @@ section! {
         drain_delay: Auto<Duration> = Auto::Auto, Traits::NONE.reload();
         /// Where and for whom the server listens.
         network: Network = Network::default();
+        /// Compression of WebSocket messages.
+        compression: Compression = Compression::default();
         /// What waits on HTTP connections that are not upgraded.
         http: Http = Http::default();
         /// Who may see what of health and metrics from other machines.
@@ -77,6 +79,20 @@ section! {
         hosts: List<String> = words(&[]), Traits::NONE.reload();
         /// A client says something at least this often; silence of twice as long ends its connection.
         heartbeat_interval: Duration = seconds(30);
+    }
+}
+
+section! {
+    /// Compression of WebSocket messages (permessage-deflate) for clients that offer it. Each message is compressed once
+    /// for all of them.
+    Compression {
+        /// Whether offers are taken. Off by default: it trades processor time of server and clients for bytes.
+        enabled: bool = false;
+        /// Messages below this size are sent plain.
+        bytes_min: ByteCount = ByteCount(512);
+        /// Bytes that a shard compresses in one turn, so that large messages do not hold up others; what is over
+        /// leaves plain.
+        turn_bytes_max: ByteCount = ByteCount(1 << 20);
     }
 }
 

@@ -1,15 +1,17 @@
 //! The opening handshake of a WebSocket, seen from the server (RFC 6455, section 4.2.1).
 //!
-//! Extensions and subprotocols are not taken up: deepstream's clients need none.
+//! Of the extensions permessage-deflate is taken up where it is allowed. Subprotocols are not: deepstream's clients
+//! need none.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Version};
+use tidewire_wire::frame::offer::{self, MalformedOffer};
 use tidewire_wire::frame::websocket::accept_key;
 
 /// The version of the protocol.
@@ -68,6 +70,21 @@ pub fn accept(request: &Parts) -> Result<String, HandshakeError> {
             "Sec-WebSocket-Key is not the base64 of 16 bytes",
         )),
     }
+}
+
+/// The answer to the client's offers of compression, as the value of `Sec-WebSocket-Extensions`; `None` if it offers
+/// none that can be taken.
+///
+/// # Errors
+/// The request is to be answered with 400.
+pub fn deflate(request: &Parts) -> Result<Option<String>, HandshakeError> {
+    let malformed = |_| HandshakeError::Malformed("Sec-WebSocket-Extensions is malformed");
+    let mut offers = String::new();
+    for value in request.headers.get_all(SEC_WEBSOCKET_EXTENSIONS) {
+        offers.push_str(value.to_str().map_err(|_| malformed(MalformedOffer))?);
+        offers.push(',');
+    }
+    offer::accept(&offers).map_err(malformed)
 }
 
 /// The value of a header that is there once.
@@ -149,6 +166,27 @@ mod tests {
         let body = HandshakeError::Malformed("a WebSocket is opened without a body");
         check(&[("content-length", "5")], body);
         check(&[("transfer-encoding", "chunked")], body);
+    }
+
+    #[test]
+    fn offers_of_compression_are_answered() {
+        let check = |offer: &str, expected| {
+            let changes = [("sec-websocket-extensions", offer)];
+            assert_eq!(deflate(&request(&changes)), expected, "{offer}");
+        };
+        let answer = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+        check("", Ok(None));
+        check("x-other", Ok(None));
+        let malformed = HandshakeError::Malformed("Sec-WebSocket-Extensions is malformed");
+        check("permessage-deflate; =", Err(malformed));
+        check(
+            "permessage-deflate; client_max_window_bits",
+            Ok(Some(answer.to_owned())),
+        );
+        let mut two = request(&[("sec-websocket-extensions", "x-other")]);
+        let second = hyper::header::HeaderValue::from_static("permessage-deflate");
+        two.headers.append(SEC_WEBSOCKET_EXTENSIONS, second);
+        assert_eq!(deflate(&two), Ok(Some(answer.to_owned())));
     }
 
     #[test]

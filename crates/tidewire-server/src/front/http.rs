@@ -11,7 +11,7 @@ use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CACHE_CONTROL, CONNECTION,
     CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
-    SEC_WEBSOCKET_VERSION, UPGRADE, VARY, X_CONTENT_TYPE_OPTIONS,
+    SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
@@ -220,6 +220,14 @@ impl Socket {
             Ok(accepted) => accepted,
             Err(error) => return refuse_handshake(error),
         };
+        let deflate = match self.front.takes_deflate {
+            true => handshake::deflate(&parts),
+            false => Ok(None),
+        };
+        let deflate = match deflate {
+            Ok(deflate) => deflate,
+            Err(error) => return refuse_handshake(error),
+        };
         if self.front.status.stage() == Stage::Draining {
             return unavailable("the server is stopping\n");
         }
@@ -231,7 +239,8 @@ impl Socket {
             return unavailable("the server has all the connections that it may have\n");
         };
         let peer = Arc::new(peer(self.peer, &parts));
-        tokio::spawn(hand_over(Arc::clone(&self.front), on_upgrade, peer, place));
+        let front = Arc::clone(&self.front);
+        tokio::spawn(hand_over(front, on_upgrade, peer, place, deflate.is_some()));
         let mut answer = Response::new(Full::default());
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = answer.headers_mut();
@@ -239,6 +248,9 @@ impl Socket {
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         if let Ok(accepted) = HeaderValue::from_str(&accepted) {
             headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
+        }
+        if let Some(Ok(answer)) = deflate.as_deref().map(HeaderValue::from_str) {
+            headers.insert(SEC_WEBSOCKET_EXTENSIONS, answer);
         }
         answer
     }
@@ -274,6 +286,7 @@ async fn hand_over(
     on_upgrade: hyper::upgrade::OnUpgrade,
     peer: Arc<Peer>,
     place: Place,
+    is_deflated: bool,
 ) {
     let address = peer.address;
     let upgraded = match timeout(front.connection_timeout, on_upgrade).await {
@@ -295,6 +308,7 @@ async fn hand_over(
                 unread: parts.read_buf,
                 peer,
                 place,
+                is_deflated,
             });
         }
         Err(error) => {

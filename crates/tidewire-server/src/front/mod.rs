@@ -58,6 +58,8 @@ impl Doors {
 pub struct Front {
     /// Paths of WebSockets.
     pub paths: Vec<String>,
+    /// Whether offers of permessage-deflate are taken.
+    pub takes_deflate: bool,
     /// Whether this is development mode.
     pub is_development: bool,
     /// Where records are kept, for `/ready`: memory must not be taken for a disk.
@@ -104,6 +106,7 @@ impl Front {
         };
         Arc::new(Self {
             paths: plan.config.network.paths.to_vec(),
+            takes_deflate: plan.config.compression.enabled,
             is_development: plan.is_development,
             store: plan.config.store.kind,
             head_timeout: plan.config.http.head_timeout,

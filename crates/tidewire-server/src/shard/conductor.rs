@@ -22,11 +22,12 @@ use tidewire_net::connection::Key;
 use tidewire_net::event_loop::EventLoop;
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
+use tidewire_wire::frame::deflate::Inflater;
 use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
 
 use super::ShardLimits;
-use super::connection::{CloseCause, Holds, State, format};
+use super::connection::{CloseCause, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{Adopted, Mail, Quiet, Requests, ShardHandle};
@@ -56,6 +57,7 @@ pub(crate) struct Conductor {
     event_loop: EventLoop<State>,
     sink: Sink,
     buffer: ReadBuffer,
+    inflater: Inflater,
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
@@ -107,8 +109,15 @@ impl Conductor {
             address,
             engine,
             event_loop,
-            sink: Sink::new(own.clone(), shard_count, node.interest, node.requests),
+            sink: Sink::new(
+                own.clone(),
+                shard_count,
+                node.interest,
+                node.requests,
+                &limits,
+            ),
             buffer: ReadBuffer::default(),
+            inflater: Inflater::default(),
             own,
             handles: node.handles,
             confirmations: node.confirmations,
@@ -256,6 +265,7 @@ impl Conductor {
         }
         self.say_goodbyes();
         self.sink.logs.begin_turn();
+        self.sink.deflation.begin_turn();
     }
 
     /// Ends the sending of a turn: who is gone, who is too slow, who may be shut down, who wanted to know.
@@ -397,18 +407,15 @@ impl Conductor {
             unread,
             peer,
             place,
+            is_deflated,
         } = connection;
         let address = peer.address;
-        match self
-            .event_loop
-            .adopt(stream, &unread, State::new(peer, place))
-        {
+        let state = State::new(peer, place, is_deflated);
+        let format = state.format(Dialect::Client);
+        match self.event_loop.adopt(stream, &unread, state) {
             Ok(key) => {
                 let session = self.session(key);
-                self.handle(Input::Opened {
-                    session,
-                    format: format(Dialect::Client),
-                });
+                self.handle(Input::Opened { session, format });
                 if self.is_draining {
                     self.close(key, CloseCause::GoingAway);
                 }

@@ -10,21 +10,36 @@ use super::handle::Peer;
 use crate::front::place::Place;
 
 /// Wire formats, each with a turn log of its own.
-pub(crate) const FORMAT_COUNT: u8 = 2;
+pub(crate) const FORMAT_COUNT: u8 = 4;
 
-/// How a format is encoded.
-pub(crate) fn dialect(format: Format) -> Dialect {
-    match format {
-        Format(0) => Dialect::Client,
-        Format(_) => Dialect::ClientWithPatchMulti,
-    }
+/// What a format stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Encoding {
+    pub(crate) dialect: Dialect,
+    /// Messages may be compressed.
+    pub(crate) is_deflated: bool,
 }
 
-/// The format of a dialect.
-pub(crate) fn format(dialect: Dialect) -> Format {
-    match dialect {
-        Dialect::Client | Dialect::Server => Format(0),
-        Dialect::ClientWithPatchMulti => Format(1),
+impl Encoding {
+    /// How a format is encoded.
+    pub(crate) fn of(Format(number): Format) -> Self {
+        Self {
+            dialect: if number & 1 == 0 {
+                Dialect::Client
+            } else {
+                Dialect::ClientWithPatchMulti
+            },
+            is_deflated: number & 2 != 0,
+        }
+    }
+
+    /// The format of this encoding.
+    pub(crate) fn format(self) -> Format {
+        let dialect = match self.dialect {
+            Dialect::Client | Dialect::Server => 0,
+            Dialect::ClientWithPatchMulti => 1,
+        };
+        Format(dialect | u8::from(self.is_deflated) << 1)
     }
 }
 
@@ -47,9 +62,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(peer: Arc<Peer>, place: Place) -> Self {
+    pub(crate) fn new(peer: Arc<Peer>, place: Place, is_deflated: bool) -> Self {
         Self {
-            decoder: Decoder::new(Role::Server),
+            decoder: match is_deflated {
+                true => Decoder::with_deflate(Role::Server),
+                false => Decoder::new(Role::Server),
+            },
             waiting: None,
             peer: Some(peer),
             inflight_bytes: 0,
@@ -58,6 +76,16 @@ impl State {
             introduced: false,
             _place: place,
         }
+    }
+
+    /// How to encode for this peer, if its library reads `dialect`.
+    pub(crate) fn format(&self, dialect: Dialect) -> Format {
+        let is_deflated = self.decoder.has_deflate();
+        Encoding {
+            dialect,
+            is_deflated,
+        }
+        .format()
     }
 }
 
@@ -153,9 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn formats_and_dialects_match() {
+    fn formats_and_encodings_match() {
         for number in 0..FORMAT_COUNT {
-            assert_eq!(format(dialect(Format(number))), Format(number));
+            assert_eq!(Encoding::of(Format(number)).format(), Format(number));
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Adopted {
     pub peer: Arc<Peer>,
     /// Its place among the connections of the node, dropped when the socket is closed.
     pub place: Place,
+    /// Whether permessage-deflate was agreed on.
+    pub is_deflated: bool,
 }
 
 /// Where the requests of shards go. Both functions return at once; the answers come back through

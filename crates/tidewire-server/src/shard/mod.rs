@@ -3,6 +3,7 @@
 mod conductor;
 mod connection;
 mod credit;
+mod deflation;
 mod drain;
 pub mod handle;
 mod sink;
@@ -41,6 +42,10 @@ pub struct ShardLimits {
     /// Bytes that all connections of the node together may hold, waiting to be sent or half received; beyond it those
     /// who hold most are ended.
     pub memory_bytes_max: usize,
+    /// Messages below this size are sent plain to recipients that agreed on compression.
+    pub deflate_bytes_min: usize,
+    /// What a shard compresses in one turn, in bytes; what is over leaves plain.
+    pub deflate_turn_bytes_max: usize,
 }
 
 impl Default for ShardLimits {
@@ -50,6 +55,8 @@ impl Default for ShardLimits {
             shard_inflight_bytes_max: 64 << 20,
             outbox_bytes_max: 1 << 20,
             memory_bytes_max: 1 << 30,
+            deflate_bytes_min: 512,
+            deflate_turn_bytes_max: 1 << 20,
         }
     }
 }

@@ -15,7 +15,9 @@ use tidewire_core::message::Message;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::protocol::deepstream::Deepstream;
 
-use super::connection::{FORMAT_COUNT, dialect};
+use super::ShardLimits;
+use super::connection::{Encoding, FORMAT_COUNT};
+use super::deflation::Deflation;
 use super::handle::{Requests, ShardHandle};
 use super::stats::{add, topic_index};
 use crate::interest::InterestMap;
@@ -33,6 +35,7 @@ pub(crate) enum Errand {
 /// Takes the effects of one engine.
 pub(crate) struct Sink {
     pub(crate) logs: TurnLogs,
+    pub(crate) deflation: Deflation,
     pub(crate) errands: VecDeque<Errand>,
     /// What leaves to each shard at the end of the turn.
     pub(crate) outgoing: Box<[Vec<Entry>]>,
@@ -49,9 +52,11 @@ impl Sink {
         shard_count: usize,
         interest: Arc<InterestMap>,
         requests: Arc<dyn Requests>,
+        limits: &ShardLimits,
     ) -> Self {
         Self {
             logs: TurnLogs::new(FORMAT_COUNT),
+            deflation: Deflation::new(limits),
             errands: VecDeque::new(),
             outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
             targets: Vec::new(),
@@ -64,11 +69,19 @@ impl Sink {
 
 impl Effects for Sink {
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
-        add(&self.own.stats().messages_out[topic_index(message)], 1);
-        let range = self
-            .logs
-            .log_mut(format.0)
-            .append(|out| Deepstream::encode_frame(dialect(format), message, out));
+        let stats = self.own.stats();
+        add(&stats.messages_out[topic_index(message)], 1);
+        let Encoding {
+            dialect,
+            is_deflated,
+        } = Encoding::of(format);
+        let log = self.logs.log_mut(format.0);
+        let range = if is_deflated {
+            let deflation = &mut self.deflation;
+            log.append(|out| deflation.encode_frame(dialect, message, stats, out))
+        } else {
+            log.append(|out| Deepstream::encode_frame(dialect, message, out))
+        };
         Span {
             start: range.start,
             end: range.end,

@@ -81,6 +81,12 @@ pub struct ShardStats {
     pub slow_disconnects: AtomicU64,
     /// Connections that were ended because their peer broke the protocol of frames.
     pub protocol_errors: AtomicU64,
+    /// Bytes of messages that were compressed, once for all their recipients.
+    pub deflated_bytes: AtomicU64,
+    /// Bytes that they became.
+    pub deflated_to_bytes: AtomicU64,
+    /// Messages that left plain because the turn had compressed enough.
+    pub deflate_skips: AtomicU64,
     /// Gauge: entries found in the mailbox.
     pub mailbox_entries: AtomicU64,
     /// Entries handled, of all turns.

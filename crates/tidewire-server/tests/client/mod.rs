@@ -7,10 +7,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use tidewire_core::message::{Auth, Connection, Event, EventBulk, Message};
+use tidewire_wire::frame::deflate::{Deflater, Inflater};
 use tidewire_wire::frame::websocket::{
     self, CloseCode, Decoded, Decoder, Event as FrameEvent, Opcode, Role,
 };
-use tidewire_wire::protocol::deepstream::Deepstream;
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 /// Nothing here takes so long unless it never happens.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -44,10 +45,15 @@ pub fn subscribe(name: &str) -> Message<'_> {
 
 /// The two messages of a login, as a client sends them.
 pub fn encode_login(out: &mut Vec<u8>) {
+    encode_login_as("7.0.5", out);
+}
+
+/// The same for a library of this version.
+pub fn encode_login_as(sdk_version: &str, out: &mut Vec<u8>) {
     let challenge = Message::Connection(Connection::Challenge {
         url: Some("ws://test"),
         protocol_version: Some("0.1a"),
-        sdk_version: Some("7.0.5"),
+        sdk_version: Some(sdk_version),
         sdk_type: Some("javascript"),
     });
     Deepstream::encode_masked_frame(&challenge, [1, 2, 3, 4], out);
@@ -67,6 +73,10 @@ enum Received {
 pub struct Client {
     pub stream: TcpStream,
     decoder: Decoder,
+    deflater: Deflater,
+    inflater: Inflater,
+    /// Bytes that came over the wire, frames and all.
+    pub bytes_in: usize,
     input: Vec<u8>,
     start: usize,
 }
@@ -74,10 +84,22 @@ pub struct Client {
 impl Client {
     /// A client on a stream whose handshake is done.
     pub fn new(stream: TcpStream) -> Self {
+        Self::with_decoder(stream, Decoder::new(Role::Client))
+    }
+
+    /// The same where the handshake agreed on compression.
+    pub fn with_deflate(stream: TcpStream) -> Self {
+        Self::with_decoder(stream, Decoder::with_deflate(Role::Client))
+    }
+
+    fn with_decoder(stream: TcpStream, decoder: Decoder) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         Self {
             stream,
-            decoder: Decoder::new(Role::Client),
+            decoder,
+            deflater: Deflater::default(),
+            inflater: Inflater::default(),
+            bytes_in: 0,
             input: Vec::new(),
             start: 0,
         }
@@ -105,11 +127,30 @@ impl Client {
         self.stream.write_all(&bytes).unwrap();
     }
 
+    /// Sends a message compressed.
+    pub fn send_deflated(&mut self, message: &Message<'_>) {
+        let mut payload = Vec::new();
+        Deepstream::encode(Dialect::Server, message, &mut payload);
+        self.send_deflated_frame(&payload);
+    }
+
+    /// Sends bytes compressed, as one binary message.
+    pub fn send_deflated_frame(&mut self, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        let key = [1, 2, 3, 4];
+        let is_smaller =
+            self.deflater
+                .encode_masked_frame(Opcode::Binary, payload, key, &mut bytes);
+        assert!(is_smaller, "nothing to be compressed");
+        self.stream.write_all(&bytes).unwrap();
+    }
+
     fn receive(&mut self) -> Received {
         loop {
-            let decoded = self
-                .decoder
-                .decode(&mut self.input[self.start..], MESSAGE_BYTES_MAX);
+            let input = &mut self.input[self.start..];
+            let decoded =
+                self.decoder
+                    .decode_inflated(input, MESSAGE_BYTES_MAX, &mut self.inflater);
             let Decoded { consumed, event } = decoded.unwrap();
             let received = match event {
                 FrameEvent::Message { payload, .. } => {
@@ -141,6 +182,7 @@ impl Client {
             Ok(0) => false,
             Ok(count) => {
                 self.input.extend_from_slice(&chunk[..count]);
+                self.bytes_in += count;
                 true
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
@@ -176,8 +218,14 @@ impl Client {
     /// Sends and receives what a client does first.
     #[track_caller]
     pub fn log_in(&mut self) {
+        self.log_in_as("7.0.5");
+    }
+
+    /// The same for a library of this version.
+    #[track_caller]
+    pub fn log_in_as(&mut self, sdk_version: &str) {
         let mut bytes = Vec::new();
-        encode_login(&mut bytes);
+        encode_login_as(sdk_version, &mut bytes);
         self.stream.write_all(&bytes).unwrap();
         self.expect_login();
     }

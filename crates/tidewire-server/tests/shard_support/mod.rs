@@ -1,5 +1,7 @@
 //! A node of three shards without a front, and clients that speak to it through the wire crate.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, OnceLock};
 
@@ -145,6 +147,15 @@ impl Node {
 
     /// A connection as the front hands it over, with bytes it has read already.
     pub fn connect_with(&self, shard: usize, unread: Vec<u8>) -> Client {
+        Client::new(self.hand_over(shard, unread, false))
+    }
+
+    /// A connection that has agreed on compression.
+    pub fn connect_deflated(&self, shard: usize) -> Client {
+        Client::with_deflate(self.hand_over(shard, Vec::new(), true))
+    }
+
+    fn hand_over(&self, shard: usize, unread: Vec<u8>, is_deflated: bool) -> TcpStream {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         stream.set_nodelay(true).unwrap();
         let (socket, address) = self.listener.accept().unwrap();
@@ -159,8 +170,9 @@ impl Node {
                 headers: Vec::new(),
             }),
             place: self.places.take(descriptor).unwrap(),
+            is_deflated,
         });
-        Client::new(stream)
+        stream
     }
 
     pub fn log_in(&self, shard: usize) -> Client {

@@ -2,7 +2,8 @@
 //!
 //! The decoder works on whatever bytes the caller has and owns none of them, except the fragments of an
 //! unfinished message. An unfragmented message is unmasked where it lies and handed out without a copy. The
-//! handshake's request and the extensions are not here; no extension is ever negotiated.
+//! handshake's request is not here. Of the extensions only permessage-deflate is spoken; its part is in
+//! [`crate::frame::deflate`].
 
 use std::borrow::Cow;
 
@@ -10,11 +11,16 @@ use base64::Engine as _;
 use sha1::{Digest, Sha1};
 use thiserror::Error;
 
+use crate::frame::deflate::{Inflater, deflated_bytes_max};
+
 /// Control frames carry at most this many bytes (RFC 6455, section 5.5).
 const CONTROL_BYTES_MAX: usize = 125;
 
 /// Longest header: two bytes, a 64-bit length, a mask key.
 const HEADER_BYTES_MAX: usize = 14;
+
+/// The first reserved bit: a compressed message begins (RFC 7692, section 7.2.2).
+const DEFLATED: u8 = 0x40;
 
 /// Which end of the connection this is. It decides whether incoming frames must be masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +99,7 @@ impl CloseCode {
     pub const PROTOCOL: Self = Self(1002);
     /// The peer sent a kind of message that this endpoint does not take.
     pub const UNSUPPORTED: Self = Self(1003);
-    /// A text message that is not UTF-8.
+    /// A text message that is not UTF-8, or a compressed one that can't be inflated.
     pub const INVALID_PAYLOAD: Self = Self(1007);
     /// The peer broke a policy of this server: slow reader, rate, refused login.
     pub const POLICY: Self = Self(1008);
@@ -121,7 +127,7 @@ impl CloseCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A reserved bit is set, though no extension was agreed on.
+    /// A reserved bit is set, though no extension was agreed on that gives it a meaning there.
     #[error("reserved bits set")]
     ReservedBits,
     /// An opcode without a meaning.
@@ -154,9 +160,12 @@ pub enum FrameError {
     /// A text message or a close reason that is not UTF-8.
     #[error("text is not utf-8")]
     Utf8,
-    /// A message longer than the limit.
+    /// A message longer than the limit, before or after it was inflated.
     #[error("message longer than the limit")]
     TooBig,
+    /// A compressed message that can't be inflated.
+    #[error("compressed message is malformed")]
+    Deflate,
 }
 
 impl FrameError {
@@ -164,7 +173,7 @@ impl FrameError {
     #[must_use]
     pub fn close_code(self) -> CloseCode {
         match self {
-            Self::Utf8 => CloseCode::INVALID_PAYLOAD,
+            Self::Utf8 | Self::Deflate => CloseCode::INVALID_PAYLOAD,
             Self::TooBig => CloseCode::TOO_BIG,
             _ => CloseCode::PROTOCOL,
         }
@@ -184,7 +193,7 @@ pub struct Decoded<'b> {
 /// One event of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'b> {
-    /// A whole message, unmasked. Owned only if it came in fragments.
+    /// A whole message, unmasked and inflated. Owned only if it came in fragments.
     Message {
         /// Text or binary.
         kind: Kind,
@@ -216,11 +225,14 @@ pub struct Decoder {
     /// The begun message, absent while idle.
     fragments: Option<Box<Fragments>>,
     role: Role,
+    /// Whether permessage-deflate was agreed on.
+    takes_deflated: bool,
 }
 
 #[derive(Debug)]
 struct Fragments {
     kind: Kind,
+    is_deflated: bool,
     bytes: Vec<u8>,
     /// Length of the prefix of `bytes` that is known to be UTF-8; used for text only.
     checked: usize,
@@ -245,7 +257,23 @@ impl Decoder {
         Self {
             fragments: None,
             role,
+            takes_deflated: false,
         }
+    }
+
+    /// The same where permessage-deflate was agreed on: [`Decoder::decode_inflated`] takes compressed messages too.
+    #[must_use]
+    pub fn with_deflate(role: Role) -> Self {
+        Self {
+            takes_deflated: true,
+            ..Self::new(role)
+        }
+    }
+
+    /// Whether permessage-deflate was agreed on.
+    #[must_use]
+    pub fn has_deflate(&self) -> bool {
+        self.takes_deflated
     }
 
     /// Whether a message is half received.
@@ -275,6 +303,35 @@ impl Decoder {
         input: &'b mut [u8],
         message_bytes_max: usize,
     ) -> Result<Decoded<'b>, FrameError> {
+        self.decode_with(input, message_bytes_max, None)
+    }
+
+    /// The same for a connection that may have agreed on permessage-deflate. The limit counts what a message has when
+    /// it is inflated; it is refused as soon as it has more.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Decoder::decode`].
+    pub fn decode_inflated<'b>(
+        &mut self,
+        input: &'b mut [u8],
+        message_bytes_max: usize,
+        inflater: &'b mut Inflater,
+    ) -> Result<Decoded<'b>, FrameError> {
+        self.decode_with(input, message_bytes_max, Some(inflater))
+    }
+
+    fn decode_with<'b>(
+        &mut self,
+        input: &'b mut [u8],
+        message_bytes_max: usize,
+        inflater: Option<&'b mut Inflater>,
+    ) -> Result<Decoded<'b>, FrameError> {
+        let mut inflation = inflater.map(|inflater| Inflation {
+            inflater,
+            message_bytes_max,
+        });
+        let takes_deflated = self.takes_deflated && inflation.is_some();
         let mut consumed = 0;
         let mut rest = input;
         loop {
@@ -286,12 +343,12 @@ impl Decoder {
                 let (piece, behind) = rest.split_at_mut(left.min(rest.len()));
                 rest = behind;
                 consumed += piece.len();
-                if let Some(event) = self.take_piece(piece)? {
+                if let Some(event) = self.take_piece(piece, &mut inflation)? {
                     return Ok(Decoded { consumed, event });
                 }
                 continue;
             }
-            let Some(header) = Header::decode(rest, self.role)? else {
+            let Some(header) = Header::decode(rest, self.role, takes_deflated)? else {
                 let bytes = Header::bytes_needed(rest);
                 return Ok(Decoded {
                     consumed,
@@ -319,7 +376,7 @@ impl Decoder {
             if let Some(key) = header.mask {
                 apply_mask(payload, key);
             }
-            if let Some(event) = self.take_frame(header, payload)? {
+            if let Some(event) = self.take_frame(header, payload, &mut inflation)? {
                 return Ok(Decoded { consumed, event });
             }
         }
@@ -335,24 +392,36 @@ impl Decoder {
             (Opcode::Continuation, Some(fragments)) => fragments.bytes.len(),
             _ => 0,
         };
-        if !header.opcode.is_control()
-            && header.payload_bytes > message_bytes_max.saturating_sub(before)
-        {
+        let bytes_max = if self.is_deflated(header) {
+            deflated_bytes_max(message_bytes_max)
+        } else {
+            message_bytes_max
+        };
+        if !header.opcode.is_control() && header.payload_bytes > bytes_max.saturating_sub(before) {
             return Err(FrameError::TooBig);
         }
         Ok(())
     }
 
-    /// Whether a frame carries text, or a part of one.
+    /// Whether a frame carries text that can be read, or a part of one.
     fn is_text(&self, header: Header) -> bool {
         match header.opcode {
-            Opcode::Text => true,
+            Opcode::Text => !header.is_deflated,
             Opcode::Continuation => self
                 .fragments
                 .as_ref()
-                .is_some_and(|fragments| fragments.kind == Kind::Text),
+                .is_some_and(|fragments| fragments.is_readable_text()),
             _ => false,
         }
+    }
+
+    /// Whether a frame carries a compressed message, or a part of one.
+    fn is_deflated(&self, header: Header) -> bool {
+        let is_begun = || {
+            let fragments = self.fragments.as_ref();
+            fragments.is_some_and(|fragments| fragments.is_deflated)
+        };
+        header.is_deflated || (header.opcode == Opcode::Continuation && is_begun())
     }
 
     /// What is still to come of the frame that is taken in pieces, if there is one.
@@ -365,7 +434,7 @@ impl Decoder {
     fn open_frame(&mut self, header: Header) {
         let fragments = self
             .fragments
-            .get_or_insert_with(|| Box::new(Fragments::new(Kind::Text)));
+            .get_or_insert_with(|| Box::new(Fragments::new(Kind::Text, false)));
         fragments.open = Some(OpenFrame {
             fin: header.fin,
             mask: header.mask,
@@ -374,7 +443,11 @@ impl Decoder {
     }
 
     /// Handles the next bytes of the open frame, still masked; `None` if they finish no message.
-    fn take_piece<'b>(&mut self, piece: &mut [u8]) -> Result<Option<Event<'b>>, FrameError> {
+    fn take_piece<'b>(
+        &mut self,
+        piece: &mut [u8],
+        inflation: &mut Option<Inflation<'b>>,
+    ) -> Result<Option<Event<'b>>, FrameError> {
         let Some(fragments) = &mut self.fragments else {
             return Ok(None);
         };
@@ -390,7 +463,7 @@ impl Decoder {
         if !is_whole {
             fragments.open = Some(open);
         }
-        self.continue_message(is_whole && open.fin, piece)
+        self.continue_message(is_whole && open.fin, piece, inflation)
     }
 
     /// Handles one whole, unmasked frame; `None` if it was a fragment that finishes nothing.
@@ -398,16 +471,21 @@ impl Decoder {
         &mut self,
         header: Header,
         payload: &'b [u8],
+        inflation: &mut Option<Inflation<'b>>,
     ) -> Result<Option<Event<'b>>, FrameError> {
         let kind = match header.opcode {
             Opcode::Ping => return Ok(Some(Event::Ping(payload))),
             Opcode::Pong => return Ok(Some(Event::Pong(payload))),
             Opcode::Close => return decode_close(payload).map(Some),
-            Opcode::Continuation => return self.continue_message(header.fin, payload),
+            Opcode::Continuation => return self.continue_message(header.fin, payload, inflation),
             Opcode::Text => Kind::Text,
             Opcode::Binary => Kind::Binary,
         };
         if header.fin {
+            let payload = match header.is_deflated {
+                true => inflate(inflation, payload)?,
+                false => payload,
+            };
             if kind == Kind::Text && std::str::from_utf8(payload).is_err() {
                 return Err(FrameError::Utf8);
             }
@@ -416,46 +494,82 @@ impl Decoder {
                 payload: Cow::Borrowed(payload),
             }));
         }
-        self.fragments = Some(Box::new(Fragments::new(kind)));
-        self.continue_message(false, payload)
+        self.fragments = Some(Box::new(Fragments::new(kind, header.is_deflated)));
+        self.continue_message(false, payload, inflation)
     }
 
     fn continue_message<'b>(
         &mut self,
         fin: bool,
         payload: &[u8],
+        inflation: &mut Option<Inflation<'b>>,
     ) -> Result<Option<Event<'b>>, FrameError> {
         let Some(fragments) = &mut self.fragments else {
             return Err(FrameError::UnexpectedContinuation);
         };
         fragments.bytes.extend_from_slice(payload);
-        fragments.check_text(fin)?;
+        if fragments.is_readable_text() {
+            fragments.check_text(fin)?;
+        }
         if !fin {
             return Ok(None);
         }
-        Ok(self.fragments.take().map(|fragments| Event::Message {
-            kind: fragments.kind,
-            payload: Cow::Owned(fragments.bytes),
-        }))
+        let Some(fragments) = self.fragments.take() else {
+            return Ok(None);
+        };
+        let (kind, payload) = (fragments.kind, fragments.bytes);
+        if !fragments.is_deflated {
+            let payload = Cow::Owned(payload);
+            return Ok(Some(Event::Message { kind, payload }));
+        }
+        let payload = inflate(inflation, &payload)?;
+        if kind == Kind::Text && std::str::from_utf8(payload).is_err() {
+            return Err(FrameError::Utf8);
+        }
+        let payload = Cow::Borrowed(payload);
+        Ok(Some(Event::Message { kind, payload }))
     }
 }
 
+/// What inflates the messages of one call, and how long they may become.
+struct Inflation<'b> {
+    inflater: &'b mut Inflater,
+    message_bytes_max: usize,
+}
+
+/// The plain bytes of a message. A call of the decoder gives out one message, so this is used once.
+fn inflate<'b>(
+    inflation: &mut Option<Inflation<'b>>,
+    payload: &[u8],
+) -> Result<&'b [u8], FrameError> {
+    // A header that announces compression is refused where nothing can inflate.
+    let inflation = inflation.take().ok_or(FrameError::ReservedBits)?;
+    let Inflation {
+        inflater,
+        message_bytes_max,
+    } = inflation;
+    inflater.inflate(payload, message_bytes_max)
+}
+
 impl Fragments {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: Kind, is_deflated: bool) -> Self {
         Self {
             kind,
+            is_deflated,
             bytes: Vec::new(),
             checked: 0,
             open: None,
         }
     }
 
+    /// Whether it is text as it stands.
+    fn is_readable_text(&self) -> bool {
+        self.kind == Kind::Text && !self.is_deflated
+    }
+
     /// Checks what came since the last call, so that bad text is refused with the byte that makes it bad. Only a
     /// character cut by the end of a fragment may be unfinished, and only if more is to come.
     fn check_text(&mut self, fin: bool) -> Result<(), FrameError> {
-        if self.kind == Kind::Binary {
-            return Ok(());
-        }
         match std::str::from_utf8(&self.bytes[self.checked..]) {
             Ok(text) => self.checked += text.len(),
             Err(error) if error.error_len().is_none() && !fin => {
@@ -471,6 +585,8 @@ impl Fragments {
 #[derive(Clone, Copy, Debug)]
 struct Header {
     fin: bool,
+    /// The first reserved bit: the message that begins here is compressed.
+    is_deflated: bool,
     opcode: Opcode,
     mask: Option<[u8; 4]>,
     payload_bytes: usize,
@@ -481,14 +597,19 @@ struct Header {
 impl Header {
     /// The header at the start of `input`, `None` if it is not all there. What its first two bytes forbid is refused
     /// before the rest arrives.
-    fn decode(input: &[u8], role: Role) -> Result<Option<Self>, FrameError> {
+    fn decode(input: &[u8], role: Role, takes_deflated: bool) -> Result<Option<Self>, FrameError> {
         let &[first, second, ..] = input else {
             return Ok(None);
         };
-        if first & 0x70 != 0 {
+        let is_deflated = first & DEFLATED != 0;
+        if first & 0x30 != 0 || is_deflated && !takes_deflated {
             return Err(FrameError::ReservedBits);
         }
         let opcode = Opcode::from_wire(first & 0x0F)?;
+        // The bit belongs to a message, so it stands in its first frame only (RFC 7692, section 6.1).
+        if is_deflated && !matches!(opcode, Opcode::Text | Opcode::Binary) {
+            return Err(FrameError::ReservedBits);
+        }
         let fin = first & 0x80 != 0;
         let short_length = usize::from(second & 0x7F);
         let masked = second & 0x80 != 0;
@@ -518,6 +639,7 @@ impl Header {
         };
         Ok(Some(Self {
             fin,
+            is_deflated,
             opcode,
             mask,
             payload_bytes,
@@ -579,7 +701,25 @@ pub fn apply_mask(payload: &mut [u8], key: [u8; 4]) {
 
 /// Appends the header of an unfragmented, unmasked frame; the caller appends exactly `payload_bytes` behind it.
 pub fn encode_header(opcode: Opcode, payload_bytes: usize, out: &mut Vec<u8>) {
-    append_header(opcode, payload_bytes, None, out);
+    append_header(opcode.to_wire(), payload_bytes, None, out);
+}
+
+/// The same for a compressed message.
+pub(crate) fn encode_deflated_header(opcode: Opcode, payload_bytes: usize, out: &mut Vec<u8>) {
+    append_header(DEFLATED | opcode.to_wire(), payload_bytes, None, out);
+}
+
+/// Appends a masked frame of a compressed message, as a client sends it.
+pub(crate) fn encode_deflated_masked(
+    opcode: Opcode,
+    payload: &[u8],
+    key: [u8; 4],
+    out: &mut Vec<u8>,
+) {
+    append_header(DEFLATED | opcode.to_wire(), payload.len(), Some(key), out);
+    let start = out.len();
+    out.extend_from_slice(payload);
+    apply_mask(&mut out[start..], key);
 }
 
 /// Appends an unfragmented, unmasked frame, as a server sends it.
@@ -605,7 +745,7 @@ pub fn encode_masked_with(
     write: impl FnOnce(&mut Vec<u8>),
 ) {
     out.reserve(HEADER_BYTES_MAX + payload_bytes);
-    append_header(opcode, payload_bytes, Some(key), out);
+    append_header(opcode.to_wire(), payload_bytes, Some(key), out);
     let start = out.len();
     write(out);
     debug_assert_eq!(
@@ -625,9 +765,10 @@ pub fn close_payload(code: CloseCode, reason: &str) -> Vec<u8> {
     payload
 }
 
-fn append_header(opcode: Opcode, payload_bytes: usize, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
+/// `first` is the opcode with its reserved bits.
+fn append_header(first: u8, payload_bytes: usize, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     let mask_bit = if mask.is_some() { 0x80 } else { 0 };
-    out.push(0x80 | opcode.to_wire());
+    out.push(0x80 | first);
     if payload_bytes < 126 {
         out.push(mask_bit | payload_bytes as u8);
     } else if let Ok(length) = u16::try_from(payload_bytes) {

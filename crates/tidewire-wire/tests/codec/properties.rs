@@ -5,7 +5,10 @@ use crate::harness::{Input, Kept, check, check_message, events};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use tidewire_wire::frame::websocket::{Kind, Opcode, Role, apply_mask, encode, encode_masked};
+use tidewire_wire::frame::deflate::Deflater;
+use tidewire_wire::frame::websocket::{
+    Decoder, Kind, Opcode, Role, apply_mask, encode, encode_masked,
+};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 fn text() -> impl Strategy<Value = String> {
@@ -32,13 +35,15 @@ prop_compose! {
     }
 }
 
-/// A message of a stream: its kind, its bytes, where it is cut into fragments, and a ping to put between them.
+/// A message of a stream: its kind, its bytes, where it is cut into fragments, a ping to put between them, and whether it
+/// is to be compressed.
 #[derive(Clone, Debug)]
 struct Sent {
     kind: Kind,
     payload: Vec<u8>,
     cuts: Vec<prop::sample::Index>,
     ping: Option<Vec<u8>>,
+    is_deflated: bool,
 }
 
 fn sent() -> impl Strategy<Value = Sent> {
@@ -46,17 +51,20 @@ fn sent() -> impl Strategy<Value = Sent> {
         vec(any::<u8>(), 0..200).prop_map(|bytes| (Kind::Binary, bytes)),
         (65_500usize..65_600).prop_map(|length| (Kind::Binary, vec![9; length])),
         "\\PC{0,60}".prop_map(|text| (Kind::Text, text.into_bytes())),
+        "[ab ö]{0,200}".prop_map(|text| (Kind::Text, text.into_bytes())),
     ];
     (
         payload,
         vec(any::<prop::sample::Index>(), 0..4),
         option::of(vec(any::<u8>(), 0..125)),
+        any::<bool>(),
     )
-        .prop_map(|((kind, payload), cuts, ping)| Sent {
+        .prop_map(|((kind, payload), cuts, ping, is_deflated)| Sent {
             kind,
             payload,
             cuts,
             ping,
+            is_deflated,
         })
 }
 
@@ -79,16 +87,30 @@ fn push_frame(
     }
 }
 
+/// The compressed form of a payload; `None` if it is not shorter.
+fn deflate(payload: &[u8]) -> Option<Vec<u8>> {
+    let mut frame = Vec::new();
+    let is_smaller = Deflater::default().encode_frame(Opcode::Binary, payload, &mut frame);
+    let header = match frame.get(1)? {
+        126 => 4,
+        127 => 10,
+        _ => 2,
+    };
+    is_smaller.then(|| frame.split_off(header))
+}
+
 /// The stream of all messages in fragments, with pings between them, and the events that it must decode to.
 fn build(role: Role, key: [u8; 4], messages: &[Sent]) -> (Vec<u8>, Vec<Kept>) {
     let (mut stream, mut expected) = (Vec::new(), Vec::new());
     for message in messages {
+        let deflated = deflate(&message.payload).filter(|_| message.is_deflated);
+        let payload = deflated.as_ref().unwrap_or(&message.payload);
         let mut cuts: Vec<usize> = message
             .cuts
             .iter()
-            .map(|cut| cut.index(message.payload.len() + 1))
+            .map(|cut| cut.index(payload.len() + 1))
             .collect();
-        cuts.extend([0, message.payload.len()]);
+        cuts.extend([0, payload.len()]);
         cuts.sort_unstable();
         let last = cuts.len() - 2;
         for (index, cut) in cuts.windows(2).enumerate() {
@@ -97,14 +119,18 @@ fn build(role: Role, key: [u8; 4], messages: &[Sent]) -> (Vec<u8>, Vec<Kept>) {
                 (0, Kind::Binary) => Opcode::Binary,
                 _ => Opcode::Continuation,
             };
+            let start = stream.len();
             push_frame(
                 role,
                 opcode,
                 index == last,
-                &message.payload[cut[0]..cut[1]],
+                &payload[cut[0]..cut[1]],
                 key,
                 &mut stream,
             );
+            if index == 0 && deflated.is_some() {
+                stream[start] |= 0x40;
+            }
             if let Some(ping) = message.ping.as_ref().filter(|_| index < last) {
                 push_frame(role, Opcode::Ping, true, ping, key, &mut stream);
                 expected.push(Kept::Ping(ping.clone()));
@@ -144,7 +170,7 @@ proptest! {
         key in any::<[u8; 4]>(),
     ) {
         let (stream, expected) = build(role, key, &messages);
-        prop_assert_eq!(events(role, cut(&stream, &cuts)), expected);
+        prop_assert_eq!(events(Decoder::with_deflate(role), cut(&stream, &cuts)), expected);
     }
 
     #[test]
@@ -153,6 +179,7 @@ proptest! {
         drop(Deepstream::decode(&bytes));
         for role in [Role::Server, Role::Client] {
             check(&Input::seed(role, &bytes));
+            check(&Input::deflated_seed(role, &bytes));
         }
     }
 

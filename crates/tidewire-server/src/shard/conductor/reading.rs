@@ -11,7 +11,7 @@ use tidewire_wire::frame::websocket::{self, Decoded, Event, Kind, Opcode};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
-use crate::shard::connection::{CloseCause, Holds, Phase, State, format};
+use crate::shard::connection::{CloseCause, Holds, Phase, State};
 use crate::shard::sink::Sink;
 use crate::shard::stats::{ShardStats, add, topic_index};
 
@@ -50,15 +50,18 @@ impl Conductor {
             if !state.holds.is_empty() || unread.is_empty() {
                 break;
             }
-            let Decoded { consumed, event } =
-                match state.decoder.decode(unread, self.message_bytes_max) {
-                    Ok(decoded) => decoded,
-                    Err(error) => {
-                        add(&self.own.stats().protocol_errors, 1);
-                        self.close(key, CloseCause::Frame(error));
-                        continue;
-                    }
-                };
+            let Decoded { consumed, event } = match state.decoder.decode_inflated(
+                unread,
+                self.message_bytes_max,
+                &mut self.inflater,
+            ) {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    add(&self.own.stats().protocol_errors, 1);
+                    self.close(key, CloseCause::Frame(error));
+                    continue;
+                }
+            };
             let mut posted_bytes = None;
             match event {
                 Event::Message { kind, payload } => {
@@ -209,7 +212,7 @@ impl Call<'_> {
         {
             state.introduced = true;
             self.engine
-                .set_format(session, format(Dialect::of_client(sdk_version)));
+                .set_format(session, state.format(Dialect::of_client(sdk_version)));
         }
         self.engine.message(self.now, session, &message, self.sink)
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
 use tidewire_core::message::Message;
+use tidewire_wire::frame::deflate::{Deflater, Inflater};
 use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, FrameError, Kind, Opcode, Role};
 use tidewire_wire::frame::websocket::{encode, encode_masked};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
@@ -22,8 +23,14 @@ const MESSAGE_BYTES_MAX: usize = 70_000;
 /// bytes each, for which a growing list holds sixteen, twice while it grows.
 const ALLOCATED_BYTES_PER_INPUT_BYTE: u64 = 64;
 
+/// The same where compression was agreed on: deflate makes at most 1,032 bytes of one, which are copied twice.
+const ALLOCATED_BYTES_PER_DEFLATED_BYTE: u64 = 4 * 1032;
+
 /// What decoding may allocate for no reason of length.
 const ALLOCATED_BYTES_BASE: u64 = 4096;
+
+/// The same where compression was agreed on, with the state of an inflater.
+const ALLOCATED_BYTES_INFLATER: u64 = 128 << 10;
 
 /// An action that an input reached: who read it, topic, action.
 pub type Reached = BTreeSet<(&'static str, u32, u32)>;
@@ -41,6 +48,8 @@ pub enum Kept {
 /// The parts of an input.
 pub struct Input<'a> {
     pub role: Role,
+    /// Whether compression was agreed on.
+    pub is_deflated: bool,
     pub cut_seed: u8,
     pub stream: &'a [u8],
 }
@@ -56,6 +65,7 @@ impl<'a> Input<'a> {
         };
         Some(Self {
             role,
+            is_deflated: settings & 2 != 0,
             cut_seed,
             stream,
         })
@@ -72,9 +82,36 @@ impl<'a> Input<'a> {
         bytes
     }
 
+    /// The same compressed, or plain if it does not get smaller, on a connection that has agreed on it.
+    pub fn deflated_seed(role: Role, payload: &[u8]) -> Vec<u8> {
+        let mut seed = Self::seed(role, payload);
+        seed[0] |= 2;
+        let mut frame = Vec::new();
+        let mut deflater = Deflater::default();
+        let is_smaller = match role {
+            Role::Server => {
+                deflater.encode_masked_frame(Opcode::Binary, payload, [0; 4], &mut frame)
+            }
+            Role::Client => deflater.encode_frame(Opcode::Binary, payload, &mut frame),
+        };
+        if is_smaller {
+            seed.truncate(2);
+            seed.append(&mut frame);
+        }
+        seed
+    }
+
+    /// A decoder for the stream.
+    fn decoder(&self) -> Decoder {
+        match self.is_deflated {
+            true => Decoder::with_deflate(self.role),
+            false => Decoder::new(self.role),
+        }
+    }
+
     /// The whole stream as its decoder sees it in one read.
     pub fn events(&self) -> Vec<Kept> {
-        events(self.role, [self.stream])
+        events(self.decoder(), [self.stream])
     }
 
     /// Lengths of reads: pseudo-random from the seed, mostly short.
@@ -92,14 +129,14 @@ impl<'a> Input<'a> {
 }
 
 /// Decodes a stream that arrives in `pieces`, up to its close or first error.
-pub fn events<'a>(role: Role, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Kept> {
-    let mut decoder = Decoder::new(role);
+pub fn events<'a>(mut decoder: Decoder, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Kept> {
+    let mut inflater = Inflater::default();
     let mut buffer = Vec::new();
     let mut events = Vec::new();
     for piece in pieces {
         buffer.extend_from_slice(piece);
         loop {
-            let decoded = decoder.decode(&mut buffer, MESSAGE_BYTES_MAX);
+            let decoded = decoder.decode_inflated(&mut buffer, MESSAGE_BYTES_MAX, &mut inflater);
             let (consumed, kept) = match decoded {
                 Ok(Decoded { consumed, event }) => (consumed, keep(event)),
                 Err(error) => (0, Some(Kept::Error(error))),
@@ -148,7 +185,11 @@ pub fn finding(input: &[u8]) -> Option<&'static str> {
 }
 
 fn allocation_limit(input: &[u8]) -> u64 {
-    ALLOCATED_BYTES_BASE + ALLOCATED_BYTES_PER_INPUT_BYTE * input.len() as u64
+    let bytes = input.len() as u64;
+    if Input::parse(input).is_some_and(|input| input.is_deflated) {
+        return ALLOCATED_BYTES_INFLATER + ALLOCATED_BYTES_PER_DEFLATED_BYTE * bytes;
+    }
+    ALLOCATED_BYTES_BASE + ALLOCATED_BYTES_PER_INPUT_BYTE * bytes
 }
 
 /// Only decodes, so that its allocations can be counted. Returns the number of events.
@@ -177,11 +218,14 @@ pub fn check(bytes: &[u8]) -> Reached {
     };
     let whole = input.events();
     assert_eq!(
-        events(input.role, input.pieces()),
+        events(input.decoder(), input.pieces()),
         whole,
         "cuts change the events"
     );
     for event in &whole {
+        if let Kept::Message(_, payload) = event {
+            assert!(payload.len() <= MESSAGE_BYTES_MAX, "a message is too long");
+        }
         if let Kept::Message(Kind::Binary, payload) = event
             && let Some((topic, action)) = check_payload(payload)
         {
