@@ -1,5 +1,6 @@
 //! The client's end of one connection: socket, upgrade, login, subscription, then messages.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
@@ -9,6 +10,7 @@ use crate::driver::{Driver, Incoming, MASK, Unintelligible};
 use crate::failure::Failure;
 use crate::source;
 use crate::target::Target;
+use crate::template::Template;
 
 /// The handshake's nonce, the example of RFC 6455.
 const NONCE: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -28,6 +30,23 @@ pub enum Subscription {
     Record(String),
     /// An rpc, as its provider.
     Rpc(String),
+}
+
+/// What all connections of a swarm read with.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    buffer: Vec<u8>,
+    template: Template,
+}
+
+impl Reading {
+    /// With a buffer of so many bytes.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self {
+            buffer: vec![0; bytes],
+            template: Template::default(),
+        }
+    }
 }
 
 /// How far a connection is. Each stage waits for the answer to what was sent when it was entered.
@@ -97,6 +116,8 @@ pub struct Connection {
     pub(crate) socket: TcpStream,
     decoder: Decoder,
     driver: Driver,
+    /// See [`crate::driver::Protocol::has_whole_frames`].
+    has_whole_frames: bool,
     stage: Stage,
     /// Received bytes that do not make a whole frame yet.
     rest: Vec<u8>,
@@ -117,6 +138,7 @@ impl Connection {
             socket: TcpStream::from_std(socket),
             decoder: Decoder::new(Role::Client),
             driver: Driver::new(target.protocol, number),
+            has_whole_frames: target.protocol.has_whole_frames(),
             stage: Stage::Connecting,
             rest: Vec::new(),
             outbox: Vec::new(),
@@ -177,15 +199,16 @@ impl Connection {
         self.flush()
     }
 
-    /// Reads all that the socket has into `buffer`, which is grown where it must be, and gives messages to `handle`
+    /// Reads all that the socket has into the buffer, which is grown where it must be, and gives messages to `handle`
     /// once the connection is open. A read that does not fill the buffer was the last one, unless the stream `is_ended`.
     pub(crate) fn handle_readable(
         &mut self,
-        buffer: &mut Vec<u8>,
+        reading: &mut Reading,
         is_ended: bool,
         plan: &impl Fn(usize) -> Subscription,
         handle: &mut impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        let Reading { buffer, template } = reading;
         loop {
             let kept = self.rest.len();
             if buffer.len() < 2 * kept {
@@ -200,7 +223,7 @@ impl Connection {
                 Err(error) => return Err(self.broken(&format!("broke: {error}"))),
             };
             let input = &mut buffer[..kept + count];
-            let consumed = self.take(input, plan, handle)?;
+            let consumed = self.take(input, template, plan, handle)?;
             if !self.outbox.is_empty() {
                 self.flush()?;
             }
@@ -216,6 +239,7 @@ impl Connection {
     fn take(
         &mut self,
         input: &mut [u8],
+        template: &mut Template,
         plan: &impl Fn(usize) -> Subscription,
         handle: &mut impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<usize, Failure> {
@@ -227,6 +251,15 @@ impl Connection {
             }
         }
         loop {
+            // Nothing is ever half decoded here: no scenario's messages come in fragments.
+            while self.stage == Stage::Open
+                && let Some((delivery, bytes)) = template.delivery(&input[consumed..])
+            {
+                handle(self.number, delivery)?;
+                consumed += bytes;
+            }
+            let start = consumed;
+            let mut header_bytes = None;
             let decoded = self
                 .decoder
                 .decode(&mut input[consumed..], MESSAGE_BYTES_MAX);
@@ -237,16 +270,22 @@ impl Connection {
                 FrameEvent::Message { kind, payload } => {
                     let (number, stage) = (self.number, &mut self.stage);
                     let mut is_logged_in = false;
+                    let mut count = 0;
                     let taken = self
                         .driver
                         .take(kind, &payload, &mut self.outbox, |incoming| {
                             if *stage == Stage::Open {
+                                count += 1;
+                                template.note(&payload, incoming);
                                 return handle(number, incoming).map_err(Stop::Scenario);
                             }
                             is_logged_in |= stage.take(incoming)?;
                             Ok(())
                         });
                     taken.map_err(|stop| stop.at(number))?;
+                    if count == 1 && self.has_whole_frames && matches!(payload, Cow::Borrowed(_)) {
+                        header_bytes = Some(consumed - start - payload.len());
+                    }
                     if is_logged_in {
                         self.subscribe(&plan(number));
                     }
@@ -261,6 +300,9 @@ impl Connection {
                     websocket::encode_masked(opcode, payload, MASK, &mut self.outbox);
                 }
                 FrameEvent::Pong(_) => {}
+            }
+            if let Some(header_bytes) = header_bytes {
+                template.keep(&input[start..consumed], header_bytes);
             }
         }
     }

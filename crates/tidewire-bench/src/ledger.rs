@@ -5,6 +5,9 @@
 
 use thiserror::Error;
 
+/// Numbers start here, so that they have equally many digits through all rounds, and equally long frames.
+const NUMBERS_FROM: u64 = 1_000_000;
+
 /// What is wrong with the deliveries.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -119,7 +122,7 @@ impl Ledger {
 
     /// The number of this round's first message.
     fn first_message(&self) -> u64 {
-        self.round * self.publishers.len() as u64
+        NUMBERS_FROM + self.round * self.publishers.len() as u64
     }
 
     /// Whether all of this round is delivered.
@@ -204,17 +207,17 @@ mod tests {
         let mut ledger = ledger(false);
         assert_eq!(
             (ledger.payload(0), ledger.payload(1)),
-            ("2".into(), "3".into())
+            ("1000002".into(), "1000003".into())
         );
-        for (receiver, payload) in [(0, "2"), (1, "2"), (1, "3")] {
+        for (receiver, payload) in [(0, "1000002"), (1, "1000002"), (1, "1000003")] {
             ledger.take(receiver, payload).unwrap();
             assert!(!ledger.is_complete());
         }
-        ledger.take(2, "3").unwrap();
+        ledger.take(2, "1000003").unwrap();
         assert!(ledger.is_complete());
         ledger.begin_round();
         assert!(!ledger.is_complete());
-        assert_eq!(ledger.payload(0), "4");
+        assert_eq!(ledger.payload(0), "1000004");
     }
 
     #[test]
@@ -222,8 +225,8 @@ mod tests {
         let mut ledger = ledger(true);
         assert_eq!(ledger.round_deliveries(), 6);
         for receiver in 0..3 {
-            ledger.take(receiver, "2").unwrap();
-            ledger.take(receiver, "3").unwrap();
+            ledger.take(receiver, "1000002").unwrap();
+            ledger.take(receiver, "1000003").unwrap();
         }
         assert!(ledger.is_complete());
     }
@@ -232,43 +235,43 @@ mod tests {
     fn what_should_not_come_is_found() {
         let check = |receiver, payload: &str, expected: Fault| {
             let mut ledger = ledger(false);
-            ledger.take(1, "2").unwrap();
+            ledger.take(1, "1000002").unwrap();
             assert_eq!(ledger.take(receiver, payload), Err(expected));
             assert_eq!(ledger.missing, 3, "a fault is no delivery");
         };
         check(
             1,
-            "2",
+            "1000002",
             Fault::Doubled {
                 receiver: 1,
                 publisher: 2,
-                message: 2,
+                message: 1_000_002,
             },
         );
         check(
             1,
-            "1",
+            "1000001",
             Fault::Late {
                 receiver: 1,
-                message: 1,
+                message: 1_000_001,
             },
         );
         check(
             2,
-            "2",
+            "1000002",
             Fault::Own {
                 receiver: 2,
-                message: 2,
+                message: 1_000_002,
             },
         );
-        check(1, "4", unknown(1, "4"));
-        check(1, "\"2\"", unknown(1, "\"2\""));
+        check(1, "1000004", unknown(1, "1000004"));
+        check(1, "\"1000002\"", unknown(1, "\"1000002\""));
     }
 
     #[test]
     fn a_missing_delivery_is_named() {
         let mut ledger = ledger(false);
-        for (receiver, payload) in [(0, "2"), (1, "2"), (2, "3")] {
+        for (receiver, payload) in [(0, "1000002"), (1, "1000002"), (2, "1000003")] {
             ledger.take(receiver, payload).unwrap();
         }
         let expected = Fault::Missing {

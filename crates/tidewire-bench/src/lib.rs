@@ -18,3 +18,4 @@ pub mod source;
 pub mod statistics;
 pub mod swarm;
 pub mod target;
+pub mod template;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use crate::connection::{Connection, Subscription};
+use crate::connection::{Connection, Reading, Subscription};
 use crate::driver::{Driver, Incoming};
 use crate::failure::Failure;
 use crate::target::Target;
@@ -28,7 +28,7 @@ pub struct Swarm {
     poll: Poll,
     events: Events,
     connections: Vec<Connection>,
-    buffer: Vec<u8>,
+    reading: Reading,
 }
 
 impl Swarm {
@@ -42,7 +42,7 @@ impl Swarm {
             poll: Poll::new().map_err(Failure::system("epoll"))?,
             events: Events::with_capacity(EVENTS_MAX),
             connections: Vec::new(),
-            buffer: vec![0; READ_BYTES],
+            reading: Reading::new(READ_BYTES),
         })
     }
 
@@ -158,8 +158,8 @@ impl Swarm {
             }
             let is_ended = event.is_read_closed() || event.is_error();
             if event.is_readable() || is_ended {
-                let buffer = &mut self.buffer;
-                connection.handle_readable(buffer, is_ended, plan, &mut handle)?;
+                let reading = &mut self.reading;
+                connection.handle_readable(reading, is_ended, plan, &mut handle)?;
             }
         }
         Ok(())

@@ -82,6 +82,15 @@ impl Protocol {
         }
     }
 
+    /// Whether a frame's meaning depends on nothing but its bytes, so that equal frames may be counted without decoding. Not
+    /// so where frames carry parts of a stream.
+    #[must_use]
+    pub fn has_whole_frames(self) -> bool {
+        match self {
+            Self::Deepstream => true,
+        }
+    }
+
     /// What it can do beside publish and subscribe.
     #[must_use]
     pub fn abilities(self) -> Abilities {
