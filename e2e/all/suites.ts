@@ -95,10 +95,11 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'bench',
-    shows: 'server CPU per delivery against a null server, 10,000 connections, fairness, records',
+    shows: 'server CPU per delivery against a null server, 10,000 idle connections, new ones, fairness, records',
     commands: [
       ['target/release/tidewire-bench', 'smoke'],
-      ['target/release/tidewire-bench', 'connect'],
+      ['target/release/tidewire-bench', 'idle', '--seconds', '2', '--churn', '10000'],
+      ['target/release/tidewire-bench', 'connect', '--connections', '10000'],
       ['target/release/tidewire-bench', 'fairness'],
       ['target/release/tidewire-bench', 'records'],
       ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],

@@ -252,8 +252,9 @@ pub(crate) enum Chosen {
 }
 
 impl Chosen {
-    /// What the arguments of [`server_arguments`] say; starts what they ask for.
-    pub(crate) fn from_arguments(matches: &ArgMatches) -> Result<Self, Failure> {
+    /// What the arguments of [`server_arguments`] say; starts what they ask for. A null server looks at names if the
+    /// scenario `needs_rooms`.
+    pub(crate) fn from_arguments(matches: &ArgMatches, needs_rooms: bool) -> Result<Self, Failure> {
         if let Some(url) = matches.get_one::<String>("url") {
             let name: String = take(matches, "protocol")?;
             let protocol = Protocol::from_name(&name)
@@ -264,7 +265,9 @@ impl Chosen {
             return Ok(Self::Running(target));
         }
         let kind = if matches.get_flag("null") {
-            Kind::Null { has_rooms: false }
+            Kind::Null {
+                has_rooms: needs_rooms,
+            }
         } else if let Some(rival) = take_rival(matches)? {
             Kind::Rival(rival)
         } else {
@@ -274,6 +277,14 @@ impl Chosen {
             }
         };
         Self::start(&kind)
+    }
+
+    /// As it stands in a report.
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Self::Running(target) => target.address.to_string(),
+            Self::Started(server) => server.label(),
+        }
     }
 
     /// Starts a server and says so in the report.

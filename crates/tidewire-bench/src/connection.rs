@@ -119,6 +119,8 @@ pub struct Connection {
     /// See [`crate::driver::Protocol::has_whole_frames`].
     has_whole_frames: bool,
     stage: Stage,
+    /// For [`crate::swarm::Swarm::churn`]: its opening was counted.
+    pub(crate) is_counted: bool,
     /// Received bytes that do not make a whole frame yet.
     rest: Vec<u8>,
     /// Bytes that the socket did not take yet.
@@ -140,6 +142,7 @@ impl Connection {
             driver: Driver::new(target.protocol, number),
             has_whole_frames: target.protocol.has_whole_frames(),
             stage: Stage::Connecting,
+            is_counted: false,
             rest: Vec::new(),
             outbox: Vec::new(),
         })

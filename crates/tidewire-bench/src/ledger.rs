@@ -125,6 +125,12 @@ impl Ledger {
         NUMBERS_FROM + self.round * self.publishers.len() as u64
     }
 
+    /// How many of this round's deliveries have come.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.round_deliveries() - self.missing
+    }
+
     /// Whether all of this round is delivered.
     #[must_use]
     pub fn is_complete(&self) -> bool {

@@ -16,6 +16,8 @@ pub struct Process {
 pub struct Memory {
     /// Everything that is in memory now, the program's own pages included.
     pub resident_bytes: u64,
+    /// Its proportional share: pages that others map too count in part.
+    pub proportional_bytes: u64,
     /// Heap and stacks: what the process made itself and no file backs.
     pub anonymous_bytes: u64,
 }
@@ -61,6 +63,7 @@ impl Process {
         let text = fs::read_to_string(self.folder.join("smaps_rollup"))?;
         Ok(Memory {
             resident_bytes: parse_field(&text, "Rss:")?,
+            proportional_bytes: parse_field(&text, "Pss:")?,
             anonymous_bytes: parse_field(&text, "Anonymous:")?,
         })
     }

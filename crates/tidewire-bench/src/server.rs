@@ -58,6 +58,7 @@ impl Kind {
 #[derive(Debug)]
 pub struct Server {
     child: Child,
+    label: String,
     target: Target,
     folder: TempDir,
 }
@@ -87,11 +88,18 @@ impl Server {
         }
         let mut server = Self {
             child,
+            label: kind.label(),
             target,
             folder,
         };
         server.wait_until_ready(kind)?;
         Ok(server)
+    }
+
+    /// As it stands in a report.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.label.clone()
     }
 
     /// Where it is.

@@ -5,7 +5,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 use crate::connection::{Connection, Reading, Subscription};
 use crate::driver::{Driver, Incoming};
@@ -14,6 +20,8 @@ use crate::target::Target;
 
 /// Connections that are being opened at the same time; fewer than any listener's backlog.
 const OPENING_MAX: usize = 256;
+/// Not the number of a connection: the descriptor limit is far below.
+const TIMER: Token = Token(usize::MAX);
 /// Readiness events taken from the kernel at once.
 const EVENTS_MAX: usize = 4096;
 /// Bytes read from one socket at once.
@@ -29,6 +37,10 @@ pub struct Swarm {
     events: Events,
     connections: Vec<Connection>,
     reading: Reading,
+    /// Wakes the poll to the microsecond; its own timeout is rounded to milliseconds.
+    timer: OwnedFd,
+    /// When the timer is set for.
+    due: Option<Instant>,
 }
 
 impl Swarm {
@@ -37,12 +49,21 @@ impl Swarm {
     /// # Errors
     /// The kernel gives no epoll descriptor.
     pub fn new(target: &Target) -> Result<Self, Failure> {
+        let poll = Poll::new().map_err(Failure::system("epoll"))?;
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|error| Failure::system("timer")(error.into()))?;
+        poll.registry()
+            .register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)
+            .map_err(Failure::system("epoll"))?;
         Ok(Self {
             target: target.clone(),
-            poll: Poll::new().map_err(Failure::system("epoll"))?,
+            poll,
             events: Events::with_capacity(EVENTS_MAX),
             connections: Vec::new(),
             reading: Reading::new(READ_BYTES),
+            timer,
+            due: None,
         })
     }
 
@@ -77,17 +98,51 @@ impl Swarm {
         }
     }
 
+    /// Opens `count` connections one after the other in each of at most `width` places, and closes each as soon as it is
+    /// logged in and subscribed. The swarm must be empty, and is afterwards.
+    ///
+    /// # Errors
+    /// One of them is refused or broken, or the deadline passes.
+    pub fn churn(
+        &mut self,
+        count: usize,
+        width: usize,
+        plan: impl Fn(usize) -> Subscription,
+    ) -> Result<(), Failure> {
+        let mut begun = 0;
+        while begun < count.min(width) {
+            self.connect()?;
+            begun += 1;
+        }
+        let mut done = 0;
+        while done < count {
+            let deadline = Instant::now() + LOGIN_TIMEOUT;
+            self.poll_once(deadline, "logins", &plan, |_, _| Ok(()))?;
+            for event in &self.events {
+                let place = event.token().0;
+                let Some(connection) = self.connections.get_mut(place) else {
+                    continue;
+                };
+                // A place that is not used again stays open, and must not be counted twice.
+                if !connection.is_open() || connection.is_counted {
+                    continue;
+                }
+                connection.is_counted = true;
+                done += 1;
+                if begun < count {
+                    // The old socket is closed by being replaced.
+                    *connection = start(begun, place, &self.target, &self.poll)?;
+                    begun += 1;
+                }
+            }
+        }
+        self.connections.clear();
+        Ok(())
+    }
+
     fn connect(&mut self) -> Result<usize, Failure> {
         let number = self.connections.len();
-        let mut connection = Connection::connect(number, &self.target)?;
-        self.poll
-            .registry()
-            .register(
-                &mut connection.socket,
-                Token(number),
-                Interest::READABLE | Interest::WRITABLE,
-            )
-            .map_err(Failure::system("epoll"))?;
+        let connection = start(number, number, &self.target, &self.poll)?;
         self.connections.push(connection);
         Ok(number)
     }
@@ -136,23 +191,70 @@ impl Swarm {
         self.poll_once(deadline, awaited, &|_| Subscription::Nothing, handle)
     }
 
+    /// Waits until something arrives, which `handle` gets, or until it is `due`, whichever is first.
+    ///
+    /// # Errors
+    /// What `handle` says; a connection is broken.
+    pub fn receive_until(
+        &mut self,
+        due: Instant,
+        handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() && self.due != Some(due) {
+            self.set_timer(left)?;
+            self.due = Some(due);
+        }
+        let wait = if left.is_zero() { Some(left) } else { None };
+        self.poll_for(wait, &|_| Subscription::Nothing, handle)
+    }
+
+    fn set_timer(&self, left: Duration) -> Result<(), Failure> {
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            },
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
+            .map(|_| ())
+            .map_err(|error| Failure::system("timer")(error.into()))
+    }
+
     fn poll_once(
         &mut self,
         deadline: Instant,
         awaited: &str,
         plan: &impl Fn(usize) -> Subscription,
-        mut handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
+        handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure::Deadline(awaited.to_owned()));
         }
-        match self.poll.poll(&mut self.events, Some(left)) {
+        self.poll_for(Some(left), plan, handle)
+    }
+
+    fn poll_for(
+        &mut self,
+        wait: Option<Duration>,
+        plan: &impl Fn(usize) -> Subscription,
+        mut handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self.poll.poll(&mut self.events, wait) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result.map_err(Failure::system("epoll"))?,
         }
         for event in &self.events {
-            let connection = &mut self.connections[event.token().0];
+            let Some(connection) = self.connections.get_mut(event.token().0) else {
+                // The timer, which wakes and says no more.
+                self.due = None;
+                continue;
+            };
             if event.is_writable() {
                 connection.handle_writable(&self.target)?;
             }
@@ -164,6 +266,16 @@ impl Swarm {
         }
         Ok(())
     }
+}
+
+/// Begins to connect, for a place in a swarm.
+fn start(number: usize, place: usize, target: &Target, poll: &Poll) -> Result<Connection, Failure> {
+    let mut connection = Connection::connect(number, target)?;
+    let interest = Interest::READABLE | Interest::WRITABLE;
+    poll.registry()
+        .register(&mut connection.socket, Token(place), interest)
+        .map_err(Failure::system("epoll"))?;
+    Ok(connection)
 }
 
 #[cfg(test)]
@@ -267,6 +379,38 @@ mod tests {
                 .unwrap();
         }
         assert!(!swarm.is_empty() && swarm.len() == 2);
+    }
+
+    #[test]
+    fn churned_connections_are_all_opened_and_all_closed() {
+        let mut swarm = Swarm::new(&null_server()).unwrap();
+        for (count, width) in [(50, 7), (3, 7), (1, 1)] {
+            swarm.churn(count, width, names).unwrap();
+            assert!(swarm.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_due_ends_a_wait_and_what_arrives_does_too() {
+        let mut swarm = Swarm::new(&null_server()).unwrap();
+        swarm.open(1, names).unwrap();
+        let start = Instant::now();
+        let due = start + Duration::from_micros(300);
+        while Instant::now() < due {
+            swarm.receive_until(due, |_, _| Ok(())).unwrap();
+        }
+        swarm
+            .send(0, |driver, out| driver.publish(EVENT, "1", out))
+            .unwrap();
+        let (mut count, due) = (0, start + Duration::from_secs(20));
+        while count == 0 {
+            let result = swarm.receive_until(due, |_, _| {
+                count += 1;
+                Ok(())
+            });
+            result.unwrap();
+            assert!(Instant::now() < due);
+        }
     }
 
     #[test]

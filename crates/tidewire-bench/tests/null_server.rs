@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
+use tidewire_bench::result::Results;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidewire-bench");
 
 fn bench(arguments: &[&str]) -> Output {
@@ -61,37 +63,70 @@ impl Drop for NullServer {
 
 #[test]
 fn a_grid_is_delivered_and_measured() {
+    let grid = [
+        "--subscribers",
+        "70",
+        "--publishers",
+        "66",
+        "--rounds",
+        "12",
+    ];
+    let expected = [
+        "grid 70/66, null (deepstream): complete",
+        "rounds: 12",
+        "deliveries: 54648",
+        "deliveries_per_server_cpu_second: ",
+        "connection_bytes_anonymous: ",
+        "generator: ",
+    ];
+    check(&[&["grid", "--null"][..], &grid].concat(), 0, &expected);
+}
+
+#[test]
+fn a_grid_of_patches_is_delivered_and_measured() {
+    let grid = ["--subscribers", "30", "--publishers", "20", "--rounds", "5"];
     check(
-        &[
-            "grid",
-            "--null",
-            "--subscribers",
-            "70",
-            "--publishers",
-            "66",
-            "--rounds",
-            "12",
-        ],
+        &[&["grid", "--null", "--records"][..], &grid].concat(),
         0,
-        &[
-            "70 subscribers, 66 publishers, 12 rounds, nothing missing, nothing twice",
-            "deliveries: 54648",
-            "of processor time for a delivery",
-            "bytes of anonymous memory for a connection",
-            "generator: ",
-        ],
+        &["grid 30/20 records, null with rooms", "deliveries: 2900"],
     );
 }
 
 #[test]
-fn an_event_reaches_all_connections() {
+fn results_are_written_as_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.json");
+    let file = file.to_str().unwrap();
+    let arguments = ["connect", "--null", "--connections", "100", "--width", "10"];
+    check(&[&arguments[..], &["--json", file]].concat(), 0, &[]);
+    let results: Results = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(results.schema, 1);
+    let [cell] = &results.cells[..] else {
+        panic!("one cell, not {results:?}");
+    };
+    assert_eq!((&*cell.mode, &*cell.server), ("connect", "null"));
+    assert_eq!(cell.figures["connections"], 100.0);
+}
+
+#[test]
+fn idle_connections_are_weighed_and_reached() {
     check(
-        &["connect", "--null", "--connections", "500"],
+        &[
+            "idle",
+            "--null",
+            "--connections",
+            "300",
+            "--seconds",
+            "0",
+            "--churn",
+            "600",
+        ],
         0,
         &[
-            "500 connections",
-            "one event reached all 500 others once",
-            "bytes anonymous",
+            "idle 300 connections, null with rooms",
+            "connection_bytes: ",
+            "connection_bytes_after_churn: ",
+            "publication_ms: ",
         ],
     );
 }

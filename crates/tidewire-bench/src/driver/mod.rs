@@ -87,7 +87,8 @@ impl Protocol {
     #[must_use]
     pub fn has_whole_frames(self) -> bool {
         match self {
-            Self::Deepstream => true,
+            Self::Deepstream | Self::SocketIo | Self::Plain => true,
+            Self::Nats => false,
         }
     }
 

@@ -72,7 +72,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let phase = Duration::from_millis(cli::take_count(matches, "phase-ms", 1)? as u64);
     let repetitions = cli::take_count(matches, "repetitions", 1)?;
     let share_min: f64 = cli::take(matches, "share-min")?;
-    let server = Chosen::from_arguments(matches)?;
+    let server = Chosen::from_arguments(matches, true)?;
     println!("machine: {}", process::machine());
 
     let mut neighbours = (0..neighbour_count)

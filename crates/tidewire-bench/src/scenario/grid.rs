@@ -1,4 +1,4 @@
-//! The publish/subscribe grid: S connections subscribe to one event, P of them publish it once in each round, and a
+//! The publish/subscribe grid: S connections subscribe to one name, P of them publish to it once in each round, and a
 //! round is over when everybody has everything.
 
 use std::time::{Duration, Instant};
@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 
 use super::{Scenario, first_part, unexpected};
-use crate::cli::{self, Chosen};
+use crate::cli;
 use crate::connection::Subscription;
 use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
-use crate::process::{self, Process};
-use crate::statistics::{Summary, nanos_each, per_second};
+use crate::meter::{Meter, Usage};
+use crate::process::Process;
+use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
 use crate::target::Target;
 
@@ -25,16 +26,38 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// A delivery that is not here after this time is missing.
+/// When nothing comes for so long, what is not here is missing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// The event's name.
-const EVENT: &str = "bench/grid";
-/// Above this share of a processor the generator, not the server, sets the pace.
-const GENERATOR_SHARE_MAX: f64 = 0.9;
+/// A cell ends after this time, done or not.
+pub(super) const CELL_TIME_MAX: Duration = Duration::from_secs(120);
+/// The pairs of subscribers and publishers that the field compares itself by.
+pub const CELLS: [(usize, usize); 8] = [
+    (10, 1),
+    (10, 5),
+    (100, 10),
+    (100, 50),
+    (1000, 100),
+    (1000, 500),
+    (10_000, 1000),
+    (10_000, 5000),
+];
+/// What is published.
+const NAME: &str = "bench/grid";
+
+/// By what a publication travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// An event of that name.
+    Event,
+    /// Patches of the record of that name.
+    Record,
+}
 
 /// A grid's measures.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
+    /// Events or patches.
+    pub medium: Medium,
     /// Connections, all of which subscribe.
     pub subscribers: usize,
     /// How many of them publish.
@@ -45,42 +68,32 @@ pub struct Grid {
     pub rounds: usize,
     /// Chooses who publishes.
     pub seed: u64,
-    /// A delivery that is not there so long after its publication is missing.
+    /// When nothing comes for so long, what is not here is missing.
     pub patience: Duration,
+    /// The cell ends after this time, the opening of the connections included.
+    pub time_max: Duration,
 }
 
 /// What a grid gave.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The time of each measured round, from its first publication to its last delivery.
+    /// The time of each measured round, from its first publication to its last delivery; of an unfinished one so far.
     pub rounds: Vec<Duration>,
     /// Deliveries in all measured rounds.
     pub deliveries: u64,
-    /// The server's time on processors, where its process is known.
-    pub server_cpu: Option<Duration>,
-    /// The generator's time on processors.
-    pub generator_cpu: Duration,
+    /// Whether all rounds were finished before the cell's time was over.
+    pub status: Status,
+    /// What the measured rounds cost.
+    pub usage: Usage,
     /// What one more connection costs the server in anonymous memory, open and subscribed, before the first round.
     pub connection_bytes: Option<f64>,
 }
 
 impl Outcome {
-    /// The time of all measured rounds.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.rounds.iter().sum()
-    }
-
     /// The server's nanoseconds for each delivery.
     #[must_use]
     pub fn server_nanos(&self) -> Option<f64> {
-        nanos_each(self.server_cpu?, self.deliveries)
-    }
-
-    /// Which share of one processor the generator used.
-    #[must_use]
-    pub fn generator_share(&self) -> f64 {
-        self.generator_cpu.as_secs_f64() / self.elapsed().as_secs_f64()
+        self.usage.server_nanos(self.deliveries)
     }
 }
 
@@ -90,96 +103,173 @@ impl Grid {
     /// # Errors
     /// A delivery is missing, doubled or wrong, or a connection fails.
     pub fn run(&self, target: &Target) -> Result<Outcome, Failure> {
-        let server = target.process.as_ref();
-        let subscription = |_| Subscription::Names(vec![EVENT.to_owned()]);
+        let end = Instant::now() + self.time_max;
+        let subscription = |_| match self.medium {
+            Medium::Event => Subscription::Names(vec![NAME.to_owned()]),
+            Medium::Record => Subscription::Record(NAME.to_owned()),
+        };
         let first = first_part(self.subscribers);
         let mut swarm = Swarm::new(target)?;
         swarm.open(first, subscription)?;
-        let memory_before = anonymous_bytes(server)?;
+        let memory_before = anonymous_bytes(target)?;
         swarm.open(self.subscribers - first, subscription)?;
-        let memory_after = anonymous_bytes(server)?;
+        let memory_after = anonymous_bytes(target)?;
         let publishers = choose(self.publishers, self.subscribers, self.seed);
-        let mut ledger = Ledger::new(self.subscribers, publishers, target.has_echo);
-        for _ in 0..self.warm_up_rounds {
-            round(&mut swarm, &mut ledger, EVENT, self.patience)?;
-        }
-        let server_before = cpu_time(server)?;
-        let generator = Process::own();
-        let generator_before = cpu_time(Some(&generator))?;
-        let rounds = (0..self.rounds)
-            .map(|_| round(&mut swarm, &mut ledger, EVENT, self.patience))
-            .collect::<Result<Vec<_>, _>>()?;
-        let server_after = cpu_time(server)?;
-        let generator_after = cpu_time(Some(&generator))?;
-        // What came twice in the last round is found in one more: each connection's messages come in order.
-        round(&mut swarm, &mut ledger, EVENT, self.patience)?;
-        let spent = |before: Option<Duration>, after: Option<Duration>| Some(after? - before?);
         let grown = |(before, after): (u64, u64)| after.saturating_sub(before) as f64;
-        Ok(Outcome {
-            deliveries: ledger.round_deliveries() * rounds.len() as u64,
-            rounds,
-            server_cpu: spent(server_before, server_after),
-            generator_cpu: spent(generator_before, generator_after).unwrap_or_default(),
+        let mut run = Run {
+            ledger: Ledger::new(self.subscribers, publishers, target.has_echo),
+            swarm,
+            medium: self.medium,
+            patience: self.patience,
+            end,
+        };
+        let mut outcome = Outcome {
+            rounds: Vec::new(),
+            deliveries: 0,
+            status: Status::Complete,
+            usage: Usage::default(),
             connection_bytes: memory_before
                 .zip(memory_after)
                 .map(|pair| grown(pair) / (self.subscribers - first) as f64),
-        })
+        };
+        for _ in 0..self.warm_up_rounds {
+            let meter = Meter::start(target)?;
+            if let Round::OverTime(time) = run.round()? {
+                outcome.add_unfinished(time, &run.ledger, &meter)?;
+                return Ok(outcome);
+            }
+        }
+        let meter = Meter::start(target)?;
+        for _ in 0..self.rounds {
+            match run.round()? {
+                Round::Complete(time) => outcome.rounds.push(time),
+                Round::OverTime(time) => {
+                    outcome.deliveries =
+                        run.ledger.round_deliveries() * outcome.rounds.len() as u64;
+                    outcome.add_unfinished(time, &run.ledger, &meter)?;
+                    return Ok(outcome);
+                }
+            }
+        }
+        outcome.usage = meter.read()?;
+        outcome.deliveries = run.ledger.round_deliveries() * outcome.rounds.len() as u64;
+        // What came twice in the last round is found in one more: each connection's messages come in order.
+        run.round()?;
+        Ok(outcome)
+    }
+
+    /// The result of a run.
+    #[must_use]
+    pub fn cell(&self, target: &Target, outcome: &Outcome) -> Cell {
+        let medium = match self.medium {
+            Medium::Event => "",
+            Medium::Record => " records",
+        };
+        let name = format!("{}/{}{medium}", self.subscribers, self.publishers);
+        let mut cell = Cell::new("grid", name, target.protocol.name(), &outcome.usage);
+        cell.status = outcome.status;
+        cell.set("rounds", outcome.rounds.len() as f64);
+        cell.set_rate("deliveries", outcome.deliveries, &outcome.usage);
+        cell.set_times("round", &outcome.rounds);
+        cell.set("connection_bytes_anonymous", outcome.connection_bytes);
+        cell
     }
 }
 
-fn cpu_time(process: Option<&Process>) -> Result<Option<Duration>, Failure> {
-    let time = process.map(Process::cpu_time).transpose();
-    time.map_err(Failure::system("processor time"))
+impl Outcome {
+    /// Enters a round that the end of the cell's time cut off.
+    fn add_unfinished(
+        &mut self,
+        time: Duration,
+        ledger: &Ledger,
+        meter: &Meter,
+    ) -> Result<(), Failure> {
+        self.rounds.push(time);
+        self.deliveries += ledger.delivered();
+        self.status = Status::OverTime;
+        self.usage = meter.read()?;
+        Ok(())
+    }
 }
 
-fn anonymous_bytes(process: Option<&Process>) -> Result<Option<u64>, Failure> {
-    let memory = process.map(Process::memory).transpose();
+fn anonymous_bytes(target: &Target) -> Result<Option<u64>, Failure> {
+    let memory = target.process.as_ref().map(Process::memory).transpose();
     let memory = memory.map_err(Failure::system("memory of the server"))?;
     Ok(memory.map(|memory| memory.anonymous_bytes))
 }
 
-/// One round: each publisher publishes `event` once, and all receive all of it. The time that took.
-///
-/// # Errors
-/// A delivery is missing, doubled or wrong, or a connection fails.
-pub(super) fn round(
-    swarm: &mut Swarm,
-    ledger: &mut Ledger,
-    event: &str,
+/// What the rounds of a grid have in common.
+struct Run {
+    swarm: Swarm,
+    ledger: Ledger,
+    medium: Medium,
     patience: Duration,
-) -> Result<Duration, Failure> {
-    ledger.begin_round();
-    let start = Instant::now();
-    for publisher in 0..ledger.publishers().len() {
-        let payload = ledger.payload(publisher);
-        swarm.send(ledger.publishers()[publisher], |driver, out| {
-            driver.publish(event, &payload, out);
-        })?;
-    }
-    while !ledger.is_complete() {
-        let received =
-            swarm.receive(
-                start + patience,
-                "deliveries",
-                |receiver, incoming| match incoming {
-                    Incoming::Delivery { name, payload }
-                        if name.is_none_or(|name| name == event) =>
-                    {
-                        Ok(ledger.take(receiver, payload)?)
-                    }
-                    other => Err(unexpected(receiver, other)),
-                },
-            );
-        match received {
-            Err(Failure::Deadline(_)) => return Err(ledger.missing().into()),
-            result => result?,
+    end: Instant,
+}
+
+/// How a round ended, after which time.
+enum Round {
+    Complete(Duration),
+    OverTime(Duration),
+}
+
+impl Run {
+    /// One round: each publisher publishes once, and all receive all of it.
+    fn round(&mut self) -> Result<Round, Failure> {
+        self.ledger.begin_round();
+        let start = Instant::now();
+        for publisher in 0..self.ledger.publishers().len() {
+            let payload = self.ledger.payload(publisher);
+            let connection = self.ledger.publishers()[publisher];
+            let medium = self.medium;
+            self.swarm.send(connection, |driver, out| match medium {
+                Medium::Event => driver.publish(NAME, &payload, out),
+                Medium::Record => driver.patch(NAME, &payload, out),
+            })?;
         }
+        let (mut delivered, mut progress) = (0, start);
+        while !self.ledger.is_complete() {
+            let now = Instant::now();
+            if now >= self.end {
+                return Ok(Round::OverTime(now - start));
+            }
+            if self.ledger.delivered() > delivered {
+                (delivered, progress) = (self.ledger.delivered(), now);
+            }
+            let ledger = &mut self.ledger;
+            let deadline = (progress + self.patience).min(self.end);
+            let received =
+                self.swarm.receive(
+                    deadline,
+                    "deliveries",
+                    |receiver, incoming| match incoming {
+                        Incoming::Delivery { name, payload }
+                            if name.is_none_or(|name| name == NAME) =>
+                        {
+                            Ok(ledger.take(receiver, payload)?)
+                        }
+                        Incoming::Patched {
+                            name: NAME,
+                            payload,
+                            ..
+                        } => Ok(ledger.take(receiver, payload)?),
+                        other => Err(unexpected(receiver, other)),
+                    },
+                );
+            match received {
+                Err(Failure::Deadline(_)) if deadline < self.end => {
+                    return Err(self.ledger.missing().into());
+                }
+                Err(Failure::Deadline(_)) => {}
+                result => result?,
+            }
+        }
+        Ok(Round::Complete(start.elapsed()))
     }
-    Ok(start.elapsed())
 }
 
 /// `count` different ones of `0..of`, by a partial Fisher-Yates shuffle.
-fn choose(count: usize, of: usize, seed: u64) -> Vec<usize> {
+pub(super) fn choose(count: usize, of: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut all: Vec<usize> = (0..of).collect();
     for place in 0..count.min(of) {
@@ -191,7 +281,7 @@ fn choose(count: usize, of: usize, seed: u64) -> Vec<usize> {
 }
 
 /// SplitMix64: enough randomness to choose connections by.
-fn split_mix(state: &mut u64) -> u64 {
+pub(super) fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -200,9 +290,18 @@ fn split_mix(state: &mut u64) -> u64 {
 }
 
 fn arguments(command: Command) -> Command {
-    cli::server_arguments(command, "1")
+    let command = super::cell_arguments(cli::server_arguments(command, "1"));
+    command
         .arg(cli::number("subscribers", "100", "Connections"))
         .arg(cli::number("publishers", "10", "How many of them publish"))
+        .arg(
+            cli::flag("all", "The eight cells from 10/1 to 10000/5000")
+                .conflicts_with_all(["subscribers", "publishers"]),
+        )
+        .arg(cli::flag(
+            "records",
+            "Patches of a record instead of events",
+        ))
         .arg(cli::number("rounds", "10", "Measured rounds"))
         .arg(cli::number(
             "warm-up",
@@ -213,70 +312,49 @@ fn arguments(command: Command) -> Command {
         .arg(cli::number(
             "patience",
             "30",
-            "Seconds after which a delivery is missing",
+            "Seconds without a delivery after which one is missing",
         ))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let is_record = matches.get_flag("records");
     let grid = Grid {
+        medium: if is_record {
+            Medium::Record
+        } else {
+            Medium::Event
+        },
         subscribers: cli::take_count(matches, "subscribers", 2)?,
         publishers: cli::take_count(matches, "publishers", 1)?,
         warm_up_rounds: cli::take_count(matches, "warm-up", 0)?,
         rounds: cli::take_count(matches, "rounds", 1)?,
         seed: cli::take(matches, "seed")?,
         patience: Duration::from_secs(cli::take(matches, "patience")?),
+        time_max: super::take_time_max(matches)?,
     };
     if grid.publishers > grid.subscribers {
         let what = "there can't be more publishers than subscribers";
         return Err(Failure::Argument(what.to_owned()));
     }
-    let server = Chosen::from_arguments(matches)?;
-    let outcome = grid.run(server.target())?;
-    println!("machine: {}", process::machine());
-    print!("{}", report(&grid, &outcome));
-    Ok(())
-}
-
-fn report(grid: &Grid, outcome: &Outcome) -> String {
-    let mut lines = vec![format!(
-        "grid: {} subscribers, {} publishers, {} rounds, nothing missing, nothing twice",
-        grid.subscribers,
-        grid.publishers,
-        outcome.rounds.len()
-    )];
-    if let Some(times) = Summary::of_times_ms(&outcome.rounds) {
-        lines.push(format!(
-            "round: {:.3} ms median, {:.3} to {:.3}",
-            times.median, times.min, times.max
-        ));
-    }
-    let rate = per_second(outcome.deliveries, outcome.elapsed()).unwrap_or_default();
-    lines.push(format!(
-        "deliveries: {}, {:.2} million in a second",
-        outcome.deliveries,
-        rate / 1e6
-    ));
-    if let Some(nanos) = outcome.server_nanos() {
-        lines.push(format!(
-            "server: {nanos:.1} ns of processor time for a delivery, {:.2} million in a processor's second",
-            1e3 / nanos
-        ));
-    }
-    if let Some(bytes) = outcome.connection_bytes {
-        lines.push(format!(
-            "server: {bytes:.0} bytes of anonymous memory for a connection"
-        ));
-    }
-    let share = outcome.generator_share();
-    let remark = match share > GENERATOR_SHARE_MAX {
-        true => ": it was the bottleneck, round times and deliveries in a second are its own",
-        false => "",
+    let single = [(grid.subscribers, grid.publishers)];
+    let cells: &[_] = if matches.get_flag("all") {
+        &CELLS
+    } else {
+        &single
     };
-    lines.push(format!(
-        "generator: {:.0} % of a processor{remark}",
-        share * 100.0
-    ));
-    lines.join("\n") + "\n"
+    super::measure(matches, is_record, |target| {
+        cells
+            .iter()
+            .map(|&(subscribers, publishers)| {
+                let grid = Grid {
+                    subscribers,
+                    publishers,
+                    ..grid
+                };
+                Ok(grid.cell(target, &grid.run(target)?))
+            })
+            .collect()
+    })
 }
 
 #[cfg(test)]
@@ -296,33 +374,30 @@ mod tests {
         assert_eq!(choose(3, 3, 1).len(), 3);
     }
 
-    fn outcome(generator_ms: u64) -> Outcome {
-        Outcome {
-            rounds: vec![Duration::from_millis(10), Duration::from_millis(30)],
-            deliveries: 1_000,
-            server_cpu: Some(Duration::from_micros(50)),
-            generator_cpu: Duration::from_millis(generator_ms),
-            connection_bytes: None,
-        }
-    }
-
     #[test]
-    fn a_report_names_the_bottleneck() {
+    fn a_server_that_is_too_slow_is_cut_off_with_its_time_so_far() {
+        // It accepts nobody's publication: the second round never ends.
+        let options = crate::null_server::Options::default();
+        let address = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        let mut options = options;
+        options.faults.lose_one_in = 1;
+        let server = crate::null_server::NullServer::bind(address, options).unwrap();
+        let target = Target::local(server.local_address().unwrap(), std::process::id(), false);
+        std::thread::spawn(move || server.run());
         let grid = Grid {
-            subscribers: 5,
+            medium: Medium::Event,
+            subscribers: 3,
             publishers: 1,
             warm_up_rounds: 0,
             rounds: 2,
             seed: 1,
             patience: PATIENCE,
+            time_max: Duration::from_millis(300),
         };
-        let text = report(&grid, &outcome(20));
-        assert!(
-            text.contains("20.000 ms median, 10.000 to 30.000"),
-            "{text}"
-        );
-        assert!(text.contains("50.0 ns"), "{text}");
-        assert!(!text.contains("bottleneck"), "{text}");
-        assert!(report(&grid, &outcome(39)).contains("bottleneck"));
+        let outcome = grid.run(&target).unwrap();
+        let cell = grid.cell(&target, &outcome);
+        assert_eq!(cell.status, Status::OverTime);
+        assert_eq!((outcome.rounds.len(), outcome.deliveries), (1, 0));
+        assert!(cell.text().contains("not done, > 0."), "{}", cell.text());
     }
 }

@@ -1,15 +1,23 @@
 //! The scenarios, one file each. A new one is a file and a line in [`ALL`].
 
-mod connect;
+pub mod connect;
 mod fairness;
 pub mod grid;
+pub mod idle;
 mod records;
 mod smoke;
 
-use clap::{ArgMatches, Command};
+use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::{Arg, ArgMatches, Command, value_parser};
+
+use crate::cli::{self, Chosen};
 use crate::driver::Incoming;
 use crate::failure::Failure;
+use crate::process;
+use crate::result::{Cell, Results};
+use crate::target::Target;
 
 /// A workload and its report.
 #[derive(Debug)]
@@ -27,18 +35,68 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of the help.
-pub const ALL: [Scenario; 5] = [
+pub const ALL: [Scenario; 6] = [
     grid::SCENARIO,
     smoke::SCENARIO,
+    idle::SCENARIO,
     connect::SCENARIO,
     fairness::SCENARIO,
     records::SCENARIO,
 ];
 
+/// Adds the arguments that all modes have whose results are cells.
+fn cell_arguments(command: Command) -> Command {
+    command
+        .arg(cli::number(
+            "cell-seconds",
+            "120",
+            "A cell ends after this time, done or not",
+        ))
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Write the results to a file too"),
+        )
+}
+
+/// When a cell ends, done or not.
+fn take_time_max(matches: &ArgMatches) -> Result<Duration, Failure> {
+    Ok(Duration::from_secs(
+        cli::take_count(matches, "cell-seconds", 1)? as u64,
+    ))
+}
+
+/// Measures the server that the arguments choose, prints its cells and writes them. A null server looks at names if the
+/// mode `needs_rooms`.
+fn measure(
+    matches: &ArgMatches,
+    needs_rooms: bool,
+    cells: impl FnOnce(&Target) -> Result<Vec<Cell>, Failure>,
+) -> Result<(), Failure> {
+    let server = Chosen::from_arguments(matches, needs_rooms)?;
+    println!("machine: {}", process::machine());
+    let mut cells = cells(server.target())?;
+    for cell in &mut cells {
+        cell.server = server.label();
+        print!("{}", cell.text());
+    }
+    match matches.get_one::<PathBuf>("json") {
+        Some(file) => Results::new(cells).write(file),
+        None => Ok(()),
+    }
+}
+
 /// How many of `connections` are opened before the server's memory is read for the first time, so that what a server
 /// sets up once is not counted for each.
 fn first_part(connections: usize) -> usize {
     connections.div_ceil(10)
+}
+
+/// For those who expect nothing at all.
+fn nothing(connection: usize, incoming: Incoming<'_>) -> Result<(), Failure> {
+    Err(unexpected(connection, incoming))
 }
 
 /// For the handlers of scenarios: what does not belong there.

@@ -63,7 +63,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         let what = "there must be at least as many acks as writers x pending";
         return Err(Failure::Argument(what.to_owned()));
     }
-    let server = Chosen::from_arguments(matches)?;
+    let server = Chosen::from_arguments(matches, true)?;
     println!("machine: {}", process::machine());
 
     let time = patch_many(server.target(), subscribers, patches)?;

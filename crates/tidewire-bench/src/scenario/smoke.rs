@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Command};
 
 use super::Scenario;
-use super::grid::{Grid, Outcome, PATIENCE};
+use super::grid::{CELL_TIME_MAX, Grid, Medium, Outcome, PATIENCE};
 use crate::cli;
 use crate::failure::Failure;
 use crate::process;
@@ -78,12 +78,14 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     println!("machine: {}", process::machine());
     for seed in 0..repetitions as u64 {
         let grid = Grid {
+            medium: Medium::Event,
             subscribers: 100,
             publishers: 10,
             warm_up_rounds: rounds / WARM_UP_PART,
             rounds,
             seed,
             patience: PATIENCE,
+            time_max: CELL_TIME_MAX,
         };
         for contender in &mut contenders {
             let outcome = grid.run(contender.server.target())?;

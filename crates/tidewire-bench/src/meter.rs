@@ -1,0 +1,120 @@
+//! What a measured stretch of time cost: wall time, the server's and the generator's time on processors.
+
+use std::time::{Duration, Instant};
+
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::statistics::{nanos_each, per_second};
+use crate::target::Target;
+
+/// Above this share of a processor the generator, not the server, sets the pace.
+pub const GENERATOR_SHARE_MAX: f64 = 0.9;
+
+/// A stretch that has begun.
+#[derive(Debug)]
+pub struct Meter {
+    server: Option<(Process, Duration)>,
+    generator: Duration,
+    start: Instant,
+}
+
+/// What a stretch cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Wall time.
+    pub elapsed: Duration,
+    /// The server's time on processors, where its process is known.
+    pub server: Option<Duration>,
+    /// The generator's.
+    pub generator: Duration,
+}
+
+impl Meter {
+    /// Begins.
+    ///
+    /// # Errors
+    /// The server's process is gone.
+    pub fn start(target: &Target) -> Result<Self, Failure> {
+        let server = match &target.process {
+            Some(process) => Some((process.clone(), cpu_time(process)?)),
+            None => None,
+        };
+        Ok(Self {
+            server,
+            generator: cpu_time(&Process::own())?,
+            start: Instant::now(),
+        })
+    }
+
+    /// What it cost so far.
+    ///
+    /// # Errors
+    /// The server's process is gone.
+    pub fn read(&self) -> Result<Usage, Failure> {
+        let elapsed = self.start.elapsed();
+        let server = match &self.server {
+            Some((process, before)) => Some(cpu_time(process)?.saturating_sub(*before)),
+            None => None,
+        };
+        Ok(Usage {
+            elapsed,
+            server,
+            generator: cpu_time(&Process::own())?.saturating_sub(self.generator),
+        })
+    }
+}
+
+impl Usage {
+    /// Which share of one processor the generator used.
+    #[must_use]
+    pub fn generator_share(&self) -> f64 {
+        match self.elapsed.is_zero() {
+            true => 0.0,
+            false => self.generator.as_secs_f64() / self.elapsed.as_secs_f64(),
+        }
+    }
+
+    /// The server's nanoseconds for each of `count` things.
+    #[must_use]
+    pub fn server_nanos(&self, count: u64) -> Option<f64> {
+        nanos_each(self.server?, count)
+    }
+
+    /// How many of `count` things happen in a second of the server's time.
+    #[must_use]
+    pub fn per_server_second(&self, count: u64) -> Option<f64> {
+        per_second(count, self.server?)
+    }
+
+    /// How many of `count` things happen in a second.
+    #[must_use]
+    pub fn per_second(&self, count: u64) -> Option<f64> {
+        per_second(count, self.elapsed)
+    }
+}
+
+fn cpu_time(process: &Process) -> Result<Duration, Failure> {
+    process
+        .cpu_time()
+        .map_err(Failure::system("processor time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usage_divides() {
+        let usage = Usage {
+            elapsed: Duration::from_secs(2),
+            server: Some(Duration::from_secs(1)),
+            generator: Duration::from_millis(500),
+        };
+        assert_eq!(usage.generator_share(), 0.25);
+        assert_eq!(usage.per_second(10), Some(5.0));
+        assert_eq!(usage.per_server_second(10), Some(10.0));
+        assert_eq!(usage.server_nanos(10), Some(1e8));
+        assert_eq!(Usage::default().generator_share(), 0.0);
+        assert_eq!(Usage::default().per_server_second(1), None);
+    }
+}

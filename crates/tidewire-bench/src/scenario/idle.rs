@@ -1,0 +1,181 @@
+//! Idle connections: what each costs the server in memory, each logged in as its own user and subscribed to one name that
+//! all have and one of its own, after a while with heartbeats, and after many others have come and gone.
+
+use std::time::{Duration, Instant};
+
+use clap::{ArgMatches, Command};
+
+use super::{Scenario, first_part};
+use crate::cli;
+use crate::connection::Subscription;
+use crate::driver::Incoming;
+use crate::failure::Failure;
+use crate::ledger::Ledger;
+use crate::meter::Meter;
+use crate::process::Memory;
+use crate::result::Cell;
+use crate::swarm::Swarm;
+use crate::target::Target;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "idle",
+    about: "Memory of idle connections, with heartbeats and after churn; one publication to all",
+    arguments,
+    is_pinned: true,
+    run,
+};
+
+/// The name that all subscribe to.
+const COMMON: &str = "bench/idle";
+/// Connections that churn at the same time.
+const CHURN_WIDTH: usize = 250;
+/// They come and go in parts, between which the idle ones' heartbeats are answered.
+const CHURN_PART: usize = 2500;
+/// Connections before the first reading, so that what a server sets up once is not counted for each.
+const WARM_UP_MAX: usize = 1000;
+/// A delivery that is not here after this time is missing.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn arguments(command: Command) -> Command {
+    super::cell_arguments(cli::server_arguments(command, "1"))
+        .arg(cli::number("connections", "10000", "Connections"))
+        .arg(cli::number(
+            "seconds",
+            "60",
+            "How long they idle before the memory is read",
+        ))
+        .arg(cli::number(
+            "churn",
+            "100000",
+            "Connections that come and go afterwards; 0 for none",
+        ))
+}
+
+/// The measures of the mode.
+#[derive(Clone, Copy, Debug)]
+pub struct Idle {
+    /// Connections that are measured.
+    pub connections: usize,
+    /// How long they idle before the memory is read.
+    pub time: Duration,
+    /// How many others come and go afterwards.
+    pub churn: usize,
+}
+
+fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let idle = Idle {
+        connections: cli::take_count(matches, "connections", 2)?,
+        time: Duration::from_secs(cli::take(matches, "seconds")?),
+        churn: cli::take_count(matches, "churn", 0)?,
+    };
+    super::measure(matches, true, |target| Ok(vec![idle.run(target)?]))
+}
+
+impl Idle {
+    /// Opens the connections, waits, reads the memory; has others come and go, waits and reads it again.
+    ///
+    /// # Errors
+    /// A connection fails, or the publication at the end does not reach all of them once.
+    pub fn run(&self, target: &Target) -> Result<Cell, Failure> {
+        let meter = Meter::start(target)?;
+        let mut swarm = Swarm::new(target)?;
+        swarm.open(first_part(self.connections).min(WARM_UP_MAX), subscription)?;
+        let before = memory(target)?;
+        swarm.open(self.connections, subscription)?;
+        let opened = memory(target)?;
+        idle(&mut swarm, self.time)?;
+        let idled = memory(target)?;
+        let mut left = self.churn;
+        while left > 0 {
+            let part = left.min(CHURN_PART);
+            Swarm::new(target)?.churn(part, CHURN_WIDTH, subscription)?;
+            idle(&mut swarm, Duration::ZERO)?;
+            left -= part;
+        }
+        // As long again, because a server may clear up what the others left with its next heartbeat only.
+        idle(
+            &mut swarm,
+            if self.churn > 0 {
+                self.time
+            } else {
+                Duration::ZERO
+            },
+        )?;
+        let churned = memory(target)?;
+        let usage = meter.read()?;
+        let name = format!("{} connections", self.connections);
+        let mut cell = Cell::new("idle", name, target.protocol.name(), &usage);
+        let each = |after: Option<Memory>, part: fn(Memory) -> u64| {
+            let (before, after) = before.zip(after)?;
+            let grown = part(after).saturating_sub(part(before));
+            Some(grown as f64 / self.connections as f64)
+        };
+        cell.set(
+            "connection_bytes_opened",
+            each(opened, |memory| memory.proportional_bytes),
+        );
+        cell.set(
+            "connection_bytes",
+            each(idled, |memory| memory.proportional_bytes),
+        );
+        cell.set(
+            "connection_bytes_anonymous",
+            each(idled, |memory| memory.anonymous_bytes),
+        );
+        if self.churn > 0 {
+            let churned = each(churned, |memory| memory.proportional_bytes);
+            cell.set("connection_bytes_after_churn", churned);
+        }
+        cell.set("idle_s", self.time.as_secs_f64());
+        cell.set("publication_ms", publish(&mut swarm)?.as_secs_f64() * 1e3);
+        Ok(cell)
+    }
+}
+
+/// The common name and one of its own.
+fn subscription(number: usize) -> Subscription {
+    Subscription::Names(vec![COMMON.to_owned(), format!("{COMMON}/{number}")])
+}
+
+fn memory(target: &Target) -> Result<Option<Memory>, Failure> {
+    let memory = target.process.as_ref().map(|process| process.memory());
+    memory
+        .transpose()
+        .map_err(Failure::system("memory of the server"))
+}
+
+/// Answers heartbeats for so long, and takes what has arrived already.
+fn idle(swarm: &mut Swarm, time: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + time;
+    loop {
+        swarm.receive_until(end, super::nothing)?;
+        if Instant::now() >= end {
+            return Ok(());
+        }
+    }
+}
+
+/// One publication of the first connection, which every other one receives once. The time until the last has it.
+fn publish(swarm: &mut Swarm) -> Result<Duration, Failure> {
+    let mut ledger = Ledger::new(swarm.len(), vec![0], false);
+    ledger.begin_round();
+    let start = Instant::now();
+    let payload = ledger.payload(0);
+    swarm.send(0, |driver, out| driver.publish(COMMON, &payload, out))?;
+    while !ledger.is_complete() {
+        let received = swarm.receive(start + PATIENCE, "deliveries", |receiver, incoming| {
+            match incoming {
+                // The publisher's own, where a server sends it back.
+                Incoming::Delivery { .. } if receiver == 0 => Ok(()),
+                Incoming::Delivery { payload, .. } => Ok(ledger.take(receiver, payload)?),
+                other => Err(super::unexpected(receiver, other)),
+            }
+        });
+        match received {
+            Err(Failure::Deadline(_)) => return Err(ledger.missing().into()),
+            result => result?,
+        }
+    }
+    Ok(start.elapsed())
+}
