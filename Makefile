@@ -43,8 +43,11 @@ $(NODE_TESTS): e2e/package.json e2e/package-lock.json
 	@command -v node npm >/dev/null || { echo "make test needs Node 20 or later with npm: apt-get install -y nodejs npm"; exit 1; }
 	npm --prefix e2e ci --no-audit --no-fund
 
+.PHONY: autobahn
+autobahn: proof-autobahn ## all 517 WebSocket cases of Autobahn; goes on where it was interrupted
+
 .PHONY: proof-autobahn
-proof-autobahn: $(NODE_TESTS) ## all WebSocket cases of Autobahn but those of compression
+proof-autobahn: $(NODE_TESTS)
 	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/proof.ts autobahn
 
 .PHONY: proof

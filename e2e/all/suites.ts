@@ -67,7 +67,7 @@ export const SUITES: Suite[] = [
     name: 'autobahn',
     shows: "Autobahn's WebSocket cases against an echo over our frames and event loop, and against the server",
     commands: [npm('autobahn')],
-    budgetSeconds: 300,
+    budgetSeconds: 420,
   },
   {
     name: 'browser',

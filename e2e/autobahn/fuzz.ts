@@ -1,7 +1,7 @@
 // One run of Autobahn's fuzzing client against a server, and what its report says.
 
 import { execFile } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { FOLDER, installed } from './install.ts';
@@ -18,6 +18,13 @@ export type Report = Record<string, CaseOutcome>;
 /** The key of the one server in the report. */
 const AGENT = 'tidewire';
 
+/** The report of an earlier run under `name`, if there is one that is newer than the program it was made with. */
+export function earlierReport(name: string, program: string): Report | undefined {
+  const path = join(FOLDER, name, 'index.json');
+  const isNewer = existsSync(path) && statSync(path).mtimeMs > statSync(program).mtimeMs;
+  return isNewer ? readReport(path) : undefined;
+}
+
 /** Runs `cases` (`1.*`, `2.2`) but `except` against the server at `url`. The pages stay in `target/autobahn/NAME`. */
 export async function fuzz(name: string, url: string, cases: string[], except: string[] = []): Promise<Report> {
   const wstest = await installed();
@@ -28,6 +35,10 @@ export async function fuzz(name: string, url: string, cases: string[], except: s
   const servers = [{ agent: AGENT, url }];
   writeFileSync(spec, JSON.stringify({ outdir, servers, cases, 'exclude-cases': except, 'exclude-agent-cases': {} }));
   await promisify(execFile)(wstest, ['--mode', 'fuzzingclient', '--spec', spec], { maxBuffer: Infinity });
-  const reports = JSON.parse(readFileSync(join(outdir, 'index.json'), 'utf8')) as Record<string, Report>;
+  return readReport(join(outdir, 'index.json'));
+}
+
+function readReport(path: string): Report {
+  const reports = JSON.parse(readFileSync(path, 'utf8')) as Record<string, Report>;
   return reports[AGENT] ?? {};
 }

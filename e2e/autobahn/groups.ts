@@ -12,13 +12,23 @@ const CASES: Record<string, { shows: string; count: number }> = {
   7: { shows: 'close handshake', count: 37 },
   9: { shows: 'messages of up to 16 MiB', count: 54 },
   10: { shows: 'automatic fragmentation', count: 1 },
+  12: { shows: 'compression of five kinds of data', count: 90 },
+  13: { shows: 'offers of compression', count: 126 },
 };
 
-/** Compression (permessage-deflate) is not negotiated, so their cases have nothing to test. */
 const COMPRESSION = ['12', '13'];
+/** Cases of groups 12 and 13 for each kind of data and each offer: the first ones have the smallest messages. */
+const SIZES = 18;
+const SMALL_SIZES = 3;
 
-/** All but the large messages: eleven seconds on two cores. */
-export const QUICK = ['1', '2', '3', '4', '5', '6', '7', '10'];
+/** Offers of group 13 that want a window of 2^9 and nothing else: they are declined, see docs/decisions/0007. */
+export const DECLINED = ['13.3', '13.5'];
+
+/** All without compression, and the smallest messages with it. */
+export const QUICK = ['1', '2', '3', '4', '5', '6', '7', '9', '10', '12-small', '13-small'];
+
+/** Everything. */
+export const ALL = Object.keys(CASES);
 
 /** What a server can pass that speaks its own protocol and echoes nothing. */
 export const WITHOUT_ECHO = {
@@ -31,17 +41,47 @@ export const WITHOUT_ECHO = {
   count: 72,
 };
 
-/** The groups that a list of numbers names. */
+/**
+ * The groups that a list of names gives: `6`, or `12-small` for the smallest messages of a group with compression. `all`
+ * is every group.
+ */
 export function groupsNamed(list: string): string[] {
+  if (list === 'all') return ALL;
   const names = list.split(/[\s,]+/).filter((name) => name !== '');
   for (const name of names) {
-    if (COMPRESSION.includes(name)) throw new Error(`group ${name} tests compression, which is not negotiated`);
-    if (!(name in CASES)) throw new Error(`Autobahn has no group ${name}; there are ${Object.keys(CASES).join(', ')}`);
+    if (!(name in CASES) && !isSmall(name)) {
+      throw new Error(`Autobahn has no group ${name}; there are ${ALL.join(', ')}, 12-small, 13-small`);
+    }
   }
   return names;
 }
 
+/** What runs at once: a group, or a kind of data or an offer of the long groups 12 and 13. */
+export interface Part {
+  name: string;
+  /** As Autobahn reads them. */
+  cases: string[];
+}
+
+/** The parts of a group, in order. */
+export function partsOf(group: string): Part[] {
+  const number = group.replace('-small', '');
+  if (!COMPRESSION.includes(number)) return [{ name: group, cases: [`${group}.*`] }];
+  const names = numbersTo((CASES[number]?.count ?? 0) / SIZES).map((index) => `${number}.${index}`);
+  if (!isSmall(group)) return names.map((name) => ({ name, cases: [`${name}.*`] }));
+  return [{ name: group, cases: names.flatMap((name) => numbersTo(SMALL_SIZES).map((index) => `${name}.${index}`)) }];
+}
+
 /** How many cases `groups` have. */
 export function caseCount(groups: string[]): number {
-  return groups.reduce((sum, group) => sum + (CASES[group]?.count ?? 0), 0);
+  const small = (group: string): number => partsOf(group).reduce((sum, { cases }) => sum + cases.length, 0);
+  return groups.reduce((sum, group) => sum + (isSmall(group) ? small(group) : (CASES[group]?.count ?? 0)), 0);
+}
+
+function numbersTo(last: number): number[] {
+  return Array.from({ length: last }, (_, index) => index + 1);
+}
+
+function isSmall(group: string): boolean {
+  return COMPRESSION.some((number) => group === `${number}-small`);
 }

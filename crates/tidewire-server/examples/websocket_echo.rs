@@ -1,5 +1,6 @@
-//! A WebSocket echo server for the Autobahn test suite (`ONLY=autobahn make test`): frames, read buffer, event loop and
-//! outboxes as a shard uses them, with an echo where the shard has its engine.
+//! A WebSocket echo server for the Autobahn test suite (`ONLY=autobahn make test`): offers of compression, frames, read
+//! buffer, event loop and outboxes as a shard uses them, with an echo where the shard has its engine. It compresses
+//! whatever gets smaller by it.
 //!
 //! `websocket_echo [FAULT]` prints its address and serves until it is killed. A fault makes it break the RFC in one
 //! way, for the test of the test suite. There are no deadlines and no limits but the message's.
@@ -15,6 +16,8 @@ use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
 use tidewire_net::turn_log::TurnLogs;
+use tidewire_wire::frame::deflate::{Deflater, Inflater};
+use tidewire_wire::frame::offer;
 use tidewire_wire::frame::websocket::{
     self, CloseCode, Decoded, Decoder, Event, Kind, Opcode, Role,
 };
@@ -31,6 +34,8 @@ enum Fault {
     Pong,
     /// Whatever the peer did wrong, it is closed as if all were well.
     CloseCode,
+    /// The first byte of a message that came compressed is turned round.
+    Inflate,
 }
 
 impl Fault {
@@ -39,6 +44,7 @@ impl Fault {
             "payload" => Some(Self::Payload),
             "pong" => Some(Self::Pong),
             "close-code" => Some(Self::CloseCode),
+            "inflate" => Some(Self::Inflate),
             _ => None,
         }
     }
@@ -47,6 +53,8 @@ impl Fault {
 /// A connection whose request was answered.
 struct Upgraded {
     stream: TcpStream,
+    /// Whether compression was agreed on.
+    is_deflated: bool,
     /// What was read behind the request.
     unread: Vec<u8>,
 }
@@ -55,7 +63,7 @@ fn main() -> io::Result<()> {
     let fault = match std::env::args().nth(1) {
         None => None,
         Some(name) => Some(Fault::named(&name).ok_or_else(|| {
-            let usage = format!("no fault is named {name:?}: payload, pong or close-code");
+            let usage = format!("no fault is named {name:?}: payload, pong, close-code or inflate");
             io::Error::new(io::ErrorKind::InvalidInput, usage)
         })?),
     };
@@ -68,6 +76,8 @@ fn main() -> io::Result<()> {
         mailbox: Arc::clone(&mailbox),
         logs: TurnLogs::new(1),
         buffer: ReadBuffer::default(),
+        deflater: Deflater::default(),
+        inflater: Inflater::default(),
         unsent_goodbyes: Vec::new(),
         fault,
     };
@@ -87,22 +97,39 @@ fn accept(listener: &TcpListener, mailbox: &Mailbox<Upgraded>) {
 fn upgrade(stream: TcpStream) -> io::Result<Upgraded> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
-    let key = read_head(&mut reader)?;
+    let head = read_head(&mut reader)?;
+    let extensions = offer::accept(&head.extensions)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let agreed = extensions
+        .as_ref()
+        .map(|answer| format!("Sec-WebSocket-Extensions: {answer}\r\n"));
     let unread = reader.buffer().to_vec();
     let mut stream = reader.into_inner();
     write!(
         stream,
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: {}\r\n\r\n",
-        websocket::accept_key(&key)
+         Sec-WebSocket-Accept: {}\r\n{}\r\n",
+        websocket::accept_key(&head.key),
+        agreed.unwrap_or_default(),
     )?;
     stream.set_nonblocking(true)?;
-    Ok(Upgraded { stream, unread })
+    Ok(Upgraded {
+        stream,
+        is_deflated: extensions.is_some(),
+        unread,
+    })
 }
 
-/// The `Sec-WebSocket-Key` of the request whose head comes next.
-fn read_head(reader: &mut impl BufRead) -> io::Result<String> {
-    let mut key = String::new();
+/// What an upgrade needs of its request.
+#[derive(Default)]
+struct Head {
+    key: String,
+    extensions: String,
+}
+
+/// The head of the request that comes next.
+fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
+    let mut head = Head::default();
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -110,9 +137,12 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<String> {
         }
         match line.trim_end().split_once(": ") {
             Some((name, value)) if name.eq_ignore_ascii_case("sec-websocket-key") => {
-                value.clone_into(&mut key);
+                value.clone_into(&mut head.key);
             }
-            None if line == "\r\n" => return Ok(key),
+            Some((name, value)) if name.eq_ignore_ascii_case("sec-websocket-extensions") => {
+                value.clone_into(&mut head.extensions);
+            }
+            None if line == "\r\n" => return Ok(head),
             _ => {}
         }
     }
@@ -130,6 +160,8 @@ struct Echo {
     mailbox: Arc<Mailbox<Upgraded>>,
     logs: TurnLogs,
     buffer: ReadBuffer,
+    deflater: Deflater,
+    inflater: Inflater,
     /// Connections whose close frame was not sent yet.
     unsent_goodbyes: Vec<Key>,
     fault: Option<Fault>,
@@ -142,9 +174,17 @@ impl Echo {
             let has_work = self.event_loop.readable_count() > 0 || self.event_loop.has_sends();
             self.event_loop
                 .poll(has_work.then_some(std::time::Duration::ZERO))?;
-            for Upgraded { stream, unread } in self.mailbox.take() {
+            for Upgraded {
+                stream,
+                is_deflated,
+                unread,
+            } in self.mailbox.take()
+            {
                 let state = State {
-                    decoder: Decoder::new(Role::Server),
+                    decoder: match is_deflated {
+                        true => Decoder::with_deflate(Role::Server),
+                        false => Decoder::new(Role::Server),
+                    },
                     is_closing: false,
                 };
                 self.event_loop.adopt(stream, &unread, state)?;
@@ -177,14 +217,17 @@ impl Echo {
             if *is_closing {
                 return self.buffer.discard();
             }
-            let Decoded { consumed, event } =
-                match decoder.decode(self.buffer.unread(), MESSAGE_BYTES_MAX) {
-                    Ok(decoded) => decoded,
-                    Err(error) => {
-                        self.close(key, error.close_code());
-                        continue;
-                    }
-                };
+            let Decoded { consumed, event } = match decoder.decode_inflated(
+                self.buffer.unread(),
+                MESSAGE_BYTES_MAX,
+                &mut self.inflater,
+            ) {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    self.close(key, error.close_code());
+                    continue;
+                }
+            };
             let mut goodbye = None;
             match event {
                 Event::Message { kind, payload } => {
@@ -198,10 +241,19 @@ impl Echo {
                         Kind::Text => Opcode::Text,
                         Kind::Binary => Opcode::Binary,
                     };
-                    let range = self
-                        .logs
-                        .log_mut(0)
-                        .append(|out| websocket::encode(opcode, &payload, out));
+                    if self.fault == Some(Fault::Inflate)
+                        && decoder.has_deflate()
+                        && let Some(first) = payload.first_mut()
+                    {
+                        *first ^= 1;
+                    }
+                    let is_deflated = decoder.has_deflate();
+                    let deflater = &mut self.deflater;
+                    let range = self.logs.log_mut(0).append(|out| {
+                        if !is_deflated || !deflater.encode_frame(opcode, &payload, out) {
+                            websocket::encode(opcode, &payload, out);
+                        }
+                    });
                     let range = LogRange { format: 0, range };
                     self.event_loop.push_ranges(key, std::iter::once(range));
                 }
