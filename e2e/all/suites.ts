@@ -95,9 +95,11 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'bench',
-    shows: 'server CPU per delivery against a null server, 10,000 idle connections, new ones, fairness, records',
+    shows: 'server CPU per delivery against a null server, latencies, 10,000 idle connections, new ones, fairness, records',
     commands: [
       ['target/release/tidewire-bench', 'smoke'],
+      ['target/release/tidewire-bench', 'pairs', '--seconds', '2'],
+      ['target/release/tidewire-bench', 'rate', '--seconds', '2'],
       ['target/release/tidewire-bench', 'idle', '--seconds', '2', '--churn', '10000'],
       ['target/release/tidewire-bench', 'connect', '--connections', '10000'],
       ['target/release/tidewire-bench', 'fairness'],

@@ -46,6 +46,14 @@ pub enum Fault {
         /// Its number.
         message: u64,
     },
+    /// Nothing came any more.
+    #[error("{count} deliveries are lost, the first of message {message}")]
+    Lost {
+        /// How many.
+        count: u64,
+        /// The first message that somebody lacks.
+        message: u64,
+    },
     /// The deadline passed first.
     #[error("{count} deliveries of round {round} are missing, the first at connection {receiver}")]
     Missing {

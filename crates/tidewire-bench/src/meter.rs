@@ -41,7 +41,7 @@ impl Meter {
         };
         Ok(Self {
             server,
-            generator: cpu_time(&Process::own())?,
+            generator: own_cpu_time()?,
             start: Instant::now(),
         })
     }
@@ -59,7 +59,7 @@ impl Meter {
         Ok(Usage {
             elapsed,
             server,
-            generator: cpu_time(&Process::own())?.saturating_sub(self.generator),
+            generator: own_cpu_time()?.saturating_sub(self.generator),
         })
     }
 }
@@ -97,6 +97,11 @@ fn cpu_time(process: &Process) -> Result<Duration, Failure> {
     process
         .cpu_time()
         .map_err(Failure::system("processor time"))
+}
+
+/// The generator is one thread, the calling one; neighbours have their own.
+fn own_cpu_time() -> Result<Duration, Failure> {
+    Process::own_thread_cpu_time().map_err(Failure::system("processor time"))
 }
 
 #[cfg(test)]

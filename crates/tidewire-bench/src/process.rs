@@ -55,6 +55,14 @@ impl Process {
         Ok(total)
     }
 
+    /// Time that the calling thread has spent on processors, to the nanosecond.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn own_thread_cpu_time() -> io::Result<Duration> {
+        parse_schedstat(&fs::read_to_string("/proc/thread-self/schedstat")?)
+    }
+
     /// Its memory now.
     ///
     /// # Errors

@@ -48,6 +48,12 @@ impl NullServer {
         Self { child, url }
     }
 
+    fn rate(&self) -> Output {
+        let size = ["--subscribers", "20", "--deliveries", "10000"];
+        let time = ["--seconds", "1", "--json", "/dev/stdout"];
+        bench(&[&["rate", "--url", &self.url][..], &size, &time].concat())
+    }
+
     fn grid(&self, more: &[&str]) -> Output {
         let size = ["--subscribers", "20", "--publishers", "5", "--rounds", "20"];
         bench(&[&["grid", "--url", &self.url][..], &size, more].concat())
@@ -152,6 +158,52 @@ fn a_doubled_delivery_is_found() {
     assert!(!output.status.success());
     let text = text(&output);
     assert!(text.contains("twice") || text.contains("again"), "{text}");
+}
+
+#[test]
+fn a_stream_arrives_with_its_latencies() {
+    let server = NullServer::start(&[]);
+    let output = server.rate();
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("deliveries: 10000\n"), "{text}");
+    assert!(text.contains("latency_ms_p99_9"), "{text}");
+    let pairs = ["pairs", "--null", "--pairs", "20", "--seconds", "1"];
+    let expected = ["20 pairs at 25 ms, null", "deliveries: 800\n"];
+    check(&pairs, 0, &expected);
+    for neighbour in ["crowd", "flood", "stuck-reader"] {
+        let beside = ["--beside", neighbour, "--crowd", "100"];
+        check(
+            &[&pairs[..], &beside].concat(),
+            0,
+            &["neighbour_messages: "],
+        );
+    }
+}
+
+#[test]
+fn a_stream_finds_lost_and_doubled_deliveries() {
+    let server = NullServer::start(&["--lose-one-in", "7777"]);
+    let lost = text(&server.rate());
+    assert!(lost.contains("are lost, the first of message"), "{lost}");
+    let server = NullServer::start(&["--double-one-in", "7777"]);
+    let doubled = text(&server.rate());
+    assert!(doubled.contains("twice"), "{doubled}");
+}
+
+#[test]
+fn a_standstill_shows_in_all_that_should_have_been_sent_meanwhile() {
+    // 500 messages in a second and a half, with one standstill of 300 ms: about a fifth of them should have been sent
+    // then, though the generator's own sends take no longer than before.
+    let server = NullServer::start(&["--stall-one-in", "400", "--stall-ms", "300"]);
+    let output = text(&server.rate());
+    let figure = |name: &str| -> f64 {
+        let start = output.find(&format!("  {name}: ")).expect(name) + name.len() + 4;
+        let line = output[start..].lines().next().unwrap();
+        line.parse().unwrap()
+    };
+    assert!(figure("latency_ms_max") > 250.0, "{output}");
+    assert!(figure("latency_ms_p90") > 50.0, "{output}");
 }
 
 #[test]

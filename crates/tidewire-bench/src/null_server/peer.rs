@@ -85,8 +85,11 @@ impl<'a> Desk<'a> {
     /// Handles a message that is not simply passed on.
     pub(super) fn take(&mut self, key: Key, peer: &mut Peer, payload: &[u8]) -> Result<(), Closed> {
         match Deepstream::decode(payload).map_err(|_| Closed)? {
-            Message::Event(Event::Emit { name, .. }) if self.has_rooms => {
-                let room = self.rooms.event(name);
+            Message::Event(Event::Emit { name, .. }) => {
+                let room = match self.has_rooms {
+                    true => self.rooms.event(name),
+                    false => EVERYBODY,
+                };
                 let span = self
                     .log
                     .append(|out| websocket::encode(Opcode::Binary, payload, out));

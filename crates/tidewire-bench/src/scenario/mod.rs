@@ -4,8 +4,12 @@ pub mod connect;
 mod fairness;
 pub mod grid;
 pub mod idle;
+pub mod neighbour;
+pub mod pairs;
+pub mod rate;
 mod records;
 mod smoke;
+pub mod stream;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,9 +39,11 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of the help.
-pub const ALL: [Scenario; 6] = [
+pub const ALL: [Scenario; 8] = [
     grid::SCENARIO,
     smoke::SCENARIO,
+    pairs::SCENARIO,
+    rate::SCENARIO,
     idle::SCENARIO,
     connect::SCENARIO,
     fairness::SCENARIO,

@@ -1,0 +1,94 @@
+//! Pairs of connections, one of which sends the other a message every 25 ms: the latency of each, alone and beside others.
+
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+
+use super::Scenario;
+use super::neighbour::Neighbour;
+use super::stream::{Stream, Traffic};
+use crate::cli;
+use crate::failure::Failure;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "pairs",
+    about: "Pairs with a message every 25 ms: latency percentiles, alone or beside a neighbour",
+    arguments,
+    is_pinned: true,
+    run,
+};
+
+/// Not measured at the start.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+fn arguments(command: Command) -> Command {
+    super::cell_arguments(cli::server_arguments(command, "1"))
+        .arg(cli::number("pairs", "250", "Pairs"))
+        .arg(cli::number(
+            "interval-ms",
+            "25",
+            "Milliseconds between two messages of a pair",
+        ))
+        .arg(cli::number("seconds", "10", "How long"))
+        .arg(
+            Arg::new("beside")
+                .long("beside")
+                .value_parser(["crowd", "flood", "stuck-reader"])
+                .help("What else the server has to do"),
+        )
+        .arg(cli::number("crowd", "10000", "Connections of the crowd"))
+}
+
+fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let pairs = cli::take_count(matches, "pairs", 1)?;
+    let interval = Duration::from_millis(cli::take_count(matches, "interval-ms", 1)? as u64);
+    let time = Duration::from_secs(cli::take_count(matches, "seconds", 1)? as u64);
+    let crowd = cli::take_count(matches, "crowd", 1)?;
+    let neighbour = match matches.get_one::<String>("beside").map(String::as_str) {
+        Some("crowd") => Some(Neighbour::Crowd(crowd)),
+        Some("flood") => Some(Neighbour::Flood),
+        Some(_) => Some(Neighbour::StuckReader),
+        None => None,
+    };
+    let time_max = super::take_time_max(matches)?;
+    super::measure(matches, true, |target| {
+        let stream = stream(pairs, interval, time, neighbour, time_max);
+        let name = format!("{pairs} pairs at {} ms", interval.as_millis());
+        Ok(vec![stream.run("pairs", &name, target)?])
+    })
+}
+
+/// The stream of so many pairs, each of which sends once in `interval`.
+#[must_use]
+pub fn stream(
+    pairs: usize,
+    interval: Duration,
+    time: Duration,
+    neighbour: Option<Neighbour>,
+    time_max: Duration,
+) -> Stream {
+    let interval = interval / pairs as u32;
+    let messages = |time: Duration| (time.as_nanos() / interval.as_nanos().max(1)) as u64;
+    Stream {
+        traffic: Traffic::Pairs(pairs),
+        interval,
+        warm_up: messages(WARM_UP),
+        messages: messages(time),
+        neighbour,
+        time_max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_share_the_interval() {
+        let ms = Duration::from_millis;
+        let stream = stream(250, ms(25), ms(1000), None, ms(1));
+        assert_eq!(stream.interval, Duration::from_micros(100));
+        assert_eq!((stream.messages, stream.warm_up), (10_000, 5000));
+    }
+}
