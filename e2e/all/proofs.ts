@@ -64,4 +64,10 @@ export const PROOFS: Proof[] = [
     env: { BYTES_SECONDS: '60' },
     figures: [/\d+ messages over .*/, /\d+ checks of .*/, /pass \d+/, /fail \d+/],
   },
+  {
+    name: 'penalty',
+    command: ['npm', '--prefix', 'e2e', 'test', '--', 'penalty'],
+    env: { PENALTY_MINUTE_MS: '60000' },
+    figures: [/connects at .*/, /pass \d+/, /fail \d+/],
+  },
 ];

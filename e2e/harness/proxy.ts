@@ -7,8 +7,8 @@ import type { Server } from './server.ts';
 
 export class Proxy {
   readonly #pairs = new Set<[Socket, Socket]>();
+  readonly #connectedAt: number[] = [];
   #broken = false;
-  #connectionCount = 0;
   #silent: 'no' | 'answers' | 'all' = 'no';
 
   /** Hears all bytes of the server, of all connections. */
@@ -64,9 +64,14 @@ export class Proxy {
     for (const [, far] of this.#pairs) far.resume();
   }
 
-  /** Connections that clients have made so far. */
-  get connectionCount(): number {
-    return this.#connectionCount;
+  /** When clients have connected, in milliseconds. */
+  get connectedAt(): readonly number[] {
+    return this.#connectedAt;
+  }
+
+  /** Connections that are open. */
+  get openCount(): number {
+    return this.#pairs.size;
   }
 
   /** Ends the proxy and its connections. */
@@ -77,7 +82,7 @@ export class Proxy {
 
   #join(near: Socket, far: Socket): void {
     const pair: [Socket, Socket] = [near, far];
-    this.#connectionCount += 1;
+    this.#connectedAt.push(performance.now());
     this.#pairs.add(pair);
     const end = (): void => {
       this.#pairs.delete(pair);

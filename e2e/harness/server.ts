@@ -34,6 +34,8 @@ export interface ServerOptions {
   limits?: Record<string, number>;
   /** Whether offers of compression are taken. */
   compression?: boolean;
+  /** The server's section `penalty`. Without it nobody waits, since all clients of a suite share address and user. */
+  penalty?: Record<string, string | number>;
   logLevel?: 'warn' | 'info';
   drainTimeoutMs?: number;
   /** Where the data lies; by default in the server's temporary folder. It is not removed with that. */
@@ -80,6 +82,7 @@ function tidewireConfig(options: ServerOptions, folder: string): object {
     listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs) },
     record: { hot_path_prefixes: options.hotPathPrefixes },
     limits: { ...options.limits },
+    penalty: options.penalty ?? { wait_max: '0s' },
     store: { cache: options.cacheBytesMax },
   });
   return { ...(options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) }), ...sections };

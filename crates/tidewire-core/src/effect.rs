@@ -10,6 +10,7 @@ use crate::entry::Entry;
 use crate::message::Message;
 use crate::store::{Loaded, StoreError, StoreWrite};
 use crate::text::{Name, Payload};
+use crate::time::Instant;
 
 /// A wire format: protocol, dialect and compression together. The engine only compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,6 +54,17 @@ pub enum Input {
     Undecodable {
         /// Whose.
         session: SessionId,
+    },
+    /// The next answer of a session that is not open is held back, because its address or user was closed for a limit
+    /// lately: the answer to its challenge or, while its login is being decided, to that. Without effect in other
+    /// phases.
+    Detain {
+        /// Whose.
+        session: SessionId,
+        /// When it is answered.
+        until: Instant,
+        /// Whether the answer is a final no, after which a client of deepstream stays away.
+        refuse: bool,
     },
     /// The connection is gone; nothing more is sent to it.
     Closed {
@@ -295,6 +307,8 @@ pub enum CloseReason {
     AuthenticationTimeout,
     /// Nothing was heard for two heartbeat intervals.
     Silent,
+    /// Refused for good: its address or user was closed for a limit too often.
+    Refused,
 }
 
 /// What the engine wants from the world.

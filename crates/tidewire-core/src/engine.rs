@@ -4,7 +4,7 @@
 //! others, in order, before the call returns.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -57,6 +57,8 @@ pub struct ShardConfig {
 pub struct Counts {
     /// Sessions in every phase.
     pub sessions: usize,
+    /// Sessions whose next answer is held back.
+    pub detained: usize,
     /// Names with subscribers on this shard.
     pub subscribed_names: usize,
     /// Records in memory that this shard owns.
@@ -100,6 +102,8 @@ pub struct Shard {
     presences: PresenceOwner,
     heartbeats: DeadlineQueue<SessionId>,
     logins: DeadlineQueue<SessionId>,
+    /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
+    detentions: BTreeSet<(Instant, SessionId)>,
 }
 
 /// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
@@ -110,6 +114,7 @@ struct Parts<'a> {
     presences: &'a mut PresenceOwner,
     heartbeats: &'a mut DeadlineQueue<SessionId>,
     logins: &'a mut DeadlineQueue<SessionId>,
+    detentions: &'a mut BTreeSet<(Instant, SessionId)>,
 }
 
 impl Shard {
@@ -150,6 +155,7 @@ impl Shard {
             presences: PresenceOwner::default(),
             heartbeats: DeadlineQueue::new(),
             logins: DeadlineQueue::new(),
+            detentions: BTreeSet::new(),
         }
     }
 
@@ -160,6 +166,15 @@ impl Shard {
             Input::Undecodable { session } => {
                 self.heard(session, now);
                 login::undecodable(&mut self.desk(now, out), session);
+            }
+            Input::Detain {
+                session,
+                until,
+                refuse,
+            } => {
+                if login::detain(&mut self.desk(now, out), session, until, refuse) {
+                    self.detentions.insert((until, session));
+                }
             }
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
@@ -225,6 +240,13 @@ impl Shard {
         }
     }
 
+    /// The user id of an open session.
+    #[must_use]
+    pub fn user(&self, session: SessionId) -> Option<&Name> {
+        let session = self.sessions.find(session)?;
+        session.principal().map(|principal| &principal.user_id)
+    }
+
     /// Ends a turn: asks the store for what the turn needs and gives it what the turn wrote.
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
         self.records.end_turn(now.monotonic, out);
@@ -245,6 +267,7 @@ impl Shard {
             self.rpcs.next_deadline(),
             self.heartbeats.next(),
             self.logins.next(),
+            self.detentions.first().map(|(until, _)| *until),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -254,6 +277,7 @@ impl Shard {
     pub fn counts(&self) -> Counts {
         Counts {
             sessions: self.sessions.count(),
+            detained: self.detentions.len(),
             subscribed_names: self.hub.name_count(),
             records: self.records.count(),
             record_bytes: self.records.bytes(),
@@ -293,6 +317,7 @@ impl Shard {
             presences: &mut self.presences,
             heartbeats: &mut self.heartbeats,
             logins: &mut self.logins,
+            detentions: &mut self.detentions,
         };
         (desk, parts)
     }
@@ -316,11 +341,14 @@ impl Shard {
 
     /// Gives back all that the session held. Everything is posted behind the session's own messages.
     fn closed<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
-        let mut desk = self.desk(now, out);
+        let (mut desk, parts) = self.split(now, out);
         let emptied = desk.hub.leave_all(id, desk.sessions);
         let Some(mut session) = desk.sessions.remove(id) else {
             return;
         };
+        if let Phase::Detained(detention) = &session.phase {
+            parts.detentions.remove(&(detention.until, id));
+        }
         for (topic, name) in emptied {
             match topic {
                 HubTopic::Interest(InterestTopic::Event) => event::lost_last(&mut desk, name),
@@ -427,8 +455,18 @@ impl Shard {
         parts.records.deadline_reached(&mut desk);
         parts.listens.deadline_reached(&mut desk);
         parts.rpcs.deadline_reached(&mut desk);
+        while let Some((until, session)) = parts.detentions.first().copied()
+            && until <= now.monotonic
+        {
+            parts.detentions.pop_first();
+            login::release(&mut desk, session);
+        }
         while let Some(session) = parts.logins.pop_due(now.monotonic) {
-            login::timed_out(&mut desk, session);
+            if login::timed_out(&mut desk, session)
+                && let Some(timeout) = desk.place.settings.login_timeout
+            {
+                parts.logins.push(now.monotonic + timeout, session);
+            }
         }
         let interval = desk.place.settings.heartbeat_interval;
         while let Some(id) = parts.heartbeats.pop_due(now.monotonic) {

@@ -7,8 +7,9 @@ use crate::entry::Entry;
 use crate::json::Kind;
 use crate::message::{Auth, Connection, Message, Topic};
 use crate::presence;
-use crate::session::Phase;
+use crate::session::{Detention, DetentionStage, Phase};
 use crate::text::{Name, Payload};
+use crate::time::Instant;
 
 /// Handles a message of a session that is not open.
 pub(crate) fn message<E: Effects>(
@@ -19,12 +20,28 @@ pub(crate) fn message<E: Effects>(
     let Some(session) = desk.sessions.find_mut(id) else {
         return Flow::Taken;
     };
-    match (&session.phase, message) {
+    match (&mut session.phase, message) {
         // Answered in every phase: a client that logs in late must not believe that the connection is dead.
         (_, Message::Connection(Connection::Ping)) => {
             desk.send(id, &Message::Connection(Connection::Pong))
         }
         (Phase::Checking, _) => return Flow::Wait,
+        (Phase::Detained(detention), message) => match (&mut detention.stage, message) {
+            (DetentionStage::Login { .. }, _) => return Flow::Wait,
+            (
+                DetentionStage::Challenge { asked },
+                Message::Connection(Connection::Challenge { .. }),
+            ) => *asked = true,
+            (
+                _,
+                Message::Connection(_)
+                | Message::UnknownAction {
+                    topic: Topic::Connection,
+                    ..
+                },
+            ) => {}
+            _ => desk.send(id, &Message::Connection(Connection::InvalidMessage)),
+        },
         (Phase::Challenge, Message::Connection(Connection::Challenge { .. })) => {
             session.phase = Phase::Login;
             desk.send(id, &Message::Connection(Connection::Accept));
@@ -55,6 +72,10 @@ pub(crate) fn message<E: Effects>(
 pub(crate) fn undecodable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     let answer = match desk.sessions.find(id).map(|session| &session.phase) {
         Some(Phase::Challenge) => Message::Connection(Connection::InvalidMessage),
+        Some(Phase::Detained(detention)) => match detention.stage {
+            DetentionStage::Challenge { .. } => Message::Connection(Connection::InvalidMessage),
+            DetentionStage::Login { .. } => Message::Auth(Auth::InvalidMessage),
+        },
         Some(Phase::Login | Phase::Checking) => Message::Auth(Auth::InvalidMessage),
         Some(Phase::Open(_)) => Message::UnknownTopic,
         None => return,
@@ -68,8 +89,15 @@ pub(crate) fn decided<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, outcome
     let Some(session) = desk.sessions.find_mut(id) else {
         return;
     };
-    if !matches!(session.phase, Phase::Checking) {
-        return;
+    match &mut session.phase {
+        Phase::Checking => {}
+        Phase::Detained(detention) => {
+            if let DetentionStage::Login { outcome: held } = &mut detention.stage {
+                *held = Some(outcome);
+            }
+            return;
+        }
+        _ => return,
     }
     match outcome {
         AuthOutcome::Accepted(principal) => {
@@ -93,16 +121,86 @@ pub(crate) fn decided<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, outcome
     desk.out.resume(id);
 }
 
-/// The time to log in is over.
-pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    let open = desk
-        .sessions
-        .find(id)
-        .is_none_or(|session| session.principal().is_some());
-    if !open {
-        desk.send(id, &Message::Connection(Connection::AuthenticationTimeout));
-        desk.out.close(id, CloseReason::AuthenticationTimeout);
+/// Holds the next answer back; false if the session has come too far for it.
+pub(crate) fn detain<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    until: Instant,
+    refuse: bool,
+) -> bool {
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return false;
+    };
+    let stage = match session.phase {
+        Phase::Challenge => DetentionStage::Challenge { asked: false },
+        Phase::Checking => DetentionStage::Login { outcome: None },
+        _ => return false,
+    };
+    session.was_detained = true;
+    session.phase = Phase::Detained(Box::new(Detention {
+        until,
+        refuse,
+        stage,
+    }));
+    true
+}
+
+/// The time of a detention is over: the answer is given, if it was asked for.
+pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return;
+    };
+    let Phase::Detained(detention) = &session.phase else {
+        return;
+    };
+    if detention.until > desk.now.monotonic {
+        return;
     }
+    let refuse = detention.refuse;
+    let in_login = matches!(detention.stage, DetentionStage::Login { .. });
+    let next = if in_login {
+        Phase::Checking
+    } else {
+        Phase::Challenge
+    };
+    let Phase::Detained(detention) = std::mem::replace(&mut session.phase, next) else {
+        return;
+    };
+    match detention.stage {
+        DetentionStage::Login { .. } if refuse => {
+            desk.send(id, &Message::Auth(Auth::TooManyAttempts));
+            desk.out.close(id, CloseReason::Refused);
+        }
+        DetentionStage::Challenge { .. } if refuse => {
+            desk.send(id, &Message::Connection(Connection::Reject));
+            desk.out.close(id, CloseReason::Refused);
+        }
+        DetentionStage::Challenge { asked: true } => {
+            session.phase = Phase::Login;
+            desk.send(id, &Message::Connection(Connection::Accept));
+        }
+        DetentionStage::Login {
+            outcome: Some(outcome),
+        } => decided(desk, id, outcome),
+        DetentionStage::Challenge { asked: false } | DetentionStage::Login { outcome: None } => {}
+    }
+}
+
+/// The time to log in is over; true if it begins again, because the session was kept waiting.
+pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> bool {
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return false;
+    };
+    if session.principal().is_some() {
+        return false;
+    }
+    let is_detained = matches!(session.phase, Phase::Detained(_));
+    if std::mem::take(&mut session.was_detained) || is_detained {
+        return true;
+    }
+    desk.send(id, &Message::Connection(Connection::AuthenticationTimeout));
+    desk.out.close(id, CloseReason::AuthenticationTimeout);
+    false
 }
 
 /// Tells the user's owner that one of its sessions has opened or ended.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::effect::{Format, Principal};
+use crate::effect::{AuthOutcome, Format, Principal};
 use crate::hub::Memberships;
 use crate::message::Topic;
 use crate::table::{self, Map, Set};
@@ -19,8 +19,35 @@ pub(crate) enum Phase {
     Login,
     /// The auth chain is thinking.
     Checking,
+    /// The next answer is held back.
+    Detained(Box<Detention>),
     /// The peer is known.
     Open(Arc<Principal>),
+}
+
+/// An answer that is held back.
+#[derive(Debug)]
+pub(crate) struct Detention {
+    /// When it is given.
+    pub(crate) until: Instant,
+    /// Whether it is a final no.
+    pub(crate) refuse: bool,
+    pub(crate) stage: DetentionStage,
+}
+
+/// Which answer it is.
+#[derive(Debug)]
+pub(crate) enum DetentionStage {
+    /// To the challenge.
+    Challenge {
+        /// Whether it has come.
+        asked: bool,
+    },
+    /// To the login.
+    Login {
+        /// What the auth chain has said.
+        outcome: Option<AuthOutcome>,
+    },
 }
 
 /// A record that the session is subscribed to, or wants to be.
@@ -58,6 +85,8 @@ pub(crate) struct Session {
     pub(crate) phase: Phase,
     /// Logins refused so far.
     pub(crate) refused: u32,
+    /// Whether an answer was held back, so that its time to log in begins again once.
+    pub(crate) was_detained: bool,
     /// When something last arrived.
     pub(crate) heard: Instant,
     /// Calls made and not answered yet.
@@ -131,6 +160,7 @@ impl Sessions {
             format,
             phase: Phase::Challenge,
             refused: 0,
+            was_detained: false,
             heard: now,
             calls: 0,
             serial: 0,

@@ -1,7 +1,7 @@
 //! The connections of a shard: a place for each, with a generation, so that what arrives late for a connection that
 //! is gone meets nobody.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use crate::outbox::Outbox;
 use crate::read_buffer::Remainder;
@@ -71,6 +71,12 @@ impl<C> Connection<C> {
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.outbox.is_none() && !self.flags.queued_to_send
+    }
+
+    /// Where the other end of the socket is; `None` once the kernel has forgotten it.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.socket.peer_addr().ok()
     }
 
     /// Ends the sending half: the peer reads what is on its way, then the end of the stream.

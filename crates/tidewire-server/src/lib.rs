@@ -12,6 +12,7 @@ pub mod interest;
 pub mod log;
 pub mod metrics;
 pub mod node;
+pub mod penalty;
 #[cfg(feature = "test-rules")]
 pub mod permission_test_rule;
 pub mod shard;

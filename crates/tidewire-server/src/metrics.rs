@@ -137,7 +137,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 14] = [
+const COUNTERS: [Number; 16] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -167,6 +167,16 @@ const COUNTERS: [Number; 14] = [
         "slow_disconnects",
         "Connections ended because they did not read",
         |stats| &stats.slow_disconnects,
+    ),
+    (
+        "penalty_waits",
+        "Connections and logins that had to wait because their address or user was closed for a limit",
+        |stats| &stats.penalty_waits,
+    ),
+    (
+        "penalty_refusals",
+        "Those of them that were refused for good",
+        |stats| &stats.penalty_refusals,
     ),
     (
         "protocol_errors",
@@ -213,7 +223,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 13] = [
+const GAUGES: [Number; 15] = [
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -229,6 +239,16 @@ const GAUGES: [Number; 13] = [
         |stats| &stats.inflight_bytes,
     ),
     ("sessions", "Sessions", |stats| &stats.engine.sessions),
+    (
+        "detained_sessions",
+        "Sessions whose challenge or login is not answered yet because of a penalty",
+        |stats| &stats.engine.detained,
+    ),
+    (
+        "penalty_entries",
+        "Addresses and users that were closed for a limit lately",
+        |stats| &stats.penalty_entries,
+    ),
     ("subscribed_names", "Names with subscribers", |stats| {
         &stats.engine.subscribed_names
     }),

@@ -98,6 +98,7 @@ impl Node {
             .start(NodeConfig {
                 settings: plan.settings(),
                 limits,
+                penalty: plan.penalty(),
                 permission: plan.permission(),
                 opened,
                 requests: Arc::new(requests),

@@ -109,6 +109,8 @@ pub struct Node {
     pub store_hangs: bool,
     /// Whether commits fail.
     pub commits_fail: bool,
+    /// How long the answers to accepted logins are held back, and whether they are a final no.
+    pub login_wait: Option<(Duration, bool)>,
 }
 
 impl Node {
@@ -152,6 +154,7 @@ impl Node {
             next_session: 0,
             store_hangs: false,
             commits_fail: false,
+            login_wait: None,
         }
     }
 
@@ -229,6 +232,17 @@ impl Node {
     /// What came since the last call.
     pub fn take(&mut self, session: SessionId) -> Seen {
         self.seen.remove(&session).unwrap_or_default()
+    }
+
+    /// Holds the next answer of a session back.
+    pub fn detain(&mut self, session: SessionId, wait: Duration, refuse: bool) {
+        let until = self.now.monotonic + wait;
+        let detain = Input::Detain {
+            session,
+            until,
+            refuse,
+        };
+        self.input(session.home.shard, detain);
     }
 
     /// Ends a connection.
@@ -319,6 +333,15 @@ impl Node {
                 };
                 let outcome = AuthOutcome::Accepted(Arc::new(principal));
                 let session = login.session;
+                if let Some((wait, refuse)) = self.login_wait {
+                    let until = self.now.monotonic + wait;
+                    let detain = Input::Detain {
+                        session,
+                        until,
+                        refuse,
+                    };
+                    self.give(session.home.shard, detain);
+                }
                 self.give(
                     session.home.shard,
                     Input::Auth(AuthCompletion { session, outcome }),

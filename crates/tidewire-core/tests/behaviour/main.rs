@@ -1,6 +1,7 @@
 //! Behaviour of the engine that can be shown with one or two shards and no randomness: what happens at each limit,
 //! and the answers where the original server is wrong.
 
+mod detention;
 mod driver;
 mod limits;
 mod refusals;

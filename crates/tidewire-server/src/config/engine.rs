@@ -8,6 +8,7 @@ use tidewire_core::settings::Settings;
 
 use super::plan::Plan;
 use super::section::{Config, PermissionKind};
+use crate::penalty::PenaltySettings;
 use crate::shard::ShardLimits;
 
 /// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
@@ -79,6 +80,19 @@ impl Plan {
             memory_bytes_max: usize::try_from(self.memory_bytes_max).unwrap_or(usize::MAX),
             deflate_bytes_min: compression.bytes_min.as_usize(),
             deflate_turn_bytes_max: compression.turn_bytes_max.as_usize(),
+        }
+    }
+
+    /// How long who waits that was closed for a limit.
+    #[must_use]
+    pub fn penalty(&self) -> PenaltySettings {
+        let penalty = &self.config.penalty;
+        PenaltySettings {
+            wait_min: penalty.wait_min,
+            wait_max: penalty.wait_max,
+            forgive_interval: penalty.forgive_interval,
+            faults_max: penalty.faults_max,
+            entries_max: self.config.limits.penalty_entries_max,
         }
     }
 

@@ -151,7 +151,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
 }
 
 /// Times that make no sense as 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 9] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 11] {
     [
         ("drain_timeout", config.drain_timeout),
         (
@@ -165,6 +165,8 @@ fn positive_times(config: &Config) -> [(&'static str, Duration); 9] {
         ("rpc.accept_timeout", config.rpc.accept_timeout),
         ("rpc.response_timeout", config.rpc.response_timeout),
         ("listen.response_timeout", config.listen.response_timeout),
+        ("penalty.wait_min", config.penalty.wait_min),
+        ("penalty.forgive_interval", config.penalty.forgive_interval),
     ]
 }
 

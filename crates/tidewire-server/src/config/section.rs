@@ -9,6 +9,7 @@ use tidewire_core::limits::Limits as CoreLimits;
 
 use super::option::{Traits, section};
 use super::value::{Auto, ByteCount, Limited, List, OptionalPath, choice};
+use crate::penalty::PenaltySettings;
 
 const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -57,6 +58,8 @@ section! {
         listen: Listen = Listen::default();
         /// Bounds of everything that a peer can make grow.
         limits: Limits = Limits::default();
+        /// How whoever was closed for a limit is let in again.
+        penalty: Penalty = Penalty::default();
         /// The log on standard error.
         log: Log = Log::default();
     }
@@ -294,9 +297,32 @@ section! {
         inflight_bytes_max: ByteCount = ByteCount(4 << 20);
         /// Bytes that wait for one connection to read them. A slower reader is disconnected with a reason.
         outbox_bytes_max: ByteCount = ByteCount(1 << 20);
-        /// Bytes that the node holds for all connections together. Beyond it the slowest readers are
-        /// disconnected first. `auto` is an eighth of the memory that the container or machine has.
+        /// Bytes that the node holds for all connections together: what waits to be sent in memory of one connection
+        /// alone, and what came in and is half a message or has to wait. Turn logs, mailboxes and the cache of records
+        /// are not part of it; the cache has `store.cache`. Beyond it those who hold most are disconnected first. `auto`
+        /// is an eighth of the memory that the container or machine has.
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
+        /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
+        /// closed longest ago are forgotten.
+        penalty_entries_max: usize = PenaltySettings::default().entries_max;
+    }
+}
+
+section! {
+    /// How whoever was closed for a limit is let in again. Clients come back at once and for ever; here they wait before
+    /// their challenge or login is answered.
+    Penalty {
+        /// The wait after the first closing. Each further one makes it five times as long.
+        wait_min: Duration = PenaltySettings::default().wait_min;
+        /// No wait is longer. With the defaults a client that is closed whenever it comes in connects at most five
+        /// times a minute. 0s turns the waiting off.
+        wait_max: Duration = PenaltySettings::default().wait_max;
+        /// So much time without a closing makes up for one.
+        forgive_interval: Duration = PenaltySettings::default().forgive_interval;
+        /// Closings through own fault (frames that break the protocol, messages that are too large, logins that can't
+        /// be read or were refused too often) after which a user, or an address from which nobody logs in, is refused in
+        /// a way that keeps clients of deepstream away. Slow readers never are.
+        faults_max: u32 = PenaltySettings::default().faults_max;
     }
 }
 

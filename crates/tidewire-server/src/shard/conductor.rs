@@ -35,6 +35,7 @@ use super::sink::{Errand, Sink};
 use super::stats::{ShardStats, add, set};
 use crate::interest::InterestMap;
 use crate::log;
+use crate::penalty::{PenaltyBox, Sentence};
 
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
@@ -47,6 +48,7 @@ pub(crate) struct Node {
     pub(crate) handles: Arc<[ShardHandle]>,
     pub(crate) interest: Arc<InterestMap>,
     pub(crate) confirmations: Arc<Confirmations>,
+    pub(crate) penalties: Arc<PenaltyBox>,
     pub(crate) requests: Arc<dyn Requests>,
 }
 
@@ -61,6 +63,7 @@ pub(crate) struct Conductor {
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
+    penalties: Arc<PenaltyBox>,
     credit: Credit,
     limits: ShardLimits,
     message_bytes_max: usize,
@@ -121,6 +124,7 @@ impl Conductor {
             own,
             handles: node.handles,
             confirmations: node.confirmations,
+            penalties: node.penalties,
             credit: Credit::new(address.shard, shard_count, limits.shard_inflight_bytes_max),
             limits,
             message_bytes_max,
@@ -416,6 +420,9 @@ impl Conductor {
             Ok(key) => {
                 let session = self.session(key);
                 self.handle(Input::Opened { session, format });
+                if let Some(sentence) = self.penalties.arrival(self.now.monotonic, address.ip()) {
+                    self.detain(session, sentence);
+                }
                 if self.is_draining {
                     self.close(key, CloseCause::GoingAway);
                 }
@@ -430,15 +437,31 @@ impl Conductor {
     }
 
     fn complete_auth(&mut self, completion: AuthCompletion) {
-        if matches!(completion.outcome, AuthOutcome::Accepted(_))
-            && let Some(connection) = self
-                .event_loop
-                .connections_mut()
-                .get_mut(key(completion.session))
+        let connection = self
+            .event_loop
+            .connections_mut()
+            .get_mut(key(completion.session));
+        if let AuthOutcome::Accepted(principal) = &completion.outcome
+            && let Some(peer) = connection.and_then(|connection| connection.state.peer.take())
         {
-            connection.state.peer = None;
+            let (now, address) = (self.now.monotonic, peer.address.ip());
+            if let Some(sentence) = self.penalties.login(now, address, &principal.user_id) {
+                self.detain(completion.session, sentence);
+            }
         }
         self.handle(Input::Auth(completion));
+    }
+
+    /// Holds the next answer of a session back.
+    fn detain(&mut self, session: SessionId, sentence: Sentence) {
+        let stats = self.own.stats();
+        add(&stats.penalty_waits, 1);
+        add(&stats.penalty_refusals, u64::from(sentence.refuse));
+        self.handle(Input::Detain {
+            session,
+            until: sentence.until,
+            refuse: sentence.refuse,
+        });
     }
 
     /// Gives an input to the engine, and does what it wants at once.
@@ -515,6 +538,10 @@ impl Conductor {
         if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
             self.gauges_published = now;
             stats.engine.set(self.engine.counts());
+            // A number of the node, which its first shard tells.
+            if self.address.shard == 0 {
+                set(&stats.penalty_entries, self.penalties.entry_count() as u64);
+            }
         }
         set(&stats.last_turn_end, now.0);
     }

@@ -8,6 +8,7 @@ use tidewire_wire::protocol::deepstream::Dialect;
 
 use super::handle::Peer;
 use crate::front::place::Place;
+use crate::penalty::Offence;
 
 /// Wire formats, each with a turn log of its own.
 pub(crate) const FORMAT_COUNT: u8 = 4;
@@ -160,6 +161,23 @@ impl CloseCause {
         websocket::encode(Opcode::Close, &payload, &mut frame);
         frame
     }
+
+    /// Whether whoever is closed for it has to wait before it is let in again.
+    pub(crate) fn offence(self) -> Option<Offence> {
+        match self {
+            Self::Frame(_)
+            | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
+                Some(Offence::Fault)
+            }
+            // Silence is a broken line. Who is refused for good or has not logged in in time stays away, so that the
+            // wait would hit the next one behind the same address.
+            Self::Engine(
+                CloseReason::AuthenticationTimeout | CloseReason::Silent | CloseReason::Refused,
+            )
+            | Self::Peer(_)
+            | Self::GoingAway => None,
+        }
+    }
 }
 
 fn reason_text(reason: CloseReason) -> &'static str {
@@ -168,6 +186,7 @@ fn reason_text(reason: CloseReason) -> &'static str {
         CloseReason::TooManyAuthAttempts => "too many refused logins",
         CloseReason::AuthenticationTimeout => "no login within the time allowed",
         CloseReason::Silent => "nothing heard for two heartbeat intervals",
+        CloseReason::Refused => "closed for a limit too often",
     }
 }
 

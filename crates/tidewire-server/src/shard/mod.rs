@@ -23,6 +23,7 @@ use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::OutboxBudget;
 
 use crate::interest::InterestMap;
+use crate::penalty::{PenaltyBox, PenaltySettings};
 use conductor::Conductor;
 use connection::State;
 use credit::Confirmations;
@@ -67,6 +68,8 @@ pub struct NodeConfig {
     pub settings: Settings,
     /// Bounds of what is held for connections.
     pub limits: ShardLimits,
+    /// How long who waits that was closed for one of them.
+    pub penalty: PenaltySettings,
     /// The judge.
     pub permission: Arc<dyn Permission>,
     /// What the store said when it was opened.
@@ -124,6 +127,7 @@ impl PreparedShards {
         let handles: Arc<[ShardHandle]> = self.handles.into();
         let interest = Arc::new(InterestMap::default());
         let confirmations = Arc::new(Confirmations::new(handles.len()));
+        let penalties = Arc::new(PenaltyBox::new(config.penalty));
         let mut running = RunningShards {
             handles: handles.clone(),
             threads: Vec::new(),
@@ -146,6 +150,7 @@ impl PreparedShards {
                 handles: handles.clone(),
                 interest: interest.clone(),
                 confirmations: confirmations.clone(),
+                penalties: penalties.clone(),
                 requests: config.requests.clone(),
             };
             let message_bytes_max = config.settings.limits.message_bytes_max;

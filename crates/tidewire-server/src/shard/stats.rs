@@ -87,6 +87,12 @@ pub struct ShardStats {
     pub deflated_to_bytes: AtomicU64,
     /// Messages that left plain because the turn had compressed enough.
     pub deflate_skips: AtomicU64,
+    /// Connections and logins that had to wait because their address or user was closed for a limit.
+    pub penalty_waits: AtomicU64,
+    /// Those of them that were refused for good in the end.
+    pub penalty_refusals: AtomicU64,
+    /// Gauge: addresses and users that were closed for a limit lately. Of the whole node, on the first shard only.
+    pub penalty_entries: AtomicU64,
     /// Gauge: entries found in the mailbox.
     pub mailbox_entries: AtomicU64,
     /// Entries handled, of all turns.
@@ -107,6 +113,7 @@ pub struct ShardStats {
 )]
 pub struct EngineStats {
     pub sessions: AtomicU64,
+    pub detained: AtomicU64,
     pub subscribed_names: AtomicU64,
     pub records: AtomicU64,
     pub record_bytes: AtomicU64,
@@ -122,6 +129,7 @@ pub struct EngineStats {
 impl EngineStats {
     pub(crate) fn set(&self, counts: Counts) {
         set(&self.sessions, counts.sessions as u64);
+        set(&self.detained, counts.detained as u64);
         set(&self.subscribed_names, counts.subscribed_names as u64);
         set(&self.records, counts.records as u64);
         set(&self.record_bytes, counts.record_bytes as u64);

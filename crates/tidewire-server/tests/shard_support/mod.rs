@@ -4,12 +4,14 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Principal, StoreRequest};
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
 use tidewire_core::settings::Settings;
 use tidewire_server::front::place::Places;
+use tidewire_server::penalty::PenaltySettings;
 use tidewire_server::shard::handle::{Adopted, Peer, Requests, ShardHandle};
 use tidewire_server::shard::stats::ShardStats;
 use tidewire_server::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
@@ -37,6 +39,7 @@ impl Permission for Gate {
 
 pub struct Options {
     pub limits: ShardLimits,
+    pub penalty: PenaltySettings,
     pub permission: Arc<dyn Permission>,
 }
 
@@ -44,6 +47,11 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             limits: ShardLimits::default(),
+            // All clients of a test come from one address, and few of the tests want them to wait.
+            penalty: PenaltySettings {
+                wait_max: Duration::ZERO,
+                ..PenaltySettings::default()
+            },
             permission: Arc::new(AllowAll),
         }
     }
@@ -101,6 +109,7 @@ impl Node {
             .start(NodeConfig {
                 settings: Settings::default(),
                 limits: options.limits,
+                penalty: options.penalty,
                 permission: options.permission,
                 opened,
                 requests: Arc::new(requests),

@@ -4,10 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidewire_core::effect::Input;
+use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
 
 use super::Conductor;
 use crate::log;
+use crate::penalty::Offence;
 use crate::shard::connection::{CloseCause, Holds, Phase};
 use crate::shard::handle::Quiet;
 use crate::shard::stats::add;
@@ -25,7 +27,24 @@ impl Conductor {
             connection.state.phase = Phase::Closing;
             self.hold(key, Holds::CLOSING);
             self.closing.push((key, cause));
+            if let Some(offence) = cause.offence() {
+                self.punish(key, offence);
+            }
         }
+    }
+
+    /// Has the next connections of whoever is closed for a limit wait.
+    fn punish(&self, key: Key, offence: Offence) {
+        let Some(connection) = self.event_loop.connections().get(key) else {
+            return;
+        };
+        // What is known of the peer is forgotten at the login; its address the kernel still knows.
+        let peer = connection.state.peer.as_ref().map(|peer| peer.address);
+        let address = peer.or_else(|| connection.peer_address());
+        let user = self.engine.user(self.session(key));
+        let address = address.map(|address| address.ip());
+        self.penalties
+            .punish(self.now.monotonic, address, user, offence);
     }
 
     /// Puts the close frames behind everything that the turn has for their connections, and tells the engine.
@@ -89,18 +108,22 @@ impl Conductor {
         let outbox_bytes = connection.outbox_bytes();
         let inbound_bytes = connection.inbound_bytes();
         let session = self.session(key);
+        let address = connection.peer_address();
+        let user = self.engine.user(session).map(Name::as_str);
         add(&self.stats().slow_disconnects, 1);
         log::peer_line(
             "connections that hold too much memory were disconnected",
             || {
                 tracing::info!(
-                    ?session,
+                    ?address,
+                    user,
                     outbox_bytes,
                     inbound_bytes,
                     "disconnected: it holds too much memory (outbox_bytes_max, memory_bytes_max)"
                 );
             },
         );
+        self.punish(key, Offence::Slow);
         self.cut_off(key);
     }
 

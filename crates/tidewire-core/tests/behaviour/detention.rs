@@ -1,0 +1,148 @@
+//! Answers that are held back from whoever was closed for a limit lately.
+
+use std::time::Duration;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::effect::CloseReason;
+use tidewire_core::message::{Auth, Connection, Message};
+use tidewire_core::settings::Settings;
+
+use crate::driver::Node;
+
+const CHALLENGE: Message<'_> = Message::Connection(Connection::Challenge {
+    url: None,
+    protocol_version: None,
+    sdk_version: None,
+    sdk_type: None,
+});
+const LOGIN: Message<'_> = Message::Auth(Auth::Request { data: Some("{}") });
+const PING: Message<'_> = Message::Connection(Connection::Ping);
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn node(login_timeout: Option<Duration>) -> Node {
+    Node::new(Settings {
+        login_timeout,
+        ..Settings::default()
+    })
+}
+
+/// Asserts what a session saw since the last look, one part of each message.
+fn saw(node: &mut Node, session: SessionId, parts: &[&str]) {
+    let seen = node.take(session);
+    let as_expected = seen.len() == parts.len()
+        && seen
+            .iter()
+            .zip(parts)
+            .all(|(seen, part)| seen.contains(part));
+    assert!(as_expected, "{seen:?}, expected {parts:?}");
+}
+
+#[test]
+fn a_challenge_is_answered_when_the_wait_is_over_and_not_before() {
+    let mut node = node(None);
+    let session = node.connect(0);
+    node.detain(session, seconds(5), false);
+    node.send(session, &CHALLENGE);
+    node.send(session, &PING);
+    saw(&mut node, session, &["Pong"]);
+    assert_eq!(node.counts(0).detained, 1);
+    node.pass(Duration::from_millis(4_999));
+    saw(&mut node, session, &[]);
+    node.pass(Duration::from_millis(1));
+    saw(&mut node, session, &["Accept"]);
+    assert_eq!(node.counts(0).detained, 0);
+    node.send(session, &LOGIN);
+    saw(&mut node, session, &["Successful"]);
+}
+
+#[test]
+fn a_challenge_that_comes_after_the_wait_is_answered_at_once() {
+    let mut node = node(None);
+    let session = node.connect(0);
+    node.detain(session, seconds(5), false);
+    node.pass(seconds(5));
+    saw(&mut node, session, &[]);
+    node.send(session, &CHALLENGE);
+    saw(&mut node, session, &["Accept"]);
+}
+
+#[test]
+fn a_refused_challenge_is_rejected_after_the_wait() {
+    let mut node = node(None);
+    let session = node.connect(0);
+    node.detain(session, seconds(1), true);
+    node.send(session, &CHALLENGE);
+    assert_eq!(node.close_reason(session), None);
+    node.pass(seconds(1));
+    saw(&mut node, session, &["Reject"]);
+    assert_eq!(node.close_reason(session), Some(CloseReason::Refused));
+}
+
+#[test]
+fn a_login_is_answered_when_the_wait_is_over() {
+    let mut node = node(None);
+    node.login_wait = Some((seconds(5), false));
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &LOGIN);
+    node.send(session, &PING);
+    saw(&mut node, session, &["Accept", "Pong"]);
+    node.pass(seconds(5));
+    saw(&mut node, session, &["Successful"]);
+}
+
+#[test]
+fn a_refused_login_ends_in_too_many_attempts() {
+    let mut node = node(None);
+    node.login_wait = Some((seconds(1), true));
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &LOGIN);
+    node.pass(seconds(1));
+    saw(&mut node, session, &["Accept", "TooManyAttempts"]);
+    assert_eq!(node.close_reason(session), Some(CloseReason::Refused));
+}
+
+#[test]
+fn the_time_to_log_in_begins_again_once_for_whoever_was_kept_waiting() {
+    let mut node = node(Some(seconds(10)));
+    let session = node.connect(0);
+    node.detain(session, seconds(9), false);
+    node.send(session, &CHALLENGE);
+    node.pass(seconds(9));
+    saw(&mut node, session, &["Accept"]);
+    node.pass(seconds(1));
+    assert_eq!(node.close_reason(session), None);
+    node.pass(seconds(10));
+    let reason = node.close_reason(session);
+    assert_eq!(reason, Some(CloseReason::AuthenticationTimeout));
+}
+
+#[test]
+fn a_wait_longer_than_the_time_to_log_in_is_no_timeout() {
+    let mut node = node(Some(seconds(2)));
+    node.login_wait = Some((seconds(9), false));
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &LOGIN);
+    for _ in 0..9 {
+        node.pass(seconds(1));
+    }
+    saw(&mut node, session, &["Accept", "Successful"]);
+    assert_eq!(node.close_reason(session), None);
+}
+
+#[test]
+fn whoever_leaves_while_waiting_is_forgotten() {
+    let mut node = node(None);
+    let session = node.connect(0);
+    node.detain(session, seconds(5), false);
+    node.send(session, &CHALLENGE);
+    node.close(session);
+    assert_eq!(node.counts(0).detained, 0);
+    node.pass(seconds(5));
+    saw(&mut node, session, &[]);
+}

@@ -1,0 +1,440 @@
+//! Who was closed for a limit lately, and how long it waits before it is let in again.
+//!
+//! A client of deepstream reconnects at once and for ever, so whoever is closed without a penalty comes back at full speed.
+//! The table is shared by all shards and behind one lock, which is taken once for each connection and login while the table
+//! is not empty, and not at all while it is. It decides only how long; the engine holds the answers back.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidewire_core::text::Name;
+use tidewire_core::time::Instant;
+
+/// Each wait is so many times the one before. With 1 s, 5 s, 25 s and then 30 s a client that is closed whenever it comes in
+/// connects at most five times in any minute; doubling would allow seven.
+const WAIT_GROWTH: u32 = 5;
+/// More closings change nothing, so that nobody works a debt off for hours.
+const STRIKES_MAX: u32 = 10;
+/// The user that everybody is who logs in without a name.
+const NOBODY: &str = "OPEN";
+
+/// How long who waits.
+#[derive(Clone, Copy, Debug)]
+pub struct PenaltySettings {
+    /// The wait after the first closing. Default 1 s.
+    pub wait_min: Duration,
+    /// No wait is longer; zero turns all of it off. Default 30 s.
+    pub wait_max: Duration,
+    /// So much time without a closing makes up for one. Default 1 min.
+    pub forgive_interval: Duration,
+    /// Closings through own fault after which the answer is a final no. Default 5.
+    pub faults_max: u32,
+    /// Addresses, and as many users, that are remembered. At the limit the ones closed longest ago are forgotten.
+    /// Default 10,000.
+    pub entries_max: usize,
+}
+
+impl Default for PenaltySettings {
+    fn default() -> Self {
+        Self {
+            wait_min: Duration::from_secs(1),
+            wait_max: Duration::from_secs(30),
+            forgive_interval: Duration::from_secs(60),
+            faults_max: 5,
+            entries_max: 10_000,
+        }
+    }
+}
+
+/// Why a connection was closed for a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offence {
+    /// It did not read, or held most when the node was over its budget. That can happen to anybody on a bad line, and is
+    /// never answered with a final no.
+    Slow,
+    /// It broke the protocol or a limit of what may be sent, or could not log in.
+    Fault,
+}
+
+/// What awaits a connection or login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sentence {
+    /// When it is answered.
+    pub(crate) until: Instant,
+    /// Whether the answer is a final no.
+    pub(crate) refuse: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Closings not yet made up for.
+    strikes: u32,
+    /// Those of them through own fault.
+    faults: u32,
+    /// Time is made up for from here on.
+    since: Instant,
+    until: Instant,
+    /// Connections that were closed and whose return is still awaited. Behind an address may be thousands who have done
+    /// nothing, so only as many connections wait as were closed.
+    owed: u32,
+}
+
+impl Entry {
+    fn forgive(&mut self, now: Instant, interval: Duration) {
+        let intervals = now.since(self.since).as_nanos() / interval.as_nanos().max(1);
+        let forgiven = u32::try_from(intervals).unwrap_or(u32::MAX);
+        if forgiven > 0 {
+            self.strikes = self.strikes.saturating_sub(forgiven);
+            self.faults = self.faults.saturating_sub(forgiven);
+            self.since = self.since + interval * forgiven;
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.strikes == 0 && self.until <= now
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    addresses: HashMap<IpAddr, Entry>,
+    users: HashMap<Name, Entry>,
+}
+
+/// The penalties of a node. See the head of this file.
+#[derive(Debug)]
+pub(crate) struct PenaltyBox {
+    settings: PenaltySettings,
+    tables: Mutex<Tables>,
+    /// Entries, so that nobody takes the lock for an empty table.
+    count: AtomicUsize,
+}
+
+impl PenaltyBox {
+    pub(crate) fn new(settings: PenaltySettings) -> Self {
+        Self {
+            settings,
+            tables: Mutex::default(),
+            count: AtomicUsize::new(0),
+        }
+    }
+
+    /// Addresses and users that are remembered.
+    pub(crate) fn entry_count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// A connection was closed for a limit. A fault is its user's if it has one, else its address's.
+    pub(crate) fn punish(
+        &self,
+        now: Instant,
+        address: Option<IpAddr>,
+        user: Option<&Name>,
+        offence: Offence,
+    ) {
+        let settings = &self.settings;
+        if settings.wait_max.is_zero() {
+            return;
+        }
+        let user = user.filter(|user| user.as_str() != NOBODY);
+        let fault = u32::from(offence == Offence::Fault);
+        let mut tables = self.tables.lock();
+        if let Some(address) = address {
+            let fault = if user.is_none() { fault } else { 0 };
+            strike(
+                &mut tables.addresses,
+                &subject(address),
+                now,
+                fault,
+                settings,
+            );
+        }
+        if let Some(user) = user {
+            strike(&mut tables.users, user, now, fault, settings);
+        }
+        self.recount(&tables);
+    }
+
+    /// A connection has come from `address`. What awaits it, if anything does; the next one is free unless another was
+    /// closed.
+    pub(crate) fn arrival(&self, now: Instant, address: IpAddr) -> Option<Sentence> {
+        if self.entry_count() == 0 {
+            return None;
+        }
+        let mut tables = self.tables.lock();
+        let entry = self.look_up(&mut tables.addresses, &subject(address), now);
+        let sentence = entry.filter(|entry| entry.owed > 0).map(|entry| {
+            entry.owed -= 1;
+            self.sentence(entry)
+        });
+        self.recount(&tables);
+        sentence.filter(|sentence| sentence.refuse || sentence.until > now)
+    }
+
+    /// A login from `address` was accepted. What awaits it, if anything does.
+    pub(crate) fn login(&self, now: Instant, address: IpAddr, user: &Name) -> Option<Sentence> {
+        if self.entry_count() == 0 {
+            return None;
+        }
+        let mut tables = self.tables.lock();
+        // Where somebody gets in, others may want to, too: an address is refused for good only while nobody does.
+        if let Some(entry) = tables.addresses.get_mut(&subject(address)) {
+            entry.faults = 0;
+        }
+        let entry = self.look_up(&mut tables.users, user, now);
+        let sentence = entry.map(|entry| self.sentence(entry));
+        self.recount(&tables);
+        sentence.filter(|sentence| sentence.refuse || sentence.until > now)
+    }
+
+    /// The entry as it is now; it is forgotten if it is over.
+    fn look_up<'t, K: Eq + Hash + Clone>(
+        &self,
+        table: &'t mut HashMap<K, Entry>,
+        key: &K,
+        now: Instant,
+    ) -> Option<&'t mut Entry> {
+        let entry = table.get_mut(key)?;
+        entry.forgive(now, self.settings.forgive_interval);
+        if entry.is_over(now) {
+            table.remove(key);
+        }
+        table.get_mut(key)
+    }
+
+    fn sentence(&self, entry: &Entry) -> Sentence {
+        Sentence {
+            until: entry.until,
+            refuse: entry.faults > 0 && entry.faults >= self.settings.faults_max,
+        }
+    }
+
+    fn recount(&self, tables: &Tables) {
+        let count = tables.addresses.len() + tables.users.len();
+        self.count.store(count, Ordering::Relaxed);
+    }
+}
+
+fn strike<K: Eq + Hash + Clone>(
+    table: &mut HashMap<K, Entry>,
+    key: &K,
+    now: Instant,
+    fault: u32,
+    settings: &PenaltySettings,
+) {
+    if table.len() >= settings.entries_max && !table.contains_key(key) {
+        make_room(table, now, settings.forgive_interval);
+    }
+    let entry = table.entry(key.clone()).or_insert(Entry {
+        strikes: 0,
+        faults: 0,
+        since: now,
+        until: now,
+        owed: 0,
+    });
+    entry.forgive(now, settings.forgive_interval);
+    if entry.until <= now {
+        entry.owed = 0;
+    }
+    entry.strikes = (entry.strikes + 1).min(STRIKES_MAX);
+    entry.faults = (entry.faults + fault).min(STRIKES_MAX);
+    entry.since = now;
+    entry.until = entry.until.max(now + wait(entry.strikes, settings));
+    entry.owed = entry.owed.saturating_add(1);
+}
+
+/// Forgets what is over, and if nothing is, whoever was closed longest ago.
+fn make_room<K: Eq + Hash + Clone>(
+    table: &mut HashMap<K, Entry>,
+    now: Instant,
+    interval: Duration,
+) {
+    table.retain(|_, entry| {
+        entry.forgive(now, interval);
+        !entry.is_over(now)
+    });
+    // Which of several goes does not matter, and nothing else depends on the order of the table.
+    let oldest = table.iter().min_by_key(|(_, entry)| entry.since);
+    if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+        table.remove(&key);
+    }
+}
+
+fn wait(strikes: u32, settings: &PenaltySettings) -> Duration {
+    let factor = WAIT_GROWTH.saturating_pow(strikes.saturating_sub(1));
+    settings
+        .wait_min
+        .saturating_mul(factor)
+        .min(settings.wait_max)
+}
+
+/// What is remembered of an address: whoever has one of IPv6 has all of its /64.
+fn subject(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An address of the documentation.
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    fn at(millis: u64) -> Instant {
+        Instant(1_000_000_000_000) + Duration::from_millis(millis)
+    }
+
+    fn penalties() -> PenaltyBox {
+        PenaltyBox::new(PenaltySettings::default())
+    }
+
+    /// When the next connection is answered, in milliseconds.
+    fn answered(penalties: &PenaltyBox, now: u64) -> u64 {
+        let sentence = penalties.arrival(at(now), HERE);
+        let until = sentence.map_or(at(now), |sentence| sentence.until);
+        u64::try_from(until.since(at(0)).as_millis()).expect("small")
+    }
+
+    #[test]
+    fn who_is_closed_whenever_it_comes_in_connects_five_times_in_any_minute() {
+        let penalties = penalties();
+        let mut connects = Vec::new();
+        let mut now = 0;
+        while now < 600_000 {
+            connects.push(now);
+            now = answered(&penalties, now);
+            penalties.punish(at(now), Some(HERE), None, Offence::Slow);
+        }
+        assert_eq!(connects[..6], [0, 0, 1_000, 6_000, 31_000, 61_000]);
+        for start in &connects {
+            let within = |connect: &&u64| (*start..start + 60_000).contains(*connect);
+            let count = connects.iter().filter(within).count();
+            assert!(count <= 5, "{count} from {start} on");
+        }
+    }
+
+    #[test]
+    fn only_as_many_connections_of_an_address_wait_as_were_closed() {
+        let penalties = penalties();
+        penalties.punish(at(0), Some(HERE), None, Offence::Slow);
+        penalties.punish(at(0), Some(HERE), None, Offence::Slow);
+        assert_eq!(answered(&penalties, 0), 5_000);
+        assert_eq!(answered(&penalties, 0), 5_000);
+        assert_eq!(penalties.arrival(at(0), HERE), None);
+        let elsewhere = IpAddr::from([192, 0, 2, 2]);
+        assert_eq!(penalties.arrival(at(0), elsewhere), None);
+    }
+
+    #[test]
+    fn every_login_of_a_user_waits_wherever_it_comes_from() {
+        let (penalties, user) = (penalties(), Name::from("alice"));
+        penalties.punish(at(0), Some(HERE), Some(&user), Offence::Slow);
+        let elsewhere = IpAddr::from([192, 0, 2, 2]);
+        for _ in 0..3 {
+            let sentence = penalties.login(at(400), elsewhere, &user);
+            assert_eq!(sentence.map(|sentence| sentence.until), Some(at(1_000)));
+        }
+        assert_eq!(penalties.login(at(1_000), elsewhere, &user), None);
+        assert_eq!(penalties.login(at(400), HERE, &"bob".into()), None);
+    }
+
+    #[test]
+    fn nobody_is_punished_for_others_without_a_name() {
+        let (penalties, nobody) = (penalties(), Name::from(NOBODY));
+        penalties.punish(at(0), None, Some(&nobody), Offence::Fault);
+        assert_eq!(penalties.entry_count(), 0);
+    }
+
+    #[test]
+    fn slow_readers_are_never_refused_for_good() {
+        let (penalties, user) = (penalties(), Name::from("alice"));
+        for _ in 0..50 {
+            penalties.punish(at(0), Some(HERE), Some(&user), Offence::Slow);
+        }
+        let sentences = [
+            penalties.arrival(at(0), HERE),
+            penalties.login(at(0), HERE, &user),
+        ];
+        let expected = Some(Sentence {
+            until: at(30_000),
+            refuse: false,
+        });
+        assert_eq!(sentences, [expected, expected]);
+    }
+
+    #[test]
+    fn faults_lead_to_a_final_no_of_the_user_or_the_address() {
+        let (penalties, user) = (penalties(), Name::from("alice"));
+        for _ in 0..5 {
+            penalties.punish(at(0), Some(HERE), Some(&user), Offence::Fault);
+        }
+        let refuses = |sentence: Option<Sentence>| sentence.is_some_and(|sentence| sentence.refuse);
+        assert!(refuses(penalties.login(at(0), HERE, &user)));
+        assert!(!refuses(penalties.arrival(at(0), HERE)));
+        for _ in 0..5 {
+            penalties.punish(at(0), Some(HERE), None, Offence::Fault);
+        }
+        assert!(refuses(penalties.arrival(at(0), HERE)));
+        // Somebody else gets in from there.
+        penalties.login(at(0), HERE, &"bob".into());
+        assert!(!refuses(penalties.arrival(at(0), HERE)));
+    }
+
+    #[test]
+    fn time_makes_up_for_closings() {
+        let penalties = penalties();
+        for _ in 0..3 {
+            penalties.punish(at(0), Some(HERE), None, Offence::Slow);
+        }
+        assert_eq!(penalties.arrival(at(100_000), HERE), None);
+        penalties.punish(at(120_000), Some(HERE), None, Offence::Slow);
+        assert_eq!(answered(&penalties, 120_000), 125_000);
+        assert_eq!(penalties.arrival(at(900_000), HERE), None);
+        assert_eq!(penalties.entry_count(), 0);
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_forgets_whoever_was_closed_longest_ago() {
+        let penalties = PenaltyBox::new(PenaltySettings {
+            entries_max: 3,
+            ..PenaltySettings::default()
+        });
+        let address = |number: u8| IpAddr::from([10, 0, 0, number]);
+        for number in 0..5 {
+            let now = at(u64::from(number));
+            penalties.punish(now, Some(address(number)), None, Offence::Slow);
+        }
+        assert_eq!(penalties.entry_count(), 3);
+        let known: Vec<u8> = (0..5)
+            .filter(|number| penalties.arrival(at(5), address(*number)).is_some())
+            .collect();
+        assert_eq!(known, [2, 3, 4]);
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one() {
+        let parse = |text: &str| subject(text.parse().expect("an address"));
+        assert_eq!(parse("2001:db8::1"), parse("2001:db8::ffff:1"));
+        assert_ne!(parse("2001:db8::1"), parse("2001:db8:0:1::1"));
+        assert_eq!(parse("::ffff:192.0.2.1"), HERE);
+    }
+
+    #[test]
+    fn no_wait_is_no_penalty() {
+        let penalties = PenaltyBox::new(PenaltySettings {
+            wait_max: Duration::ZERO,
+            ..PenaltySettings::default()
+        });
+        penalties.punish(at(0), Some(HERE), None, Offence::Fault);
+        assert_eq!(penalties.arrival(at(0), HERE), None);
+    }
+}

@@ -1,0 +1,151 @@
+// Whoever was closed for a limit is not let back in at full speed, although the client comes back at once and for ever: it
+// waits before its challenge or login is answered, and where it is to blame itself it is refused in the end in a way that
+// keeps the client away.
+
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import { C, close, connect, inState, open, record, type ClientOptions, type TestClient } from '../harness/client.ts';
+import { fresh } from '../harness/names.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { Server, againstOriginal, type ServerOptions } from '../harness/server.ts';
+import { DEADLINE_MS, eventually, happens, within } from '../harness/wait.ts';
+
+const { OPEN, CHALLENGING, CHALLENGE_DENIED, TOO_MANY_AUTH_ATTEMPTS, AUTHENTICATING } = C.CONNECTION_STATE;
+/** What a minute of the server's defaults takes here; `make proof` takes a whole one. */
+const MINUTE_MS = Number(process.env['PENALTY_MINUTE_MS'] ?? 3_000);
+const CONNECTS_A_MINUTE = 5;
+const HUNDRED_KILOBYTES = { text: 'x'.repeat(100_000) };
+/** More than `message_bytes_max` of the servers here. */
+const TOO_LARGE = { blob: 'x'.repeat(5_000) };
+const LIMITS = { message_bytes_max: 4_000 };
+
+/** The server's defaults, with `MINUTE_MS` for a minute. */
+const SCALED = {
+  wait_min: `${Math.round(MINUTE_MS / 60)}ms`,
+  wait_max: `${Math.round(MINUTE_MS / 2)}ms`,
+  forgive_interval: `${MINUTE_MS}ms`,
+};
+
+describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal && 'deepstream lets everybody in' }, () => {
+  /** A client behind a proxy that is not logged in. */
+  async function outsider(t: TestContext, options: ServerOptions, clientOptions: Partial<ClientOptions> = {}) {
+    const server = await Server.during(t, { limits: LIMITS, ...options });
+    const proxy = await Proxy.during(t, server);
+    const client = open(proxy.address, clientOptions);
+    t.after(() => close(client));
+    return { server, proxy, client };
+  }
+
+  /** Breaks a limit whenever `client` is let in. */
+  function offendWhenIn(client: TestClient): void {
+    client.on('connectionStateChanged', (state: C.CONNECTION_STATE) => {
+      if (state === OPEN) client.event.emit(fresh('e'), TOO_LARGE);
+    });
+  }
+
+  /** Waits until nobody is connected, and then so long that a client that wants to come back would have come. */
+  async function staysAway(t: TestContext, server: Server, proxy: Proxy): Promise<void> {
+    await eventually(() => proxy.openCount === 0, 'the refused client is gone');
+    const count = proxy.connectedAt.length;
+    const bystander = await connect(t, server, { heartbeatInterval: 100 });
+    for (let pongs = 0; pongs < 8; pongs += 1) {
+      await bystander.wire.receives(({ action, topic }) => topic === C.TOPIC.CONNECTION && action === C.CONNECTION_ACTION.PONG);
+    }
+    assert.equal(proxy.connectedAt.length, count, 'it came back');
+  }
+
+  test('a client whose every login is too large connects at most five times a minute', async (t) => {
+    const { proxy, client } = await outsider(t, { penalty: { ...SCALED, faults_max: 1_000_000 } });
+    Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
+    const wanted = CONNECTS_A_MINUTE + 2;
+    await eventually(() => proxy.connectedAt.length >= wanted, `${wanted} connects`, 2 * MINUTE_MS + DEADLINE_MS);
+    const connects = proxy.connectedAt.map((time) => time - (proxy.connectedAt[0] as number));
+    console.log(`connects at ${connects.map((time) => (time / MINUTE_MS * 60).toFixed(1)).join(' ')} s of 60`);
+    for (let first = 0; first + CONNECTS_A_MINUTE < connects.length; first += 1) {
+      const later = connects[first + CONNECTS_A_MINUTE] as number;
+      assert.ok(later - (connects[first] as number) >= MINUTE_MS, `six connects within a minute: ${connects}`);
+    }
+  });
+
+  test('the challenge is answered late, and a client with quick heartbeats waits for it', async (t) => {
+    const { server, proxy, client } = await outsider(
+      t,
+      { penalty: { wait_min: '1500ms' }, heartbeatIntervalMs: 200 },
+      { heartbeatInterval: 200 },
+    );
+    const login = client.login({ username: 'anna' });
+    await inState(client, OPEN);
+    await login;
+    client.event.emit(fresh('e'), TOO_LARGE);
+    await eventually(() => proxy.connectedAt.length === 2, 'the client comes back at once');
+    await inState(client, CHALLENGING);
+    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 1, 'it waits');
+    const waited = performance.now();
+    await inState(client, OPEN);
+    assert.ok(performance.now() - waited > 200, 'it hardly waited');
+    assert.equal(proxy.connectedAt.length, 2, 'it gave up while waiting');
+    assert.equal(await server.metric('tidewire_penalty_waits_total'), 1);
+    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 0, 'nobody waits');
+  });
+
+  test('a user waits at its login wherever it comes from, another one does not', async (t) => {
+    const { server, client } = await outsider(t, { penalty: { wait_min: '3s', wait_max: '3s' } });
+    const login = client.login({ username: 'anna' });
+    await inState(client, OPEN);
+    await login;
+    client.event.emit(fresh('e'), TOO_LARGE);
+    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 1, 'its return waits');
+    const [again, other] = [open(server.address), open(server.address)];
+    t.after(() => [again, other].forEach(close));
+    const otherIn = other.login({ username: 'bob' });
+    const againIn = again.login({ username: 'anna' });
+    await within(DEADLINE_MS, Promise.resolve(otherIn), 'another user from the same address is let in');
+    await inState(again, AUTHENTICATING);
+    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 2, 'the same user waits');
+    await within(DEADLINE_MS, Promise.resolve(againIn), 'the same user is let in at last');
+  });
+
+  test('an address from which nobody logs in is rejected in the end, and the client stays away', async (t) => {
+    const { server, proxy, client } = await outsider(t, { penalty: { wait_min: '10ms', wait_max: '50ms', faults_max: 3 } });
+    Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
+    await inState(client, CHALLENGE_DENIED);
+    assert.equal(proxy.connectedAt.length, 4);
+    await staysAway(t, server, proxy);
+    assert.equal(client.getConnectionState(), CHALLENGE_DENIED);
+    assert.equal(await server.metric('tidewire_penalty_refusals_total'), 1);
+  });
+
+  test('a user that goes on is told of too many attempts in the end, and the client stays away', async (t) => {
+    const { server, proxy, client } = await outsider(t, { penalty: { wait_min: '10ms', wait_max: '50ms', faults_max: 3 } });
+    offendWhenIn(client);
+    await Promise.resolve(client.login({ username: 'anna' }));
+    await inState(client, TOO_MANY_AUTH_ATTEMPTS);
+    assert.equal(proxy.connectedAt.length, 4);
+    await staysAway(t, server, proxy);
+    assert.equal(client.getConnectionState(), TOO_MANY_AUTH_ATTEMPTS);
+  });
+
+  test('a slow reader waits too', async (t) => {
+    const server = await Server.during(t, { limits: { outbox_bytes_max: 65_536 }, penalty: { wait_min: '100ms' } });
+    const proxy = await Proxy.during(t, server);
+    const slow = await connect(t, server, { through: proxy.address, login: { username: 'anna' }, errors: ['CONNECTION_ERROR'] });
+    const writer = await connect(t, server, { login: { username: 'bob' } });
+    const name = fresh('record');
+    await record(slow, name);
+    proxy.stall();
+    const cut = async (): Promise<boolean> => (await server.metric('tidewire_slow_disconnects_total')) > 0;
+    for (let count = 0; !(await cut()); count += 1) await writer.record.setDataWithAck(name, { count, ...HUNDRED_KILOBYTES });
+    const back = happens(slow, 'connectionStateChanged', (state) => state === OPEN);
+    proxy.readOn();
+    await back;
+    assert.equal(await server.metric('tidewire_penalty_waits_total'), 1);
+  });
+
+  test('a stop does not wait for those who wait', async (t) => {
+    const { server, client } = await outsider(t, { penalty: { wait_min: '30s' } });
+    Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
+    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 1, 'it waits');
+    await within(DEADLINE_MS, server.stop(), 'the server stops');
+    assert.equal(client.getConnectionState(), C.CONNECTION_STATE.RECONNECTING);
+  });
+});
