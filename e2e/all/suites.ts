@@ -5,6 +5,12 @@ import type { Suite } from './runner.ts';
 const test = (...args: string[]): string[] => ['cargo', 'test', '--locked', ...args];
 const npm = (script: string): string[] => ['npm', '--prefix', 'e2e', 'run', '--silent', script];
 
+/** The suites that show how bytes move: again where the kernel or the container leaves the server less. */
+const TRANSPORT = ['transport', 'events', 'records', 'scale', 'limits', 'heartbeat', 'drain'];
+const transport = (...variables: string[]): string[] => {
+  return ['env', 'SCALE_EVENTS=20000', ...variables, ...npm('test'), '--', ...TRANSPORT];
+};
+
 export const SUITES: Suite[] = [
   {
     name: 'tidy',
@@ -62,6 +68,12 @@ export const SUITES: Suite[] = [
       npm('test'),
     ],
     budgetSeconds: 600,
+  },
+  {
+    name: 'ringless',
+    shows: 'the transport cases where io_uring_setup fails with EPERM, and with ENOSYS',
+    commands: [transport('E2E_RING=EPERM'), transport('E2E_RING=ENOSYS')],
+    budgetSeconds: 240,
   },
   {
     name: 'autobahn',

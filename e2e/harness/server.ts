@@ -11,6 +11,7 @@ import { join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { atEnd } from './cleanup.ts';
 import { originalServerCommand } from './original-server.ts';
+import { ringLauncher } from './ring.ts';
 import { PASSWORD_HASH, type Users } from './users.ts';
 import { eventually, within } from './wait.ts';
 
@@ -37,6 +38,8 @@ export interface ServerOptions {
   /** The server's section `penalty`. Without it nobody waits, since all clients of a suite share address and user. */
   penalty?: Record<string, string | number>;
   logLevel?: 'warn' | 'info';
+  /** How messages reach the kernel. */
+  sends?: 'plain';
   drainTimeoutMs?: number;
   /** Where the data lies; by default in the server's temporary folder. It is not removed with that. */
   dataFolder?: string;
@@ -52,7 +55,7 @@ export interface ServerOptions {
 export const againstOriginal = process.env['E2E_SERVER'] === 'deepstream';
 
 /** At least three shards, whatever the machine: one shard would hide every race between owners. */
-const SHARD_COUNT = 3;
+export const SHARD_COUNT = 3;
 const START_DEADLINE_MS = 30_000;
 const STOP_DEADLINE_MS = 25_000;
 /** Characters of the server's output that are kept for the message of a failure. */
@@ -65,7 +68,7 @@ function tidewireConfig(options: ServerOptions, folder: string): object {
   const { hash, iterations, keyLength } = PASSWORD_HASH;
   const file = { path: join(folder, 'users.yml'), hash, iterations, key_length: keyLength };
   const sections = pruned({
-    network: { heartbeat_interval: milliseconds(options.heartbeatIntervalMs) },
+    network: { heartbeat_interval: milliseconds(options.heartbeatIntervalMs), sends: options.sends },
     compression: { enabled: options.compression },
     auth: {
       ...(options.users && { chain: ['file'], file }),
@@ -156,7 +159,7 @@ export class Server {
 
   /** Starts the process again on the same port and data folder. */
   async start(): Promise<void> {
-    const [program, ...args] = [...(this.options.launcher ?? []), ...this.#command()];
+    const [program, ...args] = [...ringLauncher(), ...(this.options.launcher ?? []), ...this.#command()];
     const child = spawn(program as string, args, { stdio: ['ignore', 'pipe', 'pipe'], env: environment() });
     this.#child = child;
     children.add(child);
@@ -223,10 +226,11 @@ export class Server {
     return fetch(`http://${this.address}${path}`);
   }
 
-  /** The value of a metric without labels, or the sum over its labels. */
+  /** The value of a metric as it is called, labels included; without labels also the sum over them. */
   async metric(name: string): Promise<number> {
     const text = await (await this.get('/metrics')).text();
-    const lines = text.split('\n').filter((line) => line.split(/[{ ]/, 1)[0] === name);
+    const series = (line: string): string => line.slice(0, line.lastIndexOf(' '));
+    const lines = text.split('\n').filter((line) => series(line) === name || series(line).split('{', 1)[0] === name);
     if (lines.length === 0) throw new Error(`the server has no metric ${name}`);
     return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
   }

@@ -15,7 +15,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::connection::{Connection, Connections, Flags, Key};
 use crate::outbox::{LogRange, Outbox, OutboxBudget};
 use crate::read_buffer::{ReadBuffer, ReadOutcome, Remainder};
-use crate::send_batch::{Completion, SENDS_MAX, SLICES_MAX, Sender};
+use crate::send_batch::{Completion, Path, SENDS_MAX, SLICES_MAX, Sender};
 use crate::turn_log::TurnLogs;
 
 /// Not the index of a connection: the descriptor limit is far below.
@@ -31,6 +31,8 @@ pub struct LoopCounts {
     pub sends: u64,
     /// Sends that the kernel took in part only or not at all.
     pub short_sends: u64,
+    /// Submissions to an `io_uring`, each of many sends.
+    pub ring_submissions: u64,
     /// Bytes that the kernel took.
     pub bytes_out: u64,
     /// Bytes read.
@@ -69,11 +71,11 @@ pub struct EventLoop<C> {
 }
 
 impl<C> EventLoop<C> {
-    /// A loop without connections, and what wakes it from other threads.
+    /// A loop without connections that sends through `sender`, and what wakes it from other threads.
     ///
     /// # Errors
     /// The kernel gives no epoll or eventfd descriptor.
-    pub fn new(budget: OutboxBudget) -> io::Result<(Self, Waker)> {
+    pub fn new(budget: OutboxBudget, sender: Sender) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let event_loop = Self {
@@ -85,7 +87,7 @@ impl<C> EventLoop<C> {
             ranges: Vec::new(),
             listed: Vec::new(),
             inbound_bytes: 0,
-            sender: Sender::default(),
+            sender,
             completions: Vec::new(),
             slice: Vec::new(),
             counts: LoopCounts::default(),
@@ -110,7 +112,16 @@ impl<C> EventLoop<C> {
     /// What was counted so far.
     #[must_use]
     pub fn counts(&self) -> LoopCounts {
-        self.counts
+        LoopCounts {
+            ring_submissions: self.sender.submissions(),
+            ..self.counts
+        }
+    }
+
+    /// How sends reach the kernel. It changes when an `io_uring` fails.
+    #[must_use]
+    pub fn send_path(&self) -> Path {
+        self.sender.path()
     }
 
     /// Bytes that came in and could not be handled yet.

@@ -11,7 +11,7 @@ use tidewire_net::event_loop::EventLoop;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{READ_BYTES_MAX, ReadBuffer, ReadOutcome};
-use tidewire_net::send_batch::SENDS_MAX;
+use tidewire_net::send_batch::{SENDS_MAX, Sender};
 use tidewire_net::turn_log::TurnLogs;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ impl Fixture {
     }
 
     fn with_budget(budget: OutboxBudget) -> Self {
-        let (event_loop, waker) = EventLoop::new(budget).unwrap();
+        let (event_loop, waker) = EventLoop::new(budget, Sender::detect()).unwrap();
         Self {
             event_loop,
             logs: TurnLogs::new(1),

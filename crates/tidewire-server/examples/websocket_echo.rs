@@ -15,6 +15,7 @@ use tidewire_net::event_loop::EventLoop;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
+use tidewire_net::send_batch::Sender;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::frame::deflate::{Deflater, Inflater};
 use tidewire_wire::frame::offer;
@@ -68,7 +69,7 @@ fn main() -> io::Result<()> {
         })?),
     };
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let (event_loop, waker) = EventLoop::new(OutboxBudget::new(usize::MAX))?;
+    let (event_loop, waker) = EventLoop::new(OutboxBudget::new(usize::MAX), Sender::detect())?;
     let mailbox = Arc::new(Mailbox::new(waker));
     println!("ws://{}", listener.local_addr()?);
     let echo = Echo {

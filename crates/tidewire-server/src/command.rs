@@ -154,6 +154,7 @@ fn start(sources: &Sources, sync: Sync) -> Result<Exit, Failure> {
         file: loaded.file.as_deref(),
         addresses: node.addresses(),
         descriptors: connections_allowed(plan.shards),
+        send_paths: node.send_paths(),
     });
     print_out(&screen)?;
     tracing::info!(addresses = ?node.addresses(), "ready");

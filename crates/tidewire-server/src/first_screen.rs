@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use tidewire_net::send_batch::Path as SendPath;
+
 use crate::config::plan::Plan;
 use crate::config::section::{AuthKind, PermissionKind, StoreKind};
 use crate::config::value::{Auto, Choice};
@@ -21,6 +23,8 @@ pub struct Screen<'a> {
     pub addresses: &'a [SocketAddr],
     /// Connections that the limit of open files allows.
     pub descriptors: u64,
+    /// How the sends of each shard reach the kernel.
+    pub send_paths: &'a [SendPath],
 }
 
 /// The screen as text. Its last line is `ready on http://ADDRESS`.
@@ -70,6 +74,7 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     );
     row("shards", &plan.shards.to_string());
     row("connections", &connections(plan, descriptors));
+    row("sends", &sends(of.send_paths));
     if plan.is_development {
         row(
             "mode",
@@ -91,6 +96,24 @@ fn connections(plan: &Plan, descriptors: u64) -> String {
             format!("up to {count}, by limits.connections_max")
         }
         _ => format!("up to {descriptors}, by the limit of open files"),
+    }
+}
+
+/// How sends reach the kernel. Shards differ where the descriptors or the memory sufficed for some rings only.
+fn sends(paths: &[SendPath]) -> String {
+    let with_ring = paths.iter().filter(|path| **path == SendPath::Ring).count();
+    let other = paths.iter().find(|path| **path != SendPath::Ring);
+    let plain = match other {
+        None => return "io_uring".to_owned(),
+        Some(SendPath::WithoutRing(cause)) => format!("plain, because {cause}"),
+        Some(_) => "plain, by network.sends".to_owned(),
+    };
+    match with_ring {
+        0 => plain,
+        _ => format!(
+            "io_uring for {with_ring} of {} shards, others {plain}",
+            paths.len()
+        ),
     }
 }
 
@@ -119,6 +142,7 @@ mod tests {
     use crate::config::layer::{Sources, load};
     use crate::config::machine::Machine;
     use crate::config::plan::plan;
+    use tidewire_net::send_batch::RingFault;
 
     #[test]
     fn says_what_there_is_and_ends_with_the_address() {
@@ -134,6 +158,7 @@ mod tests {
             file: Some(Path::new("tidewire.yml")),
             addresses: &addresses,
             descriptors: 936,
+            send_paths: &[SendPath::Ring; 2],
         });
         for part in [
             "ws://127.0.0.1:6020/deepstream",
@@ -142,6 +167,7 @@ mod tests {
             "./tidewire-data",
             "open: everybody may log in",
             "up to 936",
+            "io_uring",
             "development",
         ] {
             assert!(screen.contains(part), "{part} in {screen}");
@@ -149,6 +175,26 @@ mod tests {
         assert_eq!(
             screen.lines().last(),
             Some("ready on http://127.0.0.1:6020")
+        );
+    }
+
+    #[test]
+    fn names_the_way_of_the_sends() {
+        let refused = SendPath::WithoutRing(RingFault {
+            action: "io_uring_setup",
+            errno: 1,
+        });
+        assert_eq!(sends(&[SendPath::Ring]), "io_uring");
+        assert_eq!(sends(&[SendPath::Plain]), "plain, by network.sends");
+        let plain = sends(&[refused, refused]);
+        assert!(
+            plain.starts_with("plain, because io_uring_setup failed: "),
+            "{plain}"
+        );
+        let mixed = sends(&[SendPath::Ring, refused]);
+        assert!(
+            mixed.starts_with("io_uring for 1 of 2 shards, others plain"),
+            "{mixed}"
         );
     }
 }

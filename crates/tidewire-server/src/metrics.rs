@@ -137,7 +137,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 16] = [
+const COUNTERS: [Number; 17] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -162,6 +162,11 @@ const COUNTERS: [Number; 16] = [
         "short_sends",
         "Sends that the kernel took in part only",
         |stats| &stats.short_sends,
+    ),
+    (
+        "ring_submissions",
+        "Submissions to an io_uring, each of many sends",
+        |stats| &stats.ring_submissions,
     ),
     (
         "slow_disconnects",
@@ -296,6 +301,14 @@ impl Collector for ShardNumbers {
                 let count = ConstCounter::new(self.sum(|stats| &numbers(stats)[index]));
                 count.encode(family.encode_family(&[("topic", *topic)])?)?;
             }
+        }
+        let with_ring = self.sum(|stats| &stats.has_ring);
+        let without_ring = self.shards.len() as u64 - with_ring;
+        let help = "Shards, by how their sends reach the kernel";
+        let mut family = encoder.encode_descriptor("sends_path", help, None, MetricType::Gauge)?;
+        for (path, count) in [("io_uring", with_ring), ("plain", without_ring)] {
+            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(&[("path", path)])?)?;
         }
         let longest = self.take_longest_turn();
         let gauge = ConstGauge::new(longest.as_secs_f64());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::store::Opened;
+use tidewire_net::send_batch::Path;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -50,6 +51,7 @@ pub struct Node {
     /// Held until the store is closed.
     folder: Option<DataFolder>,
     addresses: Vec<SocketAddr>,
+    send_paths: Vec<Path>,
     accepting: Vec<JoinHandle<()>>,
     stop_accepting: watch::Sender<bool>,
     drain_timeout: Duration,
@@ -79,8 +81,9 @@ impl Node {
         let (folder, store, opened) = open_store(plan, sync)?;
 
         let limits = plan.shard_limits();
-        let prepared = PreparedShards::new(plan.shards, &limits)
+        let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
             .map_err(|error| bug("no event loops for the shards", &error))?;
+        let send_paths = prepared.send_paths();
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
         let answers = Arc::clone(&handles);
         let store = StoreThreads::start(
@@ -124,6 +127,7 @@ impl Node {
                 .iter()
                 .filter_map(|listener| listener.local_addr().ok())
                 .collect(),
+            send_paths,
             accepting: Vec::new(),
             folder: Some(folder),
             drain_timeout: plan.config.drain_timeout,
@@ -158,6 +162,12 @@ impl Node {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// How the sends of each shard reached the kernel at the start, by number.
+    #[must_use]
+    pub fn send_paths(&self) -> &[Path] {
+        &self.send_paths
     }
 
     /// The front, for tests that look at its numbers.

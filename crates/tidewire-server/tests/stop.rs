@@ -283,12 +283,12 @@ fn without_descriptors_accepting_pauses_and_nobody_else_notices() {
         .env("PATH", "/usr/bin:/bin")
         .current_dir(folder.path());
     let server = Server::start_command(folder, command);
-    assert!(server.screen.contains("up to 192"), "{}", server.screen);
+    assert!(server.screen.contains("up to 189"), "{}", server.screen);
     let mut first = server.log_in();
     first.send(&subscribe("news"));
     first.expect_ack(EventBulk::Subscribe);
     // What fits is served; the next ones wait in the kernel's queue.
-    let mut open: Vec<Client> = (1..192).map(|_| server.open()).collect();
+    let mut open: Vec<Client> = (1..189).map(|_| server.open()).collect();
     let mut waiting: Vec<TcpStream> = (0..3)
         .map(|_| TcpStream::connect(server.address).expect("the kernel queues it"))
         .collect();

@@ -17,6 +17,7 @@ use tidewire_net::connection::Key;
 use tidewire_net::event_loop::EventLoop;
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
+use tidewire_net::send_batch::Sender as TurnSender;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::frame::websocket::{self, Event as FrameEvent, Opcode};
 
@@ -84,7 +85,8 @@ impl NullServer {
     /// The address is in use or not permitted.
     pub fn bind(address: SocketAddr, options: Options) -> io::Result<Self> {
         // Nobody is cut off: whoever reads slowly shows in the figures.
-        let (event_loop, waker) = EventLoop::new(OutboxBudget::new(usize::MAX))?;
+        let (event_loop, waker) =
+            EventLoop::new(OutboxBudget::new(usize::MAX), TurnSender::detect())?;
         let turns = Turns {
             event_loop,
             buffer: ReadBuffer::default(),

@@ -12,8 +12,8 @@ const UNKNOWN_MEMORY_BYTES: u64 = 1 << 30;
 /// Descriptors that are not left to connections: listeners, runtime and store take 17, the rest is a reserve for what
 /// they open for a moment.
 const OWN_DESCRIPTORS: u64 = 58;
-/// Descriptors of a shard: its poll and its waker.
-const SHARD_DESCRIPTORS: u64 = 2;
+/// Descriptors of a shard: its poll, its waker and its ring.
+const SHARD_DESCRIPTORS: u64 = 3;
 
 /// What there is for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,6 +65,16 @@ section! {
     }
 }
 
+choice! {
+    /// Ways in which sends reach the kernel.
+    SendsKind {
+        /// Many at once through an `io_uring`, where the kernel gives one that works.
+        Auto = "auto",
+        /// One system call for each.
+        Plain = "plain",
+    }
+}
+
 section! {
     /// Where and for whom the server listens.
     Network {
@@ -82,6 +92,9 @@ section! {
         hosts: List<String> = words(&[]), Traits::NONE.reload();
         /// A client says something at least this often; silence of twice as long ends its connection.
         heartbeat_interval: Duration = seconds(30);
+        /// How messages reach the kernel. `auto` submits many at once through an `io_uring`, and makes one system call
+        /// for each where that is missing or refused, as in many containers. `plain` always does the latter.
+        sends: SendsKind = SendsKind::Auto;
     }
 }
 

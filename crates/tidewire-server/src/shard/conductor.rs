@@ -22,6 +22,7 @@ use tidewire_net::connection::Key;
 use tidewire_net::event_loop::EventLoop;
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
+use tidewire_net::send_batch::Path;
 use tidewire_wire::frame::deflate::Inflater;
 use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
@@ -94,6 +95,7 @@ pub(crate) struct Conductor {
     quiet: Vec<oneshot::Sender<Quiet>>,
     close_all: Option<CloseAll>,
     gauges_published: Instant,
+    send_path: Path,
     is_stopped: bool,
 }
 
@@ -108,6 +110,7 @@ impl Conductor {
     ) -> Self {
         let own = node.handles[usize::from(address.shard)].clone();
         let shard_count = node.handles.len();
+        let send_path = event_loop.send_path();
         Self {
             address,
             engine,
@@ -146,6 +149,7 @@ impl Conductor {
             quiet: Vec::new(),
             close_all: None,
             gauges_published: Instant(0),
+            send_path,
             is_stopped: false,
         }
     }
@@ -178,6 +182,7 @@ impl Conductor {
             self.gather();
         }
         self.end_sending();
+        self.watch_send_path();
         self.finish_closing();
         self.publish_stats(started);
         Ok(())
@@ -519,6 +524,20 @@ impl Conductor {
         }
     }
 
+    /// Says so when the kernel does not keep to the way in which it has taken sends so far.
+    fn watch_send_path(&mut self) {
+        let path = self.event_loop.send_path();
+        if path == self.send_path {
+            return;
+        }
+        self.send_path = path;
+        self.stats().set_send_path(path);
+        if let Path::WithoutRing(cause) = path {
+            let shard = self.address.shard;
+            tracing::warn!(shard, %cause, "sends are system calls of their own from here on; nothing was lost");
+        }
+    }
+
     fn publish_stats(&mut self, started: Instant) {
         let now = self.clock();
         let stats = self.own.stats();
@@ -528,6 +547,7 @@ impl Conductor {
         set(&stats.bytes_out, counts.bytes_out);
         set(&stats.sends, counts.sends);
         set(&stats.short_sends, counts.short_sends);
+        set(&stats.ring_submissions, counts.ring_submissions);
         set(&stats.outbox_bytes, self.event_loop.outbox_bytes() as u64);
         set(&stats.inbound_bytes, self.event_loop.inbound_bytes() as u64);
         set(&stats.inflight_bytes, self.credit.bytes() as u64);

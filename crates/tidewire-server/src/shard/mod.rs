@@ -21,7 +21,9 @@ use tidewire_core::store::Opened;
 use tidewire_net::event_loop::EventLoop;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::OutboxBudget;
+use tidewire_net::send_batch::{Path, Sender};
 
+use crate::config::section::SendsKind;
 use crate::interest::InterestMap;
 use crate::penalty::{PenaltyBox, PenaltySettings};
 use conductor::Conductor;
@@ -89,11 +91,11 @@ pub struct PreparedShards {
 }
 
 impl PreparedShards {
-    /// Makes the loops and mailboxes of `count` shards.
+    /// Makes the loops and mailboxes of `count` shards, and tries how their sends can reach the kernel.
     ///
     /// # Errors
     /// The kernel has no descriptors for them.
-    pub fn new(count: u16, limits: &ShardLimits) -> io::Result<Self> {
+    pub fn new(count: u16, limits: &ShardLimits, sends: SendsKind) -> io::Result<Self> {
         let budget = OutboxBudget::new(limits.memory_bytes_max);
         let clock = Clock::start();
         let mut prepared = Self {
@@ -101,12 +103,18 @@ impl PreparedShards {
             loops: Vec::new(),
         };
         for index in 0..count {
-            let (event_loop, waker) = EventLoop::new(budget.clone())?;
+            let sender = match sends {
+                SendsKind::Auto => Sender::detect(),
+                SendsKind::Plain => Sender::plain(),
+            };
+            let stats = ShardStats::default();
+            stats.set_send_path(sender.path());
+            let (event_loop, waker) = EventLoop::new(budget.clone(), sender)?;
             prepared.loops.push(event_loop);
             prepared.handles.push(ShardHandle(Arc::new(Shared {
                 index,
                 mailbox: Mailbox::new(waker),
-                stats: ShardStats::default(),
+                stats,
                 clock,
             })));
         }
@@ -117,6 +125,12 @@ impl PreparedShards {
     #[must_use]
     pub fn handles(&self) -> &[ShardHandle] {
         &self.handles
+    }
+
+    /// How the sends of each shard reach the kernel, by number.
+    #[must_use]
+    pub fn send_paths(&self) -> Vec<Path> {
+        self.loops.iter().map(EventLoop::send_path).collect()
     }
 
     /// Starts one thread for each shard.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tidewire_core::engine::Counts;
 use tidewire_core::limits::Refused;
 use tidewire_core::message::Message;
+use tidewire_net::send_batch::Path;
 
 /// The topics that messages are counted by, in the order of [`ShardStats::messages_in`].
 pub const TOPICS: [&str; 7] = [
@@ -73,6 +74,10 @@ pub struct ShardStats {
     pub sends: AtomicU64,
     /// Sends that the kernel took in part only or not at all.
     pub short_sends: AtomicU64,
+    /// Submissions to an `io_uring`, each of many sends.
+    pub ring_submissions: AtomicU64,
+    /// Gauge: 1 while sends go through an `io_uring`, else 0.
+    pub has_ring: AtomicU64,
     /// Gauge: bytes in outboxes.
     pub outbox_bytes: AtomicU64,
     /// Gauge: bytes of messages that are half received or have to wait.
@@ -103,6 +108,13 @@ pub struct ShardStats {
     pub inflight_pauses: AtomicU64,
     /// Gauges of the engine.
     pub engine: EngineStats,
+}
+
+impl ShardStats {
+    /// Shows how sends reach the kernel.
+    pub(crate) fn set_send_path(&self, path: Path) {
+        set(&self.has_ring, u64::from(path == Path::Ring));
+    }
 }
 
 /// Gauges of a shard's engine, as [`Counts`] names them.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Principal, StoreRequest};
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
 use tidewire_core::settings::Settings;
+use tidewire_server::config::section::SendsKind;
 use tidewire_server::front::place::Places;
 use tidewire_server::penalty::PenaltySettings;
 use tidewire_server::shard::handle::{Adopted, Peer, Requests, ShardHandle};
@@ -91,7 +92,7 @@ pub struct Node {
 
 impl Node {
     pub fn start(options: Options) -> Self {
-        let prepared = PreparedShards::new(3, &options.limits).unwrap();
+        let prepared = PreparedShards::new(3, &options.limits, SendsKind::Auto).unwrap();
         let shards = Arc::new(OnceLock::new());
         shards.set(prepared.handles().to_vec()).unwrap();
         let (store, opened) = MemoryDisk::default().open(None);

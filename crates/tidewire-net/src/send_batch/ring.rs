@@ -1,0 +1,258 @@
+//! Many sends in one submission to an `io_uring`.
+//!
+//! Every send carries MSG_DONTWAIT, with which the kernel completes it inside the submission or not at all; so the usual
+//! submission is one system call, and its completions lie in the queue when that returns. [`Ring::submit`] counts them all
+//! the same and does not return before each send that the kernel took is complete. Nothing is in flight between two
+//! calls, hence the ring needs no flags, no registered anything and no thread of its own (decision 5).
+
+use std::fmt;
+use std::io::{self, IoSlice, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::{FLAGS, Prepared, plain};
+
+/// Sends in one submission. 256 entries take 16 KiB for sends and 8 KiB for completions, so all fit into the processor's
+/// cache and, on kernels before 5.12, into the locked memory of an ordinary user; 2,048 were no faster.
+pub(super) const ENTRIES: usize = 256;
+
+/// How often a kernel that has no memory for requests right now is asked again before its ring is given up.
+const STALLS_MAX: u32 = 16;
+
+/// One send takes no more; what is left is a short send.
+const SEND_BYTES_MAX: usize = 1 << 30;
+
+/// Why a ring is not used, or not any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingFault {
+    /// What was tried.
+    pub action: &'static str,
+    /// The kernel's answer.
+    pub errno: i32,
+}
+
+impl RingFault {
+    fn new(action: &'static str, error: &io::Error) -> Self {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Self { action, errno }
+    }
+}
+
+impl fmt::Display for RingFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = io::Error::from_raw_os_error(self.errno);
+        write!(f, "{} failed: {error}", self.action)
+    }
+}
+
+/// What became of a send: nothing yet, or what the kernel said (bytes, or a negated error number).
+pub(super) type Outcome = Option<i32>;
+
+/// An `io_uring` between whose submissions nothing is in flight.
+pub(super) struct Ring {
+    ring: IoUring,
+    /// The headers of this submission's sends of several slices. Reserved before any is pushed: they must not move.
+    headers: Vec<Header>,
+    /// Answers to the next calls of `io_uring_enter` that do not reach the kernel.
+    #[cfg(test)]
+    planted: std::collections::VecDeque<i32>,
+}
+
+struct Header(libc::msghdr);
+
+// SAFETY: its pointers mean something only inside `Ring::submit`, which runs on one thread.
+unsafe impl Send for Header {}
+
+impl Ring {
+    /// Sets up a ring and sends through it once in both forms: a kernel or a filter of system calls may refuse the set-up,
+    /// the submission or the operation, each of which is found out here.
+    pub(super) fn new() -> Result<Self, RingFault> {
+        let setup = |error: io::Error| RingFault::new("io_uring_setup", &error);
+        let mut ring = Self {
+            ring: IoUring::new(ENTRIES as u32).map_err(setup)?,
+            headers: Vec::new(),
+            #[cfg(test)]
+            planted: std::collections::VecDeque::new(),
+        };
+        ring.probe()?;
+        Ok(ring)
+    }
+
+    fn probe(&mut self) -> Result<(), RingFault> {
+        const PROBE: &str = "a trial send through io_uring";
+        let system = |error: io::Error| RingFault::new(PROBE, &error);
+        let (near, mut far) = UnixStream::pair().map_err(system)?;
+        let slices = [&b"one"[..], b"t", b"wo"].map(IoSlice::new);
+        let send = |first, count| Prepared {
+            token: 0,
+            socket: near.as_fd(),
+            first,
+            count,
+        };
+        let mut outcomes = [None; 2];
+        self.submit(&[send(0, 1), send(1, 2)], &slices, &mut outcomes)?;
+        for outcome in outcomes {
+            if outcome != Some(3) {
+                let errno = outcome
+                    .map_or(libc::EIO, i32::saturating_neg)
+                    .max(libc::EPERM);
+                return Err(RingFault {
+                    action: PROBE,
+                    errno,
+                });
+            }
+        }
+        let mut received = [0; 6];
+        far.read_exact(&mut received).map_err(system)?;
+        match &received {
+            b"onetwo" => Ok(()),
+            _ => Err(system(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Submits at most [`ENTRIES`] sends and waits until each that the kernel took is complete; `outcomes`, one for each
+    /// and all of them `None`, get what became of it.
+    ///
+    /// # Errors
+    /// The ring does not work any more and must be dropped. A send without an outcome was not begun.
+    pub(super) fn submit(
+        &mut self,
+        sends: &[Prepared<'_>],
+        slices: &[IoSlice<'_>],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), RingFault> {
+        self.push(sends, slices);
+        let mut open = sends.len();
+        let mut stalls = 0;
+        while open > 0 {
+            let queued = self.ring.submission().len();
+            // The first submission waits for nothing. If the kernel took all and something is still missing, that is
+            // waited for.
+            let wanted = if queued == 0 { open } else { 0 };
+            let entered = self.enter(wanted);
+            let reaped = self.reap(outcomes);
+            open -= reaped;
+            if reaped > 0 {
+                stalls = 0;
+                continue;
+            }
+            stalls += 1;
+            match entered {
+                Err(error) if stalls > STALLS_MAX || !is_transient(&error) => {
+                    self.give_up(open, &error)?;
+                }
+                // The kernel says that it did what was asked, and nothing has come of it.
+                Ok(()) if stalls > STALLS_MAX => {
+                    self.give_up(open, &io::Error::from_raw_os_error(libc::EIO))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, sends: &[Prepared<'_>], slices: &[IoSlice<'_>]) {
+        assert!(
+            sends.len() <= ENTRIES,
+            "more sends than the queue has places"
+        );
+        self.headers.clear();
+        self.headers.reserve(sends.len());
+        let mut queue = self.ring.submission();
+        debug_assert!(queue.is_empty(), "every submission leaves the queue empty");
+        for (index, send) in sends.iter().enumerate() {
+            let entry = entry(send, send.slices(slices), &mut self.headers);
+            // SAFETY: socket, slices and header live, unmoved, until `submit` returns, which is after the completion
+            // of every entry that the kernel took; the others are never submitted, because the ring is dropped.
+            let pushed = unsafe { queue.push(&entry.user_data(index as u64)) };
+            assert!(pushed.is_ok(), "there are no more sends than places");
+        }
+    }
+
+    /// Gives the kernel what is queued, and waits for so many completions.
+    fn enter(&mut self, wanted: usize) -> io::Result<()> {
+        #[cfg(test)]
+        if let Some(errno) = self.planted.pop_front() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        // When completions have overflown their queue, this fetches them, too.
+        self.ring.submit_and_wait(wanted).map(drop)
+    }
+
+    /// Takes the completions out of their queue; gives how many sends became complete by them.
+    fn reap(&mut self, outcomes: &mut [Outcome]) -> usize {
+        let mut reaped = 0;
+        for completion in self.ring.completion() {
+            let index = usize::try_from(completion.user_data()).unwrap_or(usize::MAX);
+            if let Some(outcome @ None) = outcomes.get_mut(index) {
+                *outcome = Some(completion.result());
+                reaped += 1;
+            }
+        }
+        reaped
+    }
+
+    /// Ends a submission that does not go on, `open` of whose sends have no outcome.
+    fn give_up(&mut self, open: usize, error: &io::Error) -> Result<(), RingFault> {
+        let in_flight = open - self.ring.submission().len();
+        if in_flight > 0 {
+            // The kernel may still read the buffers of these sends, whose owners free them when this returns or unwinds.
+            // It can't be waited for, and MSG_DONTWAIT makes it impossible; so there is nothing better than to end.
+            eprintln!("tidewire: {in_flight} sends are in flight and can't be waited for: {error}");
+            std::process::abort();
+        }
+        Err(RingFault::new("io_uring_enter", error))
+    }
+}
+
+fn entry(send: &Prepared<'_>, slices: &[IoSlice<'_>], headers: &mut Vec<Header>) -> squeue::Entry {
+    let socket = types::Fd(send.socket.as_raw_fd());
+    if let [slice] = slices {
+        let length = slice.len().min(SEND_BYTES_MAX) as u32;
+        return opcode::Send::new(socket, slice.as_ptr(), length)
+            .flags(FLAGS)
+            .build();
+    }
+    headers.push(Header(plain::message(slices)));
+    let header = headers
+        .last()
+        .map_or(std::ptr::null(), |header| &raw const header.0);
+    opcode::SendMsg::new(socket, header)
+        .flags(FLAGS as u32)
+        .build()
+}
+
+/// Whether asking again may help: a signal, no memory for requests, completions that were not fetched.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
+    )
+}
+
+/// A kernel that does not do as it should, for the tests of this module's parent.
+#[cfg(test)]
+impl Ring {
+    /// The next calls of `io_uring_enter` fail so without reaching the kernel.
+    pub(super) fn plant(&mut self, errnos: impl IntoIterator<Item = i32>) {
+        self.planted.extend(errnos);
+    }
+
+    /// Leaves `rounds` queues full of completions that nobody asked for; gives how many.
+    pub(super) fn crowd_completions(&mut self, rounds: usize) -> usize {
+        for _ in 0..rounds * ENTRIES {
+            if self.ring.submission().is_full() {
+                self.ring.submit().unwrap();
+            }
+            let entry = opcode::Nop::new().build().user_data(u64::MAX);
+            // SAFETY: the operation has no parameters.
+            unsafe { self.ring.submission().push(&entry).unwrap() };
+        }
+        self.ring.submit().unwrap();
+        let completions = self.ring.completion();
+        assert!(completions.is_full(), "there is still room");
+        completions.len()
+    }
+}

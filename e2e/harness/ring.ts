@@ -1,0 +1,35 @@
+// Servers to which the kernel refuses an `io_uring`, as it does in many containers and on old kernels: with the variable
+// `E2E_RING`, which names the error, every server of a run starts behind a filter of system calls.
+
+import { execFileSync } from 'node:child_process';
+import { join, resolve } from 'node:path';
+
+const REPOSITORY = resolve(import.meta.dirname, '../..');
+
+/** The errors that the filter can give, and how the server names them. */
+export const REFUSALS = {
+  EPERM: 'Operation not permitted',
+  ENOSYS: 'Function not implemented',
+} as const;
+
+export type Refusal = keyof typeof REFUSALS;
+
+/** The error that `io_uring_setup` shall give; nothing where the kernel shall do as it does. */
+export function refusal(): Refusal | undefined {
+  const name = process.env['E2E_RING'];
+  if (name === undefined || name === '') return undefined;
+  if (!(name in REFUSALS)) throw new Error(`E2E_RING is one of ${Object.keys(REFUSALS).join(', ')}, not ${name}`);
+  return name as Refusal;
+}
+
+/** Builds the launcher that sets the filter. The runner does so once, before any suite starts. */
+export function buildLauncher(): void {
+  const build = ['build', '--locked', '--quiet', '--package', 'tidewire-net', '--example', 'refuse_ring'];
+  execFileSync('cargo', build, { cwd: REPOSITORY, stdio: 'inherit' });
+}
+
+/** What stands before the command of a server. */
+export function ringLauncher(): string[] {
+  const name = refusal();
+  return name === undefined ? [] : [join(REPOSITORY, 'target/debug/examples/refuse_ring'), name];
+}

@@ -1,0 +1,52 @@
+// How messages reach the kernel: the first screen and the metrics name the way in use, and it is the one that moves the
+// bytes. `E2E_RING` says what is expected (see `harness/ring.ts`).
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { connect, subscribed } from '../harness/client.ts';
+import { fresh } from '../harness/names.ts';
+import { REFUSALS, refusal } from '../harness/ring.ts';
+import { SHARD_COUNT, Server, againstOriginal } from '../harness/server.ts';
+
+/** Enough for several receivers on each shard, so that a turn has many sends. */
+const CLIENT_COUNT = 4 * SHARD_COUNT;
+const EVENT_COUNT = 20;
+
+describe('transport', { skip: againstOriginal && 'deepstream has one way only' }, () => {
+  test(`events are sent ${refusal() ? `without a ring (${refusal()})` : 'through the ring'}`, async (t) => {
+    const server = await Server.during(t);
+    await publish(t, server);
+    const cause = refusal();
+    await isSentBy(server, cause ? `plain, because io_uring_setup failed: ${REFUSALS[cause]}` : 'io_uring');
+  });
+
+  test('network.sends can ask for plain sends', async (t) => {
+    const server = await Server.during(t, { sends: 'plain' });
+    await publish(t, server);
+    await isSentBy(server, 'plain, by network.sends');
+  });
+});
+
+/** Events from one client to all others. */
+async function publish(t: Parameters<typeof connect>[0], server: Server): Promise<void> {
+  const name = fresh('event');
+  const publisher = await connect(t, server);
+  const receivers = await Promise.all(Array.from({ length: CLIENT_COUNT }, () => connect(t, server)));
+  const inboxes = await Promise.all(receivers.map((receiver) => subscribed(receiver, name)));
+  for (let number = 0; number < EVENT_COUNT; number += 1) {
+    publisher.event.emit(name, number);
+    for (const inbox of inboxes) assert.equal(await inbox.next(), number);
+  }
+}
+
+/** First screen, gauge and counter agree. */
+async function isSentBy(server: Server, shown: string): Promise<void> {
+  assert.match(server.output, new RegExp(`^  sends +${shown}`, 'm'));
+  const hasRing = shown === 'io_uring';
+  const shards = (path: string): Promise<number> => server.metric(`tidewire_sends_path{path="${path}"}`);
+  assert.equal(await shards('io_uring'), hasRing ? SHARD_COUNT : 0);
+  assert.equal(await shards('plain'), hasRing ? 0 : SHARD_COUNT);
+  const submissions = await server.metric('tidewire_ring_submissions_total');
+  assert.equal(submissions > 0, hasRing, `${submissions} submissions`);
+  assert.ok((await server.metric('tidewire_sends_total')) >= CLIENT_COUNT * EVENT_COUNT);
+}
