@@ -107,7 +107,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'bench',
-    shows: 'server CPU per delivery against a null server, latencies, 10,000 idle connections, new ones, fairness, records',
+    shows: 'server CPU per delivery against a null server, latencies, 10,000 idle connections, new ones, fairness, records, rpc, rooms',
     commands: [
       ['target/release/tidewire-bench', 'smoke'],
       ['target/release/tidewire-bench', 'pairs', '--seconds', '2'],
@@ -116,6 +116,8 @@ export const SUITES: Suite[] = [
       ['target/release/tidewire-bench', 'connect', '--connections', '10000'],
       ['target/release/tidewire-bench', 'fairness'],
       ['target/release/tidewire-bench', 'records'],
+      ['target/release/tidewire-bench', 'rpc', '--requests', '20000'],
+      ['target/release/tidewire-bench', 'rooms', '--connections', '2000', '--publishers', '200'],
       ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],
       // The drivers of the rivals' protocols, against the rivals that npm brings.
       ['target/release/tidewire-bench', 'setup', '--only', 'socketio-ws,bun'],

@@ -49,7 +49,7 @@ fn null_command() -> Command {
         .arg(number(
             "stall-one-in",
             "0",
-            "Plant a fault: stand still before each Nth turn's sends; 0 is none",
+            "Plant a fault: stand still at each Nth publication; 0 is none",
         ))
         .arg(number("stall-ms", "100", "Milliseconds to stand still"))
         .arg(flag("rooms", "Look at names, and at records"))

@@ -109,9 +109,13 @@ fn malformed(what: &str, text: &str) -> io::Error {
 /// One line that says on what a figure was measured.
 #[must_use]
 pub fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    // The system's own count: this thread may be pinned to one of them.
+    let cores = cpu_info
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
     let model = cpu_info
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))

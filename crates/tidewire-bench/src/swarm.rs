@@ -236,7 +236,12 @@ impl Swarm {
         if left.is_zero() {
             return Err(Failure::Deadline(awaited.to_owned()));
         }
-        self.poll_for(Some(left), plan, handle)
+        self.poll_for(Some(left), plan, handle)?;
+        // Else somebody who asks again with a new deadline would never learn that nothing comes.
+        match self.events.is_empty() && Instant::now() >= deadline {
+            true => Err(Failure::Deadline(awaited.to_owned())),
+            false => Ok(()),
+        }
     }
 
     fn poll_for(

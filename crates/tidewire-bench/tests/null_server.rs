@@ -161,6 +161,57 @@ fn a_doubled_delivery_is_found() {
 }
 
 #[test]
+fn names_keep_what_is_published_apart() {
+    let size = ["--connections", "60", "--names", "9", "--each", "3"];
+    let work = ["--publishers", "30", "--rounds", "5"];
+    let rooms = [&["rooms", "--null"][..], &size, &work].concat();
+    check(
+        &rooms,
+        0,
+        &["60 on 3 of 9 names, null with rooms", "rounds: 5"],
+    );
+    // The server that looks at no names gives everybody everything.
+    let server = NullServer::start(&[]);
+    let rooms = [&["rooms", "--url", &server.url][..], &size, &work].concat();
+    check(&rooms, 1, &["which nobody published"]);
+}
+
+#[test]
+fn patches_arrive_in_order_and_acks_once() {
+    let size = ["--records", "5", "--subscribers", "4", "--patches", "500"];
+    let acks = ["--writers", "2", "--pending", "3", "--acks", "100"];
+    let records = [&["records", "--null"][..], &size, &acks].concat();
+    let expected = [
+        "patches of 5 x 4, null with rooms",
+        "deliveries: 2000\n",
+        "acks of 2 x 3, null with rooms",
+        "acks: 100\n",
+    ];
+    check(&records, 0, &expected);
+    for fault in ["--lose-one-in", "--double-one-in"] {
+        let server = NullServer::start(&["--rooms", fault, "7"]);
+        let records = ["records", "--url", &server.url, "--patience", "1"];
+        let output = bench(&[&records[..], &size].concat());
+        // A loss shows in the patch behind it, or, of the last one, in that nothing comes any more.
+        let text = text(&output);
+        assert!(!output.status.success(), "{text}");
+        assert!(
+            text.contains("not patch") || text.contains("waiting for patches"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_protocol_without_records_or_rpc_is_refused() {
+    let server = NullServer::start(&[]);
+    for mode in ["records", "rpc"] {
+        let arguments = [mode, "--url", &server.url, "--protocol", "plain"];
+        check(&arguments, 2, &["plain has no "]);
+    }
+}
+
+#[test]
 fn a_stream_arrives_with_its_latencies() {
     let server = NullServer::start(&[]);
     let output = server.rate();

@@ -49,7 +49,7 @@ pub struct PlantedFaults {
     pub lose_one_in: u64,
     /// Every so many sends one is done twice; 0 is never.
     pub double_one_in: u64,
-    /// Every so many turns with sends the whole server stands still before it sends; 0 is never.
+    /// Every so many publications the whole server stands still before it sends; 0 is never.
     pub stall_one_in: u64,
     /// How long it stands still.
     pub stall: Duration,
@@ -73,8 +73,8 @@ struct Turns {
     turn_bytes: usize,
     /// Sends so far, for the faults.
     send_count: u64,
-    /// Turns with sends so far, for the faults.
-    turn_count: u64,
+    /// Standstills so far.
+    stall_count: u64,
     broken: Vec<Key>,
 }
 
@@ -95,7 +95,7 @@ impl NullServer {
             options,
             turn_bytes: 0,
             send_count: 0,
-            turn_count: 0,
+            stall_count: 0,
             broken: Vec::new(),
         };
         let listener = TcpListener::bind(address)?;
@@ -272,7 +272,6 @@ impl Turns {
         self.turn_bytes = 0;
         let faults = self.options.faults;
         let send_count = &mut self.send_count;
-        let before = *send_count;
         self.rooms
             .flush(&mut self.event_loop, |event_loop, key, spans| {
                 *send_count += 1;
@@ -291,11 +290,11 @@ impl Turns {
                 }
             });
         self.logs.begin_turn();
-        if self.send_count > before {
-            self.turn_count += 1;
-            if self.turn_count.is_multiple_of(faults.stall_one_in) {
-                std::thread::sleep(faults.stall);
-            }
+        let publications = self.rooms.publication_count();
+        let due = publications.checked_div(faults.stall_one_in);
+        if due.is_some_and(|due| due > self.stall_count) {
+            self.stall_count += 1;
+            std::thread::sleep(faults.stall);
         }
     }
 }

@@ -45,6 +45,7 @@ pub(super) struct Rooms {
     /// Used from the front; a connection keeps one more than its place, 0 for none.
     dues: Vec<Due>,
     due_count: usize,
+    publication_count: u64,
     has_echo: bool,
 }
 
@@ -58,6 +59,7 @@ impl Rooms {
             touched: Vec::new(),
             dues: Vec::new(),
             due_count: 0,
+            publication_count: 0,
             has_echo,
         }
     }
@@ -84,6 +86,11 @@ impl Rooms {
         self.rooms[room as usize].version
     }
 
+    /// Publications so far.
+    pub(super) fn publication_count(&self) -> u64 {
+        self.publication_count
+    }
+
     /// Adds a member, who is none yet.
     pub(super) fn join(&mut self, room: RoomId, key: Key) {
         self.rooms[room as usize].members.push(key);
@@ -91,6 +98,7 @@ impl Rooms {
 
     /// Takes note of what `key` published. `due` is the publisher's.
     pub(super) fn publish(&mut self, room: RoomId, key: Key, due: &mut u32, span: Span) {
+        self.publication_count += 1;
         let spans = &mut self.rooms[room as usize].spans;
         if spans.is_empty() {
             self.touched.push(room);

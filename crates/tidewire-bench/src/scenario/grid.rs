@@ -309,11 +309,6 @@ fn arguments(command: Command) -> Command {
             "Rounds before the measured ones",
         ))
         .arg(cli::number("seed", "1", "Chooses who publishes"))
-        .arg(cli::number(
-            "patience",
-            "30",
-            "Seconds without a delivery after which one is missing",
-        ))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
@@ -329,7 +324,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         warm_up_rounds: cli::take_count(matches, "warm-up", 0)?,
         rounds: cli::take_count(matches, "rounds", 1)?,
         seed: cli::take(matches, "seed")?,
-        patience: Duration::from_secs(cli::take(matches, "patience")?),
+        patience: super::take_patience(matches)?,
         time_max: super::take_time_max(matches)?,
     };
     if grid.publishers > grid.subscribers {

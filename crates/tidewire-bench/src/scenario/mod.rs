@@ -7,7 +7,9 @@ pub mod idle;
 pub mod neighbour;
 pub mod pairs;
 pub mod rate;
-mod records;
+pub mod records;
+pub mod rooms;
+pub mod rpc;
 mod smoke;
 pub mod stream;
 
@@ -39,20 +41,27 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of the help.
-pub const ALL: [Scenario; 8] = [
+pub const ALL: [Scenario; 10] = [
     grid::SCENARIO,
     smoke::SCENARIO,
+    rooms::SCENARIO,
     pairs::SCENARIO,
     rate::SCENARIO,
     idle::SCENARIO,
     connect::SCENARIO,
     fairness::SCENARIO,
     records::SCENARIO,
+    rpc::SCENARIO,
 ];
 
 /// Adds the arguments that all modes have whose results are cells.
 fn cell_arguments(command: Command) -> Command {
     command
+        .arg(cli::number(
+            "patience",
+            "30",
+            "Seconds without a delivery or answer after which one is missing",
+        ))
         .arg(cli::number(
             "cell-seconds",
             "120",
@@ -71,6 +80,13 @@ fn cell_arguments(command: Command) -> Command {
 fn take_time_max(matches: &ArgMatches) -> Result<Duration, Failure> {
     Ok(Duration::from_secs(
         cli::take_count(matches, "cell-seconds", 1)? as u64,
+    ))
+}
+
+/// When nothing comes for so long, what is not here is missing.
+fn take_patience(matches: &ArgMatches) -> Result<Duration, Failure> {
+    Ok(Duration::from_secs(
+        cli::take_count(matches, "patience", 1)? as u64,
     ))
 }
 
@@ -98,6 +114,17 @@ fn measure(
 /// sets up once is not counted for each.
 fn first_part(connections: usize) -> usize {
     connections.div_ceil(10)
+}
+
+/// Refuses a server whose protocol has not what a mode measures.
+fn require(target: &Target, has_it: bool, what: &str) -> Result<(), Failure> {
+    match has_it {
+        true => Ok(()),
+        false => Err(Failure::Argument(format!(
+            "{} has no {what}",
+            target.protocol.name()
+        ))),
+    }
 }
 
 /// For those who expect nothing at all.

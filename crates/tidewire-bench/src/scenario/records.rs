@@ -1,5 +1,5 @@
-//! Records: patches of one record to many subscribers, and write acknowledgements, which mean that a write is on disk.
-//! The null server has no records, so these figures stand alone and have no threshold.
+//! Records: patches to their subscribers, of one record or of many, and write acknowledgements, which mean that a write is
+//! on disk. The null server knows records with `--rooms` and keeps nothing; its acks are only the upper bound.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -7,38 +7,37 @@ use std::time::{Duration, Instant};
 use clap::{ArgMatches, Command};
 
 use super::{Scenario, unexpected};
-use crate::cli::{self, Chosen};
+use crate::cli;
 use crate::connection::Subscription;
 use crate::driver::Incoming;
 use crate::failure::Failure;
-use crate::process;
-use crate::statistics::per_second;
+use crate::meter::{Meter, Usage};
+use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
 use crate::target::Target;
 
 /// The scenario.
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "records",
-    about: "Patches to many subscribers, and writes acknowledged when they are on disk",
+    about: "Patches to subscribers, and writes acknowledged when they are on disk",
     arguments,
     is_pinned: true,
     run,
 };
 
-/// The record that is patched.
-const PATCHED: &str = "bench/records/patched";
-/// Answers come within this time.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Patches ahead of the slowest subscriber.
+/// Patches ahead of what all subscribers together have received.
 const WINDOW: u64 = 500;
+/// Part of the patches that only warms up.
+const WARM_UP_PART: u64 = 20;
 
 fn arguments(command: Command) -> Command {
-    cli::server_arguments(command, "1")
+    super::cell_arguments(cli::server_arguments(command, "1"))
         .arg(cli::number(
-            "subscribers",
-            "100",
-            "Subscribers of the patched record",
+            "records",
+            "1",
+            "Records that are patched in turn",
         ))
+        .arg(cli::number("subscribers", "100", "Subscribers of each"))
         .arg(cli::number("patches", "20000", "Patches"))
         .arg(cli::number(
             "writers",
@@ -50,65 +49,120 @@ fn arguments(command: Command) -> Command {
             "50",
             "Unacknowledged writes of each",
         ))
-        .arg(cli::number("acks", "20000", "Acknowledged writes in all"))
+        .arg(cli::number(
+            "acks",
+            "20000",
+            "Acknowledged writes in all; 0 for none",
+        ))
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let subscribers = cli::take_count(matches, "subscribers", 1)?;
-    let patches = cli::take_count(matches, "patches", 1)? as u64;
-    let writers = cli::take_count(matches, "writers", 1)?;
-    let pending = cli::take_count(matches, "pending", 1)?;
-    let acks = cli::take_count(matches, "acks", 1)?;
-    if acks < writers * pending {
+    let patches = Patches {
+        records: cli::take_count(matches, "records", 1)?,
+        subscribers: cli::take_count(matches, "subscribers", 1)?,
+        count: cli::take_count(matches, "patches", 1)? as u64,
+        patience: super::take_patience(matches)?,
+        time_max: super::take_time_max(matches)?,
+    };
+    let acks = Acks {
+        writers: cli::take_count(matches, "writers", 1)?,
+        pending: cli::take_count(matches, "pending", 1)?,
+        count: cli::take_count(matches, "acks", 0)?,
+        patience: patches.patience,
+        time_max: patches.time_max,
+    };
+    if acks.count > 0 && acks.count < acks.writers * acks.pending {
         let what = "there must be at least as many acks as writers x pending";
         return Err(Failure::Argument(what.to_owned()));
     }
-    let server = Chosen::from_arguments(matches, true)?;
-    println!("machine: {}", process::machine());
-
-    let time = patch_many(server.target(), subscribers, patches)?;
-    println!(
-        "records: {:.0} patches in a second to {subscribers} subscribers, {:.2} million deliveries in a second, each version once and in order",
-        per_second(patches, time).unwrap_or_default(),
-        per_second(patches * subscribers as u64, time).unwrap_or_default() / 1e6
-    );
-    let time = write_acknowledged(server.target(), writers, pending, acks)?;
-    println!(
-        "records: {:.0} acknowledged writes in a second by {writers} connections with {pending} pending each",
-        per_second(acks as u64, time).unwrap_or_default()
-    );
-    Ok(())
+    super::measure(matches, true, |target| {
+        super::require(target, target.protocol.abilities().records, "records")?;
+        let mut cells = vec![patches.run(target)?];
+        if acks.count > 0 {
+            cells.push(acks.run(target)?);
+        }
+        Ok(cells)
+    })
 }
 
-/// The time in which `patches` patches of one connection reach all subscribers.
-fn patch_many(target: &Target, subscribers: usize, patches: u64) -> Result<Duration, Failure> {
-    let mut swarm = Swarm::new(target)?;
-    swarm.open(subscribers, |_| Subscription::Record(PATCHED.to_owned()))?;
-    swarm.open(1, |_| Subscription::Nothing)?;
-    let patcher = subscribers;
-    let mut progress = Progress::new(subscribers);
-    let mut sent = 0;
-    let start = Instant::now();
-    while progress.slowest() < patches {
-        let goal = patches.min(progress.slowest() + WINDOW);
-        let connection = swarm.connection_mut(patcher);
-        while sent < goal {
-            sent += 1;
-            connection.push(|driver, out| driver.patch(PATCHED, &sent.to_string(), out));
-        }
-        connection.flush()?;
-        swarm.receive(
-            Instant::now() + ANSWER_TIMEOUT,
-            "patches",
-            |connection, incoming| match incoming {
+/// Patches of records to their subscribers.
+#[derive(Clone, Copy, Debug)]
+pub struct Patches {
+    /// Records that are patched in turn.
+    pub records: usize,
+    /// Subscribers of each, every one a connection of its own.
+    pub subscribers: usize,
+    /// Patches in all.
+    pub count: u64,
+    /// When nothing comes for so long, it never will.
+    pub patience: Duration,
+    /// The cell ends after this time.
+    pub time_max: Duration,
+}
+
+impl Patches {
+    /// Patches as fast as all subscribers get them.
+    ///
+    /// # Errors
+    /// A version or value is skipped, doubled or out of order, or a connection fails.
+    pub fn run(&self, target: &Target) -> Result<Cell, Failure> {
+        let end = Instant::now() + self.time_max;
+        let names: Vec<String> = (0..self.records)
+            .map(|record| format!("bench/records/patched/{record}"))
+            .collect();
+        let connections = self.records * self.subscribers;
+        let mut swarm = Swarm::new(target)?;
+        swarm.open(connections, |number| {
+            Subscription::Record(names[number % self.records].clone())
+        })?;
+        swarm.open(1, |_| Subscription::Nothing)?;
+        let patcher = connections;
+        let mut progress = Progress::new(connections);
+        let width = self.subscribers as u64;
+        let warm_up = self.count / WARM_UP_PART;
+        let all = warm_up + self.count;
+        let (mut sent, mut before) = (0, 0);
+        let mut meter = Meter::start(target)?;
+        while progress.received < all * width && Instant::now() < end {
+            let is_warm = progress.received >= warm_up * width;
+            if is_warm && sent == warm_up {
+                meter = Meter::start(target)?;
+                before = progress.received;
+            }
+            let goal = if is_warm { all } else { warm_up };
+            let goal = goal.min(progress.received / width + WINDOW);
+            let connection = swarm.connection_mut(patcher);
+            while sent < goal {
+                let record = (sent % self.records as u64) as usize;
+                let value = (sent / self.records as u64 + 1).to_string();
+                connection.push(|driver, out| driver.patch(&names[record], &value, out));
+                sent += 1;
+            }
+            connection.flush()?;
+            let deadline = Instant::now() + self.patience;
+            swarm.receive(deadline, "patches", |connection, incoming| match incoming {
                 Incoming::Patched {
                     version, payload, ..
                 } => progress.take(connection, version, payload.parse().ok()),
                 other => Err(unexpected(connection, other)),
-            },
-        )?;
+            })?;
+        }
+        let usage = meter.read()?;
+        let deliveries = progress.received - before;
+        let name = format!("patches of {} x {}", self.records, self.subscribers);
+        let mut cell = Cell::new("records", name, target.protocol.name(), &usage);
+        cell.status = done(progress.received == all * width);
+        cell.set_rate("deliveries", deliveries, &usage);
+        cell.set("patches_per_second", usage.per_second(deliveries / width));
+        Ok(cell)
     }
-    Ok(start.elapsed())
+}
+
+fn done(is_done: bool) -> Status {
+    match is_done {
+        true => Status::Complete,
+        false => Status::OverTime,
+    }
 }
 
 /// What each subscriber has seen.
@@ -117,10 +171,8 @@ struct Progress {
     counts: Vec<u64>,
     /// The last version by subscriber.
     versions: Vec<Option<i32>>,
-    /// Patches that all have seen.
-    slowest: u64,
-    /// Subscribers that have seen no more than that.
-    at_slowest: usize,
+    /// Patches that all together have seen.
+    received: u64,
 }
 
 impl Progress {
@@ -128,14 +180,8 @@ impl Progress {
         Self {
             counts: vec![0; subscribers],
             versions: vec![None; subscribers],
-            slowest: 0,
-            at_slowest: subscribers,
+            received: 0,
         }
-    }
-
-    /// Patches that all have seen.
-    fn slowest(&self) -> u64 {
-        self.slowest
     }
 
     /// A patch to the value `count` has reached a subscriber.
@@ -157,64 +203,78 @@ impl Progress {
             });
         }
         self.counts[subscriber] = expected;
-        if expected == self.slowest + 1 {
-            self.at_slowest -= 1;
-        }
-        while self.at_slowest == 0 {
-            self.slowest += 1;
-            let slowest = self.slowest;
-            self.at_slowest = self
-                .counts
-                .iter()
-                .filter(|&&count| count == slowest)
-                .count();
-        }
+        self.received += 1;
         Ok(())
     }
 }
 
-/// The time in which `acks` writes are acknowledged, each writer writing a record of its own.
-fn write_acknowledged(
-    target: &Target,
-    writers: usize,
-    pending: usize,
-    acks: usize,
-) -> Result<Duration, Failure> {
-    let mut swarm = Swarm::new(target)?;
-    swarm.open(writers, |_| Subscription::Nothing)?;
-    let names: Vec<String> = (0..writers)
-        .map(|number| format!("bench/records/written/{number}"))
-        .collect();
-    let mut sent = 0;
-    let mut unacknowledged = HashSet::new();
-    let mut free: Vec<usize> = (0..writers * pending)
-        .map(|place| place % writers)
-        .collect();
-    let start = Instant::now();
-    while sent < acks || !unacknowledged.is_empty() {
-        for writer in free.drain(..) {
-            if sent < acks {
-                sent += 1;
-                let number = sent as u64;
-                let value = format!("{{\"count\":{number}}}");
-                swarm.send(writer, |driver, out| {
-                    driver.write(&names[writer], &value, Some(number), out);
-                })?;
-                unacknowledged.insert(number);
+/// Writes that are acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub struct Acks {
+    /// Connections that write, each a record of its own.
+    pub writers: usize,
+    /// Unacknowledged writes of each.
+    pub pending: usize,
+    /// Acknowledged writes in all.
+    pub count: usize,
+    /// When nothing comes for so long, it never will.
+    pub patience: Duration,
+    /// The cell ends after this time.
+    pub time_max: Duration,
+}
+
+impl Acks {
+    /// Writes as fast as acks come.
+    ///
+    /// # Errors
+    /// An ack is wrong or missing, or a connection fails.
+    pub fn run(&self, target: &Target) -> Result<Cell, Failure> {
+        let end = Instant::now() + self.time_max;
+        let Self {
+            writers, pending, ..
+        } = *self;
+        let mut swarm = Swarm::new(target)?;
+        swarm.open(writers, |_| Subscription::Nothing)?;
+        let names: Vec<String> = (0..writers)
+            .map(|number| format!("bench/records/written/{number}"))
+            .collect();
+        let mut sent = 0;
+        let mut unacknowledged = HashSet::new();
+        let mut free: Vec<usize> = (0..writers * pending)
+            .map(|place| place % writers)
+            .collect();
+        let meter = Meter::start(target)?;
+        while (sent < self.count || !unacknowledged.is_empty()) && Instant::now() < end {
+            for writer in free.drain(..) {
+                if sent < self.count {
+                    sent += 1;
+                    let number = sent as u64;
+                    let value = format!("{{\"count\":{number}}}");
+                    swarm.send(writer, |driver, out| {
+                        driver.write(&names[writer], &value, Some(number), out);
+                    })?;
+                    unacknowledged.insert(number);
+                }
             }
+            let deadline = Instant::now() + self.patience;
+            swarm.receive(deadline, "write acks", |writer, incoming| match incoming {
+                Incoming::Written { name, number }
+                    if *name == names[writer] && unacknowledged.remove(&number) =>
+                {
+                    free.push(writer);
+                    Ok(())
+                }
+                other => Err(unexpected(writer, other)),
+            })?;
         }
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
-        swarm.receive(deadline, "write acks", |writer, incoming| match incoming {
-            Incoming::Written { name, number }
-                if *name == names[writer] && unacknowledged.remove(&number) =>
-            {
-                free.push(writer);
-                Ok(())
-            }
-            other => Err(unexpected(writer, other)),
-        })?;
+        let usage: Usage = meter.read()?;
+        let acks = (sent - unacknowledged.len()) as u64;
+        let name = format!("acks of {writers} x {pending}");
+        let mut cell = Cell::new("records", name, target.protocol.name(), &usage);
+        cell.status = done(acks == self.count as u64);
+        cell.set_rate("acks", acks, &usage);
+        Ok(cell)
     }
-    Ok(start.elapsed())
 }
 
 #[cfg(test)]
@@ -222,15 +282,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_that_of_the_slowest() {
+    fn progress_is_that_of_all_together() {
         let mut progress = Progress::new(2);
         progress.take(0, Some(5), Some(1)).unwrap();
         progress.take(0, Some(6), Some(2)).unwrap();
-        assert_eq!(progress.slowest(), 0);
         progress.take(1, Some(5), Some(1)).unwrap();
-        assert_eq!(progress.slowest(), 1);
-        progress.take(1, Some(6), Some(2)).unwrap();
-        assert_eq!(progress.slowest(), 2);
+        assert_eq!(progress.received, 3);
+        // A protocol without versions.
+        progress.take(1, None, Some(2)).unwrap();
+        assert_eq!(progress.received, 4);
     }
 
     #[test]
