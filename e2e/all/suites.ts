@@ -61,6 +61,7 @@ export const SUITES: Suite[] = [
   {
     name: 'clients',
     shows: 'the JavaScript codec against ours, the unmodified deepstream client against the binary',
+    needs: [{ program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] }],
     commands: [
       // The suite of denials needs the rule of the permission tests, which releases do not have.
       ['cargo', 'build', '--locked', '--package', 'tidewire-server', '--all-features'],

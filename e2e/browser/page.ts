@@ -24,6 +24,8 @@ export async function browserDuring(test: TestContext): Promise<Browser> {
       '--disable-background-networking',
       '--disable-component-update',
       '--disable-sync',
+      // The certificates of tests are signed by nobody.
+      '--ignore-certificate-errors',
       `--host-resolver-rules=MAP ${FOREIGN_HOST} 127.0.0.1`,
     ],
   });

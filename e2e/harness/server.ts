@@ -37,6 +37,8 @@ export interface ServerOptions {
   compression?: boolean;
   /** The server's section `penalty`. Without it nobody waits, since all clients of a suite share address and user. */
   penalty?: Record<string, string | number>;
+  /** TLS on a port of its own, with these files. */
+  tls?: { certificate: string; key: string; reloadIntervalMs?: number; minVersion?: '1.2' | '1.3' };
   logLevel?: 'warn' | 'info';
   /** How messages reach the kernel. */
   sends?: 'plain';
@@ -64,12 +66,19 @@ const OUTPUT_KEPT = 8_000;
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 
 /** The options of `tidewire.yml`, under the names that the server gives them. JSON is YAML, too. */
-function tidewireConfig(options: ServerOptions, folder: string): object {
+function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number): object {
   const { hash, iterations, keyLength } = PASSWORD_HASH;
   const file = { path: join(folder, 'users.yml'), hash, iterations, key_length: keyLength };
   const sections = pruned({
     network: { heartbeat_interval: milliseconds(options.heartbeatIntervalMs), sends: options.sends },
     compression: { enabled: options.compression },
+    tls: {
+      certificate: options.tls?.certificate,
+      key: options.tls?.key,
+      port: options.tls && tlsPort,
+      reload_interval: milliseconds(options.tls?.reloadIntervalMs),
+      min_version: options.tls?.minVersion,
+    },
     auth: {
       ...(options.users && { chain: ['file'], file }),
       attempts_max: options.authAttemptsMax,
@@ -111,6 +120,8 @@ export class Server {
 
   private constructor(
     readonly port: number,
+    /** The port of TLS, if the server has one. */
+    readonly tlsPort: number,
     readonly folder: string,
     options: ServerOptions,
   ) {
@@ -120,7 +131,7 @@ export class Server {
   /** Starts a server on a free port and waits until it is ready. */
   static async start(options: ServerOptions = {}): Promise<Server> {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-e2e-'));
-    const server = new Server(await freePort(), folder, options);
+    const server = new Server(await freePort(), await freePort(), folder, options);
     await server.start();
     return server;
   }
@@ -135,6 +146,11 @@ export class Server {
   /** `host:port`, as given to a client. */
   get address(): string {
     return `127.0.0.1:${this.port}`;
+  }
+
+  /** `host:port` of TLS. */
+  get tlsAddress(): string {
+    return `127.0.0.1:${this.tlsPort}`;
   }
 
   /** The program. */
@@ -239,7 +255,7 @@ export class Server {
     if (this.options.users) writeFileSync(join(this.folder, 'users.yml'), JSON.stringify(this.options.users));
     if (againstOriginal) return originalServerCommand(this.options, this.port, this.folder);
     const config = join(this.folder, 'tidewire.yml');
-    writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder)));
+    writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder, this.tlsPort)));
     const level = this.options.logLevel ?? 'warn';
     const place = ['--host', '127.0.0.1', '--port', String(this.port), '--data', this.dataFolder];
     return [this.binary, 'start', '--config', config, ...place, '--shards', String(SHARD_COUNT), '--log-level', level];

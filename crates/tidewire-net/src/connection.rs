@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::outbox::Outbox;
 use crate::read_buffer::Remainder;
+use crate::tls::TlsState;
 
 /// A connection of this shard: its place, and how often that place was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +24,8 @@ pub struct Connection<C> {
     pub(crate) socket: TcpStream,
     pub(crate) remainder: Remainder,
     pub(crate) outbox: Option<Box<Outbox>>,
+    /// One word for connections in the clear.
+    pub(crate) tls: Option<Box<TlsState>>,
     pub(crate) flags: Flags,
     /// What [`Connection::inbound_bytes`] was when it was last counted.
     pub(crate) counted_bytes: u32,
@@ -47,6 +50,8 @@ pub(crate) struct Flags {
     pub listed: bool,
     /// The poll saw the peer's end of stream.
     pub ended: bool,
+    /// Nothing is sent to it behind what waits.
+    pub ending: bool,
 }
 
 impl<C> Connection<C> {
@@ -212,6 +217,7 @@ mod tests {
             socket: TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
             remainder: Remainder::default(),
             outbox: None,
+            tls: None,
             flags: Flags::default(),
             counted_bytes: 0,
         }

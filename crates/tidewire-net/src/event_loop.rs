@@ -4,8 +4,9 @@
 //! owner decides what bytes mean; the loop knows ranges of turn logs and bytes.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use crate::connection::{Connection, Connections, Flags, Key};
 use crate::outbox::{LogRange, Outbox, OutboxBudget};
 use crate::read_buffer::{ReadBuffer, ReadOutcome, Remainder};
 use crate::send_batch::{Completion, Path, SENDS_MAX, SLICES_MAX, Sender};
+use crate::tls::TlsState;
+use crate::tls_send::Arena;
 use crate::turn_log::TurnLogs;
 
 /// Not the index of a connection: the descriptor limit is far below.
@@ -47,6 +50,14 @@ struct Queued {
     count: u32,
 }
 
+/// A send of the slice that is being submitted.
+#[derive(Clone, Debug)]
+struct Submitted {
+    queued: Queued,
+    /// What was sealed for it, where the connection has TLS.
+    sealed: Option<Range<usize>>,
+}
+
 /// A shard's loop over its connections. `C` is what the owner keeps with each.
 pub struct EventLoop<C> {
     poll: Poll,
@@ -62,7 +73,8 @@ pub struct EventLoop<C> {
     inbound_bytes: usize,
     sender: Sender,
     completions: Vec<Completion>,
-    slice: Vec<Queued>,
+    slice: Vec<Submitted>,
+    arena: Arena,
     counts: LoopCounts,
     budget: OutboxBudget,
     outbox_bytes: usize,
@@ -90,6 +102,7 @@ impl<C> EventLoop<C> {
             sender,
             completions: Vec::new(),
             slice: Vec::new(),
+            arena: Arena::default(),
             counts: LoopCounts::default(),
             budget,
             outbox_bytes: 0,
@@ -148,6 +161,21 @@ impl<C> EventLoop<C> {
     /// # Errors
     /// The kernel refuses to watch the socket.
     pub fn adopt(&mut self, socket: TcpStream, unread: &[u8], state: C) -> io::Result<Key> {
+        self.adopt_with(socket, unread, None, state)
+    }
+
+    /// The same for a connection whose TLS handshake is over, or one without TLS. `unread` is plaintext; what of it is
+    /// still encrypted is in the TLS state.
+    ///
+    /// # Errors
+    /// The kernel refuses to watch the socket.
+    pub fn adopt_with(
+        &mut self,
+        socket: TcpStream,
+        unread: &[u8],
+        tls: Option<Box<TlsState>>,
+        state: C,
+    ) -> io::Result<Key> {
         let key = self.connections.next_key();
         let fd = socket.as_raw_fd();
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -156,6 +184,8 @@ impl<C> EventLoop<C> {
             .register(&mut SourceFd(&fd), Token(key.index as usize), interest)?;
         let flags = Flags {
             reload: !unread.is_empty(),
+            // A goodbye that was read already makes no event.
+            readable: tls.as_ref().is_some_and(|tls| tls.is_peer_closed()),
             ..Flags::default()
         };
         let key = self.connections.insert(Connection {
@@ -163,9 +193,11 @@ impl<C> EventLoop<C> {
             socket,
             remainder: Remainder::from_unread(unread),
             outbox: None,
+            tls,
             flags,
             counted_bytes: 0,
         });
+        self.take_outgoing(key);
         self.recount(key, 0);
         self.queue_to_read(key);
         Ok(key)
@@ -260,7 +292,11 @@ impl<C> EventLoop<C> {
             self.queue_to_read(key);
             return ReadOutcome::More(0);
         }
-        let outcome = buffer.read(&connection.socket, &mut connection.remainder);
+        let is_encrypted = connection.tls.is_some();
+        let outcome = match connection.tls.as_deref_mut() {
+            None => buffer.read(&connection.socket, &mut connection.remainder),
+            Some(tls) => buffer.read_sealed(&connection.socket, tls, &mut connection.remainder),
+        };
         match outcome {
             // The last bytes may come with the end of the stream, and then no further event tells of it.
             ReadOutcome::Drained(count) if count == 0 || !connection.flags.ended => {
@@ -269,17 +305,53 @@ impl<C> EventLoop<C> {
             ReadOutcome::Drained(_) | ReadOutcome::More(_) => self.queue_to_read(key),
             ReadOutcome::End | ReadOutcome::Failed(_) => connection.flags.readable = false,
         }
-        if let ReadOutcome::Drained(count) | ReadOutcome::More(count) = outcome {
-            self.counts.bytes_in += count as u64;
+        match &outcome {
+            ReadOutcome::Drained(count) | ReadOutcome::More(count) => {
+                self.counts.bytes_in += *count as u64;
+                if is_encrypted {
+                    self.take_outgoing(key);
+                }
+            }
+            ReadOutcome::Failed(_) => self.send_alert(key),
+            ReadOutcome::End => {}
         }
         outcome
+    }
+
+    /// Queues what TLS itself has to send.
+    fn take_outgoing(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if let Some(tls) = connection.tls.as_deref_mut()
+            && tls.has_outgoing()
+        {
+            let outgoing = tls.take_outgoing();
+            connection
+                .outbox
+                .get_or_insert_default()
+                .push_sealed(&outgoing);
+            self.list_and_queue(key);
+        }
+    }
+
+    /// Tries to tell the peer why its connection ends. Not behind bytes that wait: that peer reads nothing now.
+    fn send_alert(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && let Some(tls) = connection.tls.as_deref_mut()
+            && connection.outbox.is_none()
+        {
+            // The connection ends in any case.
+            let _ = (&connection.socket).write(&tls.take_outgoing());
+        }
     }
 
     /// Counts the bytes that came in and wait with this connection: `owner_bytes`, which its owner keeps, and what is
     /// left of its last read.
     pub fn recount(&mut self, key: Key, owner_bytes: usize) {
         if let Some(connection) = self.connections.get_mut(key) {
-            let bytes = owner_bytes + connection.remainder.bytes();
+            let sealed = connection.tls.as_ref().map_or(0, |tls| tls.kept_bytes());
+            let bytes = owner_bytes + connection.remainder.bytes() + sealed;
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             self.inbound_bytes -= connection.inbound_bytes();
             self.inbound_bytes += bytes as usize;
@@ -355,6 +427,14 @@ impl<C> EventLoop<C> {
         }
     }
 
+    /// The same for the last bytes of a connection: with TLS the goodbye goes behind them.
+    pub fn push_last(&mut self, key: Key, bytes: &[u8]) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.flags.ending = true;
+        }
+        self.push_bytes(key, bytes);
+    }
+
     fn list_and_queue(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -377,35 +457,111 @@ impl<C> EventLoop<C> {
     /// Submits the next slice of the queued sends. Connections whose socket is broken are appended to `broken`; their
     /// owner removes them.
     pub fn submit_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
+        self.gather_slice(logs, broken);
         let mut batch = self.sender.batch();
-        self.slice.clear();
-        while batch.len() < SENDS_MAX
-            && let Some(queued) = self.to_send.pop_front()
-        {
-            let Some(connection) = self.connections.get(queued.key) else {
+        for (token, submitted) in (0u32..).zip(&self.slice) {
+            let Some(connection) = self.connections.get(submitted.queued.key) else {
                 continue;
             };
-            let new = ranges_of(&self.ranges, queued).iter();
-            let slices = new
-                .map(|range| io::IoSlice::new(logs.slice(range.format, &range.range)))
-                .chain(
-                    connection
-                        .outbox
-                        .iter()
-                        .flat_map(|outbox| outbox.slices(logs)),
-                );
-            batch.push(self.slice.len() as u32, connection.socket.as_fd(), slices);
-            self.slice.push(queued);
+            let outbox = connection.outbox.as_deref();
+            let socket = connection.socket.as_fd();
+            match &submitted.sealed {
+                None => {
+                    let new = ranges_of(&self.ranges, submitted.queued).iter();
+                    let slices = new
+                        .map(|range| logs.slice(range.format, &range.range))
+                        .chain(outbox.into_iter().flat_map(|outbox| outbox.slices(logs)));
+                    batch.push(token, socket, slices.map(io::IoSlice::new));
+                }
+                Some(sealed) => {
+                    let slices = [
+                        outbox.map_or(&[][..], Outbox::sealed),
+                        self.arena.slice(sealed),
+                    ];
+                    let slices = slices.into_iter().filter(|slice| !slice.is_empty());
+                    batch.push(token, socket, slices.map(io::IoSlice::new));
+                }
+            }
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.sender.submit(batch, &mut completions);
         for Completion { token, result } in completions.drain(..) {
-            let queued = self.slice[token as usize];
-            self.complete(queued, result, broken);
+            let Submitted { queued, sealed } = self.slice[token as usize].clone();
+            match sealed {
+                None => self.complete(queued, result, broken),
+                Some(sealed) => self.complete_sealed(queued, &sealed, result, broken),
+            }
         }
         self.completions = completions;
         if self.to_send.is_empty() {
             self.ranges.clear();
+        }
+    }
+
+    /// Takes the next sends out of the queue and seals those that need it.
+    fn gather_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
+        self.slice.clear();
+        self.arena.clear();
+        while self.slice.len() < SENDS_MAX
+            && !self.arena.is_full()
+            && let Some(queued) = self.to_send.pop_front()
+        {
+            let Some(connection) = self.connections.get_mut(queued.key) else {
+                continue;
+            };
+            let mut sealed = None;
+            if connection.tls.is_some() {
+                let new = ranges_of(&self.ranges, queued);
+                match self.arena.seal(connection, new, logs) {
+                    Ok(range) => sealed = Some(range),
+                    Err(_) => {
+                        broken.push(queued.key);
+                        continue;
+                    }
+                }
+            }
+            self.slice.push(Submitted { queued, sealed });
+        }
+    }
+
+    /// Notes how the send of a connection with TLS ended. What was sealed for it stays its own.
+    fn complete_sealed(
+        &mut self,
+        queued: Queued,
+        sealed: &Range<usize>,
+        result: io::Result<usize>,
+        broken: &mut Vec<Key>,
+    ) {
+        let Some(connection) = self.connections.get_mut(queued.key) else {
+            return;
+        };
+        connection.flags.queued_to_send = false;
+        self.counts.sends += 1;
+        let sent = match result {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => return broken.push(queued.key),
+        };
+        self.counts.bytes_out += sent as u64;
+        let waiting = connection
+            .outbox
+            .as_ref()
+            .map_or(0, |outbox| outbox.sealed().len());
+        let is_short = sent < waiting + sealed.len();
+        if is_short {
+            let outbox = connection.outbox.get_or_insert_default();
+            outbox.advance_sealed(sent.min(waiting));
+            let of_arena = sent.saturating_sub(waiting);
+            outbox.push_sealed(&self.arena.slice(sealed)[of_arena..]);
+        } else if let Some(outbox) = &mut connection.outbox {
+            outbox.advance_sealed(waiting);
+        }
+        connection.flags.blocked = is_short;
+        self.counts.short_sends += u64::from(is_short);
+        match &connection.outbox {
+            Some(outbox) if outbox.is_empty() => connection.outbox = None,
+            Some(_) => self.list_and_queue(queued.key),
+            None => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! How bytes move: one loop per core, its sockets, its mailbox, its turn logs and the sends of a turn.
+//! How bytes move: one loop per core, its sockets, TLS, its mailbox, its turn logs and the sends of a turn.
 //!
 //! Nothing here knows a message or a protocol. `unsafe` lives in this crate only, where a system call or the
 //! mailbox needs it; each block says why it is sound.
@@ -10,4 +10,6 @@ pub mod mailbox;
 pub mod outbox;
 pub mod read_buffer;
 pub mod send_batch;
+pub mod tls;
+mod tls_send;
 pub mod turn_log;

@@ -1,8 +1,7 @@
 //! What a connection still has to be sent after a send was short: ranges of the turn logs while these live,
-//! afterwards bytes of its own, in one order.
+//! afterwards bytes of its own, in one order. With TLS, ciphertext that was sealed for a send stands before them.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,31 +45,57 @@ impl Piece {
 /// The bytes that a connection waits to be sent. It exists only while there are some.
 #[derive(Debug, Default)]
 pub struct Outbox {
+    /// Ciphertext that the kernel did not take, from `sealed_sent` on. It goes before all pieces, which are plaintext.
+    sealed: Vec<u8>,
+    sealed_sent: usize,
     pieces: VecDeque<Piece>,
+    /// Bytes of the pieces.
     bytes: usize,
+    /// Those of them that are own memory.
     own_bytes: usize,
 }
 
 impl Outbox {
-    /// All bytes that wait.
+    /// All bytes that wait, ciphertext included.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.sealed().len()
     }
 
     /// Those of them that lie in memory of this connection alone.
     #[must_use]
     pub fn own_bytes(&self) -> usize {
-        self.own_bytes
+        self.own_bytes + self.sealed().len()
     }
 
-    /// How many slices the bytes lie in.
+    /// Ciphertext that goes before everything else.
+    #[must_use]
+    pub fn sealed(&self) -> &[u8] {
+        &self.sealed[self.sealed_sent..]
+    }
+
+    /// Puts ciphertext behind the ciphertext that waits, and so before all pieces.
+    pub fn push_sealed(&mut self, added: &[u8]) {
+        // Moving what is left forward at every short send would let a slow reader cost the others time.
+        if self.sealed_sent >= self.sealed.len() / 2 {
+            self.sealed.drain(..std::mem::take(&mut self.sealed_sent));
+        }
+        self.sealed.extend_from_slice(added);
+    }
+
+    /// Forgets the first `count` bytes of the ciphertext, which were sent.
+    pub fn advance_sealed(&mut self, count: usize) {
+        debug_assert!(count <= self.sealed().len(), "more sent than there was");
+        self.sealed_sent = (self.sealed_sent + count).min(self.sealed.len());
+    }
+
+    /// How many slices the plaintext lies in.
     #[must_use]
     pub fn piece_count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Bytes of the first `count` slices.
+    /// Bytes of the first `count` pieces.
     #[must_use]
     pub fn bytes_of_pieces(&self, count: usize) -> usize {
         if count >= self.pieces.len() {
@@ -82,7 +107,7 @@ impl Outbox {
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.bytes() == 0
     }
 
     /// Puts a range behind everything. Touching ranges are not joined here: they may be of different turns.
@@ -111,17 +136,15 @@ impl Outbox {
         });
     }
 
-    /// The bytes in order, piece by piece.
-    pub fn slices<'a>(&'a self, logs: &'a TurnLogs) -> impl Iterator<Item = IoSlice<'a>> {
-        self.pieces.iter().map(|piece| {
-            IoSlice::new(match piece {
-                Piece::Own { bytes, sent } => &bytes[*sent..],
-                Piece::Log(range) => logs.slice(range.format, &range.range),
-            })
+    /// The plaintext in order, piece by piece.
+    pub fn slices<'a>(&'a self, logs: &'a TurnLogs) -> impl Iterator<Item = &'a [u8]> {
+        self.pieces.iter().map(|piece| match piece {
+            Piece::Own { bytes, sent } => &bytes[*sent..],
+            Piece::Log(range) => logs.slice(range.format, &range.range),
         })
     }
 
-    /// Forgets the first `count` bytes, which were sent.
+    /// Forgets the first `count` bytes of the pieces, which were sent or sealed.
     pub fn advance(&mut self, mut count: usize) {
         debug_assert!(count <= self.bytes, "more sent than there was");
         self.bytes -= count.min(self.bytes);
@@ -260,6 +283,21 @@ mod tests {
             );
             assert_eq!(outbox.own_bytes(), 0);
         }
+    }
+
+    #[test]
+    fn ciphertext_is_counted_and_goes_in_its_order() {
+        let mut outbox = Outbox::default();
+        outbox.push_own(b"plain");
+        outbox.push_sealed(b"first");
+        outbox.advance_sealed(4);
+        outbox.push_sealed(b"second");
+        assert_eq!(outbox.sealed(), b"tsecond");
+        assert_eq!((outbox.bytes(), outbox.own_bytes()), (12, 12));
+        outbox.advance(5);
+        assert_eq!((outbox.bytes(), outbox.piece_count()), (7, 0));
+        outbox.advance_sealed(7);
+        assert!(outbox.is_empty());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! A shard's one read buffer, and the little that a connection keeps of a frame that is not complete.
 //!
-//! An idle connection holds no buffer: it reads into the shard's, and only what makes no whole frame yet is copied
+//! Records of TLS are decrypted in that buffer. An idle connection holds no buffer: it reads into the shard's, and only what makes no whole frame yet is copied
 //! into memory of its own, which is freed as soon as it is empty.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
+
+use crate::tls::{HEADROOM, TlsState};
 
 /// What one socket may give in a turn.
 pub const READ_BYTES_MAX: usize = 256 << 10;
@@ -67,7 +69,7 @@ pub struct ReadBuffer {
 impl Default for ReadBuffer {
     fn default() -> Self {
         Self {
-            shared: vec![0; READ_BYTES_MAX],
+            shared: vec![0; HEADROOM + READ_BYTES_MAX],
             kept: Vec::new(),
             start: 0,
             end: 0,
@@ -78,28 +80,54 @@ impl Default for ReadBuffer {
 impl ReadBuffer {
     /// Reads once from a nonblocking socket, behind what `remainder` holds. Afterwards [`ReadBuffer::unread`] has
     /// what is to be looked at, which is nothing while `remainder` still needs more.
-    pub fn read(&mut self, mut socket: &TcpStream, remainder: &mut Remainder) -> ReadOutcome {
+    pub fn read(&mut self, socket: &TcpStream, remainder: &mut Remainder) -> ReadOutcome {
         debug_assert!(
             self.start == self.end,
             "the previous connection's rest was not stored"
         );
-        let count = loop {
-            match socket.read(&mut self.shared) {
-                Ok(0) => return ReadOutcome::End,
-                Ok(count) => break count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return ReadOutcome::Drained(0);
-                }
-                Err(error) => return ReadOutcome::Failed(error),
-            }
-        };
-        self.place(count, remainder);
-        if count < self.shared.len() {
-            ReadOutcome::Drained(count)
-        } else {
-            ReadOutcome::More(count)
+        let room = &mut self.shared[..READ_BYTES_MAX];
+        let outcome = read_once(socket, room);
+        if let ReadOutcome::Drained(count) | ReadOutcome::More(count) = outcome
+            && count > 0
+        {
+            self.place(count, remainder);
         }
+        outcome
+    }
+
+    /// The same for a connection with TLS. Its records are decrypted where they were read; counted is what came from
+    /// the socket, so bytes may have come without anything to be looked at.
+    pub fn read_sealed(
+        &mut self,
+        socket: &TcpStream,
+        tls: &mut TlsState,
+        remainder: &mut Remainder,
+    ) -> ReadOutcome {
+        debug_assert!(
+            self.start == self.end,
+            "the previous connection's rest was not stored"
+        );
+        if tls.is_peer_closed() {
+            return ReadOutcome::End;
+        }
+        let from = tls.load_kept(&mut self.shared);
+        let outcome = read_once(socket, &mut self.shared[from..]);
+        let (ReadOutcome::Drained(count) | ReadOutcome::More(count)) = outcome else {
+            return outcome;
+        };
+        if count == 0 {
+            return outcome;
+        }
+        match tls.open(&mut self.shared[..from + count]) {
+            Ok(plaintext) if plaintext > 0 => self.place(plaintext, remainder),
+            Ok(_) => {}
+            Err(error) => return ReadOutcome::Failed(error.into()),
+        }
+        if tls.is_peer_closed() {
+            // The next read says so, after what came before was looked at.
+            return ReadOutcome::More(count);
+        }
+        outcome
     }
 
     /// Looks at what `remainder` holds without reading: unread bytes of an adopted connection, or what lay behind
@@ -172,6 +200,19 @@ impl ReadBuffer {
     pub fn discard(&mut self) {
         self.kept = Vec::new();
         (self.start, self.end) = (0, 0);
+    }
+}
+
+fn read_once(mut socket: &TcpStream, room: &mut [u8]) -> ReadOutcome {
+    loop {
+        return match socket.read(room) {
+            Ok(0) => ReadOutcome::End,
+            Ok(count) if count < room.len() => ReadOutcome::Drained(count),
+            Ok(count) => ReadOutcome::More(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ReadOutcome::Drained(0),
+            Err(error) => ReadOutcome::Failed(error),
+        };
     }
 }
 

@@ -15,6 +15,7 @@ use crate::config::plan::{Plan, plan};
 use crate::config::print;
 use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};
+use crate::front::tls::{Tls, install_provider};
 use crate::health;
 use crate::log::{self, LogHandle};
 use crate::node::{Node, Stopped};
@@ -36,6 +37,7 @@ pub fn main(sync: Sync) -> ExitCode {
 }
 
 fn run(sync: Sync) -> Result<Exit, Failure> {
+    install_provider()?;
     // Variables that are no text can't be options, whose names and values are text.
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -87,6 +89,7 @@ fn check(sources: &Sources) -> Result<Exit, Failure> {
     let checked = load(sources).and_then(|loaded| {
         let plan = plan(&loaded, &Machine::read())?;
         AuthChain::new(&plan, plan.hashing_max).map_err(|problem| vec![problem])?;
+        Tls::open(&plan).map_err(|problem| vec![problem])?;
         Ok(loaded)
     });
     match checked {
@@ -153,11 +156,12 @@ fn start(sources: &Sources, sync: Sync) -> Result<Exit, Failure> {
         plan: &plan,
         file: loaded.file.as_deref(),
         addresses: node.addresses(),
+        tls_addresses: node.tls_addresses(),
         descriptors: connections_allowed(plan.shards),
         send_paths: node.send_paths(),
     });
     print_out(&screen)?;
-    tracing::info!(addresses = ?node.addresses(), "ready");
+    tracing::info!(addresses = ?node.addresses(), tls_addresses = ?node.tls_addresses(), "ready");
     serve(node, signals, sources, &loaded, &log)
 }
 

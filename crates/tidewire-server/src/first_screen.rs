@@ -11,6 +11,7 @@ use tidewire_net::send_batch::Path as SendPath;
 use crate::config::plan::Plan;
 use crate::config::section::{AuthKind, PermissionKind, StoreKind};
 use crate::config::value::{Auto, Choice};
+use crate::front::tls::Speaks;
 
 /// What the screen shows.
 #[derive(Clone, Copy, Debug)]
@@ -21,18 +22,21 @@ pub struct Screen<'a> {
     pub file: Option<&'a Path>,
     /// Where the server listens, ports resolved.
     pub addresses: &'a [SocketAddr],
+    /// Where TLS has a port of its own.
+    pub tls_addresses: &'a [SocketAddr],
     /// Connections that the limit of open files allows.
     pub descriptors: u64,
     /// How the sends of each shard reach the kernel.
     pub send_paths: &'a [SendPath],
 }
 
-/// The screen as text. Its last line is `ready on http://ADDRESS`.
+/// The screen as text. Its last line is `ready on http://ADDRESS`, or `https://` there.
 #[must_use]
 pub fn first_screen(of: &Screen<'_>) -> String {
     let Screen {
         plan,
         addresses,
+        tls_addresses,
         descriptors,
         ..
     } = *of;
@@ -41,20 +45,29 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         let _ = writeln!(screen, "  {name:<13} {text}");
     };
     let config = &plan.config;
-    for address in addresses {
+    let (web_sockets, pages) = match plan.speaks {
+        Speaks::Clear => ("ws", "http"),
+        Speaks::Tls | Speaks::Both => ("wss", "https"),
+    };
+    let of_main = addresses.iter().map(|address| (web_sockets, address));
+    let of_tls = tls_addresses.iter().map(|address| ("wss", address));
+    for (scheme, address) in of_main.chain(of_tls) {
         for path in config.network.paths.iter() {
-            row("clients", &format!("ws://{}{path}", shown(*address)));
+            row("clients", &format!("{scheme}://{}{path}", shown(*address)));
         }
     }
     if let Some(first) = addresses.first() {
-        let host = shown(*first);
+        let host = format!("{pages}://{}", shown(*first));
         row(
             "health",
-            &format!("http://{host}/health, http://{host}/ready, http://{host}/metrics"),
+            &format!("{host}/health, {host}/ready, {host}/metrics"),
         );
         if plan.is_development {
-            row("page", &format!("http://{host}/"));
+            row("page", &format!("{host}/"));
         }
+    }
+    if let Some(certificate) = &config.tls.certificate.0 {
+        row("certificate", &certificate.display().to_string());
     }
     if let Some(file) = of.file {
         row("options", &file.display().to_string());
@@ -85,7 +98,7 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         .first()
         .map(|address| shown(*address))
         .unwrap_or_default();
-    let _ = write!(screen, "\nready on http://{ready}\n");
+    let _ = write!(screen, "\nready on {pages}://{ready}\n");
     screen
 }
 
@@ -157,6 +170,7 @@ mod tests {
             plan: &plan,
             file: Some(Path::new("tidewire.yml")),
             addresses: &addresses,
+            tls_addresses: &[],
             descriptors: 936,
             send_paths: &[SendPath::Ring; 2],
         });

@@ -2,10 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
 use crate::config::plan::Plan;
 use crate::exit::{Exit, Failure};
+use crate::front::tls::Speaks;
 
 /// A server that does not answer within this time is not well.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,13 +27,20 @@ pub fn ask(plan: &Plan) -> Result<Exit, Failure> {
     let Some(address) = plan.addresses.first().copied().map(reachable) else {
         return Err(unwell("there is no address to ask"));
     };
+    let is_encrypted = plan.speaks != Speaks::Clear;
+    let scheme = if is_encrypted { "https" } else { "http" };
+    let status = if is_encrypted {
+        connect(address).and_then(encrypt).and_then(request)
+    } else {
+        connect(address).and_then(request)
+    };
     let status =
-        request(address).map_err(|error| unwell(&format!("http://{address}/health: {error}")))?;
+        status.map_err(|error| unwell(&format!("{scheme}://{address}/health: {error}")))?;
     if status.contains(" 200 ") {
         return Ok(Exit::Stopped);
     }
     Err(unwell(&format!(
-        "http://{address}/health answered {status:?}"
+        "{scheme}://{address}/health answered {status:?}"
     )))
 }
 
@@ -49,16 +63,73 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// The first line of the answer.
-fn request(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(
-        stream,
-        "GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )?;
+    Ok(stream)
+}
+
+fn encrypt(stream: TcpStream) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let wrong = std::io::Error::other::<rustls::Error>;
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(wrong)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_no_client_auth();
+    let name = ServerName::from(stream.peer_addr()?.ip());
+    let connection = ClientConnection::new(Arc::new(config), name).map_err(wrong)?;
+    Ok(StreamOwned::new(connection, stream))
+}
+
+/// The first line of the answer.
+fn request(mut stream: impl Read + Write) -> std::io::Result<String> {
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     Ok(answer.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Takes every certificate: its names are those of clients' addresses, never this machine's loopback address, and the
+/// question and its answer are no secrets.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let schemes = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, schemes)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let schemes = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, schemes)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }

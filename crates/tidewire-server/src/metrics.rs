@@ -32,6 +32,14 @@ pub struct Metrics {
     pub accept_pauses: Counter,
     /// WebSockets opened.
     pub upgrades: Counter,
+    /// TLS handshakes that were completed.
+    pub tls_handshakes: Counter,
+    /// Those that were not.
+    pub tls_handshake_failures: Counter,
+    /// Certificates read again.
+    pub tls_certificate_reloads: Counter,
+    /// 1 while the files of the certificate are wrong and an older one is shown, else 0.
+    pub tls_certificate_stale: Gauge,
     /// 1 in development mode, else 0.
     pub development_mode: Gauge,
     /// Requests refused because of their Origin or Host.
@@ -46,6 +54,10 @@ impl Default for Metrics {
         let development_mode = Gauge::default();
         let help = "1 in development mode, else 0";
         registry.register("development_mode", help, development_mode.clone());
+        let tls_certificate_stale = Gauge::default();
+        let help =
+            "1 while the files of the certificate are wrong and an older one is shown, else 0";
+        registry.register("tls_certificate_stale", help, tls_certificate_stale.clone());
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -66,6 +78,13 @@ impl Default for Metrics {
                 "connection_refusals",
                 "WebSockets refused because of limits.connections_max",
             ),
+            tls_handshakes: counter("tls_handshakes", "TLS handshakes completed"),
+            tls_handshake_failures: counter("tls_handshake_failures", "TLS handshakes that failed"),
+            tls_certificate_reloads: counter(
+                "tls_certificate_reloads",
+                "Times that the certificate was read again and is in use",
+            ),
+            tls_certificate_stale,
             development_mode,
             registry: Mutex::new(registry),
         }

@@ -22,6 +22,7 @@ use crate::config::plan::Plan;
 use crate::config::section::StoreKind as StoreChoice;
 use crate::exit::{Exit, Failure};
 use crate::front::place::Adopter;
+use crate::front::tls::{Speaks, Tls};
 use crate::front::{Doors, Front, accept};
 use crate::log::sum_peer_lines;
 use crate::metrics::{Metrics, ShardNumbers};
@@ -52,6 +53,7 @@ pub struct Node {
     folder: Option<DataFolder>,
     addresses: Vec<SocketAddr>,
     send_paths: Vec<Path>,
+    tls_addresses: Vec<SocketAddr>,
     accepting: Vec<JoinHandle<()>>,
     stop_accepting: watch::Sender<bool>,
     drain_timeout: Duration,
@@ -73,10 +75,12 @@ impl Node {
         let auth = AuthChain::new(plan, plan.hashing_max)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let auth = Arc::new(auth);
+        let tls = Tls::open(plan)
+            .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         // Bound before the store is opened: clients that come back wait in the kernel's queue instead of failing.
-        let listeners = {
+        let (listeners, tls_listeners) = {
             let _guard = runtime.enter();
-            listen(&plan.addresses)?
+            (listen(&plan.addresses)?, listen(&plan.tls_addresses)?)
         };
         let (folder, store, opened) = open_store(plan, sync)?;
 
@@ -120,14 +124,12 @@ impl Node {
             store_health,
         )));
         let adopter = Arc::new(FewestConnections(handles));
-        let front = Front::new(plan, Arc::clone(&status), metrics, adopter);
+        let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter);
         let (stop_accepting, is_stopped) = watch::channel(false);
         let mut node = Self {
-            addresses: listeners
-                .iter()
-                .filter_map(|listener| listener.local_addr().ok())
-                .collect(),
             send_paths,
+            addresses: local_addresses(&listeners),
+            tls_addresses: local_addresses(&tls_listeners),
             accepting: Vec::new(),
             folder: Some(folder),
             drain_timeout: plan.config.drain_timeout,
@@ -139,15 +141,38 @@ impl Node {
             store,
             stop_accepting,
         };
-        node.accept(listeners, &is_stopped);
+        node.accept(listeners, plan.speaks, &is_stopped);
+        node.accept(tls_listeners, plan.tls_speaks(), &is_stopped);
+        node.keep_house(plan.config.tls.reload_interval.time());
         status.set_stage(Stage::Serving);
         Ok(node)
     }
 
-    fn accept(&mut self, listeners: Vec<TcpListener>, is_stopped: &watch::Receiver<bool>) {
+    fn accept(
+        &mut self,
+        listeners: Vec<TcpListener>,
+        speaks: Speaks,
+        is_stopped: &watch::Receiver<bool>,
+    ) {
         for listener in listeners {
-            let task = accept::run(listener, Arc::clone(&self.front), is_stopped.clone());
+            let front = Arc::clone(&self.front);
+            let task = accept::run(listener, speaks, front, is_stopped.clone());
             self.accepting.push(self.runtime.spawn(task));
+        }
+    }
+
+    fn keep_house(&self, certificate_interval: Option<Duration>) {
+        let front = Arc::clone(&self.front);
+        if let Some(every) = certificate_interval
+            && front.tls.is_some()
+        {
+            self.runtime.spawn(async move {
+                let mut interval = tokio::time::interval(every);
+                loop {
+                    interval.tick().await;
+                    front.renew_changed_certificate();
+                }
+            });
         }
         self.runtime.spawn(async {
             let mut interval = tokio::time::interval(HOUSEKEEPING_INTERVAL);
@@ -170,6 +195,12 @@ impl Node {
         &self.send_paths
     }
 
+    /// Where the node speaks TLS besides, if that has a port of its own.
+    #[must_use]
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
     /// The front, for tests that look at its numbers.
     #[must_use]
     pub fn front(&self) -> &Arc<Front> {
@@ -188,15 +219,21 @@ impl Node {
         self.shards.has_lost_one()
     }
 
-    /// Applies what can be changed without a restart, and reads the files of the auth chain again.
+    /// Applies what can be changed without a restart, and reads the certificate and the files of the auth chain again.
     pub fn reload(&mut self, plan: &Plan) {
         *self.front.doors.write() = Doors::new(plan);
         self.drain_timeout = plan.config.drain_timeout;
         self.drain_delay = plan.drain_delay;
+        self.front.renew_certificate();
         for problem in self.auth.reload() {
             tracing::error!(%problem, "the users were not read again; those from before stay");
         }
     }
+}
+
+fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
+    let addresses = listeners.iter().map(TcpListener::local_addr);
+    addresses.filter_map(Result::ok).collect()
 }
 
 /// Gives each connection to the shard that has the fewest.

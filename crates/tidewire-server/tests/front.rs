@@ -12,6 +12,7 @@ use tidewire_server::config::plan::{Plan, plan};
 use tidewire_server::config::{Sources, load};
 use tidewire_server::front::accept;
 use tidewire_server::front::place::Adopter;
+use tidewire_server::front::tls::Speaks;
 use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
 use tidewire_server::shard::handle::Adopted;
@@ -66,6 +67,7 @@ impl Server {
         let adopter = Arc::new(Catcher(Mutex::new(sender)));
         let mut front = Front::new(
             &planned(flags),
+            None,
             status,
             Arc::new(Metrics::default()),
             adopter,
@@ -77,7 +79,12 @@ impl Server {
         drop(guard);
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = watch::channel(false);
-        runtime.spawn(accept::run(listener, Arc::clone(&front), stopped));
+        runtime.spawn(accept::run(
+            listener,
+            Speaks::Clear,
+            Arc::clone(&front),
+            stopped,
+        ));
         Self {
             address,
             front,

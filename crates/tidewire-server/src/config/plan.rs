@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::layer::{Loaded, Problem};
 use super::machine::Machine;
 use super::section::{AuthKind, Config};
-use super::value::ByteCount;
+use super::value::{Auto, ByteCount, Limited};
+use crate::front::tls::Speaks;
 
 /// The share of memory that outboxes and, apart from them, the cache may take.
 const MEMORY_SHARE: u64 = 8;
@@ -31,6 +32,10 @@ pub struct Plan {
     pub is_development: bool,
     /// Where to listen; the port may be 0.
     pub addresses: Vec<SocketAddr>,
+    /// Where TLS is spoken besides, if it has a port of its own.
+    pub tls_addresses: Vec<SocketAddr>,
+    /// What is spoken on `addresses`.
+    pub speaks: Speaks,
     /// How many shards.
     pub shards: u16,
     /// Bytes of clean records in memory, all shards together.
@@ -55,6 +60,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     let mut problems = Vec::new();
     let config = loaded.config.clone();
     let addresses = addresses(loaded, &mut problems);
+    let tls_problem = tls_problem(&config);
     let is_loopback = addresses.iter().all(|address| is_loopback(address.ip()));
     let is_open = config.auth.chain.is_empty();
     let is_development = config.dev.or_else(|| is_open && is_loopback);
@@ -63,6 +69,9 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         problems.push(Problem::new(origin, reason));
     };
 
+    if let Some((option, reason)) = tls_problem {
+        refuse(option, reason.into());
+    }
     let auth_chain = if is_open {
         vec![AuthKind::Open]
     } else {
@@ -129,6 +138,8 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     };
     let plan = Plan {
         is_development,
+        tls_addresses: tls_addresses(&config, &addresses),
+        speaks: speaks(&config),
         addresses,
         shards,
         cache_bytes_max: config.store.cache.or_else(cache).0,
@@ -147,6 +158,73 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         Ok(plan)
     } else {
         Err(problems)
+    }
+}
+
+/// What the port of TLS speaks: everything that its clients may be told apart by.
+fn tls_speaks(config: &Config) -> Speaks {
+    if config.tls.allow_clear {
+        Speaks::Both
+    } else {
+        Speaks::Tls
+    }
+}
+
+impl Plan {
+    /// What is spoken on `tls_addresses`.
+    #[must_use]
+    pub fn tls_speaks(&self) -> Speaks {
+        tls_speaks(&self.config)
+    }
+}
+
+/// What the main port speaks.
+fn speaks(config: &Config) -> Speaks {
+    match (&config.tls.certificate.0, config.tls.port) {
+        (Some(_), Auto::Auto) => tls_speaks(config),
+        _ => Speaks::Clear,
+    }
+}
+
+fn tls_addresses(config: &Config, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let (Some(_), Auto::Set(port)) = (&config.tls.certificate.0, config.tls.port) else {
+        return Vec::new();
+    };
+    let mut addresses = addresses.to_vec();
+    addresses
+        .iter_mut()
+        .for_each(|address| address.set_port(port));
+    addresses
+}
+
+fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
+    let tls = &config.tls;
+    match (&tls.certificate.0, &tls.key.0) {
+        (Some(_), None) => Some((
+            "tls.certificate",
+            "a certificate needs its key; set tls.key",
+        )),
+        (None, Some(_)) => Some((
+            "tls.key",
+            "a key needs its certificate; set tls.certificate",
+        )),
+        (None, None) if tls.port != Auto::Auto || tls.allow_clear => Some((
+            if tls.allow_clear {
+                "tls.allow_clear"
+            } else {
+                "tls.port"
+            },
+            "TLS needs a certificate; set tls.certificate and tls.key",
+        )),
+        _ if tls.reload_interval == Limited::After(Duration::ZERO) => Some((
+            "tls.reload_interval",
+            "a time above 0 is needed, or `never`",
+        )),
+        _ if tls.port == Auto::Set(config.network.port) && config.network.port != 0 => Some((
+            "tls.port",
+            "that is network.port; leave tls.port at auto for TLS there, or choose another",
+        )),
+        _ => None,
     }
 }
 

@@ -40,6 +40,8 @@ section! {
         network: Network = Network::default();
         /// Compression of WebSocket messages.
         compression: Compression = Compression::default();
+        /// Encryption: `https://` and `wss://`.
+        tls: Tls = Tls::default();
         /// What waits on HTTP connections that are not upgraded.
         http: Http = Http::default();
         /// Who may see what of health and metrics from other machines.
@@ -98,6 +100,36 @@ section! {
     }
 }
 
+choice! {
+    /// Versions of TLS.
+    TlsVersion {
+        /// TLS 1.2.
+        V1_2 = "1.2",
+        /// TLS 1.3.
+        V1_3 = "1.3",
+    }
+}
+
+section! {
+    /// Encryption: `https://` and `wss://`.
+    Tls {
+        /// The file with the certificate chain as PEM, the server's own certificate first. TLS is spoken when this and
+        /// `tls.key` are given. Both files are read again when they change and at SIGHUP.
+        certificate: OptionalPath = OptionalPath(None);
+        /// The file with the private key of the certificate as PEM, without a passphrase.
+        key: OptionalPath = OptionalPath(None);
+        /// The port of TLS; 0 takes a free one. With `auto` `network.port` speaks TLS; with a port of its own
+        /// `network.port` stays in the clear.
+        port: Auto<u16> = Auto::Auto;
+        /// Whether the port of TLS serves connections in the clear too; their first byte tells which they are.
+        allow_clear: bool = false;
+        /// The oldest version that is spoken.
+        min_version: TlsVersion = TlsVersion::V1_2;
+        /// How often it is looked whether the files have changed; `never` leaves it to SIGHUP.
+        reload_interval: Limited = Limited::After(seconds(10));
+    }
+}
+
 section! {
     /// Compression of WebSocket messages (permessage-deflate) for clients that offer it. Each message is compressed once
     /// for all of them.
@@ -115,7 +147,7 @@ section! {
 section! {
     /// HTTP connections that are not upgraded. No route takes a body; one that is sent is not read.
     Http {
-        /// Time for a request's head to arrive.
+        /// Time for a request's head to arrive, and before it for a TLS handshake.
         head_timeout: Duration = seconds(10);
         /// Bytes of a request's head. Larger ones are refused with 431.
         head_bytes_max: ByteCount = ByteCount(16 << 10);

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::tls::Speaks;
 use super::{Front, http};
 
 /// Connections that the kernel keeps for us while we are busy; it caps this itself.
@@ -37,18 +38,23 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accepts until `stop` becomes true; the listener is closed then.
-pub async fn run(listener: TcpListener, front: Arc<Front>, mut stop: watch::Receiver<bool>) {
+pub async fn run(
+    listener: TcpListener,
+    speaks: Speaks,
+    front: Arc<Front>,
+    mut stop: watch::Receiver<bool>,
+) {
     tokio::select! {
         _ = stop.wait_for(|is_stopped| *is_stopped) => {}
-        () = accept(&listener, &front) => {}
+        () = accept(&listener, speaks, &front) => {}
     }
 }
 
-async fn accept(listener: &TcpListener, front: &Arc<Front>) {
+async fn accept(listener: &TcpListener, speaks: Speaks, front: &Arc<Front>) {
     loop {
         let descriptor = descriptor(front).await;
         match listener.accept().await {
-            Ok((socket, peer)) => open(front, socket, peer, descriptor),
+            Ok((socket, peer)) => open(front, socket, speaks, peer, descriptor),
             Err(error) if is_exhausted(&error) => {
                 drop(descriptor);
                 pause_begins(front);
@@ -61,14 +67,26 @@ async fn accept(listener: &TcpListener, front: &Arc<Front>) {
     }
 }
 
-fn open(front: &Arc<Front>, socket: TcpStream, peer: SocketAddr, descriptor: OwnedSemaphorePermit) {
+fn open(
+    front: &Arc<Front>,
+    socket: TcpStream,
+    speaks: Speaks,
+    peer: SocketAddr,
+    descriptor: OwnedSemaphorePermit,
+) {
     if front.is_paused.swap(false, Ordering::AcqRel) {
         tracing::info!("accepting connections again");
     }
     front.metrics.accepted.inc();
     // Small messages must not wait for the acknowledgement of earlier ones.
     let _ = socket.set_nodelay(true);
-    tokio::spawn(http::serve(Arc::clone(front), socket, peer, descriptor));
+    tokio::spawn(http::serve(
+        Arc::clone(front),
+        socket,
+        speaks,
+        peer,
+        descriptor,
+    ));
 }
 
 /// Waits until a descriptor is free, and says so while it has to.

@@ -28,6 +28,7 @@ use super::handshake::{self, HandshakeError};
 use super::origin::{Refusal, host_name, is_loopback_name};
 use super::page;
 use super::place::Place;
+use super::tls::{self, FrontStream, Handover, Speaks};
 use crate::config::plan::is_loopback;
 use crate::config::value::Choice;
 use crate::log::peer_line;
@@ -49,6 +50,7 @@ type Answer = Response<Full<Bytes>>;
 struct Socket {
     front: Arc<Front>,
     peer: SocketAddr,
+    is_encrypted: bool,
     /// Moves to the shard with the upgrade.
     descriptor: Mutex<Option<OwnedSemaphorePermit>>,
 }
@@ -57,10 +59,24 @@ struct Socket {
 pub async fn serve(
     front: Arc<Front>,
     stream: TcpStream,
+    speaks: Speaks,
     peer: SocketAddr,
     descriptor: OwnedSemaphorePermit,
 ) {
     let limit = front.connection_timeout;
+    // A handshake has the time of a request's head.
+    let stream = match timeout(front.head_timeout, tls::open(&front, stream, speaks)).await {
+        Ok(Ok(Some(stream))) => stream,
+        Ok(Ok(None)) => return,
+        Ok(Err(error)) => {
+            front.metrics.tls_handshake_failures.inc();
+            return tracing::debug!(%peer, %error, "a tls handshake failed");
+        }
+        Err(_) => {
+            front.metrics.tls_handshake_failures.inc();
+            return tracing::debug!(%peer, "a tls handshake took too long");
+        }
+    };
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -69,6 +85,7 @@ pub async fn serve(
     let socket = Arc::new(Socket {
         front,
         peer,
+        is_encrypted: stream.is_encrypted(),
         descriptor: Mutex::new(Some(descriptor)),
     });
     let service = {
@@ -170,7 +187,11 @@ impl Socket {
             .get(HOST)
             .and_then(|host| host.to_str().ok())
             .unwrap_or_default();
-        typed(StatusCode::OK, HTML, page::index(host, &self.front.paths))
+        typed(
+            StatusCode::OK,
+            HTML,
+            page::index(host, self.is_encrypted, &self.front.paths),
+        )
     }
 
     fn not_found(&self) -> Answer {
@@ -296,16 +317,21 @@ async fn hand_over(
         }
         Err(_) => return tracing::debug!(peer = %address, "a connection did not read its upgrade"),
     };
-    let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else {
-        return tracing::error!("an upgraded connection is no TCP stream");
+    let Ok(parts) = upgraded.downcast::<TokioIo<FrontStream>>() else {
+        return tracing::error!("an upgraded connection is none of the front's");
     };
-    match parts.io.into_inner().into_std() {
-        Ok(stream) => {
+    match parts.io.into_inner().hand_over(parts.read_buf) {
+        Ok(Handover {
+            stream,
+            tls,
+            unread,
+        }) => {
             front.metrics.upgrades.inc();
             tracing::debug!(peer = %address, "a websocket was opened");
             front.adopter.adopt(Adopted {
                 stream,
-                unread: parts.read_buf,
+                tls,
+                unread,
                 peer,
                 place,
                 is_deflated,

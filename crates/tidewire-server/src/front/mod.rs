@@ -1,4 +1,4 @@
-//! The front: accepts sockets, answers HTTP, and hands upgraded WebSockets to the shards.
+//! The front: accepts sockets, makes TLS handshakes, answers HTTP, and hands upgraded WebSockets to the shards.
 //!
 //! It runs on tokio with hyper. What happens on a connection after its upgrade is none of its business.
 
@@ -8,6 +8,7 @@ pub mod http;
 pub mod origin;
 pub mod page;
 pub mod place;
+pub mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -25,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::status::Status;
 use origin::Gate;
 use place::{Adopter, Places};
+use tls::Tls;
 
 /// What SIGHUP may change.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +86,8 @@ pub struct Front {
     pub status: Arc<Status>,
     /// Its numbers.
     pub metrics: Arc<Metrics>,
+    /// How handshakes are made, if TLS is spoken at all.
+    pub tls: Option<Arc<Tls>>,
     /// The shards.
     pub adopter: Arc<dyn Adopter>,
 }
@@ -93,6 +97,7 @@ impl Front {
     #[must_use]
     pub fn new(
         plan: &Plan,
+        tls: Option<Arc<Tls>>,
         status: Arc<Status>,
         metrics: Arc<Metrics>,
         adopter: Arc<dyn Adopter>,
@@ -119,7 +124,31 @@ impl Front {
             places: Places::new(open_max),
             status,
             metrics,
+            tls,
             adopter,
         })
+    }
+
+    /// Reads the certificate again. A wrong one changes nothing, and that is said.
+    pub fn renew_certificate(&self) {
+        let Some(tls) = &self.tls else { return };
+        match tls.reload() {
+            Ok(()) => {
+                self.metrics.tls_certificate_reloads.inc();
+                self.metrics.tls_certificate_stale.set(0);
+                tracing::info!("the certificate was read again; new handshakes show it");
+            }
+            Err(problem) => {
+                self.metrics.tls_certificate_stale.set(1);
+                tracing::error!(%problem, "the certificate was not read again; handshakes go on with the one from before");
+            }
+        }
+    }
+
+    /// The same if its files have changed since they were read.
+    pub fn renew_changed_certificate(&self) {
+        if self.tls.as_ref().is_some_and(|tls| tls.has_changed_files()) {
+            self.renew_certificate();
+        }
     }
 }

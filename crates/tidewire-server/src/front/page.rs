@@ -4,14 +4,15 @@ use std::fmt::Write as _;
 
 /// The page, for a server that is reached as `host`.
 #[must_use]
-pub fn index(host: &str, paths: &[String]) -> String {
+pub fn index(host: &str, is_encrypted: bool, paths: &[String]) -> String {
     let host = escape(host);
+    let scheme = if is_encrypted { "wss" } else { "ws" };
     let mut rows = String::new();
     for path in paths {
         let path = escape(path);
         let _ = writeln!(
             rows,
-            "<li><code>ws://{host}{path}</code> for deepstream clients</li>"
+            "<li><code>{scheme}://{host}{path}</code> for deepstream clients</li>"
         );
     }
     for (path, text) in [
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn what_the_peer_sends_is_no_markup() {
-        let page = index("<script>\"&", &["/deepstream".to_owned()]);
+        let page = index("<script>\"&", false, &["/deepstream".to_owned()]);
         assert!(
             page.contains("ws://&lt;script&gt;&quot;&amp;/deepstream"),
             "{page}"

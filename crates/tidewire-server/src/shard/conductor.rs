@@ -413,6 +413,7 @@ impl Conductor {
     fn adopt(&mut self, connection: Adopted) {
         let Adopted {
             stream,
+            tls,
             unread,
             peer,
             place,
@@ -421,7 +422,7 @@ impl Conductor {
         let address = peer.address;
         let state = State::new(peer, place, is_deflated);
         let format = state.format(Dialect::Client);
-        match self.event_loop.adopt(stream, &unread, state) {
+        match self.event_loop.adopt_with(stream, &unread, tls, state) {
             Ok(key) => {
                 let session = self.session(key);
                 self.handle(Input::Opened { session, format });

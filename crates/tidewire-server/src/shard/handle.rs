@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tidewire_core::effect::{AuthCompletion, AuthRequest, StoreCompletion, StoreRequest};
 use tidewire_core::entry::Entry;
 use tidewire_net::mailbox::Mailbox;
+use tidewire_net::tls::TlsState;
 use tokio::sync::oneshot;
 
 use super::stats::{Clock, ShardStats};
@@ -39,6 +40,8 @@ impl Peer {
 pub struct Adopted {
     /// Nonblocking, the 101 flushed, and known to nobody else.
     pub stream: TcpStream,
+    /// Its TLS state with the handshake done, if it has one.
+    pub tls: Option<Box<TlsState>>,
     /// What was read behind the request. The shard handles it first, without waiting for readiness.
     pub unread: Bytes,
     /// Whose it is.

@@ -174,6 +174,7 @@ impl Node {
         let descriptor = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         self.handle(shard).adopt(Adopted {
             stream: socket,
+            tls: None,
             unread: Bytes::from(unread),
             peer: Arc::new(Peer {
                 address,

@@ -58,7 +58,7 @@ impl Conductor {
             state.waiting = None;
             state.peer = None;
             state.holds = Holds::default();
-            self.event_loop.push_bytes(key, &cause.frame());
+            self.event_loop.push_last(key, &cause.frame());
             // What the peer still sends is read and thrown away, because closing a socket with unread bytes resets it
             // and may destroy the close frame.
             self.event_loop.resume(key);

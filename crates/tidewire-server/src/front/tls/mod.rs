@@ -1,0 +1,72 @@
+//! TLS at the front: the certificate and its renewal, the handshake, and the stream that hyper reads.
+//!
+//! The TLS state is that of `tidewire-net` from the first byte on, so a shard takes it over at the upgrade as it is.
+
+mod certificate;
+mod stream;
+
+use tokio::net::TcpStream;
+
+pub use certificate::{Tls, install_provider};
+pub use stream::{FrontStream, Handover};
+
+use super::Front;
+
+/// What the peers of a listener may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// HTTP in the clear.
+    Clear,
+    /// TLS.
+    Tls,
+    /// Either; the first byte tells which.
+    Both,
+}
+
+/// The first byte of a TLS connection: a handshake record.
+const HANDSHAKE: u8 = 0x16;
+
+/// Whoever speaks plain HTTP to a port of TLS gets an answer that he can read.
+const WRONG_SCHEME: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
+    connection: close\r\ncontent-length: 62\r\n\r\nthis port speaks TLS only; use https:// and wss:// to reach it";
+
+/// Makes the stream of a connection, with its handshake done; `None` if there is nothing more to do for it.
+///
+/// # Errors
+/// The peer is gone, or no handshake is possible with it.
+pub async fn open(
+    front: &Front,
+    stream: TcpStream,
+    speaks: Speaks,
+) -> std::io::Result<Option<FrontStream>> {
+    let (Some(tls), Speaks::Tls | Speaks::Both) = (&front.tls, speaks) else {
+        return Ok(Some(FrontStream::Clear(stream)));
+    };
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 0 {
+        return Ok(None);
+    }
+    if first[0] != HANDSHAKE && speaks == Speaks::Both {
+        return Ok(Some(FrontStream::Clear(stream)));
+    }
+    if first[0].is_ascii_uppercase() {
+        stream::answer_in_the_clear(stream, WRONG_SCHEME).await;
+        return Ok(None);
+    }
+    let stream = stream::accept(stream, tls.config()).await?;
+    front.metrics.tls_handshakes.inc();
+    Ok(Some(FrontStream::Tls(stream)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_in_the_clear_is_whole() {
+        let text = std::str::from_utf8(WRONG_SCHEME).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        let length = format!("content-length: {}", body.len());
+        assert!(head.contains(&length), "{length} in {head}");
+    }
+}

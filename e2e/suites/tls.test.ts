@@ -1,0 +1,159 @@
+// TLS: the unmodified client over wss, what a handshake agrees on, and the renewal of the certificate under load.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { request } from 'node:http';
+import { describe, test, type TestContext } from 'node:test';
+import { connect as connectTls, type ConnectionOptions, type TLSSocket } from 'node:tls';
+import { CertificateFiles, certify, type Certified } from '../harness/certificate.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { connect, record, subscribed, type TestClient } from '../harness/client.ts';
+import { fresh } from '../harness/names.ts';
+import { Server, againstOriginal } from '../harness/server.ts';
+import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
+
+/** How often the server looks at the files. */
+const RELOAD_INTERVAL_MS = 200;
+
+interface Secured {
+  server: Server;
+  files: CertificateFiles;
+  shown: Certified;
+}
+
+/** A server that speaks TLS on a port of its own. */
+async function secured(test: TestContext, options: { minVersion?: '1.2' | '1.3' } = {}): Promise<Secured> {
+  const shown = certify();
+  const files = new CertificateFiles(test, shown);
+  const tls = { certificate: files.certificate, key: files.key, reloadIntervalMs: RELOAD_INTERVAL_MS, ...options };
+  return { server: await Server.during(test, { tls }), files, shown };
+}
+
+/** A client over wss that trusts `shown` only. */
+function secureClient(test: TestContext, server: Server, shown: Certified): Promise<TestClient> {
+  const through = `wss://${server.tlsAddress}`;
+  return connect(test, server, { through, socketOptions: { ca: shown.certificate } as never });
+}
+
+/** A socket after its handshake. */
+async function handshake(test: TestContext, server: Server, options: ConnectionOptions): Promise<TLSSocket> {
+  const socket = connectTls({ host: '127.0.0.1', port: server.tlsPort, ...options });
+  atEnd(test, () => void socket.destroy());
+  await within(DEADLINE_MS, once(socket, 'secureConnect'), 'the handshake');
+  return socket;
+}
+
+/** What the next handshake shows. */
+async function shownNow(test: TestContext, server: Server): Promise<string | undefined> {
+  const socket = await handshake(test, server, { rejectUnauthorized: false });
+  const { fingerprint256 } = socket.getPeerCertificate();
+  socket.destroy();
+  return fingerprint256;
+}
+
+describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', concurrency: 3 }, () => {
+  test('a client over wss and one in the clear share events, records, rpcs and presence', async (t) => {
+    const { server, shown } = await secured(t);
+    const secure = await secureClient(t, server, shown);
+    const clear = await connect(t, server);
+    const [event, rpc, name] = [fresh('event'), fresh('rpc'), fresh('record')];
+    const inboxes = [await subscribed(secure, event), await subscribed(clear, event)];
+    clear.event.emit(event, 'to the secure one');
+    assert.equal(await inboxes[0]?.next(), 'to the secure one');
+    secure.event.emit(event, 'to the clear one');
+    assert.equal(await inboxes[1]?.find((data) => data === 'to the clear one'), 'to the clear one');
+    secure.rpc.provide(rpc, (data, response) => response.send([data]));
+    await eventually(async () => (await server.metric('tidewire_tls_handshakes_total')) >= 1, 'the handshake is counted');
+    await eventually(() => clear.rpc.make(rpc, 1).then(() => true, () => false), 'the provider is known');
+    const [mine, theirs] = [await record(secure, name), await record(clear, name)];
+    await mine.setWithAck('from', 'the secure one');
+    await eventually(() => theirs.get('from') === 'the secure one', 'the write arrives');
+  });
+
+  test('messages of many records arrive whole in both directions', async (t) => {
+    const { server, shown } = await secured(t);
+    const [sender, receiver] = [await secureClient(t, server, shown), await secureClient(t, server, shown)];
+    const event = fresh('event');
+    const inbox = await subscribed(receiver, event);
+    // Above 16 KiB a message needs more than one record.
+    for (const length of [1, 16_383, 16_384, 16_385, 100_000, 900_000]) {
+      const text = 'x'.repeat(length);
+      sender.event.emit(event, text);
+      assert.equal(await inbox.next(), text);
+    }
+  });
+
+  test('a handshake agrees on HTTP/1.1, and a ticket resumes it', async (t) => {
+    const { server } = await secured(t);
+    for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+      const options = { rejectUnauthorized: false, ALPNProtocols: ['h2', 'http/1.1'], minVersion: version, maxVersion: version };
+      const first = connectTls({ host: '127.0.0.1', port: server.tlsPort, ...options });
+      atEnd(t, () => void first.destroy());
+      const ticket = within(DEADLINE_MS, once(first, 'session'), `a ticket of ${version}`);
+      await within(DEADLINE_MS, once(first, 'secureConnect'), 'the handshake');
+      assert.equal(first.alpnProtocol, 'http/1.1');
+      assert.equal(first.getProtocol(), version);
+      assert.equal(first.isSessionReused(), false);
+      first.write('GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n');
+      const [session] = await ticket;
+      const second = await handshake(t, server, { ...options, session });
+      assert.equal(second.isSessionReused(), true, version);
+    }
+  });
+
+  test('older versions and other protocols are refused', async (t) => {
+    const { server } = await secured(t, { minVersion: '1.3' });
+    const old = connectTls({ host: '127.0.0.1', port: server.tlsPort, rejectUnauthorized: false, maxVersion: 'TLSv1.2' });
+    const [refusal] = await within(DEADLINE_MS, once(old, 'error'), 'TLS 1.2 is refused');
+    assert.match(String(refusal), /version/i);
+    const other = connectTls({ host: '127.0.0.1', port: server.tlsPort, rejectUnauthorized: false, ALPNProtocols: ['h2'] });
+    const [unknown] = await within(DEADLINE_MS, once(other, 'error'), 'h2 alone is refused');
+    assert.match(String(unknown), /alert|protocol/i);
+    assert.equal(await server.metric('tidewire_tls_handshake_failures_total'), 2);
+  });
+
+  test('plain HTTP on the port of TLS is told so', async (t) => {
+    const { server } = await secured(t);
+    const asked = request(`http://${server.tlsAddress}/health`).end();
+    const [answer] = await within(DEADLINE_MS, once(asked, 'response'), 'an answer');
+    const [text] = await within(DEADLINE_MS, once(answer, 'data'), 'a text');
+    assert.equal(answer.statusCode, 400);
+    assert.match(String(text), /https:\/\/ and wss:\/\//);
+  });
+
+  test('a renewed certificate is shown to new connections, and old ones go on', async (t) => {
+    const { server, files, shown } = await secured(t);
+    const [publisher, subscriber] = [await secureClient(t, server, shown), await secureClient(t, server, shown)];
+    const event = fresh('event');
+    const inbox = await subscribed(subscriber, event);
+    let sent = 0;
+    const load = setInterval(() => publisher.event.emit(event, (sent += 1)), 1);
+    atEnd(t, () => clearInterval(load));
+    await inbox.count(20);
+
+    const renewed = certify();
+    files.replace(renewed);
+    await eventually(async () => (await shownNow(t, server)) === renewed.fingerprint, 'the new certificate is shown');
+    const late = await secureClient(t, server, renewed);
+    late.event.emit(event, 'from the new connection');
+    await inbox.find((data) => data === 'from the new connection');
+
+    files.replace({ ...renewed, key: certify().key });
+    const isStale = async (): Promise<boolean> => (await server.metric('tidewire_tls_certificate_stale')) === 1;
+    await eventually(isStale, 'a key that does not fit is noticed');
+    assert.equal(await shownNow(t, server), renewed.fingerprint, 'the certificate from before is kept');
+    assert.match(server.output, /is not the key of/);
+    files.replace({ ...renewed, certificate: 'no certificate' });
+    await eventually(() => server.output.includes('has no certificate'), 'the log says what is wrong');
+    assert.equal((await server.get('/ready')).status, 200, 'the server goes on');
+
+    const last = certify();
+    files.replace(last);
+    await eventually(async () => (await shownNow(t, server)) === last.fingerprint, 'the last certificate is shown');
+    assert.equal(await isStale(), false);
+    clearInterval(load);
+    await inbox.until((seen) => seen.includes(sent), DEADLINE_MS, 'the last event of the old connection');
+    const numbers = inbox.seen.filter((data) => typeof data === 'number');
+    assert.deepEqual(numbers, Array.from({ length: sent }, (_, i) => i + 1), 'nothing was lost');
+  });
+});
