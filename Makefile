@@ -26,9 +26,17 @@ sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs so many
 	cargo test --locked --package tidewire-core --test sim -- --nocapture
 
 .PHONY: bench
-bench: ## the smoke benchmark against the null server
-	cargo build --locked --release --workspace
-	target/release/tidewire-bench smoke
+bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; goes on where it was stopped
+	target/release/tidewire-bench all
+
+.PHONY: bench-quick
+bench-quick: bench-setup ## a part of the same in five minutes
+	target/release/tidewire-bench all --quick
+
+.PHONY: bench-setup
+bench-setup:
+	cargo build --locked --release --package tidewire-server --package tidewire-bench
+	target/release/tidewire-bench setup
 
 .PHONY: fuzz
 fuzz: ## fuzzes the decoders for a minute; FUZZ_SECONDS=N for longer

@@ -12,7 +12,9 @@ use crate::driver::Protocol;
 use crate::failure::Failure;
 use crate::null_server::{NullServer, Options, PlantedFaults};
 use crate::process::Process;
+use crate::report;
 use crate::rival::{self, Rival, setup};
+use crate::runner;
 use crate::scenario;
 use crate::server::{Kind, Server};
 use crate::target::Target;
@@ -27,6 +29,8 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(null_command())
         .subcommand(setup::command())
+        .subcommand(runner::command())
+        .subcommand(report::command())
         .subcommands(scenario::ALL.iter().map(|scenario| {
             (scenario.arguments)(Command::new(scenario.name).about(scenario.about))
         }))
@@ -65,6 +69,8 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     match matches.subcommand() {
         Some(("null", matches)) => run_null(matches),
         Some(("setup", matches)) => setup::run(matches),
+        Some(("all", matches)) => runner::run(matches),
+        Some(("report", matches)) => report::run(matches),
         Some((name, matches)) => match scenario::ALL.iter().find(|entry| entry.name == name) {
             Some(scenario) => {
                 if scenario.is_pinned {

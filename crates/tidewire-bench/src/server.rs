@@ -102,6 +102,12 @@ impl Server {
         self.label.clone()
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it is.
     #[must_use]
     pub fn target(&self) -> &Target {

@@ -226,7 +226,7 @@ fn locked_version<'a>(lock: &'a str, package: &str) -> Option<&'a str> {
 }
 
 /// The first line that a program prints.
-fn said_by(program: &str, arguments: &[&str]) -> Result<String, Failure> {
+pub(crate) fn said_by(program: &str, arguments: &[&str]) -> Result<String, Failure> {
     let output = Command::new(program)
         .args(arguments)
         .output()

@@ -1,0 +1,407 @@
+//! The page: facts of the run, the checklist, a section of plots and tables for each group of cells.
+
+use super::figures::{DELIVERIES, ROUND, short};
+use super::plot::{self, Bar};
+use super::verdict::{State, verdicts};
+use crate::runner::contender::{Identity, Role};
+use crate::runner::store::{MeasuredCell, MeasuredContender, RunResults};
+
+/// A figure of a section.
+struct Column {
+    figure: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    is_more_better: bool,
+}
+
+/// A section of the report: the cells of a group, and what is shown of them.
+struct Section {
+    group: &'static str,
+    title: &'static str,
+    about: &'static str,
+    columns: &'static [Column],
+}
+
+const fn column(
+    figure: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    is_more_better: bool,
+) -> Column {
+    Column {
+        figure,
+        title,
+        unit,
+        is_more_better,
+    }
+}
+
+const GRID_COLUMNS: &[Column] = &[
+    column(
+        DELIVERIES,
+        "Deliveries in a second of the server's processor time",
+        "",
+        true,
+    ),
+    column(ROUND, "Median round", "ms", false),
+];
+
+const LATENCY_COLUMNS: &[Column] = &[
+    column("latency_ms_p99", "99th percentile of latency", "ms", false),
+    column("latency_ms_p50", "Median latency", "ms", false),
+    column(
+        "latency_ms_p99_9",
+        "99.9th percentile of latency",
+        "ms",
+        false,
+    ),
+    column(
+        "server_us_per_message",
+        "Server's processor time for a message",
+        "\u{b5}s",
+        false,
+    ),
+];
+
+const SECTIONS: [Section; 7] = [
+    Section {
+        group: "grid",
+        title: "Publish and subscribe",
+        about: "S connections subscribe to one name, P of them publish once in each round, which ends when everybody has \
+                everything. Cells are S/P. A server that was not done when its 120 s were over stands with its time so far, as &gt;.",
+        columns: GRID_COLUMNS,
+    },
+    Section {
+        group: "shards",
+        title: "More than one shard",
+        about: "Two shards share the one core of the server; each publication crosses a mailbox.",
+        columns: GRID_COLUMNS,
+    },
+    Section {
+        group: "records",
+        title: "Records",
+        about: "Each publication is a patch of one record that all are subscribed to.",
+        columns: GRID_COLUMNS,
+    },
+    Section {
+        group: "latency",
+        title: "Latency",
+        about: "From the time at which a message was to be sent to its arrival. Pairs: a message every 25 ms in each. Rate: ten \
+                publishers, a hundred subscribers, 100,000 deliveries in a second.",
+        columns: LATENCY_COLUMNS,
+    },
+    Section {
+        group: "beside",
+        title: "Latency of a pair beside others",
+        about: "A message every 25 ms, while a neighbour keeps the server busy.",
+        columns: LATENCY_COLUMNS,
+    },
+    Section {
+        group: "idle",
+        title: "Memory of idle connections",
+        about: "Growth of the server's proportional memory, divided; each logged in and subscribed to two names. \
+                The kernel's memory for sockets is not in it.",
+        columns: &[
+            column(
+                "connection_bytes",
+                "User memory of a connection",
+                "bytes",
+                false,
+            ),
+            column(
+                "connection_bytes_after_churn",
+                "After churn",
+                "bytes",
+                false,
+            ),
+        ],
+    },
+    Section {
+        group: "connect",
+        title: "New connections",
+        about: "Each is opened, logged in, subscribed and closed.",
+        columns: &[
+            column("connections_per_second", "In a second", "", true),
+            column(
+                "connections_per_server_cpu_second",
+                "In a second of the server's processor time",
+                "",
+                true,
+            ),
+        ],
+    },
+];
+
+/// The whole page.
+#[must_use]
+pub fn page(results: &RunResults) -> String {
+    let facts = &results.facts;
+    let mut body = format!(
+        "<h1>Tidewire against its rivals</h1>\n<p class=\"faint\">{}, {} run of commit {}. Everything below was measured in \
+         this run, contenders in turn.</p>\n",
+        escape(&facts.date),
+        escape(&facts.profile),
+        escape(&facts.commit)
+    );
+    body += &checks(results);
+    for section in &SECTIONS {
+        let cells = results
+            .cells
+            .iter()
+            .filter(|cell| cell.group == section.group);
+        let cells: Vec<&MeasuredCell> = cells.collect();
+        if !cells.is_empty() {
+            body += &section_html(section, &cells, &facts.contenders);
+        }
+    }
+    body += &failures(results);
+    body += &setting(results);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\">\n<title>Tidewire against its rivals</title>\n<style>\n{}</style>\n\
+         </head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+        include_str!("style.css")
+    )
+}
+
+fn checks(results: &RunResults) -> String {
+    let mut html = "<h2>What was asked for</h2>\n<ul class=\"checks\">\n".to_owned();
+    for verdict in verdicts(results) {
+        let class = match verdict.state {
+            State::Met => "met",
+            State::NotMet => "not-met",
+            State::NotMeasured => "not-measured",
+        };
+        html += &format!(
+            "<li><strong class=\"{class}\">{}</strong>: {} <small>{}</small></li>\n",
+            super::state(verdict.state),
+            escape(verdict.line),
+            escape(&verdict.figures)
+        );
+    }
+    html + "</ul>\n"
+}
+
+fn section_html(section: &Section, cells: &[&MeasuredCell], contenders: &[Identity]) -> String {
+    let mut html = format!("<h2>{}</h2>\n<p>{}</p>\n", section.title, section.about);
+    for column in section.columns {
+        html += &table(column, cells, contenders);
+    }
+    // The first column is the one that counts; the tables have the others.
+    let Some(column) = section.columns.first() else {
+        return html;
+    };
+    html += &format!(
+        "<h3>{}, logarithmic</h3>\n<div class=\"plots\">\n",
+        escape(column.title)
+    );
+    for cell in cells {
+        let bar = |one: &'_ MeasuredContender| {
+            let figure = one.figure(column.figure)?;
+            Some((one.title.clone(), one.role, figure))
+        };
+        let mut found: Vec<_> = cell.contenders.iter().filter_map(bar).collect();
+        found.sort_by(|a, b| b.2.value.total_cmp(&a.2.value));
+        let bars: Vec<Bar<'_>> = found
+            .iter()
+            .map(|(title, role, figure)| Bar {
+                title,
+                role: *role,
+                value: figure.value,
+                // That a server was cut off makes its rate no bound, only its times.
+                is_bound: figure.is_bound && !column.is_more_better,
+            })
+            .collect();
+        let label = format!("{}, {}", cell.title, column.title);
+        let svg = plot::bars(&label, column.unit, &bars);
+        let title = escape(&cell.title);
+        html += &format!("<figure><figcaption><h3>{title}</h3></figcaption>\n{svg}</figure>\n");
+    }
+    html + "</div>\n"
+}
+
+/// Contenders as rows, cells as columns; under each figure its ratio to the null server and the best rival.
+fn table(column: &Column, cells: &[&MeasuredCell], contenders: &[Identity]) -> String {
+    let unit = match column.unit {
+        "" => String::new(),
+        unit => format!(", {unit}"),
+    };
+    let mut html = format!(
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{title}\"><table>\n<caption>{title}{unit}</caption>\n\
+         <thead><tr><th scope=\"col\">Server</th>",
+        title = escape(column.title)
+    );
+    for cell in cells {
+        html += &format!("<th scope=\"col\">{}</th>", escape(&cell.title));
+    }
+    html += "</tr></thead>\n<tbody>\n";
+    for contender in contenders {
+        let entries: Vec<String> = cells
+            .iter()
+            .map(|cell| entry(column, cell, &contender.name))
+            .collect();
+        if entries.iter().all(String::is_empty) {
+            continue;
+        }
+        let class = if contender.role == Role::Tidewire {
+            " class=\"tidewire\""
+        } else {
+            ""
+        };
+        html += &format!(
+            "<tr{class}><th scope=\"row\">{}</th>",
+            escape(&contender.title)
+        );
+        for entry in entries {
+            let entry = if entry.is_empty() { "–" } else { &entry };
+            html += &format!("<td>{entry}</td>");
+        }
+        html += "</tr>\n";
+    }
+    html + "</tbody></table></div>\n"
+}
+
+fn entry(column: &Column, cell: &MeasuredCell, name: &str) -> String {
+    let Some(one) = cell.contenders.iter().find(|one| one.name == name) else {
+        return String::new();
+    };
+    let Some(figure) = one.figure(column.figure) else {
+        return one
+            .failure
+            .as_ref()
+            .map_or(String::new(), |_| "failed".to_owned());
+    };
+    let bound = if figure.is_bound && !column.is_more_better {
+        "&gt; "
+    } else {
+        ""
+    };
+    let mut entry = format!("{bound}{}", short(figure.value));
+    if one.role != Role::Null
+        && let Some(null) = cell
+            .of(Role::Null, column.figure)
+            .filter(|null| *null > 0.0)
+    {
+        entry += &format!("<small>{} of null</small>", short(figure.value / null));
+    }
+    if one.role == Role::Tidewire
+        && let Some((rival, best)) = cell.best_rival(column.figure, column.is_more_better)
+        && best > 0.0
+    {
+        let ratio = short(figure.value / best);
+        entry += &format!("<small>{ratio} x {}</small>", escape(rival));
+    }
+    entry
+}
+
+/// What went wrong, and where the generator was too slow to tell.
+fn failures(results: &RunResults) -> String {
+    let mut items = String::new();
+    for cell in &results.cells {
+        for one in &cell.contenders {
+            let place = format!("{} in {}", escape(&one.title), escape(&cell.title));
+            if let Some(why) = &one.failure {
+                items += &format!("<li>{place}: {}</li>\n", escape(why));
+            }
+            if one.turns.iter().any(|turn| turn.generator_was_bottleneck) {
+                items += &format!(
+                    "<li>{place}: the generator was the bottleneck, what depends on wall time is its own</li>\n"
+                );
+            }
+        }
+    }
+    match items.is_empty() {
+        true => String::new(),
+        false => format!("<h2>Remarks</h2>\n<ul>\n{items}</ul>\n"),
+    }
+}
+
+fn setting(results: &RunResults) -> String {
+    let facts = &results.facts;
+    let cores = match facts.cores_apart {
+        true => "the server has its own, the generator another",
+        false => "server and generator share one: times are too long for all",
+    };
+    let mut html = format!(
+        "<h2>Where, and against what</h2>\n<dl>\n<dt>Machine</dt><dd>{}</dd>\n<dt>Cores</dt><dd>{cores}</dd>\n",
+        escape(&facts.machine)
+    );
+    for contender in &facts.contenders {
+        html += &format!(
+            "<dt>{}</dt><dd>{}</dd>\n",
+            escape(&contender.title),
+            escape(&contender.version)
+        );
+    }
+    html + "</dl>\n<p>The null server moves the same bytes on the same loop without any logic. Socket.IO's servers parse and write \
+            JSON, Bun's publish and NATS don't look into a message; of the rivals only deepstream keeps data. All are driven by \
+            the same generator; senders are left out by all.</p>\n"
+}
+
+/// Text for HTML.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    fn fixture_page() -> String {
+        let grid = |id: &str, title: &str| {
+            fixture::cell(id, "grid", title, &[(DELIVERIES, 48e6), (ROUND, 11.0)])
+        };
+        page(&fixture::results(vec![
+            grid("grid-100-10", "100/10"),
+            grid("grid-1000-500", "1000/500"),
+        ]))
+    }
+
+    #[test]
+    fn a_page_has_the_facts_of_its_run() {
+        let page = fixture_page();
+        for fact in [
+            "abc123",
+            "2 cores, a test",
+            "bun 1.2.3",
+            // Tidewire's figure, its ratios to null server and best rival.
+            "48.0 M<small>0.960 of null</small><small>12.0 x bun &amp; co</small>",
+            "11.0<small>1.10 of null</small><small>0.110 x bun &amp; co</small>",
+            // Cut off, and failed.
+            "&gt; 120 k",
+            "<td>failed</td>",
+            "connection 3: &lt;reset&gt;",
+            "grid-1000-500: 12.50 x",
+            "<strong class=\"met\">met</strong>",
+            "<strong class=\"not-measured\">not measured</strong>",
+        ] {
+            assert!(page.contains(fact), "{fact} is missing in {page}");
+        }
+        assert!(
+            !page.contains("More than one shard"),
+            "a group without cells"
+        );
+    }
+
+    #[test]
+    fn a_page_needs_nothing_beside_it() {
+        let page = fixture_page();
+        for outside in [
+            "http:", "https:", "src=", "href=", "@import", "url(", "<script",
+        ] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        let count = |part: &str| page.matches(part).count();
+        for tag in ["table", "svg", "figure", "ul", "dl", "main", "section"] {
+            let open = count(&format!("<{tag}>")) + count(&format!("<{tag} "));
+            assert_eq!(open, count(&format!("</{tag}>")), "{tag}");
+        }
+        assert_eq!(count("<table>"), count("<caption>"));
+        assert_eq!(count("<svg "), count("role=\"img\""));
+    }
+}

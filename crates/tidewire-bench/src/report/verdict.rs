@@ -1,0 +1,322 @@
+//! The lines of issue 3's "Done when" that this bench can judge, each computed from the figures of a run.
+
+use super::figures::{DELIVERIES, ROUND, short};
+use crate::runner::contender::Role;
+use crate::runner::store::{MeasuredCell, RunResults};
+
+/// The cells of the grid, the small ones first.
+const GRID: [&str; 8] = [
+    "grid-10-1",
+    "grid-10-5",
+    "grid-100-10",
+    "grid-100-50",
+    "grid-1000-100",
+    "grid-1000-500",
+    "grid-10000-1000",
+    "grid-10000-5000",
+];
+/// The cells whose latencies are compared with rivals'.
+const LATENCY: [&str; 2] = ["pairs-250", "rate"];
+/// How many cells of the grid are decided by wake-ups.
+const SMALL: usize = 3;
+/// How many rounds these need.
+const SMALL_ROUNDS_MIN: usize = 500;
+
+/// Whether a line is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// In every cell.
+    Met,
+    /// In one cell at least it is not.
+    NotMet,
+    /// A figure that it needs is missing.
+    NotMeasured,
+}
+
+/// A line with what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is asked.
+    pub line: &'static str,
+    /// Whether it is so.
+    pub state: State,
+    /// The figures, cell by cell, or what is missing.
+    pub figures: String,
+}
+
+/// What a cell says to a line: whether it holds there, and its figure.
+type Judged = Option<(bool, String)>;
+
+/// All lines.
+#[must_use]
+pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
+    let over = |line, cells: &[&str], judge: &dyn Fn(&MeasuredCell) -> Judged| {
+        let judged = cells
+            .iter()
+            .map(|id| (*id, results.cell(id).and_then(judge)));
+        verdict(line, judged.collect())
+    };
+    vec![
+        over(
+            "Deliveries per server-CPU-second above every rival's in all eight cells",
+            &GRID,
+            &|cell| above_rivals(cell, DELIVERIES),
+        ),
+        over(
+            "From 100 subscribers on at least 0.85 of the null server's deliveries per CPU-second",
+            &GRID[2..],
+            &|cell| at_least_of_null(cell, DELIVERIES, 0.85),
+        ),
+        over(
+            "From 100 subscribers on the median round is below every rival's",
+            &GRID[2..],
+            &|cell| {
+                let (rival, best) = cell.best_rival(ROUND, false)?;
+                let ratio = cell.of(Role::Tidewire, ROUND)? / best;
+                Some((ratio < 1.0, format!("{ratio:.2} x {rival}")))
+            },
+        ),
+        over(
+            "In 10/1, 10/5 and 100/10 the median round is at most 1.1 x the best of rivals and null server, over at least 500 rounds",
+            &GRID[..SMALL],
+            &small_round,
+        ),
+        over(
+            "The null server reaches at least 10 x Bun's native publish at 1000/500",
+            &["grid-1000-500"],
+            &|cell| {
+                ratio_at_least(
+                    cell.of(Role::Null, DELIVERIES)?,
+                    cell.of_named("bun", DELIVERIES)?,
+                    10.0,
+                )
+            },
+        ),
+        over(
+            "1000/500 with two shards on one core: at least 0.7 of the null server",
+            &["shards-2"],
+            &|cell| at_least_of_null(cell, DELIVERIES, 0.7),
+        ),
+        over(
+            "1000/500 with records: at least 0.7 of the null server",
+            &["records-grid"],
+            &|cell| at_least_of_null(cell, DELIVERIES, 0.7),
+        ),
+        over(
+            "A pair beside 10,000 subscribers, a flood or a stuck reader: p99 at most 5 ms",
+            &["beside-crowd", "beside-flood", "beside-stuck-reader"],
+            &|cell| {
+                let p99 = cell.of(Role::Tidewire, "latency_ms_p99")?;
+                Some((p99 <= 5.0, format!("{p99:.2} ms")))
+            },
+        ),
+        over(
+            "250 pairs and 100,000 deliveries/s: median latency at most 1.15 x the best rival's",
+            &LATENCY,
+            &|cell| latency_of_rivals(cell, "latency_ms_p50", 1.15),
+        ),
+        over(
+            "250 pairs and 100,000 deliveries/s: server CPU for a message at most 1.15 x the best rival's",
+            &LATENCY,
+            &|cell| latency_of_rivals(cell, "server_us_per_message", 1.15),
+        ),
+        over(
+            "250 pairs and 100,000 deliveries/s: p99 at most 1.5 x the best rival's",
+            &LATENCY,
+            &|cell| latency_of_rivals(cell, "latency_ms_p99", 1.5),
+        ),
+        over(
+            "250 pairs and 100,000 deliveries/s: p99.9 at most 1.5 x the null server's, nothing lost",
+            &LATENCY,
+            &|cell| {
+                let null = cell.of(Role::Null, "latency_ms_p99_9")?;
+                let ratio = cell.of(Role::Tidewire, "latency_ms_p99_9")? / null;
+                // A lost message fails its turn.
+                let is_whole = cell.contenders.iter().all(|one| {
+                    one.role != Role::Tidewire || one.failure.is_none() && !one.is_over_time()
+                });
+                Some((ratio <= 1.5 && is_whole, format!("{ratio:.2} x")))
+            },
+        ),
+        over(
+            "An idle connection costs at most 600 bytes of user memory, also after churn",
+            &["idle"],
+            &idle,
+        ),
+        over(
+            "At least 15,000 new connections in a second",
+            &["connect"],
+            &|cell| {
+                let rate = cell.of(Role::Tidewire, "connections_per_second")?;
+                Some((rate >= 15_000.0, short(rate)))
+            },
+        ),
+    ]
+}
+
+fn verdict(line: &'static str, judged: Vec<(&str, Judged)>) -> Verdict {
+    let missing: Vec<&str> = judged
+        .iter()
+        .filter_map(|(cell, judged)| judged.is_none().then_some(*cell))
+        .collect();
+    let is_met = |(_, judged): &(&str, Judged)| judged.as_ref().is_none_or(|(met, _)| *met);
+    let state = match (judged.iter().all(is_met), missing.is_empty()) {
+        (false, _) => State::NotMet,
+        (true, false) => State::NotMeasured,
+        (true, true) => State::Met,
+    };
+    let mut figures: Vec<String> = judged
+        .iter()
+        .filter_map(|(cell, judged)| {
+            let (is_met, figure) = judged.as_ref()?;
+            let mark = if *is_met { "" } else { " (not met)" };
+            Some(format!("{cell}: {figure}{mark}"))
+        })
+        .collect();
+    if !missing.is_empty() {
+        figures.push(format!("not measured: {}", missing.join(", ")));
+    }
+    Verdict {
+        line,
+        state,
+        figures: figures.join("; "),
+    }
+}
+
+fn ratio_at_least(value: f64, yardstick: f64, ratio_min: f64) -> Judged {
+    let ratio = value / yardstick;
+    Some((ratio >= ratio_min, format!("{ratio:.2} x")))
+}
+
+fn above_rivals(cell: &MeasuredCell, figure: &str) -> Judged {
+    let (rival, best) = cell.best_rival(figure, true)?;
+    let ratio = cell.of(Role::Tidewire, figure)? / best;
+    Some((ratio > 1.0, format!("{ratio:.2} x {rival}")))
+}
+
+fn at_least_of_null(cell: &MeasuredCell, figure: &str, ratio_min: f64) -> Judged {
+    ratio_at_least(
+        cell.of(Role::Tidewire, figure)?,
+        cell.of(Role::Null, figure)?,
+        ratio_min,
+    )
+}
+
+fn latency_of_rivals(cell: &MeasuredCell, figure: &str, ratio_max: f64) -> Judged {
+    let (rival, best) = cell.best_rival(figure, false)?;
+    let ratio = cell.of(Role::Tidewire, figure)? / best;
+    Some((ratio <= ratio_max, format!("{ratio:.2} x {rival}")))
+}
+
+fn small_round(cell: &MeasuredCell) -> Judged {
+    let tidewire = cell
+        .contenders
+        .iter()
+        .find(|one| one.role == Role::Tidewire)?;
+    let own = tidewire.figure(ROUND)?;
+    let (rival, best) = cell.best_rival(ROUND, false)?;
+    let null = cell.of(Role::Null, ROUND)?;
+    let (name, best) = if null < best {
+        ("the null server", null)
+    } else {
+        (rival, best)
+    };
+    let ratio = own.value / best;
+    let is_met = ratio <= 1.1 && own.count >= SMALL_ROUNDS_MIN;
+    Some((is_met, format!("{ratio:.2} x {name}, {} rounds", own.count)))
+}
+
+fn idle(cell: &MeasuredCell) -> Judged {
+    let opened = cell.of(Role::Tidewire, "connection_bytes")?;
+    let churned = cell.of(Role::Tidewire, "connection_bytes_after_churn")?;
+    let figure = format!("{opened:.0} bytes, after churn {churned:.0}");
+    Some((opened.max(churned) <= 600.0, figure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    fn grid(deliveries: f64, round: f64) -> RunResults {
+        let cell = |id: &&str| {
+            let figures = [(DELIVERIES, deliveries), (ROUND, round)];
+            fixture::cell(id, "grid", id, &figures)
+        };
+        fixture::results(GRID.iter().map(cell).collect())
+    }
+
+    /// The states of the first five lines, which the grid alone decides.
+    fn states(results: &RunResults) -> Vec<State> {
+        verdicts(results)[..5].iter().map(|one| one.state).collect()
+    }
+
+    #[test]
+    fn lines_are_met_at_their_limits_and_not_beyond() {
+        use State::{Met, NotMet};
+        assert_eq!(states(&grid(42.5e6, 11.0)), [Met; 5]);
+        assert_eq!(states(&grid(42.4e6, 11.0)), [Met, NotMet, Met, Met, Met]);
+        assert_eq!(states(&grid(42.5e6, 11.1)), [Met, Met, Met, NotMet, Met]);
+        assert_eq!(
+            states(&grid(4e6, 101.0)),
+            [NotMet, NotMet, NotMet, NotMet, Met]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_not_met() {
+        let mut results = grid(50e6, 10.0);
+        results.cells.retain(|cell| cell.id != "grid-10-1");
+        let verdicts = verdicts(&results);
+        assert_eq!(verdicts[0].state, State::NotMeasured);
+        assert!(verdicts[0].figures.ends_with("not measured: grid-10-1"));
+        assert_eq!(verdicts[1].state, State::Met);
+        assert_eq!(verdicts[5].state, State::NotMeasured);
+    }
+
+    #[test]
+    fn fewer_rounds_than_asked_do_not_count() {
+        let mut results = grid(50e6, 10.0);
+        let tidewire = &mut results.cells[0].contenders[0].turns[0];
+        tidewire
+            .samples
+            .insert("round_ms".to_owned(), vec![10.0; 499]);
+        assert_eq!(verdicts(&results)[3].state, State::NotMet);
+    }
+
+    #[test]
+    fn a_lost_message_fails_its_line() {
+        let judge = |failure: Option<&str>| {
+            let cells = LATENCY.map(|id| {
+                let mut cell = fixture::cell(id, "latency", id, &[]);
+                for (one, value) in cell.contenders.iter_mut().zip([1.5, 1.0]) {
+                    one.turns[0].set("latency_ms_p99_9", value);
+                }
+                cell.contenders[0].failure = failure.map(str::to_owned);
+                cell
+            });
+            let verdicts = verdicts(&fixture::results(cells.to_vec()));
+            let line = verdicts
+                .iter()
+                .find(|one| one.line.contains("nothing lost"));
+            line.unwrap().state
+        };
+        assert_eq!(judge(None), State::Met);
+        assert_eq!(judge(Some("1 delivery is missing")), State::NotMet);
+    }
+
+    #[test]
+    fn memory_counts_after_churn_too() {
+        let judge = |churned: f64| {
+            let figures = [
+                ("connection_bytes", 500.0),
+                ("connection_bytes_after_churn", churned),
+            ];
+            let cell = fixture::cell("idle", "idle", "Idle", &figures);
+            let verdicts = verdicts(&fixture::results(vec![cell]));
+            let line = verdicts.iter().find(|one| one.line.contains("idle"));
+            line.unwrap().state
+        };
+        assert_eq!((judge(600.0), judge(601.0)), (State::Met, State::NotMet));
+    }
+}

@@ -1,0 +1,178 @@
+//! Who takes part: Tidewire, the null server and the rivals, each with what it is made of.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::driver::Protocol;
+use crate::failure::Failure;
+use crate::rival::{self, Rival};
+use crate::server::Kind;
+
+/// The name of Tidewire in results.
+pub const TIDEWIRE: &str = "tidewire";
+/// The name of the null server in results.
+pub const NULL: &str = "null";
+
+/// What a contender is to the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// What is measured.
+    Tidewire,
+    /// The yardstick.
+    Null,
+    /// A server of somebody else.
+    Rival,
+}
+
+/// A contender as results name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its name on the command line and in results.
+    pub name: String,
+    /// Its name for people.
+    pub title: String,
+    /// What it is to the report.
+    pub role: Role,
+    /// What it is made of.
+    pub version: String,
+}
+
+/// A contender that can be started.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// As results name it.
+    pub identity: Identity,
+    /// What it speaks.
+    pub protocol: Protocol,
+    program: Program,
+}
+
+#[derive(Clone, Debug)]
+enum Program {
+    Tidewire(PathBuf),
+    Null,
+    Rival(Rival),
+}
+
+impl Contender {
+    /// Tidewire, from this program. Its version is the commit and a digest of the program.
+    ///
+    /// # Errors
+    /// The program can't be read.
+    pub fn tidewire(program: &Path, commit: &str) -> Result<Self, Failure> {
+        let version = format!("{commit}, program {}", digest(program)?);
+        Ok(Self {
+            identity: identity(TIDEWIRE, "Tidewire", Role::Tidewire, version),
+            protocol: Protocol::Deepstream,
+            program: Program::Tidewire(program.to_owned()),
+        })
+    }
+
+    /// The null server of this program, whose digest is its version: the generator is in it too.
+    ///
+    /// # Errors
+    /// The program can't be read.
+    pub fn null() -> Result<Self, Failure> {
+        let own = std::env::current_exe().map_err(Failure::system("own program"))?;
+        let version = format!("program {}", digest(&own)?);
+        Ok(Self {
+            identity: identity(NULL, "Null server", Role::Null, version),
+            protocol: Protocol::Deepstream,
+            program: Program::Null,
+        })
+    }
+
+    /// A rival.
+    ///
+    /// # Errors
+    /// It is not set up.
+    pub fn rival(rival: Rival) -> Result<Self, Failure> {
+        let version = rival.version().map_err(|failure| {
+            Failure::Server(format!(
+                "{} is not set up, see `tidewire-bench setup`: {failure}",
+                rival.title
+            ))
+        })?;
+        Ok(Self {
+            identity: identity(&rival.name, &rival.title, Role::Rival, version),
+            protocol: rival.protocol,
+            program: Program::Rival(rival),
+        })
+    }
+
+    /// Whether it sends publishers their own messages back.
+    #[must_use]
+    pub fn has_echo(&self) -> bool {
+        matches!(&self.program, Program::Rival(rival) if rival.has_echo)
+    }
+
+    /// What to start for a cell that wants so many shards of Tidewire, and names of the null server or not.
+    #[must_use]
+    pub fn kind(&self, shards: usize, has_rooms: bool) -> Kind {
+        match &self.program {
+            Program::Tidewire(program) => Kind::Tidewire {
+                program: program.clone(),
+                shards,
+            },
+            Program::Null => Kind::Null { has_rooms },
+            Program::Rival(rival) => Kind::Rival(rival.clone()),
+        }
+    }
+}
+
+/// The names of all contenders, without the one that a start command makes.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    [&[TIDEWIRE, NULL][..], &rival::NAMES].concat()
+}
+
+fn identity(name: &str, title: &str, role: Role, version: String) -> Identity {
+    Identity {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        role,
+        version,
+    }
+}
+
+/// Tells one build of a program from another; no protection against intent.
+fn digest(program: &Path) -> Result<String, Failure> {
+    let bytes = fs::read(program).map_err(Failure::system(program.display().to_string()))?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&bytes);
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_is_known_by_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("tidewire");
+        let version = |bytes: &str| {
+            fs::write(&program, bytes).unwrap();
+            Contender::tidewire(&program, "abc")
+                .unwrap()
+                .identity
+                .version
+        };
+        assert_eq!(version("one"), version("one"));
+        assert_ne!(version("one"), version("two"));
+        assert!(version("one").starts_with("abc, program "));
+        assert!(Contender::tidewire(folder.path(), "abc").is_err());
+    }
+
+    #[test]
+    fn a_rival_that_is_not_set_up_says_what_to_do() {
+        let custom = Rival::from_command("x {port}", true).unwrap();
+        let contender = Contender::rival(custom).unwrap();
+        assert!(contender.has_echo() && contender.identity.version == "x {port}");
+        assert!(names().contains(&"bun") && names().contains(&NULL));
+    }
+}

@@ -1,0 +1,448 @@
+//! `tidewire-bench all`: measures all cells of a profile, contenders in turn inside each cell, so that noise hits all alike.
+//!
+//! Servers live as long as their cell; each turn is a process of its own that drives one of them. A contender that has used
+//! up its time gets no more turns.
+
+pub mod contender;
+pub mod plan;
+pub mod store;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
+
+use crate::cli;
+use crate::cores::{self, Cores};
+use crate::failure::Failure;
+use crate::process;
+use crate::report;
+use crate::result::{Cell, Results, Status};
+use crate::rival::{self, Rival};
+use crate::server::Server;
+use contender::{Contender, NULL, TIDEWIRE};
+use plan::{Planned, Profile};
+use store::{Facts, MeasuredCell, MeasuredContender, RunResults, Store};
+
+/// A turn of a fast server is at least about so long, by more rounds.
+const TURN_TIME: Duration = Duration::from_secs(1);
+/// And has at most so many times the planned rounds.
+const ROUNDS_FACTOR_MAX: f64 = 50.0;
+/// A generator that does not end so long after its cell's time hangs.
+const GRACE: Duration = Duration::from_secs(60);
+/// How often it is looked after.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The subcommand.
+#[must_use]
+pub fn command() -> clap::Command {
+    clap::Command::new("all")
+        .about("Measure Tidewire, the null server and all rivals in turn; write JSON and an HTML report")
+        .arg(
+            cli::flag("quick", "A part of the cells, in five minutes")
+        )
+        .arg(folder_argument())
+        .arg(list("only", "CELLS", "Measure these cells alone"))
+        .arg(
+            list("contenders", "NAMES", "Measure these contenders alone")
+                .value_parser(contender::names()),
+        )
+        .arg(
+            cli::flag("fresh", "Measure again what an earlier run has measured")
+        )
+        .arg(
+            Arg::new("rival-command")
+                .long("rival-command")
+                .value_name("LINE")
+                .help("One more rival, started on {port}; docs/bench.md has the contract"),
+        )
+        .arg(
+            Arg::new("rival-echo")
+                .long("rival-echo")
+                .requires("rival-command")
+                .action(ArgAction::SetTrue)
+                .help("It sends publishers their own messages back"),
+        )
+        .arg(cli::server_bin())
+}
+
+/// Where results lie.
+pub(crate) fn folder_argument() -> Arg {
+    Arg::new("folder")
+        .long("folder")
+        .value_name("FOLDER")
+        .value_parser(value_parser!(PathBuf))
+        .help("Where results lie [default: target/bench/full or target/bench/quick]")
+}
+
+fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name(value)
+        .value_delimiter(',')
+        .help(help)
+}
+
+/// Measures what is not measured yet and writes the report.
+///
+/// # Errors
+/// Something is not set up, or Tidewire or the null server failed in a cell; rivals may fail, and the report says so.
+pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let profile = match matches.get_flag("quick") {
+        true => Profile::Quick,
+        false => Profile::Full,
+    };
+    let name = match profile {
+        Profile::Full => "full",
+        Profile::Quick => "quick",
+    };
+    let default = Path::new("target/bench").join(name);
+    let folder = matches.get_one::<PathBuf>("folder").unwrap_or(&default);
+    let store = Store::open(folder)?;
+    let cells = take_cells(matches, profile)?;
+    // Both look at all cores, so before this thread is kept on one of them.
+    let machine = process::machine();
+    let cores_apart = Cores::of_this_thread().is_ok_and(|cores| cores.are_apart());
+    cores::pin_generator().map_err(Failure::system("cores"))?;
+    let commit = commit();
+    let contenders = take_contenders(matches, &commit)?;
+    let facts = Facts {
+        machine,
+        cores_apart,
+        commit,
+        date: rival::said_by("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
+        profile: name.to_owned(),
+        contenders: contenders.iter().map(|one| one.identity.clone()).collect(),
+    };
+    let start = Instant::now();
+    let mut results = RunResults {
+        facts,
+        cells: Vec::new(),
+    };
+    for cell in &cells {
+        let key = key(cell, &results.facts, &contenders);
+        let kept = match matches.get_flag("fresh") {
+            true => None,
+            false => store.kept(&cell.id, &key),
+        };
+        let is_kept = kept.is_some();
+        let measured = kept.map_or_else(|| measure(cell, key, &contenders), Ok)?;
+        store.put(&measured)?;
+        results.cells.push(measured);
+        // After each cell, so that a run that is stopped leaves a report too.
+        store.put_results(&results)?;
+        report::write(&store, &results)?;
+        let remark = if is_kept { ", kept" } else { "" };
+        println!(
+            "== {} at {:.0} s{remark}",
+            cell.id,
+            start.elapsed().as_secs_f64()
+        );
+    }
+    println!("report: {}", store.file(report::FILE).display());
+    print!("{}", report::checklist(&results));
+    match failures(&results) {
+        failures if failures.is_empty() => Ok(()),
+        failures => Err(Failure::Threshold(failures.join("; "))),
+    }
+}
+
+fn take_cells(matches: &ArgMatches, profile: Profile) -> Result<Vec<Planned>, Failure> {
+    let mut cells = plan::cells(profile);
+    if let Some(only) = matches.get_many::<String>("only") {
+        let only: Vec<&String> = only.collect();
+        if let Some(unknown) = only
+            .iter()
+            .find(|id| cells.iter().all(|cell| &cell.id != **id))
+        {
+            let known: Vec<&str> = cells.iter().map(|cell| &*cell.id).collect();
+            return Err(Failure::Argument(format!(
+                "no cell is named {unknown:?}; there are: {}",
+                known.join(", ")
+            )));
+        }
+        cells.retain(|cell| only.contains(&&cell.id));
+    }
+    Ok(cells)
+}
+
+fn take_contenders(matches: &ArgMatches, commit: &str) -> Result<Vec<Contender>, Failure> {
+    let names: Vec<String> = match matches.get_many::<String>("contenders") {
+        Some(names) => names.cloned().collect(),
+        None => contender::names().into_iter().map(str::to_owned).collect(),
+    };
+    let mut contenders = Vec::new();
+    for name in names {
+        contenders.push(match name.as_str() {
+            TIDEWIRE => Contender::tidewire(&cli::take_server_bin(matches)?, commit)?,
+            NULL => Contender::null()?,
+            name => {
+                let unknown = || Failure::Argument(format!("no rival is named {name:?}"));
+                Contender::rival(rival::named(name).ok_or_else(unknown)?)?
+            }
+        });
+    }
+    if let Some(line) = matches.get_one::<String>("rival-command") {
+        let rival = Rival::from_command(line, matches.get_flag("rival-echo"))?;
+        contenders.push(Contender::rival(rival)?);
+    }
+    Ok(contenders)
+}
+
+/// Of the working tree from which this program was built.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let folder = env!("CARGO_MANIFEST_DIR");
+        let output = Command::new("git")
+            .args(["-C", folder])
+            .args(arguments)
+            .output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return "unknown".to_owned();
+    };
+    match git(&["status", "--porcelain", "--untracked-files=no"]) {
+        Some(changes) if changes.is_empty() => commit,
+        _ => commit + "-dirty",
+    }
+}
+
+/// What decides whether an earlier measurement of a cell still counts.
+fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
+    let mut parts = vec![
+        facts.machine.clone(),
+        cell.arguments.join(" "),
+        cell.rival_arguments
+            .as_deref()
+            .unwrap_or_default()
+            .join(" "),
+        format!(
+            "{:?} rounds, {} turns, {} s",
+            cell.rounds, cell.turns, cell.seconds
+        ),
+        format!("{} shards, rooms {}", cell.shards, cell.null_has_rooms),
+    ];
+    for contender in contenders.iter().filter(|one| cell.takes(one)) {
+        let identity = &contender.identity;
+        parts.push(format!("{}: {}", identity.name, identity.version));
+    }
+    parts.join(" | ")
+}
+
+/// A contender while its cell is measured.
+struct Running<'a> {
+    contender: &'a Contender,
+    server: Option<Server>,
+    measured: MeasuredContender,
+    used: Duration,
+}
+
+fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<MeasuredCell, Failure> {
+    let mut running: Vec<Running<'_>> = contenders
+        .iter()
+        .filter(|contender| cell.takes(contender))
+        .map(|contender| Running {
+            contender,
+            server: None,
+            measured: MeasuredContender::new(&contender.identity),
+            used: Duration::ZERO,
+        })
+        .collect();
+    for turn in 0..cell.turns {
+        for one in &mut running {
+            one.turn(cell, turn)?;
+        }
+    }
+    Ok(MeasuredCell {
+        key,
+        id: cell.id.clone(),
+        group: cell.group.to_owned(),
+        title: cell.title.clone(),
+        contenders: running.into_iter().map(|one| one.measured).collect(),
+    })
+}
+
+impl Running<'_> {
+    /// One turn, if there is time left. A failure of the server is a result; of the runner, an error.
+    fn turn(&mut self, cell: &Planned, turn: usize) -> Result<(), Failure> {
+        let left = Duration::from_secs(cell.seconds).saturating_sub(self.used);
+        let is_over = self
+            .measured
+            .turns
+            .last()
+            .is_some_and(|turn| turn.status == Status::OverTime);
+        if is_over || self.measured.failure.is_some() || left < Duration::from_secs(1) {
+            return Ok(());
+        }
+        let title = &self.measured.title;
+        let label = format!("{} {}/{} {title}", cell.id, turn + 1, cell.turns);
+        if self.server.is_none() {
+            let kind = self.contender.kind(cell.shards, cell.null_has_rooms);
+            match Server::start(&kind) {
+                Ok(server) => self.server = Some(server),
+                Err(failure) => {
+                    println!("{label}: {failure}");
+                    self.measured.failure = Some(failure.to_string());
+                    return Ok(());
+                }
+            }
+        }
+        let Some(server) = &self.server else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let rounds = cell
+            .rounds
+            .map(|rounds| more_rounds(rounds, &self.measured.turns));
+        let result = drive(cell, self.contender, server, turn, rounds, left)?;
+        self.used += start.elapsed();
+        match result {
+            Ok(turn) => {
+                println!("{label}: {}", report::brief(&turn));
+                self.measured.turns.push(turn);
+            }
+            Err(why) => {
+                println!("{label}: {why}");
+                self.measured.failure = Some(why);
+                self.server = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// So many rounds that a turn is long enough to be measured, by the times of the turn before.
+fn more_rounds(planned: usize, turns: &[Cell]) -> usize {
+    let median_ms = turns
+        .last()
+        .and_then(|turn| turn.figures.get("round_ms_median"));
+    let Some(&median_ms) = median_ms else {
+        return planned;
+    };
+    let wanted = TURN_TIME.as_secs_f64() * 1e3 / median_ms.max(1e-3);
+    let max = planned as f64 * ROUNDS_FACTOR_MAX;
+    wanted.clamp(planned as f64, max) as usize
+}
+
+/// Runs the generator on a server. The inner failure is what the generator said.
+fn drive(
+    cell: &Planned,
+    contender: &Contender,
+    server: &Server,
+    turn: usize,
+    rounds: Option<usize>,
+    left: Duration,
+) -> Result<Result<Cell, String>, Failure> {
+    let own = std::env::current_exe().map_err(Failure::system("own program"))?;
+    let folder = tempfile::tempdir().map_err(Failure::system("temporary folder"))?;
+    let json = folder.path().join("cell.json");
+    let errors = folder.path().join("errors");
+    let target = server.target();
+    let arguments = match contender.identity.role {
+        contender::Role::Rival => cell.rival_arguments.as_ref(),
+        _ => None,
+    };
+    let mut generator = Command::new(own);
+    generator
+        .args(arguments.unwrap_or(&cell.arguments))
+        .args(["--url", &format!("ws://{}", target.address)])
+        .args(["--server-pid", &server.pid().to_string()])
+        .args(["--protocol", contender.protocol.name()])
+        .args(["--cell-seconds", &left.as_secs().to_string()])
+        .arg("--json")
+        .arg(&json);
+    if contender.has_echo() {
+        generator.arg("--echo");
+    }
+    if let Some(rounds) = rounds {
+        generator.args(["--rounds", &rounds.to_string(), "--seed", &turn.to_string()]);
+    }
+    let output = fs::File::create(&errors).map_err(Failure::system("output file"))?;
+    let child = generator
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(output)
+        .spawn()
+        .map_err(Failure::system("generator"))?;
+    if !wait(child, left + GRACE)? {
+        let said = fs::read_to_string(&errors).unwrap_or_default();
+        return Ok(Err(match said.trim() {
+            "" => "the generator did not end in time".to_owned(),
+            said => said.to_owned(),
+        }));
+    }
+    let text = fs::read_to_string(&json).map_err(Failure::system("results of a turn"))?;
+    let results: Results = serde_json::from_str(&text)
+        .map_err(|error| Failure::Server(format!("results of a turn: {error}")))?;
+    let cell = results.cells.into_iter().next();
+    Ok(cell.ok_or_else(|| "the generator measured nothing".to_owned()))
+}
+
+/// Waits for the end; whether it was a good one. What is late is ended.
+fn wait(mut child: Child, timeout: Duration) -> Result<bool, Failure> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(status) = child.try_wait().map_err(Failure::system("generator"))? {
+            return Ok(status.success());
+        }
+        if Instant::now() > deadline {
+            // Fails only if it has just ended by itself.
+            let _ = child.kill();
+            child.wait().map_err(Failure::system("generator"))?;
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// What failed that must not fail.
+fn failures(results: &RunResults) -> Vec<String> {
+    let mut failures = BTreeMap::new();
+    for cell in &results.cells {
+        for contender in &cell.contenders {
+            if let (true, Some(why)) =
+                (contender.role != contender::Role::Rival, &contender.failure)
+            {
+                failures.insert((&cell.id, &contender.name), why);
+            }
+        }
+    }
+    failures
+        .into_iter()
+        .map(|((cell, name), why)| format!("{cell}, {name}: {why}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::Usage;
+
+    #[test]
+    fn fast_servers_do_more_rounds() {
+        let check = |round_ms: u64, expected: usize| {
+            let mut cell = Cell::new("grid", "10/1", "plain", &Usage::default());
+            cell.set_times("round", &[Duration::from_millis(round_ms)]);
+            assert_eq!(more_rounds(2, &[cell]), expected, "{round_ms} ms");
+        };
+        assert_eq!(more_rounds(2, &[]), 2);
+        check(5000, 2);
+        check(100, 10);
+        check(1, 100);
+    }
+
+    #[test]
+    fn unknown_cells_are_refused() {
+        let take = |only: &str| {
+            let matches = command().get_matches_from(["all", "--only", only]);
+            take_cells(&matches, Profile::Quick).map(|cells| cells.len())
+        };
+        assert_eq!(take("grid-10-1,idle").unwrap(), 2);
+        assert_eq!(take("grid-11-1").unwrap_err().exit_code(), 2);
+    }
+}

@@ -1,0 +1,251 @@
+//! What a run measures: the cells, how often, against whom, and how long at most. One table; the times are chosen so that
+//! `full` stays within an hour and `quick` within five minutes on two cores.
+
+use super::contender::{Contender, Role};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// All cells, five turns.
+    Full,
+    /// A part of the cells, for function more than for figures.
+    Quick,
+}
+
+/// Who takes part in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Everybody.
+    All,
+    /// Tidewire, the null server, and who has records.
+    HasRecords,
+    /// Tidewire, the null server, and who has rpc.
+    HasRpc,
+    /// Tidewire and the null server.
+    Ours,
+}
+
+/// A cell of the plan.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Its name in files.
+    pub id: String,
+    /// The section of the report that it stands in.
+    pub group: &'static str,
+    /// Its name for people.
+    pub title: String,
+    /// The subcommand and its arguments, without the server.
+    pub arguments: Vec<String>,
+    /// The same for rivals, where they need less to show it.
+    pub rival_arguments: Option<Vec<String>>,
+    /// Rounds of a turn at least; a fast server does more, so that its turn is long enough to be measured.
+    pub rounds: Option<usize>,
+    /// How often each contender is measured.
+    pub turns: usize,
+    /// Seconds that a contender has in all its turns together.
+    pub seconds: u64,
+    /// Who takes part.
+    pub who: Who,
+    /// Tidewire's shards.
+    pub shards: usize,
+    /// Whether the null server must look at names.
+    pub null_has_rooms: bool,
+}
+
+impl Planned {
+    /// Whether `contender` takes part.
+    #[must_use]
+    pub fn takes(&self, contender: &Contender) -> bool {
+        let is_ours = contender.identity.role != Role::Rival;
+        let abilities = contender.protocol.abilities();
+        is_ours
+            || match self.who {
+                Who::All => true,
+                Who::HasRecords => abilities.records,
+                Who::HasRpc => abilities.rpc,
+                Who::Ours => false,
+            }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+/// Subscribers, publishers, turns, least rounds of a turn, rounds of warming up. Where rounds are short, 500 at least are
+/// taken in turn; where they move a million messages, the first one warms up.
+const FULL_GRID: [(usize, usize, usize, usize, usize); 8] = [
+    (10, 1, 5, 100, 50),
+    (10, 5, 5, 100, 50),
+    (100, 10, 5, 100, 20),
+    (100, 50, 5, 10, 5),
+    (1000, 100, 5, 4, 2),
+    (1000, 500, 5, 2, 1),
+    (10_000, 1000, 5, 2, 0),
+    (10_000, 5000, 5, 2, 0),
+];
+const QUICK_GRID: [(usize, usize, usize, usize, usize); 4] = [
+    (10, 1, 3, 100, 50),
+    (100, 10, 3, 50, 20),
+    (1000, 500, 2, 1, 1),
+    (10_000, 1000, 1, 1, 0),
+];
+
+/// The cells of a profile, in their order.
+#[must_use]
+pub fn cells(profile: Profile) -> Vec<Planned> {
+    let (table, seconds): (&[_], u64) = match profile {
+        Profile::Full => (&FULL_GRID, 120),
+        Profile::Quick => (&QUICK_GRID, 8),
+    };
+    let mut cells: Vec<Planned> = table.iter().map(|row| grid(*row, seconds)).collect();
+    let (turns, idle_connections, idle_seconds, churn, connections) = match profile {
+        Profile::Full => (5, 10_000, 60, 100_000, 30_000),
+        Profile::Quick => (1, 2_000, 1, 2_000, 3_000),
+    };
+    let like_1000_500 = || grid((1000, 500, turns, 2, 1), seconds);
+    cells.push(like_1000_500().with(|cell| {
+        "shards-2".clone_into(&mut cell.id);
+        cell.group = "shards";
+        "1000/500, Tidewire with two shards on one core".clone_into(&mut cell.title);
+        (cell.who, cell.shards) = (Who::Ours, 2);
+    }));
+    cells.push(like_1000_500().with(|cell| {
+        "records-grid".clone_into(&mut cell.id);
+        cell.group = "records";
+        "1000/500, patches of one record".clone_into(&mut cell.title);
+        cell.arguments.push("--records".to_owned());
+        (cell.who, cell.null_has_rooms) = (Who::HasRecords, true);
+    }));
+    cells.extend(latency_cells(profile, turns));
+    cells.push(cell("idle", "idle", "Idle connections").with(|cell| {
+        let line = |seconds, churn| {
+            words(&format!(
+                "idle --connections {idle_connections} --seconds {seconds} --churn {churn}"
+            ))
+        };
+        cell.arguments = line(idle_seconds, churn);
+        cell.rival_arguments = Some(line(idle_seconds.min(5), 0));
+        (cell.seconds, cell.null_has_rooms) = (240, true);
+    }));
+    cells.push(
+        cell("connect", "connect", "New connections, 250 at a time").with(|cell| {
+            let line = |connections| words(&format!("connect --connections {connections}"));
+            cell.arguments = line(connections);
+            cell.rival_arguments = Some(line(connections / 6));
+            cell.turns = turns.min(3);
+        }),
+    );
+    cells
+}
+
+/// Latencies of pairs, alone and beside neighbours, and of a steady rate.
+fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
+    let (seconds, turns) = match profile {
+        Profile::Full => (4, turns),
+        Profile::Quick => (1, 1),
+    };
+    let latency = |id: &str, group, title: &str, line: &str| {
+        cell(id, group, title).with(|cell| {
+            cell.arguments = words(&format!("{line} --seconds {seconds}"));
+            (cell.turns, cell.null_has_rooms) = (turns, true);
+        })
+    };
+    let beside = |neighbour: &str, title: &str| {
+        let id = format!("beside-{neighbour}");
+        let line = format!("pairs --pairs 1 --beside {neighbour}");
+        latency(&id, "beside", title, &line).with(|cell| cell.who = Who::Ours)
+    };
+    let mut cells = vec![latency(
+        "pairs-250",
+        "latency",
+        "250 pairs",
+        "pairs --pairs 250",
+    )];
+    if profile == Profile::Full {
+        cells.push(latency(
+            "pairs-750",
+            "latency",
+            "750 pairs",
+            "pairs --pairs 750",
+        ));
+    }
+    cells.extend([
+        latency("rate", "latency", "100 x 10 at 100,000/s", "rate"),
+        beside("flood", "Beside a flood"),
+        beside("stuck-reader", "Beside a stuck reader"),
+    ]);
+    if profile == Profile::Full {
+        cells.push(beside("crowd", "Beside 10,000 subscribers"));
+    }
+    cells
+}
+
+fn cell(id: &str, group: &'static str, title: &str) -> Planned {
+    Planned {
+        id: id.to_owned(),
+        group,
+        title: title.to_owned(),
+        arguments: Vec::new(),
+        rival_arguments: None,
+        rounds: None,
+        turns: 1,
+        seconds: 120,
+        who: Who::All,
+        shards: 1,
+        null_has_rooms: false,
+    }
+}
+
+fn grid(row: (usize, usize, usize, usize, usize), seconds: u64) -> Planned {
+    let (subscribers, publishers, turns, rounds, warm_up) = row;
+    let title = format!("{subscribers}/{publishers}");
+    cell(&format!("grid-{subscribers}-{publishers}"), "grid", &title).with(|cell| {
+        cell.arguments = words(&format!(
+            "grid --subscribers {subscribers} --publishers {publishers} --warm-up {warm_up}"
+        ));
+        cell.rounds = Some(rounds);
+        (cell.turns, cell.seconds) = (turns, seconds);
+    })
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_understands_every_cell() {
+        for profile in [Profile::Full, Profile::Quick] {
+            for cell in cells(profile) {
+                let program = ["tidewire-bench".to_owned()];
+                let end = words("--url ws://127.0.0.1:1 --cell-seconds 1 --json x");
+                let check = |arguments: &[String]| {
+                    let line = [&program[..], arguments, &end].concat();
+                    let parsed = crate::cli::command().try_get_matches_from(line);
+                    assert!(parsed.is_ok(), "{}: {:?}", cell.id, parsed.err());
+                };
+                check(&cell.arguments);
+                if let Some(arguments) = &cell.rival_arguments {
+                    check(arguments);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_small_cells_have_500_rounds() {
+        let full = cells(Profile::Full);
+        let mut ids: Vec<_> = full.iter().map(|cell| &cell.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), full.len());
+        for cell in &full[..3] {
+            assert!(cell.turns * cell.rounds.unwrap() >= 500, "{}", cell.id);
+        }
+    }
+}
