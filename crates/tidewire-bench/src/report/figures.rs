@@ -27,23 +27,46 @@ impl MeasuredContender {
     /// The median of a figure over its turns; of rounds, over all rounds of all turns.
     #[must_use]
     pub fn figure(&self, name: &str) -> Option<Figure> {
-        let values: Vec<f64> = match name {
-            ROUND => {
-                let samples = self
-                    .turns
-                    .iter()
-                    .filter_map(|turn| turn.samples.get(ROUND_SAMPLES));
-                samples.flatten().copied().collect()
-            }
-            _ => {
-                let figures = self.turns.iter().filter_map(|turn| turn.figures.get(name));
-                figures.copied().collect()
-            }
-        };
+        if name == ROUND {
+            return self.round();
+        }
+        let figures = self.turns.iter().filter_map(|turn| turn.figures.get(name));
+        // Nothing was done before the time was over: that is no speed.
+        let values: Vec<f64> = figures
+            .copied()
+            .filter(|value| *value > 0.0 || !name.contains("_per_"))
+            .collect();
         Some(Figure {
             value: Summary::of(&values)?.median,
             is_bound: self.is_over_time(),
             count: values.len(),
+        })
+    }
+
+    /// The median round. The last round of a turn that was cut off took more than its time: it counts with that time where
+    /// this says more than the whole rounds do. A turn that began with little time left says less, and does not count.
+    fn round(&self) -> Option<Figure> {
+        let (mut whole, mut cut) = (Vec::new(), Vec::new());
+        for turn in &self.turns {
+            let rounds = turn.samples.get(ROUND_SAMPLES)?;
+            match (turn.status, rounds.split_last()) {
+                (Status::OverTime, Some((last, before))) => {
+                    cut.push(*last);
+                    whole.extend_from_slice(before);
+                }
+                _ => whole.extend_from_slice(rounds),
+            }
+        }
+        let least = match Summary::of(&whole) {
+            Some(summary) => summary.median,
+            None => cut.iter().copied().fold(0.0, f64::max),
+        };
+        let whole_count = whole.len();
+        whole.extend(cut.into_iter().filter(|time| *time >= least));
+        Some(Figure {
+            value: Summary::of(&whole)?.median,
+            is_bound: whole.len() > whole_count,
+            count: whole.len(),
         })
     }
 
@@ -111,7 +134,42 @@ pub fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture;
     use super::*;
+
+    #[test]
+    fn a_round_that_was_cut_off_counts_where_it_says_more() {
+        let check = |turns: &[(&[f64], Status)], expected: (f64, bool)| {
+            let mut one = fixture::contender("x", Role::Rival, &[]);
+            let empty = one.turns.remove(0);
+            for (rounds, status) in turns {
+                let mut turn = empty.clone();
+                turn.samples
+                    .insert(ROUND_SAMPLES.to_owned(), rounds.to_vec());
+                turn.status = *status;
+                one.turns.push(turn);
+            }
+            let figure = one.figure(ROUND).unwrap();
+            assert_eq!((figure.value, figure.is_bound), expected, "{turns:?}");
+        };
+        let (whole, cut) = (Status::Complete, Status::OverTime);
+        check(&[(&[1.0, 3.0], whole), (&[5.0], whole)], (3.0, false));
+        // Nothing but cut ones: the longest.
+        check(&[(&[90.0], cut), (&[20.0], cut)], (90.0, true));
+        check(&[(&[80.0, 30.0], cut)], (80.0, false));
+        check(&[(&[80.0, 100.0], cut)], (90.0, true));
+    }
+
+    #[test]
+    fn who_delivered_nothing_has_no_speed() {
+        let one = fixture::contender(
+            "x",
+            Role::Rival,
+            &[(DELIVERIES, 0.0), ("connection_bytes", 0.0)],
+        );
+        assert_eq!(one.figure(DELIVERIES), None);
+        assert_eq!(one.figure("connection_bytes").unwrap().value, 0.0);
+    }
 
     #[test]
     fn numbers_for_people() {

@@ -63,7 +63,7 @@ const LATENCY_COLUMNS: &[Column] = &[
     ),
 ];
 
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 10] = [
     Section {
         group: "grid",
         title: "Publish and subscribe",
@@ -78,10 +78,45 @@ const SECTIONS: [Section; 7] = [
         columns: GRID_COLUMNS,
     },
     Section {
+        group: "rooms",
+        title: "Many names",
+        about: "Each publication reaches the connections that are subscribed to its name; the null server looks at names too.",
+        columns: GRID_COLUMNS,
+    },
+    Section {
         group: "records",
         title: "Records",
         about: "Each publication is a patch of one record that all are subscribed to.",
         columns: GRID_COLUMNS,
+    },
+    Section {
+        group: "acks",
+        title: "Acknowledged writes",
+        about: "Tidewire acknowledges what is on disk and synced; deepstream, on its defaults, what is in memory; the null server \
+                keeps nothing.",
+        columns: &[
+            column(
+                "acks_per_server_cpu_second",
+                "In a second of the server's processor time",
+                "",
+                true,
+            ),
+            column("acks_per_second", "In a second", "", true),
+        ],
+    },
+    Section {
+        group: "rpc",
+        title: "Requests and responses",
+        about: "From callers through the server to providers and back, by rpc, acknowledgements or replies.",
+        columns: &[
+            column(
+                "requests_per_server_cpu_second",
+                "In a second of the server's processor time",
+                "",
+                true,
+            ),
+            column("requests_per_second", "In a second", "", true),
+        ],
     },
     Section {
         group: "latency",

@@ -93,6 +93,11 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             },
         ),
         over(
+            "10,000 connections on 10 of 1,000 names each: at least 0.7 of the null server",
+            &["rooms"],
+            &|cell| at_least_of_null(cell, DELIVERIES, 0.7),
+        ),
+        over(
             "1000/500 with two shards on one core: at least 0.7 of the null server",
             &["shards-2"],
             &|cell| at_least_of_null(cell, DELIVERIES, 0.7),
@@ -101,6 +106,25 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "1000/500 with records: at least 0.7 of the null server",
             &["records-grid"],
             &|cell| at_least_of_null(cell, DELIVERIES, 0.7),
+        ),
+        over(
+            "Patches of one record to 1,000 subscribers reach at least 0.7 of the events' deliveries per CPU-second (1000/500)",
+            &["records-grid"],
+            &|cell| {
+                let events = results.cell("grid-1000-500")?;
+                let events = events.of(Role::Tidewire, DELIVERIES)?;
+                ratio_at_least(cell.of(Role::Tidewire, DELIVERIES)?, events, 0.7)
+            },
+        ),
+        over(
+            "1,000 records with 10 subscribers each: above every rival that has such a thing",
+            &["records-1000x10"],
+            &|cell| above_rivals(cell, DELIVERIES),
+        ),
+        over(
+            "Requests per server-CPU-second above every rival's",
+            &["rpc"],
+            &|cell| above_rivals(cell, "requests_per_server_cpu_second"),
         ),
         over(
             "A pair beside 10,000 subscribers, a flood or a stuck reader: p99 at most 5 ms",

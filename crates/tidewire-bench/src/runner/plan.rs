@@ -19,7 +19,7 @@ pub enum Who {
     All,
     /// Tidewire, the null server, and who has records.
     HasRecords,
-    /// Tidewire, the null server, and who has rpc.
+    /// Tidewire, and who has rpc; the null server has none.
     HasRpc,
     /// Tidewire and the null server.
     Ours,
@@ -56,15 +56,14 @@ impl Planned {
     /// Whether `contender` takes part.
     #[must_use]
     pub fn takes(&self, contender: &Contender) -> bool {
-        let is_ours = contender.identity.role != Role::Rival;
+        let role = contender.identity.role;
         let abilities = contender.protocol.abilities();
-        is_ours
-            || match self.who {
-                Who::All => true,
-                Who::HasRecords => abilities.records,
-                Who::HasRpc => abilities.rpc,
-                Who::Ours => false,
-            }
+        match self.who {
+            Who::All => true,
+            Who::HasRecords => abilities.records,
+            Who::HasRpc => abilities.rpc && role != Role::Null,
+            Who::Ours => role != Role::Rival,
+        }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -85,11 +84,10 @@ const FULL_GRID: [(usize, usize, usize, usize, usize); 8] = [
     (10_000, 1000, 5, 2, 0),
     (10_000, 5000, 5, 2, 0),
 ];
-const QUICK_GRID: [(usize, usize, usize, usize, usize); 4] = [
+const QUICK_GRID: [(usize, usize, usize, usize, usize); 3] = [
     (10, 1, 3, 100, 50),
     (100, 10, 3, 50, 20),
-    (1000, 500, 2, 1, 1),
-    (10_000, 1000, 1, 1, 0),
+    (1000, 500, 2, 1, 0),
 ];
 
 /// The cells of a profile, in their order.
@@ -97,7 +95,7 @@ const QUICK_GRID: [(usize, usize, usize, usize, usize); 4] = [
 pub fn cells(profile: Profile) -> Vec<Planned> {
     let (table, seconds): (&[_], u64) = match profile {
         Profile::Full => (&FULL_GRID, 120),
-        Profile::Quick => (&QUICK_GRID, 8),
+        Profile::Quick => (&QUICK_GRID, 15),
     };
     let mut cells: Vec<Planned> = table.iter().map(|row| grid(*row, seconds)).collect();
     let (turns, idle_connections, idle_seconds, churn, connections) = match profile {
@@ -118,6 +116,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         cell.arguments.push("--records".to_owned());
         (cell.who, cell.null_has_rooms) = (Who::HasRecords, true);
     }));
+    cells.extend(data_cells(profile, turns, seconds));
     cells.extend(latency_cells(profile, turns));
     cells.push(cell("idle", "idle", "Idle connections").with(|cell| {
         let line = |seconds, churn| {
@@ -137,6 +136,62 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
             cell.turns = turns.min(3);
         }),
     );
+    cells
+}
+
+/// Many names, many records, acknowledged writes, rpc.
+fn data_cells(profile: Profile, turns: usize, seconds: u64) -> Vec<Planned> {
+    let planned = |id: &str, group, title: &str, line: &str, rival_line: &str| {
+        cell(id, group, title).with(|cell| {
+            cell.arguments = words(line);
+            cell.rival_arguments = Some(words(rival_line));
+            (cell.turns, cell.seconds, cell.null_has_rooms) = (turns, seconds, true);
+        })
+    };
+    let rooms = "rooms --warm-up 1";
+    let patches = "records --records 1000 --subscribers 10 --acks 0 --patches";
+    let acks = "records --records 1 --subscribers 1 --patches 100 --acks";
+    let rpc = "rpc --requests";
+    let mut cells = vec![
+        planned(
+            "rooms",
+            "rooms",
+            "10,000 connections, 10 of 1,000 names each",
+            rooms,
+            rooms,
+        )
+        .with(|cell| {
+            cell.who = Who::Ours;
+            cell.rounds = Some(2);
+        }),
+        planned(
+            "records-1000x10",
+            "records",
+            "1,000 records, 10 subscribers each",
+            &format!("{patches} 50000"),
+            &format!("{patches} 5000"),
+        )
+        .with(|cell| cell.who = Who::HasRecords),
+        planned(
+            "acks",
+            "acks",
+            "10 writers, 50 writes pending each",
+            &format!("{acks} 20000"),
+            &format!("{acks} 5000"),
+        )
+        .with(|cell| cell.who = Who::HasRecords),
+        planned(
+            "rpc",
+            "rpc",
+            "10 callers, 10 pending each, 10 providers",
+            &format!("{rpc} 100000"),
+            &format!("{rpc} 20000"),
+        )
+        .with(|cell| cell.who = Who::HasRpc),
+    ];
+    if profile == Profile::Quick {
+        cells.retain(|cell| cell.id == "rpc" || cell.id == "acks");
+    }
     cells
 }
 
