@@ -64,6 +64,8 @@ pub enum Connection<'a> {
         sdk_version: Option<&'a str>,
         /// Kind of the peer's library.
         sdk_type: Option<&'a str>,
+        /// Whether the peer reads several messages in one frame.
+        batches: bool,
     },
     /// The peer may go on to authenticate.
     Accept,

@@ -1,4 +1,4 @@
-//! Compression with real sockets: what leaves how often in which form, and what comes in.
+//! Compression and batches with real sockets: what leaves how often in which form, and what comes in.
 
 mod client;
 mod shard_support;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use client::{Client, emit, subscribe};
 use shard_support::{Node, Options};
-use tidewire_core::message::EventBulk;
+use tidewire_core::message::{Event, EventBulk, Message};
 use tidewire_server::shard::ShardLimits;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode};
 
@@ -54,6 +54,16 @@ fn ticks(number: u64) -> String {
 
 fn subscribed(mut client: Client) -> Client {
     client.log_in();
+    with_ticks(client)
+}
+
+/// One that reads all messages of a turn in one frame.
+fn batching(mut client: Client) -> Client {
+    client.log_in_batching();
+    with_ticks(client)
+}
+
+fn with_ticks(mut client: Client) -> Client {
     client.send(&subscribe("ticks"));
     client.expect_ack(EventBulk::Subscribe);
     client
@@ -134,6 +144,109 @@ fn what_a_turn_may_not_compress_leaves_plain() {
     let stats = node.stats(0);
     assert_eq!(stats.deflated_bytes.load(Ordering::Relaxed), 0);
     assert_eq!(stats.deflate_skips.load(Ordering::Relaxed), 1);
+}
+
+/// Lets a publisher send 20 ticks at once, ten times; what the others receive of them, in bytes and in frames.
+fn batches_of(node: &Node, clients: &mut [Client]) -> Vec<(usize, usize)> {
+    let mut publisher = node.log_in(0);
+    let before: Vec<_> = counts(clients);
+    for round in 0..10 {
+        let texts: Vec<String> = (0..20).map(|index| tick(round * 20 + index)).collect();
+        publisher.send_all(texts.iter().map(|text| emit("ticks", text)));
+        for client in &mut *clients {
+            for text in &texts {
+                client.expect(&emit("ticks", text));
+            }
+        }
+    }
+    let after = counts(clients);
+    let both = before.into_iter().zip(after);
+    both.map(|(before, after)| (after.0 - before.0, after.1 - before.1))
+        .collect()
+}
+
+fn counts(clients: &[Client]) -> Vec<(usize, usize)> {
+    let counts = clients.iter();
+    counts
+        .map(|client| (client.bytes_in, client.frames_in))
+        .collect()
+}
+
+#[test]
+fn batches_of_small_messages_need_two_fifths_of_the_bytes() {
+    let node = Node::start(Options::default());
+    let mut clients = [
+        subscribed(node.connect(0)),
+        batching(node.connect(0)),
+        batching(node.connect_deflated(0)),
+        batching(node.connect_deflated(0)),
+    ];
+    let skipped = node.stats(0).deflated_bytes.load(Ordering::Relaxed);
+    let received = batches_of(&node, &mut clients);
+    println!("10 times 20 messages of 155 bytes, bytes and frames: {received:?}");
+    let [plain, batched, deflated, same] = received[..] else {
+        panic!("four clients");
+    };
+    assert_eq!(plain.1, 200);
+    // A turn may find the 20 messages in two reads.
+    assert!(batched.1 < 25 && batched.0 < plain.0, "{batched:?}");
+    assert!(deflated.0 * 10 <= plain.0 * 4, "{deflated:?} of {plain:?}");
+    assert_eq!(deflated, same);
+    let deflated_bytes = node.stats(0).deflated_bytes.load(Ordering::Relaxed) - skipped;
+    assert!(
+        deflated_bytes <= batched.0 as u64,
+        "two recipients share a batch: {deflated_bytes} bytes were compressed"
+    );
+}
+
+#[test]
+fn a_batch_leaves_out_what_its_reader_has_sent() {
+    let node = Node::start(Options::default());
+    let mut writers: Vec<Client> = (0..3).map(|_| batching(node.connect_deflated(0))).collect();
+    let texts: Vec<String> = (0..30).map(ticks).collect();
+    for (index, text) in texts.iter().enumerate() {
+        writers[index % 3].send(&emit("ticks", text));
+    }
+    for (own, writer) in writers.iter_mut().enumerate() {
+        let mut received = Vec::new();
+        while received.len() < 20 {
+            writer.receive_until(|message| {
+                let Message::Event(Event::Emit { data, .. }) = message else {
+                    return false;
+                };
+                let place = texts.iter().position(|text| Some(text.as_str()) == *data);
+                received.push(place.expect("one of the texts"));
+                true
+            });
+        }
+        for other in 0..3 {
+            let of_other = received.iter().filter(|place| *place % 3 == other);
+            let sent = (0..30).filter(|place| place % 3 == other && other != own);
+            assert!(
+                of_other.copied().eq(sent),
+                "{own} got of {other}: {received:?}"
+            );
+        }
+        writer.ping();
+    }
+}
+
+#[test]
+fn answers_and_large_messages_come_in_batches_too() {
+    let node = Node::start(Options::default());
+    for mut client in [node.connect(1), node.connect_deflated(1)] {
+        client.log_in_batching();
+        let mut client = with_ticks(client);
+        let mut publisher = node.log_in(1);
+        let texts: Vec<String> = (0..100).map(ticks).collect();
+        publisher.send_all(texts.iter().map(|text| emit("ticks", text)));
+        for text in &texts {
+            client.expect(&emit("ticks", text));
+        }
+        client.ping();
+        client.send_frame(Opcode::Ping, b"control");
+        assert_eq!(client.expect_pong(), b"control");
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ impl Deepstream {
             protocol_version: Some("0.1a"),
             sdk_version: Some("7.0.5"),
             sdk_type: Some("javascript"),
+            batches: false,
         };
         push(&Message::Connection(challenge), out);
     }

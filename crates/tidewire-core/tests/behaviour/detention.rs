@@ -14,6 +14,7 @@ const CHALLENGE: Message<'_> = Message::Connection(Connection::Challenge {
     protocol_version: None,
     sdk_version: None,
     sdk_type: None,
+    batches: false,
 });
 const LOGIN: Message<'_> = Message::Auth(Auth::Request { data: Some("{}") });
 const PING: Message<'_> = Message::Connection(Connection::Ping);

@@ -189,6 +189,7 @@ impl Node {
             protocol_version: None,
             sdk_version: None,
             sdk_type: None,
+            batches: false,
         };
         self.send(session, &Message::Connection(challenge));
         self.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));

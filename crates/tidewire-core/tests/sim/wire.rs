@@ -148,6 +148,7 @@ impl Said {
                 protocol_version: None,
                 sdk_version: None,
                 sdk_type: None,
+                batches: false,
             }),
             Self::Login { user } => Message::Auth(Auth::Request { data: Some(user) }),
             Self::EventSubscribe { names, id } => Message::Event(Event::Subscribe {

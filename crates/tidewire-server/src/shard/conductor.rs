@@ -28,7 +28,8 @@ use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
 
 use super::ShardLimits;
-use super::connection::{CloseCause, Holds, State};
+use super::batch::Batches;
+use super::connection::{CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{Adopted, Mail, Quiet, Requests, ShardHandle};
@@ -61,6 +62,7 @@ pub(crate) struct Conductor {
     sink: Sink,
     buffer: ReadBuffer,
     inflater: Inflater,
+    batches: Batches,
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
@@ -124,6 +126,7 @@ impl Conductor {
             ),
             buffer: ReadBuffer::default(),
             inflater: Inflater::default(),
+            batches: Batches::default(),
             own,
             handles: node.handles,
             confirmations: node.confirmations,
@@ -256,9 +259,17 @@ impl Conductor {
         self.run_errands();
         self.post();
         let (engine, event_loop) = (&mut self.engine, &mut self.event_loop);
+        let (sink, batches, stats) = (&mut self.sink, &mut self.batches, self.own.stats());
         let mut deliveries = 0;
         engine.flush(|session, format, spans| {
             deliveries += 1;
+            if Encoding::of(format).is_batched {
+                let Sink {
+                    logs, deflation, ..
+                } = sink;
+                let ranges = batches.ranges(format, spans, logs, deflation, stats);
+                return event_loop.push_ranges(key(session), ranges.iter().cloned());
+            }
             event_loop.push_ranges(
                 key(session),
                 spans
@@ -275,6 +286,7 @@ impl Conductor {
         self.say_goodbyes();
         self.sink.logs.begin_turn();
         self.sink.deflation.begin_turn();
+        self.batches.begin_turn();
     }
 
     /// Ends the sending of a turn: who is gone, who is too slow, who may be shut down, who wanted to know.
@@ -421,7 +433,7 @@ impl Conductor {
         } = connection;
         let address = peer.address;
         let state = State::new(peer, place, is_deflated);
-        let format = state.format(Dialect::Client);
+        let format = state.format(Dialect::Client, false);
         match self.event_loop.adopt_with(stream, &unread, tls, state) {
             Ok(key) => {
                 let session = self.session(key);

@@ -11,7 +11,7 @@ use crate::front::place::Place;
 use crate::penalty::Offence;
 
 /// Wire formats, each with a turn log of its own.
-pub(crate) const FORMAT_COUNT: u8 = 4;
+pub(crate) const FORMAT_COUNT: u8 = 8;
 
 /// What a format stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(crate) struct Encoding {
     pub(crate) dialect: Dialect,
     /// Messages may be compressed.
     pub(crate) is_deflated: bool,
+    /// All messages of a turn are put into one frame; they lie in the log without frames of their own.
+    pub(crate) is_batched: bool,
 }
 
 impl Encoding {
@@ -31,6 +33,7 @@ impl Encoding {
                 Dialect::ClientWithPatchMulti
             },
             is_deflated: number & 2 != 0,
+            is_batched: number & 4 != 0,
         }
     }
 
@@ -40,7 +43,7 @@ impl Encoding {
             Dialect::Client | Dialect::Server => 0,
             Dialect::ClientWithPatchMulti => 1,
         };
-        Format(dialect | u8::from(self.is_deflated) << 1)
+        Format(dialect | u8::from(self.is_deflated) << 1 | u8::from(self.is_batched) << 2)
     }
 }
 
@@ -79,12 +82,12 @@ impl State {
         }
     }
 
-    /// How to encode for this peer, if its library reads `dialect`.
-    pub(crate) fn format(&self, dialect: Dialect) -> Format {
-        let is_deflated = self.decoder.has_deflate();
+    /// How to encode for this peer, if its library reads `dialect` and, or not, batches.
+    pub(crate) fn format(&self, dialect: Dialect, is_batched: bool) -> Format {
         Encoding {
             dialect,
-            is_deflated,
+            is_deflated: self.decoder.has_deflate(),
+            is_batched,
         }
         .format()
     }

@@ -59,8 +59,13 @@ impl Deflation {
         Deepstream::encode(dialect, message, &mut self.next);
         if self.next != self.payload {
             std::mem::swap(&mut self.payload, &mut self.next);
-            self.frame.clear();
-            self.deflate(stats);
+            let (payload, mut frame) = (
+                std::mem::take(&mut self.payload),
+                std::mem::take(&mut self.frame),
+            );
+            frame.clear();
+            self.deflate_frame(&payload, stats, &mut frame);
+            (self.payload, self.frame) = (payload, frame);
         }
         if self.frame.is_empty() {
             websocket::encode(Opcode::Binary, &self.payload, out);
@@ -69,21 +74,20 @@ impl Deflation {
         }
     }
 
-    fn deflate(&mut self, stats: &ShardStats) {
-        if self.payload.len() < self.bytes_min {
+    /// Appends `payload` as a compressed frame, or nothing if that is not worth it.
+    pub(crate) fn deflate_frame(&mut self, payload: &[u8], stats: &ShardStats, out: &mut Vec<u8>) {
+        if payload.len() < self.bytes_min {
             return;
         }
-        let cost = self.payload.len() + START_BYTES;
+        let cost = payload.len() + START_BYTES;
         if self.turn_bytes + cost > self.turn_bytes_max {
             return add(&stats.deflate_skips, 1);
         }
         self.turn_bytes += cost;
-        let is_smaller = self
-            .deflater
-            .encode_frame(Opcode::Binary, &self.payload, &mut self.frame);
-        if is_smaller {
-            add(&stats.deflated_bytes, self.payload.len() as u64);
-            add(&stats.deflated_to_bytes, self.frame.len() as u64);
+        let before = out.len();
+        if self.deflater.encode_frame(Opcode::Binary, payload, out) {
+            add(&stats.deflated_bytes, payload.len() as u64);
+            add(&stats.deflated_to_bytes, (out.len() - before) as u64);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The shards of a node: their threads, and how others reach them. What a shard decides is the engine's.
 
+mod batch;
 mod conductor;
 mod connection;
 mod credit;

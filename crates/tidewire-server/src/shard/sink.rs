@@ -16,7 +16,8 @@ use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::ShardLimits;
-use super::connection::{Encoding, FORMAT_COUNT};
+use super::batch::LOG_COUNT;
+use super::connection::Encoding;
 use super::deflation::Deflation;
 use super::handle::{Requests, ShardHandle};
 use super::stats::{add, topic_index};
@@ -55,7 +56,7 @@ impl Sink {
         limits: &ShardLimits,
     ) -> Self {
         Self {
-            logs: TurnLogs::new(FORMAT_COUNT),
+            logs: TurnLogs::new(LOG_COUNT),
             deflation: Deflation::new(limits),
             errands: VecDeque::new(),
             outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
@@ -74,9 +75,12 @@ impl Effects for Sink {
         let Encoding {
             dialect,
             is_deflated,
+            is_batched,
         } = Encoding::of(format);
         let log = self.logs.log_mut(format.0);
-        let range = if is_deflated {
+        let range = if is_batched {
+            log.append(|out| Deepstream::encode(dialect, message, out))
+        } else if is_deflated {
             let deflation = &mut self.deflation;
             log.append(|out| deflation.encode_frame(dialect, message, stats, out))
         } else {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -50,11 +51,21 @@ pub fn encode_login(out: &mut Vec<u8>) {
 
 /// The same for a library of this version.
 pub fn encode_login_as(sdk_version: &str, out: &mut Vec<u8>) {
+    encode_introduction(sdk_version, false, out);
+}
+
+/// The same for a library that reads several messages in one frame.
+pub fn encode_batching_login(out: &mut Vec<u8>) {
+    encode_introduction("7.0.5", true, out);
+}
+
+fn encode_introduction(sdk_version: &str, batches: bool, out: &mut Vec<u8>) {
     let challenge = Message::Connection(Connection::Challenge {
         url: Some("ws://test"),
         protocol_version: Some("0.1a"),
         sdk_version: Some(sdk_version),
         sdk_type: Some("javascript"),
+        batches,
     });
     Deepstream::encode_masked_frame(&challenge, [1, 2, 3, 4], out);
     let request = Message::Auth(Auth::Request { data: Some("{}") });
@@ -70,6 +81,18 @@ enum Received {
     End,
 }
 
+/// The messages of a frame, each with its length.
+fn messages(mut payload: &[u8], batches: bool) -> Vec<Vec<u8>> {
+    let mut messages = Vec::new();
+    while !payload.is_empty() {
+        let bytes = Deepstream::message_bytes(payload).filter(|_| batches);
+        let (message, rest) = payload.split_at(bytes.unwrap_or(payload.len()));
+        messages.push(message.to_vec());
+        payload = rest;
+    }
+    messages
+}
+
 pub struct Client {
     pub stream: TcpStream,
     decoder: Decoder,
@@ -77,6 +100,12 @@ pub struct Client {
     inflater: Inflater,
     /// Bytes that came over the wire, frames and all.
     pub bytes_in: usize,
+    /// Frames with messages that came.
+    pub frames_in: usize,
+    /// Whether a frame may have several messages.
+    batches: bool,
+    /// Messages of the last frame that were not looked at yet.
+    ready: VecDeque<Vec<u8>>,
     input: Vec<u8>,
     start: usize,
 }
@@ -100,6 +129,9 @@ impl Client {
             deflater: Deflater::default(),
             inflater: Inflater::default(),
             bytes_in: 0,
+            frames_in: 0,
+            batches: false,
+            ready: VecDeque::new(),
             input: Vec::new(),
             start: 0,
         }
@@ -147,6 +179,9 @@ impl Client {
 
     fn receive(&mut self) -> Received {
         loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Received::Message(message);
+            }
             let input = &mut self.input[self.start..];
             let decoded =
                 self.decoder
@@ -154,7 +189,9 @@ impl Client {
             let Decoded { consumed, event } = decoded.unwrap();
             let received = match event {
                 FrameEvent::Message { payload, .. } => {
-                    Some(Received::Message(payload.into_owned()))
+                    self.frames_in += 1;
+                    self.ready.extend(messages(&payload, self.batches));
+                    None
                 }
                 FrameEvent::Pong(payload) => Some(Received::Pong(payload.to_vec())),
                 FrameEvent::Close { code, .. } => Some(Received::Close(code)),
@@ -226,6 +263,16 @@ impl Client {
     pub fn log_in_as(&mut self, sdk_version: &str) {
         let mut bytes = Vec::new();
         encode_login_as(sdk_version, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+        self.expect_login();
+    }
+
+    /// The same for a library that reads several messages in one frame.
+    #[track_caller]
+    pub fn log_in_batching(&mut self) {
+        self.batches = true;
+        let mut bytes = Vec::new();
+        encode_batching_login(&mut bytes);
         self.stream.write_all(&bytes).unwrap();
         self.expect_login();
     }

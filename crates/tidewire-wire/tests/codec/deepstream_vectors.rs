@@ -45,6 +45,7 @@ struct VectorFields {
     protocol_version: Option<String>,
     sdk_version: Option<String>,
     sdk_type: Option<String>,
+    batches: Option<bool>,
     requestor_name: Option<String>,
     requestor_data: Option<String>,
 }
@@ -94,6 +95,7 @@ impl Vector {
             protocol_version: fields.protocol_version.as_deref(),
             sdk_version: fields.sdk_version.as_deref(),
             sdk_type: fields.sdk_type.as_deref(),
+            batches: fields.batches,
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
         }

@@ -163,6 +163,23 @@ proptest! {
     }
 
     #[test]
+    fn a_batch_is_cut_into_its_messages(pool in pool()) {
+        let (mut batch, mut payloads) = (Vec::new(), Vec::new());
+        for message in pool.messages() {
+            let start = batch.len();
+            Deepstream::encode(Dialect::ClientWithPatchMulti, &message, &mut batch);
+            payloads.push(batch[start..].to_vec());
+        }
+        let mut rest = &batch[..];
+        for payload in payloads {
+            let bytes = Deepstream::message_bytes(rest);
+            prop_assert_eq!(bytes, Some(payload.len()));
+            prop_assert_eq!(Deepstream::message_bytes(&payload[..payload.len() - 1]), None);
+            rest = &rest[payload.len()..];
+        }
+    }
+
+    #[test]
     fn any_cuts_of_a_stream_give_its_messages(
         messages in vec(sent(), 0..5),
         cuts in vec(any::<prop::sample::Index>(), 0..12),

@@ -207,12 +207,16 @@ impl Call<'_> {
             return Flow::Taken;
         };
         add(&self.stats.messages_in[topic_index(&message)], 1);
-        if let Message::Connection(Connection::Challenge { sdk_version, .. }) = message
+        if let Message::Connection(Connection::Challenge {
+            sdk_version,
+            batches,
+            ..
+        }) = message
             && !state.introduced
         {
             state.introduced = true;
-            self.engine
-                .set_format(session, state.format(Dialect::of_client(sdk_version)));
+            let format = state.format(Dialect::of_client(sdk_version), batches);
+            self.engine.set_format(session, format);
         }
         self.engine.message(self.now, session, &message, self.sink)
     }

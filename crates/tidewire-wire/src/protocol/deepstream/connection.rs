@@ -15,6 +15,7 @@ pub(super) fn connection_from_wire<'a>(fields: &Fields<'a>) -> Option<Connection
             protocol_version: fields.protocol_version,
             sdk_version: fields.sdk_version,
             sdk_type: fields.sdk_type,
+            batches: fields.batches == Some(true),
         },
         connection::REJECT => Connection::Reject,
         connection::REDIRECT => Connection::Redirect {
@@ -36,11 +37,13 @@ pub(super) fn connection_to_wire<'m>(message: &'m Connection<'_>) -> Fields<'m> 
             protocol_version,
             sdk_version,
             sdk_type,
+            batches,
         } => Fields {
             url,
             protocol_version,
             sdk_version,
             sdk_type,
+            batches: batches.then_some(true),
             ..Fields::new(connection::CHALLENGE)
         },
         Connection::Reject => Fields::new(connection::REJECT),

@@ -86,6 +86,7 @@ enum Field {
     ProtocolVersion,
     SdkVersion,
     SdkType,
+    Batches,
     RequestorName,
     RequestorData,
 }
@@ -108,7 +109,7 @@ static PARSER: [Option<Field>; 10] = layout(&[
     (9, Field::OriginalAction),
 ]);
 
-static CONNECTION: [Option<Field>; 9] = layout(&[
+static CONNECTION: [Option<Field>; 16] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::IsError),
@@ -117,6 +118,8 @@ static CONNECTION: [Option<Field>; 9] = layout(&[
     (6, Field::ProtocolVersion),
     (7, Field::SdkVersion),
     (8, Field::SdkType),
+    // Tidewire's own, far from what deepstream may add.
+    (15, Field::Batches),
 ]);
 
 static AUTH: [Option<Field>; 5] = layout(&[
@@ -252,6 +255,8 @@ pub struct Fields<'a> {
     pub sdk_version: Option<&'a str>,
     /// Kind of the peer's library.
     pub sdk_type: Option<&'a str>,
+    /// The peer reads several messages in one frame.
+    pub batches: Option<bool>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
@@ -318,6 +323,7 @@ impl<'a> Fields<'a> {
             Field::ProtocolVersion => self.protocol_version = Some(reader.text()?),
             Field::SdkVersion => self.sdk_version = Some(reader.text()?),
             Field::SdkType => self.sdk_type = Some(reader.text()?),
+            Field::Batches => self.batches = Some(reader.varint()? != 0),
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -343,7 +349,7 @@ impl<'a> Fields<'a> {
                 Field::Version => {
                     encode_some(self.version, |version| sink.int32_field(number, version))
                 }
-                Field::IsError | Field::IsAck | Field::IsWriteAck => {
+                Field::IsError | Field::IsAck | Field::IsWriteAck | Field::Batches => {
                     encode_some(self.flag(*field), |flag| {
                         sink.varint_field(number, flag.into())
                     });
@@ -368,6 +374,7 @@ impl<'a> Fields<'a> {
             Field::IsError => self.is_error,
             Field::IsAck => self.is_ack,
             Field::IsWriteAck => self.is_write_ack,
+            Field::Batches => self.batches,
             _ => None,
         }
     }
@@ -431,6 +438,7 @@ impl Field {
             | Self::OriginalTopic
             | Self::OriginalAction
             | Self::IsWriteAck
+            | Self::Batches
             | Self::Version => WireType::Varint,
             _ => WireType::Bytes,
         }

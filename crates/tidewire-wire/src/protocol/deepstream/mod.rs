@@ -18,6 +18,7 @@ use tidewire_core::message::{Message, Refusal, Topic};
 
 use crate::frame::websocket::{self, Opcode};
 use fields::{Envelope, Fields, WireTopic};
+use protobuf::Reader;
 
 /// Why bytes are not a message. Each is answered like an unknown topic; the session goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
@@ -120,6 +121,15 @@ impl Deepstream {
             ),
         };
         Ok(message.unwrap_or(Message::UnknownAction { topic, action }))
+    }
+
+    /// Length of the message at the start of `frame_payload`, which in a batch is where the next one starts; `None` if it
+    /// is not whole.
+    #[must_use]
+    pub fn message_bytes(frame_payload: &[u8]) -> Option<usize> {
+        let mut reader = Reader::new(frame_payload);
+        reader.bytes().ok()?;
+        Some(frame_payload.len() - reader.rest().len())
     }
 
     /// Appends `message` as the payload of one frame. Called once per fan-out, not once per recipient.

@@ -122,6 +122,7 @@ impl Pool {
                 protocol_version: self.correlation(),
                 sdk_version: Some(&self.subscription),
                 sdk_type: self.data(),
+                batches: self.write_ack,
             },
             Connection::Reject,
             Connection::Redirect { url: &self.name },

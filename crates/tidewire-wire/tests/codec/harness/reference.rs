@@ -31,6 +31,7 @@ topic!(Parser { int32 action = "1", string data = "2", int32 original_topic = "8
 topic!(Connection {
     int32 action = "1", string data = "2", bool is_error = "3", bool is_ack = "4", string url = "5",
     string protocol_version = "6", string sdk_version = "7", string sdk_type = "8",
+    bool batches = "15",
 });
 topic!(Auth { int32 action = "1", string data = "2", bool is_error = "3", bool is_ack = "4", });
 topic!(Event {
@@ -103,7 +104,7 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
             same!(Parser: texts data; flags; numbers original_topic original_action;)
         }
         WireTopic::Connection => {
-            same!(Connection: texts data url protocol_version sdk_version sdk_type; flags is_error is_ack; numbers;)
+            same!(Connection: texts data url protocol_version sdk_version sdk_type; flags is_error is_ack batches; numbers;)
         }
         WireTopic::Auth => same!(Auth: texts data; flags is_error is_ack; numbers;),
         WireTopic::Event => {
