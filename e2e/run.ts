@@ -7,7 +7,7 @@ import { join, resolve } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { coverageReport } from './harness/coverage-table.ts';
-import { buildLauncher, refusal } from './harness/ring.ts';
+import { buildLauncher, ringLauncher } from './harness/ring.ts';
 import { againstOriginal } from './harness/server.ts';
 
 const SUITES = resolve(import.meta.dirname, 'suites');
@@ -20,7 +20,7 @@ const ALONE_TIMEOUT_MS = 400_000;
 const CONCURRENCY = 3;
 
 const wanted = process.argv.slice(2);
-if (refusal() !== undefined) buildLauncher();
+if (ringLauncher().length > 0) buildLauncher();
 const claims = mkdtempSync(join(tmpdir(), 'tidewire-e2e-claims-'));
 process.env['E2E_CLAIMS'] = claims;
 

@@ -7,8 +7,8 @@ const npm = (script: string): string[] => ['npm', '--prefix', 'e2e', 'run', '--s
 
 /** The suites that show how bytes move: again where the kernel or the container leaves the server less. */
 const TRANSPORT = ['transport', 'events', 'records', 'scale', 'limits', 'heartbeat', 'drain'];
-const transport = (...variables: string[]): string[] => {
-  return ['env', 'SCALE_EVENTS=20000', ...variables, ...npm('test'), '--', ...TRANSPORT];
+const transport = (script: string, ...variables: string[]): string[] => {
+  return ['env', 'SCALE_EVENTS=20000', ...variables, ...npm(script), '--', ...TRANSPORT];
 };
 
 export const SUITES: Suite[] = [
@@ -73,8 +73,18 @@ export const SUITES: Suite[] = [
   {
     name: 'ringless',
     shows: 'the transport cases where io_uring_setup fails with EPERM, and with ENOSYS',
-    commands: [transport('E2E_RING=EPERM'), transport('E2E_RING=ENOSYS')],
+    commands: [transport('test', 'E2E_RING=EPERM'), transport('test', 'E2E_RING=ENOSYS')],
     budgetSeconds: 240,
+  },
+  {
+    name: 'container',
+    shows: 'the transport cases in a container: user 1000, read-only root, 1,024 descriptors, no io_uring',
+    needs: [
+      { program: 'buildah', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'buildah'] },
+      { program: 'mmdebstrap', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'mmdebstrap'] },
+    ],
+    commands: [transport('container')],
+    budgetSeconds: 180,
   },
   {
     name: 'autobahn',

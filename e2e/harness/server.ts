@@ -4,12 +4,13 @@
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomInt } from 'node:crypto';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { atEnd } from './cleanup.ts';
+import { containedCommand, containerFolder } from './container.ts';
 import { originalServerCommand } from './original-server.ts';
 import { ringLauncher } from './ring.ts';
 import { PASSWORD_HASH, type Users } from './users.ts';
@@ -116,6 +117,8 @@ export class Server {
   #child: ChildProcess | undefined;
   #exit: Promise<number | string> | undefined;
   #output = '';
+  /** Whether it was told to end. */
+  #isEnding = false;
   private readonly options: ServerOptions;
 
   private constructor(
@@ -175,15 +178,16 @@ export class Server {
 
   /** Starts the process again on the same port and data folder. */
   async start(): Promise<void> {
-    const [program, ...args] = [...ringLauncher(), ...(this.options.launcher ?? []), ...this.#command()];
+    const [program, ...args] = [...ringLauncher(), ...(this.options.launcher ?? []), ...this.#contained(this.#command())];
     const child = spawn(program as string, args, { stdio: ['ignore', 'pipe', 'pipe'], env: environment() });
     this.#child = child;
+    this.#isEnding = false;
     children.add(child);
     this.#exit = new Promise((done) => {
       child.once('error', (error) => done(error.message));
       child.once('exit', (code, signal) => {
         children.delete(child);
-        if (!child.killed) console.error(`the server ended by itself (${code ?? signal}):\n${this.#output}`);
+        if (!this.#isEnding) console.error(`the server ended by itself (${code ?? signal}):\n${this.#output}`);
         done(code ?? signal ?? 'unknown');
       });
     });
@@ -203,14 +207,14 @@ export class Server {
 
   /** Stops the server as an operator does and checks that it says that it stopped well. */
   async stop(): Promise<void> {
-    this.#process().kill('SIGTERM');
+    this.#signal('SIGTERM');
     const code = await within(STOP_DEADLINE_MS, this.#ended(), 'the server stops after SIGTERM');
     if (code !== 0 && !againstOriginal) throw new Error(`the server stopped with ${code}:\n${this.#output}`);
   }
 
   /** Ends the process without a warning, as a crash does. */
   async kill(): Promise<void> {
-    this.#process().kill('SIGKILL');
+    this.#signal('SIGKILL');
     await within(STOP_DEADLINE_MS, this.#ended(), 'the server ends after SIGKILL');
   }
 
@@ -226,12 +230,12 @@ export class Server {
 
   /** The id of the running process. */
   get pid(): number {
-    return this.#process().pid as number;
+    return innermost(this.#process().pid as number);
   }
 
   /** Bytes of memory that the process holds (VmRSS). */
   get memoryBytes(): number {
-    const status = readFileSync(`/proc/${this.#process().pid}/status`, 'utf8');
+    const status = readFileSync(`/proc/${this.pid}/status`, 'utf8');
     const kilobytes = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1];
     if (kilobytes === undefined) throw new Error('/proc has no VmRSS for the server');
     return Number(kilobytes) * 1024;
@@ -261,6 +265,20 @@ export class Server {
     return [this.binary, 'start', '--config', config, ...place, '--shards', String(SHARD_COUNT), '--log-level', level];
   }
 
+  /** Tells the server itself, whatever launched it: what runs a container signals the process inside. */
+  #signal(signal: NodeJS.Signals): void {
+    this.#isEnding = true;
+    process.kill(this.pid, signal);
+  }
+
+  /** The command as it starts the server in a container, if that is where servers run. */
+  #contained(command: string[]): string[] {
+    const container = containerFolder();
+    if (container === undefined) return command;
+    const root = readFileSync(join(container, 'root'), 'utf8');
+    return containedCommand(container, root, command, this.folder, this.dataFolder);
+  }
+
   async #answers(): Promise<boolean> {
     try {
       return (await this.get(againstOriginal ? '/health-check' : '/ready')).ok;
@@ -281,7 +299,24 @@ export class Server {
 }
 
 const children = new Set<ChildProcess>();
-process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
+process.on('exit', () => {
+  for (const { pid } of children) if (pid !== undefined) process.kill(innermost(pid), 'SIGKILL');
+});
+
+/** The server behind the processes of a launcher: each has the next one as its only child, and the server has none. */
+function innermost(pid: number): number {
+  const tasks = `/proc/${pid}/task`;
+  // A thread that has ended meanwhile has no children any more.
+  const childrenOf = (task: string): string => {
+    try {
+      return readFileSync(join(tasks, task, 'children'), 'utf8').trim();
+    } catch {
+      return '';
+    }
+  };
+  const child = existsSync(tasks) ? readdirSync(tasks).map(childrenOf).find((text) => text !== '') : undefined;
+  return child === undefined ? pid : innermost(Number(child.split(' ')[0]));
+}
 
 /**
  * The ports that are tried: below those that the kernel gives to outgoing connections, so that none of these takes a

@@ -2,8 +2,10 @@
 // bytes. `E2E_RING` says what is expected (see `harness/ring.ts`).
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import { connect, subscribed } from '../harness/client.ts';
+import { DESCRIPTORS, USER, containerFolder } from '../harness/container.ts';
 import { fresh } from '../harness/names.ts';
 import { REFUSALS, refusal } from '../harness/ring.ts';
 import { SHARD_COUNT, Server, againstOriginal } from '../harness/server.ts';
@@ -24,6 +26,17 @@ describe('transport', { skip: againstOriginal && 'deepstream has one way only' }
     const server = await Server.during(t, { sends: 'plain' });
     await publish(t, server);
     await isSentBy(server, 'plain, by network.sends');
+  });
+
+  const isContained = containerFolder() !== undefined;
+  test('a container leaves the server few rights', { skip: !isContained && 'not in a container' }, async (t) => {
+    const server = await Server.during(t);
+    const about = (file: string): string => readFileSync(`/proc/${server.pid}/${file}`, 'utf8');
+    assert.match(about('status'), new RegExp(`^Uid:\\t${USER}\\t${USER}\\t`, 'm'));
+    assert.match(about('status'), /^CapEff:\t0+$/m);
+    assert.match(about('limits'), new RegExp(`^Max open files +${DESCRIPTORS} +${DESCRIPTORS} `, 'm'));
+    assert.match(about('mountinfo'), /^\d+ \d+ \S+ \S+ \/ ro,/m);
+    assert.match(server.output, /^ {2}connections +up to 9\d\d, by the limit of open files/m);
   });
 });
 

@@ -1,0 +1,80 @@
+// Servers in a container as hardened deployments run them: user 1000 without rights, a read-only root, 1,024 descriptors,
+// only the data folder writable, and the system calls that a container may make, among which io_uring is not.
+// `container/main.ts` builds the image; here each server of a run is started in it.
+
+import { execFileSync } from 'node:child_process';
+import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+/** The user inside, who has no name. */
+export const USER = 1000;
+export const DESCRIPTORS = 1024;
+
+/** The server's program inside. */
+const PROGRAM = '/usr/local/bin/tidewire';
+const NAME = 'tidewire';
+
+/**
+ * Makes the container's root read-only and runs a command, in a mount namespace that ends with it. buildah has no option for
+ * that. It removes what it made under /run when it ends, so that stays writable, for root.
+ */
+const ENTER = `
+set -e
+mount --make-rprivate /
+mount --bind "$1" "$1"
+mount -t tmpfs -o mode=755 tmpfs "$1/run"
+mount -o remount,ro,bind "$1"
+shift
+exec "$@"
+`;
+
+/** The folder with the container that servers are started in, if they are. */
+export function containerFolder(): string | undefined {
+  return process.env['E2E_CONTAINER'] || undefined;
+}
+
+/** Makes a container of the smallest system that the binary needs, and of the binary. Gives the folder that has it. */
+export function buildContainer(folder: string, binary: string): void {
+  const system = join(folder, 'system.tar');
+  run('mmdebstrap', '--quiet', '--variant=extract', '--include=libc6,libgcc-s1', 'bookworm', system);
+  const limit = `nofile=${DESCRIPTORS}:${DESCRIPTORS}`;
+  buildah(folder, 'from', '--quiet', '--isolation', 'chroot', '--ulimit', limit, '--name', NAME, 'scratch');
+  buildah(folder, 'add', '--quiet', NAME, system, '/');
+  buildah(folder, 'copy', '--quiet', NAME, binary, PROGRAM);
+  const root = buildah(folder, 'mount', NAME).trim();
+  // What buildah mounts something on, since it can't make it later.
+  for (const path of ['dev', 'etc', 'proc', 'run', 'sys', tmpdir()]) mkdirSync(join(root, path), { recursive: true });
+  for (const file of ['hosts', 'resolv.conf']) writeFileSync(join(root, 'etc', file), '');
+  writeFileSync(join(folder, 'root'), root);
+  writeFileSync(join(folder, 'enter.sh'), ENTER);
+}
+
+/** The command that runs `command`, the server's own, in the container of `folder`. It reads `own` and writes `data`. */
+export function containedCommand(folder: string, root: string, command: string[], own: string, data: string): string[] {
+  mkdirSync(data, { recursive: true });
+  chmodSync(own, 0o755);
+  chownSync(data, USER, USER);
+  const volumes = [`${tmpdir()}:${tmpdir()}:ro`, `${data}:${data}`].flatMap((volume) => ['--volume', volume]);
+  const [, ...args] = command;
+  const inside = ['run', '--isolation', 'chroot', '--user', `${USER}:${USER}`, ...volumes, NAME, '--', PROGRAM, ...args];
+  return ['unshare', '--mount', 'sh', join(folder, 'enter.sh'), root, 'buildah', ...storage(folder), ...inside];
+}
+
+/** The container keeps nothing outside its folder. */
+function storage(folder: string): string[] {
+  return ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs'];
+}
+
+function buildah(folder: string, ...args: string[]): string {
+  return run('buildah', ...storage(folder), ...args);
+}
+
+function run(program: string, ...args: string[]): string {
+  try {
+    return execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+  } catch (error) {
+    const said = (error as { stderr?: string }).stderr?.trim();
+    throw new Error(`${program} ${args.join(' ')} failed; it must run as root: ${said || (error as Error).message}`);
+  }
+}
