@@ -3,7 +3,7 @@
 //! A desk lives for one call of the engine. It decides nothing.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
 use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
-use crate::entry::{Asker, Entry, Gather, GatheredPart, Gathering};
+use crate::entry::{Asker, Entry, Gather, GatheredPart, Gathering, Listening};
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::Refused;
 use crate::message::{Event, Message, Presence};
 use crate::permission::{Access, Decision, Permission, Question};
-use crate::session::{RuleReads, Session, Sessions};
+use crate::session::{Session, Sessions};
 use crate::settings::Settings;
 use crate::table::Map;
 use crate::text::Name;
@@ -134,6 +134,8 @@ pub(crate) struct Interest {
     given: u64,
     visible: u64,
     held: VecDeque<(u64, SessionId, HeldAck)>,
+    /// The owners that want to know which events have subscribers here, with the number of their census.
+    censuses: BTreeMap<Address, u64>,
 }
 
 /// The gatherings of this shard, by number.
@@ -278,6 +280,37 @@ impl<E: Effects> Desk<'_, E> {
         );
     }
 
+    /// Tells the owner of an event, if it wants to know, that this shard has its first subscriber or has lost its last.
+    pub(crate) fn report_interest(&mut self, name: Name, wanted: bool) {
+        let owner = self.place.owner(&name);
+        if let Some(&round) = self.interest.censuses.get(&owner) {
+            let interest = Listening::Interest {
+                round,
+                name,
+                wanted,
+            };
+            self.post(owner, Entry::Listening(interest));
+        }
+    }
+
+    /// Answers an owner's census, and reports to it from now on.
+    pub(crate) fn take_part_in_census(&mut self, owner: Address, round: u64) {
+        self.interest.censuses.insert(owner, round);
+        let place = self.place;
+        let names = self
+            .hub
+            .names(HubTopic::Interest(InterestTopic::Event))
+            .filter(|name| place.owner(name) == owner)
+            .cloned()
+            .collect();
+        self.post(owner, Entry::Listening(Listening::Present { round, names }));
+    }
+
+    /// Does not report to an owner any more.
+    pub(crate) fn leave_census(&mut self, owner: Address) {
+        self.interest.censuses.remove(&owner);
+    }
+
     /// Sends an acknowledgement as soon as the interest change `number` is visible, and not before an earlier one.
     pub(crate) fn ack_when_visible(&mut self, number: u64, id: SessionId, ack: HeldAck) {
         if number <= self.interest.visible {
@@ -384,7 +417,7 @@ impl<E: Effects> Desk<'_, E> {
         let Some(principal) = session.principal() else {
             return Verdict::Deny;
         };
-        let reads = session.rule_reads.as_deref();
+        let reads = session.belongings.as_ref().map(|with| &with.rule_reads);
         let values = reads.map_or(&[][..], |reads| reads.values.as_slice());
         let wall = self.now.wall;
         let question = Question {
@@ -459,9 +492,7 @@ impl<E: Effects> Desk<'_, E> {
         let Some(session) = self.sessions.find_mut(id) else {
             return Verdict::Deny;
         };
-        let reads = session
-            .rule_reads
-            .get_or_insert_with(|| Box::new(RuleReads::default()));
+        let reads = &session.belongings(self.place.seed).rule_reads;
         if reads.values.len() >= reads_max {
             return Verdict::Failed;
         }

@@ -290,10 +290,46 @@ pub enum AuthOutcome {
 pub struct Principal {
     /// The user id. `OPEN` stays invisible to presence.
     pub user_id: Name,
+    /// Boxed, because many have none and each session pays for its own principal.
+    data: Option<Box<PrincipalData>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PrincipalData {
+    server: Option<Payload>,
+    client: Option<Payload>,
+}
+
+impl Principal {
+    /// A user of whom nothing is known but the id.
+    #[must_use]
+    pub fn new(user_id: Name) -> Self {
+        Self {
+            user_id,
+            data: None,
+        }
+    }
+
+    /// With what the auth handler says of the user to rules (`server`) and to the client, as JSON.
+    #[must_use]
+    pub fn with_data(self, server: Option<Payload>, client: Option<Payload>) -> Self {
+        Self {
+            data: Some(Box::new(PrincipalData { server, client })),
+            ..self
+        }
+    }
+
     /// What the auth handler says of the user to rules, as JSON.
-    pub server_data: Option<Payload>,
+    #[must_use]
+    pub fn server_data(&self) -> Option<&Payload> {
+        self.data.as_ref()?.server.as_ref()
+    }
+
     /// What the auth handler says to the client, as JSON; absent is not the same as `null`.
-    pub client_data: Option<Payload>,
+    #[must_use]
+    pub fn client_data(&self) -> Option<&Payload> {
+        self.data.as_ref()?.client.as_ref()
+    }
 }
 
 /// Why the engine ends a connection.

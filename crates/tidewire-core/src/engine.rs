@@ -28,6 +28,7 @@ use crate::rpc::{self, RpcOwner};
 use crate::session::{Phase, RuleReads, Sessions};
 use crate::settings::Settings;
 use crate::store::Opened;
+use crate::sweep::Sweep;
 use crate::table;
 use crate::text::{Name, Payload};
 use crate::time::{Instant, Now};
@@ -75,7 +76,7 @@ pub struct Counts {
     pub calls: usize,
     /// Listen patterns.
     pub patterns: usize,
-    /// Names of this shard, records and events, that some shard has subscribers of.
+    /// Names of this shard that some shard has subscribers of: records, and events while somebody listens to events.
     pub wanted_names: usize,
     /// Rpc names of this shard with providers.
     pub provided_rpcs: usize,
@@ -100,10 +101,34 @@ pub struct Shard {
     listens: ListenOwner,
     rpcs: RpcOwner,
     presences: PresenceOwner,
-    heartbeats: DeadlineQueue<SessionId>,
-    logins: DeadlineQueue<SessionId>,
+    heartbeats: Sweep,
+    logins: DeadlineQueue<Seat>,
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
     detentions: BTreeSet<(Instant, SessionId)>,
+}
+
+/// A session of this shard: the part of its id that differs. Every session waits in a queue of them.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    index: u32,
+    generation: u32,
+}
+
+impl Seat {
+    fn of(id: SessionId) -> Self {
+        Self {
+            index: id.index,
+            generation: id.generation,
+        }
+    }
+
+    fn session(self, home: Address) -> SessionId {
+        SessionId {
+            home,
+            index: self.index,
+            generation: self.generation,
+        }
+    }
 }
 
 /// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
@@ -112,8 +137,8 @@ struct Parts<'a> {
     listens: &'a mut ListenOwner,
     rpcs: &'a mut RpcOwner,
     presences: &'a mut PresenceOwner,
-    heartbeats: &'a mut DeadlineQueue<SessionId>,
-    logins: &'a mut DeadlineQueue<SessionId>,
+    heartbeats: &'a mut Sweep,
+    logins: &'a mut DeadlineQueue<Seat>,
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
 }
 
@@ -141,7 +166,7 @@ impl Shard {
                 draining: false,
                 refused: Cell::default(),
             },
-            sessions: Sessions::new(seed),
+            sessions: Sessions::new(),
             hub: Hub::new(seed),
             interest: Interest::default(),
             gatherings: Gatherings {
@@ -153,7 +178,7 @@ impl Shard {
             listens: ListenOwner::new(seed),
             rpcs: RpcOwner::new(seed),
             presences: PresenceOwner::default(),
-            heartbeats: DeadlineQueue::new(),
+            heartbeats: Sweep::default(),
             logins: DeadlineQueue::new(),
             detentions: BTreeSet::new(),
         }
@@ -226,8 +251,9 @@ impl Shard {
         };
         if flow == Flow::Taken
             && let Some(session) = self.sessions.find_mut(id)
+            && let Some(belongings) = &mut session.belongings
         {
-            session.rule_reads = None;
+            belongings.rule_reads = RuleReads::default();
         }
         self.tell_self(now, out);
         flow
@@ -324,12 +350,15 @@ impl Shard {
 
     fn opened(&mut self, now: Now, session: SessionId, format: Format) {
         self.sessions.open(session, format, now.monotonic);
-        self.heartbeats.push(
-            now.monotonic + self.place.settings.heartbeat_interval,
-            session,
-        );
+        self.heartbeats
+            .begin(now.monotonic, self.place.settings.heartbeat_interval);
         if let Some(timeout) = self.place.settings.login_timeout {
-            self.logins.push(now.monotonic + timeout, session);
+            let (sessions, home) = (&self.sessions, self.place.address);
+            self.logins.drop_front_while(|seat| {
+                let waiting = sessions.find(seat.session(home));
+                waiting.is_none_or(|session| session.principal().is_some())
+            });
+            self.logins.push(now.monotonic + timeout, Seat::of(session));
         }
     }
 
@@ -356,8 +385,11 @@ impl Shard {
                 HubTopic::Record => {}
             }
         }
-        home::release_all(&mut desk, session.holds.drain());
-        if session.calls > 0 || session.offers.is_some() {
+        let belongings = session.belongings.take();
+        let has_offered = belongings.as_ref().is_some_and(|with| with.has_offered);
+        let holds = belongings.into_iter().flat_map(|with| with.holds);
+        home::release_all(&mut desk, holds);
+        if session.calls > 0 || has_offered {
             desk.post_all(&Entry::SessionEnded { session: id });
         }
         if let Some(principal) = session.principal() {
@@ -461,24 +493,29 @@ impl Shard {
             parts.detentions.pop_first();
             login::release(&mut desk, session);
         }
-        while let Some(session) = parts.logins.pop_due(now.monotonic) {
-            if login::timed_out(&mut desk, session)
+        let home = desk.place.address;
+        while let Some(seat) = parts.logins.pop_due(now.monotonic) {
+            if login::timed_out(&mut desk, seat.session(home))
                 && let Some(timeout) = desk.place.settings.login_timeout
             {
-                parts.logins.push(now.monotonic + timeout, session);
+                parts.logins.push(now.monotonic + timeout, seat);
             }
         }
         let interval = desk.place.settings.heartbeat_interval;
-        while let Some(id) = parts.heartbeats.pop_due(now.monotonic) {
-            let Some(session) = desk.sessions.find(id) else {
-                continue;
-            };
-            if now.monotonic.since(session.heard) > interval * 2 {
-                desk.out.close(id, CloseReason::Silent);
-            } else {
-                parts.heartbeats.push(now.monotonic + interval, id);
-            }
+        if desk.sessions.count() == 0 {
+            parts.heartbeats.end();
         }
+        let (sessions, out) = (&desk.sessions, &mut desk.out);
+        let place_count = sessions.place_count();
+        parts
+            .heartbeats
+            .advance(now.monotonic, interval, place_count, |place| {
+                if let Some(session) = sessions.at(place as u32)
+                    && now.monotonic.since(session.heard) > interval * 2
+                {
+                    out.close(session.id, CloseReason::Silent);
+                }
+            });
     }
 }
 
@@ -510,9 +547,7 @@ fn value_read<E: Effects>(
     let Some(session) = desk.sessions.find_mut(id) else {
         return;
     };
-    let reads = session
-        .rule_reads
-        .get_or_insert_with(|| Box::new(RuleReads::default()));
+    let reads = &mut session.belongings(desk.place.seed).rule_reads;
     match value {
         Ok(value) => reads.values.push((name, value)),
         Err(ReadFailed) => reads.failed = true,

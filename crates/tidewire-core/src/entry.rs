@@ -387,13 +387,33 @@ pub enum Listening {
         /// Whether it will provide the name.
         accepted: bool,
     },
+    /// An owner has its first pattern of events, so it wants to know which of its events have subscribers on each
+    /// shard, now and from now on; to all shards. Without listeners nobody has to be told.
+    Census {
+        /// The owner.
+        owner: Address,
+        /// Counts its censuses: what belongs to an earlier one comes too late.
+        round: u64,
+    },
+    /// An owner has no pattern of events any more; to all shards.
+    CensusEnded {
+        /// The owner.
+        owner: Address,
+    },
+    /// A shard's answer to a census: the owner's events with subscribers there.
+    Present {
+        /// Of which census.
+        round: u64,
+        /// The events.
+        names: Vec<Name>,
+    },
     /// A shard has its first, or lost its last, subscriber of an event; to the name's owner.
     Interest {
+        /// Of which census.
+        round: u64,
         /// The event.
         name: Name,
-        /// The shard.
-        shard: u16,
-        /// Whether it has subscribers.
+        /// Whether the shard that says so has subscribers now.
         wanted: bool,
     },
 }

@@ -3,7 +3,6 @@
 use crate::address::SessionId;
 use crate::desk::{Desk, HeldAck, LeftOut, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
-use crate::entry::{Entry, Listening};
 use crate::hub::{Edge, HubTopic};
 use crate::listen;
 use crate::message::{Event, EventAction, EventBulk, EventError, Message, Refusal, Topic};
@@ -55,17 +54,8 @@ pub(crate) fn deliver<E: Effects>(
 
 /// A session that has ended was the last subscriber of the event.
 pub(crate) fn lost_last<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
-    let owner = desk.place.owner(&name);
-    let shard = desk.place.address.shard;
     desk.change_interest(InterestTopic::Event, name.clone(), false);
-    desk.post(
-        owner,
-        Entry::Listening(Listening::Interest {
-            name,
-            shard,
-            wanted: false,
-        }),
-    );
+    desk.report_interest(name, false);
 }
 
 fn emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, data: Option<&str>) -> Flow {
@@ -141,17 +131,8 @@ fn join<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> u64 {
         }
         Edge::Inside => {}
         Edge::Crossed => {
-            let owner = desk.place.owner(name);
-            let shard = desk.place.address.shard;
             desk.change_interest(InterestTopic::Event, owned.clone(), true);
-            desk.post(
-                owner,
-                Entry::Listening(Listening::Interest {
-                    name: owned,
-                    shard,
-                    wanted: true,
-                }),
-            );
+            desk.report_interest(owned, true);
         }
     }
     desk.hub.interest(TOPIC, name)

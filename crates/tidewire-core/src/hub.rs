@@ -5,6 +5,12 @@
 //! published itself, plus its own answers, by offset, joined where they touch. The work is recipients times names,
 //! not recipients times messages.
 
+mod membership;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
@@ -12,6 +18,8 @@ use crate::effect::{Format, InterestTopic, Span};
 use crate::session::Sessions;
 use crate::table::{self, Map};
 use crate::text::Name;
+
+pub(crate) use membership::Memberships;
 
 /// Kind of name that has members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,29 +38,6 @@ const NO_CHANNEL: ChannelId = u32::MAX;
 /// The due has more than fits; `start` is its place among the heavy ones.
 const HEAVY: ChannelId = u32::MAX - 1;
 
-/// The channels of one session, with its place among their members.
-#[derive(Debug)]
-pub(crate) struct Memberships(Map<ChannelId, u32>);
-
-impl Memberships {
-    /// None.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(table::map(seed))
-    }
-
-    /// How many.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
-#[derive(Debug)]
-struct Member {
-    session: u32,
-    /// The end of the format's log when it joined: earlier ranges are not for it.
-    since: u64,
-}
-
 /// The ranges of one format that were published to a name in this turn.
 #[derive(Debug)]
 struct Published {
@@ -60,11 +45,25 @@ struct Published {
     spans: SmallVec<[Span; 2]>,
 }
 
+/// A channel with ranges in this turn.
+#[derive(Debug)]
+struct Touched {
+    channel: ChannelId,
+    published: SmallVec<[Published; 1]>,
+}
+
+/// A name with members. There may be as many as sessions, so what only a turn needs lies elsewhere.
 #[derive(Debug)]
 struct Channel {
-    key: (HubTopic, Name),
-    members: Vec<Member>,
-    published: SmallVec<[Published; 1]>,
+    topic: HubTopic,
+    name: Name,
+    members: SmallVec<[u32; 4]>,
+    /// The formats that some member has had since the channel began, one bit each.
+    formats: u64,
+    /// One more than the place of its ranges of this turn among the touched ones, 0 for none.
+    touched: u32,
+    /// Whether a member joined in this turn.
+    has_fresh: bool,
     /// The interest change that made the name visible, see [`crate::effect::Effects::interest`].
     interest: u64,
 }
@@ -100,11 +99,18 @@ impl HeavyDue {
 /// The members of names on this shard, and this turn's ranges.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    keys: Map<(HubTopic, Name), ChannelId>,
+    /// The channels by topic and name, which are read where they lie.
+    keys: HashTable<ChannelId>,
+    hasher: FixedState,
+    seed: u64,
     channels: Vec<Option<Channel>>,
     free: Vec<ChannelId>,
-    /// Channels with ranges in this turn.
-    touched: Vec<ChannelId>,
+    /// Channels with ranges in this turn; those behind `touched_count` wait to be used again.
+    touched: Vec<Touched>,
+    touched_count: usize,
+    /// Who joined which channel in this turn, with the end of the format's log at that moment: earlier ranges are not
+    /// for that session. Whoever joined in an earlier turn gets all.
+    fresh: Map<(ChannelId, u32), u64>,
     /// By session: one more than its place in `due`, 0 for nothing.
     marks: Vec<u32>,
     due: Vec<Due>,
@@ -113,6 +119,12 @@ pub(crate) struct Hub {
     /// The end of each format's log, as far as known.
     ends: Vec<u64>,
 }
+
+/// After a turn in which more names were published to, the memory for their ranges shrinks to this many.
+const TOUCHED_KEPT_MAX: usize = 4096;
+
+/// After a turn in which more sessions joined, the table of them shrinks to this many.
+const FRESH_KEPT_MAX: usize = 4096;
 
 /// What a leave or join changed for the rest of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +141,14 @@ impl Hub {
     /// No names.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            keys: table::map(seed),
+            keys: HashTable::new(),
+            hasher: FixedState::with_seed(seed),
+            seed,
             channels: Vec::new(),
             free: Vec::new(),
             touched: Vec::new(),
+            touched_count: 0,
+            fresh: table::map(seed),
             marks: Vec::new(),
             due: Vec::new(),
             heavy: Vec::new(),
@@ -147,16 +163,21 @@ impl Hub {
     }
 
     /// The formats in which the members of a name want it, empty if it has none. The caller encodes once for each.
-    pub(crate) fn formats(&self, topic: HubTopic, name: &str) -> SmallVec<[Format; 4]> {
-        match self.find(topic, name) {
-            Some(channel) => self
-                .channel(channel)
-                .published
-                .iter()
-                .map(|published| published.format)
-                .collect(),
-            None => SmallVec::new(),
-        }
+    pub(crate) fn formats(
+        &self,
+        topic: HubTopic,
+        name: &str,
+    ) -> impl Iterator<Item = Format> + use<> {
+        let mut left = self
+            .find(topic, name)
+            .map_or(0, |channel| self.channel(channel).formats);
+        std::iter::from_fn(move || {
+            let format = Format(u8::try_from(left.trailing_zeros()).ok()?);
+            (left != 0).then(|| {
+                left &= left - 1;
+                format
+            })
+        })
     }
 
     /// Makes `session` a member.
@@ -170,35 +191,20 @@ impl Hub {
         let Some(session) = sessions.find_mut(id) else {
             return Edge::Unchanged;
         };
-        let key = (topic, name.clone());
-        let id = match self.keys.get(&key) {
-            Some(id) => *id,
-            None => self.add_channel(key),
+        let channel_id = match self.find(topic, name) {
+            Some(known) if session.memberships.contains(known) => return Edge::Unchanged,
+            Some(known) => known,
+            None => self.add_channel(topic, name),
         };
-        let since = self.end(session.format);
-        let channel = self.channel_mut(id);
-        if session.memberships.0.contains_key(&id) {
-            return Edge::Unchanged;
-        }
+        let (since, seed) = (self.end(session.format), self.seed);
+        let channel = self.channel_mut(channel_id);
         let first = channel.members.is_empty();
-        session
-            .memberships
-            .0
-            .insert(id, channel.members.len() as u32);
-        channel.members.push(Member {
-            session: session.id.index,
-            since,
-        });
-        if !channel
-            .published
-            .iter()
-            .any(|published| published.format == session.format)
-        {
-            channel.published.push(Published {
-                format: session.format,
-                spans: SmallVec::new(),
-            });
-        }
+        let place = channel.members.len() as u32;
+        session.memberships.add(channel_id, place, seed);
+        channel.members.push(id.index);
+        channel.formats |= format_bit(session.format);
+        channel.has_fresh = true;
+        self.fresh.insert((channel_id, id.index), since);
         if first { Edge::Crossed } else { Edge::Inside }
     }
 
@@ -226,12 +232,7 @@ impl Hub {
         let Some(channel) = self.find(topic, name) else {
             return Vec::new();
         };
-        let members: Vec<u32> = self
-            .channel(channel)
-            .members
-            .iter()
-            .map(|member| member.session)
-            .collect();
+        let members = self.channel(channel).members.clone();
         for session in &members {
             self.leave_channel(channel, *session, sessions);
         }
@@ -251,18 +252,24 @@ impl Hub {
         let Some(session) = sessions.find(id) else {
             return Vec::new();
         };
-        let mut channels: Vec<ChannelId> = session.memberships.0.keys().copied().collect();
-        // The order of the posts that follow must not depend on the hash table.
-        channels.sort_unstable();
         let mut emptied = Vec::new();
-        for channel in channels {
-            let key = self.channel(channel).key.clone();
+        for channel in session.memberships.channels() {
+            let Channel { topic, name, .. } = self.channel(channel);
+            let key = (*topic, name.clone());
             if self.leave_channel(channel, id.index, sessions) == Edge::Crossed {
                 emptied.push(key);
             }
         }
         self.forget(id.index);
         emptied
+    }
+
+    /// The names of a topic that have members, in an order that does not depend on a hash table.
+    pub(crate) fn names(&self, topic: HubTopic) -> impl Iterator<Item = &Name> {
+        let channels = self.channels.iter().flatten();
+        channels
+            .filter(move |channel| channel.topic == topic && !channel.members.is_empty())
+            .map(|channel| &channel.name)
     }
 
     /// The interest change that a subscription to the name has to wait for.
@@ -291,21 +298,7 @@ impl Hub {
         let Some(id) = self.find(topic, name) else {
             return;
         };
-        let channel = self.channel_mut(id);
-        let was_silent = channel
-            .published
-            .iter()
-            .all(|published| published.spans.is_empty());
-        if let Some(published) = channel
-            .published
-            .iter_mut()
-            .find(|published| published.format == format)
-        {
-            append(&mut published.spans, span);
-        }
-        if was_silent {
-            self.touched.push(id);
-        }
+        append(self.touch(id, format), span);
         if let Some(session) = except {
             let heavy = self.heavy(session);
             append(&mut heavy.own, span);
@@ -341,8 +334,8 @@ impl Hub {
         sessions: &Sessions,
         mut send: impl FnMut(SessionId, Format, &[Span]),
     ) {
-        for touched in 0..self.touched.len() {
-            self.collect(self.touched[touched]);
+        for touched in 0..self.touched_count {
+            self.collect(self.touched[touched].channel);
         }
         let mut joined: Vec<Span> = Vec::new();
         for due in &self.due {
@@ -390,7 +383,7 @@ impl Hub {
         joined: &mut Vec<Span>,
         send: &mut impl FnMut(SessionId, Format, &[Span]),
     ) {
-        let spans = self.channel(channel).spans(format);
+        let spans = self.spans(channel, format);
         if spans.first().is_some_and(|first| first.start >= since) {
             send(id, format, spans);
         } else {
@@ -407,18 +400,23 @@ impl Hub {
         let Some(channel) = self.channels[id as usize].take() else {
             return;
         };
-        for member in &channel.members {
-            let mark = self.mark(member.session);
+        for &session in &channel.members {
+            let since = if channel.has_fresh {
+                self.fresh.get(&(id, session)).copied().unwrap_or(0)
+            } else {
+                0
+            };
+            let mark = self.mark(session);
             if mark == 0 {
                 self.due.push(Due {
-                    session: member.session,
+                    session,
                     channel: id,
-                    start: member.since,
+                    start: since,
                     end: 0,
                 });
-                self.marks[member.session as usize] = self.due.len() as u32;
+                self.marks[session as usize] = self.due.len() as u32;
             } else {
-                self.heavy(member.session).channels.push((id, member.since));
+                self.heavy(session).channels.push((id, since));
             }
         }
         self.channels[id as usize] = Some(channel);
@@ -429,8 +427,8 @@ impl Hub {
         joined.clear();
         joined.extend_from_slice(&heavy.answers);
         for (channel, since) in &heavy.channels {
-            if let Some(channel) = &self.channels[*channel as usize] {
-                joined.extend(clip(channel.spans(format), *since));
+            if self.channels[*channel as usize].is_some() {
+                joined.extend(clip(self.spans(*channel, format), *since));
             }
         }
         if heavy.channels.len() + heavy.answers.len() > 1 {
@@ -446,16 +444,29 @@ impl Hub {
             heavy.clear();
         }
         self.heavy_count = 0;
-        for touched in std::mem::take(&mut self.touched) {
-            if let Some(channel) = &mut self.channels[touched as usize] {
-                channel
-                    .published
-                    .iter_mut()
-                    .for_each(|published| published.spans.clear());
-                if channel.members.is_empty() {
-                    self.remove_channel(touched);
-                }
+        for place in 0..std::mem::take(&mut self.touched_count) {
+            let touched = &mut self.touched[place];
+            for published in &mut touched.published {
+                published.spans.clear();
             }
+            let id = touched.channel;
+            let Some(channel) = &mut self.channels[id as usize] else {
+                continue;
+            };
+            channel.touched = 0;
+            if channel.members.is_empty() {
+                self.remove_channel(id);
+            }
+        }
+        self.touched.truncate(TOUCHED_KEPT_MAX);
+        for (id, _) in self.fresh.keys() {
+            if let Some(channel) = &mut self.channels[*id as usize] {
+                channel.has_fresh = false;
+            }
+        }
+        self.fresh.clear();
+        if self.fresh.capacity() > FRESH_KEPT_MAX {
+            self.fresh.shrink_to(FRESH_KEPT_MAX);
         }
     }
 
@@ -463,23 +474,22 @@ impl Hub {
         let Some(session) = sessions.at_mut(index) else {
             return Edge::Unchanged;
         };
-        let Some(position) = session.memberships.0.remove(&id) else {
+        let Some(position) = session.memberships.remove(id) else {
             return Edge::Unchanged;
         };
         let format = session.format;
         let channel = self.channel_mut(id);
-        let left = channel.members.swap_remove(position as usize);
-        if let Some(moved) = channel.members.get(position as usize)
-            && let Some(session) = sessions.at_mut(moved.session)
+        channel.members.swap_remove(position as usize);
+        if let Some(&moved) = channel.members.get(position as usize)
+            && let Some(session) = sessions.at_mut(moved)
+            && let Some(place) = session.memberships.place_mut(id)
         {
-            session.memberships.0.insert(id, position);
+            *place = position;
         }
-        let owed: SmallVec<[Span; 4]> = clip(channel.spans(format), left.since).collect();
-        let silent = channel
-            .published
-            .iter()
-            .all(|published| published.spans.is_empty());
         let emptied = channel.members.is_empty();
+        let silent = channel.touched == 0;
+        let since = self.fresh.remove(&(id, index)).unwrap_or(0);
+        let owed: SmallVec<[Span; 4]> = clip(self.spans(id, format), since).collect();
         if !owed.is_empty() {
             let heavy = self.heavy(index);
             for span in owed {
@@ -492,11 +502,14 @@ impl Hub {
         if emptied { Edge::Crossed } else { Edge::Inside }
     }
 
-    fn add_channel(&mut self, key: (HubTopic, Name)) -> ChannelId {
+    fn add_channel(&mut self, topic: HubTopic, name: &Name) -> ChannelId {
         let channel = Channel {
-            key: key.clone(),
-            members: Vec::new(),
-            published: SmallVec::new(),
+            topic,
+            name: name.clone(),
+            members: SmallVec::new(),
+            formats: 0,
+            touched: 0,
+            has_fresh: false,
             interest: 0,
         };
         let id = match self.free.pop() {
@@ -509,19 +522,80 @@ impl Hub {
                 (self.channels.len() - 1) as ChannelId
             }
         };
-        self.keys.insert(key, id);
+        let (channels, hasher) = (&self.channels, &self.hasher);
+        let hash = hash(hasher, topic, name);
+        self.keys.insert_unique(hash, id, |id| {
+            channels[*id as usize].as_ref().map_or(0, |channel| {
+                self::hash(hasher, channel.topic, &channel.name)
+            })
+        });
         id
     }
 
     fn remove_channel(&mut self, id: ChannelId) {
-        if let Some(channel) = self.channels[id as usize].take() {
-            self.keys.remove(&channel.key);
+        if let Some(Channel { topic, name, .. }) = self.channels[id as usize].take() {
+            let hash = hash(&self.hasher, topic, &name);
+            if let Ok(entry) = self.keys.find_entry(hash, |known| *known == id) {
+                entry.remove();
+            }
             self.free.push(id);
         }
     }
 
     fn find(&self, topic: HubTopic, name: &str) -> Option<ChannelId> {
-        self.keys.get(&KeyRef(topic, name)).copied()
+        let hash = hash(&self.hasher, topic, name);
+        let is_it = |id: &ChannelId| {
+            let channel = self.channels[*id as usize].as_ref();
+            channel.is_some_and(|channel| channel.topic == topic && *channel.name == *name)
+        };
+        self.keys.find(hash, is_it).copied()
+    }
+
+    /// The ranges of a channel's format in this turn, to be added to.
+    fn touch(&mut self, id: ChannelId, format: Format) -> &mut SmallVec<[Span; 2]> {
+        let count = self.touched_count;
+        let channel = self.channel_mut(id);
+        let place = match channel.touched {
+            0 => {
+                channel.touched = count as u32 + 1;
+                self.touched_count += 1;
+                match self.touched.get_mut(count) {
+                    Some(used) => used.channel = id,
+                    None => self.touched.push(Touched {
+                        channel: id,
+                        published: SmallVec::new(),
+                    }),
+                }
+                count
+            }
+            place => place as usize - 1,
+        };
+        let published = &mut self.touched[place].published;
+        let known = published.iter().position(|known| known.format == format);
+        // What an earlier turn has left is empty and used again, with its memory.
+        let index = known.or_else(|| published.iter().position(|known| known.spans.is_empty()));
+        let index = index.unwrap_or_else(|| {
+            published.push(Published {
+                format,
+                spans: SmallVec::new(),
+            });
+            published.len() - 1
+        });
+        published[index].format = format;
+        &mut published[index].spans
+    }
+
+    /// The ranges of a channel's format in this turn.
+    fn spans(&self, id: ChannelId, format: Format) -> &[Span] {
+        let place = self.channel(id).touched as usize;
+        let published = place
+            .checked_sub(1)
+            .map(|place| &self.touched[place].published);
+        published
+            .into_iter()
+            .flatten()
+            .find(|published| published.format == format)
+            .map_or(&[], |published| published.spans.as_slice())
     }
 
     fn channel(&self, id: ChannelId) -> &Channel {
@@ -618,23 +692,14 @@ impl Hub {
     }
 }
 
-impl Channel {
-    fn spans(&self, format: Format) -> &[Span] {
-        self.published
-            .iter()
-            .find(|published| published.format == format)
-            .map_or(&[], |published| published.spans.as_slice())
-    }
+fn hash(hasher: &FixedState, topic: HubTopic, name: &str) -> u64 {
+    hasher.hash_one((topic, name))
 }
 
-/// Looks a key up without owning its name.
-#[derive(PartialEq, Eq, Hash)]
-struct KeyRef<'a>(HubTopic, &'a str);
-
-impl hashbrown::Equivalent<(HubTopic, Name)> for KeyRef<'_> {
-    fn equivalent(&self, key: &(HubTopic, Name)) -> bool {
-        self.0 == key.0 && *self.1 == *key.1
-    }
+/// The bit of a format in [`Channel::formats`].
+fn format_bit(format: Format) -> u64 {
+    debug_assert!(format.0 < 64, "a set of formats is one word");
+    1 << format.0
 }
 
 /// Adds a range at the end, joined with the last one if they touch.

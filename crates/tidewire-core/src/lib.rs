@@ -25,5 +25,6 @@ mod presence;
 mod record;
 mod rpc;
 mod session;
+mod sweep;
 mod table;
 mod timer;

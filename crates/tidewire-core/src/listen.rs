@@ -77,8 +77,8 @@ pub(crate) fn notify<E: Effects>(
     let listens = desk
         .sessions
         .find(provider)
-        .and_then(|session| session.offers.as_ref())
-        .is_some_and(|offers| offers.patterns.contains(&key));
+        .and_then(|session| session.belongings.as_ref())
+        .is_some_and(|with| with.patterns.contains(&key));
     if !listens {
         return;
     }
@@ -268,19 +268,23 @@ enum Search {
     /// Nobody provides it, nobody is asked.
     Idle,
     /// One is asked, the others wait for their turn.
-    Asking {
-        asked: Candidate,
-        number: u64,
-        rest: VecDeque<Candidate>,
-    },
+    Asking(Box<Asking>),
     /// The one.
-    Provided(Candidate),
+    Provided(Box<Candidate>),
+}
+
+/// A question to a provider that was not answered yet.
+#[derive(Debug)]
+struct Asking {
+    asked: Candidate,
+    number: u64,
+    rest: VecDeque<Candidate>,
 }
 
 #[derive(Debug)]
 struct Wanted {
-    /// Shards with subscribers; for records the owner counts them itself and this is empty.
-    shards: Vec<u16>,
+    /// How many shards have subscribers; for records the owner counts them itself and this is 0.
+    shard_count: u32,
     search: Search,
 }
 
@@ -295,7 +299,10 @@ pub(crate) struct ProviderChange {
 #[derive(Debug)]
 pub(crate) struct ListenOwner {
     patterns: Vec<Pattern>,
+    /// The names with subscribers: records always, events while there are patterns of events.
     wanted: BTreeMap<(Topic, Name), Wanted>,
+    /// Counts the censuses of events.
+    census: u64,
     /// Counts the questions to providers, so that a late timer meets another number.
     asked: u64,
     timeouts: DeadlineQueue<(Topic, Name, u64)>,
@@ -311,6 +318,7 @@ impl ListenOwner {
         Self {
             patterns: Vec::new(),
             wanted: BTreeMap::new(),
+            census: 0,
             asked: 0,
             timeouts: DeadlineQueue::new(),
             rematch: None,
@@ -392,11 +400,18 @@ impl ListenOwner {
                     accepted,
                 );
             }
+            Listening::Census { owner, round } => desk.take_part_in_census(owner, round),
+            Listening::CensusEnded { owner } => desk.leave_census(owner),
+            Listening::Present { round, names } => {
+                for name in names {
+                    self.interest(desk, round, name, true);
+                }
+            }
             Listening::Interest {
+                round,
                 name,
-                shard,
                 wanted,
-            } => self.interest(desk, name, shard, wanted),
+            } => self.interest(desk, round, name, wanted),
         }
     }
 
@@ -453,14 +468,22 @@ impl ListenOwner {
             .map(|(_, name)| name.clone())
             .collect();
         let (topic, candidate) = (pattern.topic, pattern.candidate.clone());
+        let begins_census = topic == Topic::Event && !self.listens_to_events();
         self.patterns.push(pattern);
+        if begins_census {
+            self.census += 1;
+            desk.post_all(&Entry::Listening(Listening::Census {
+                owner: desk.place.address,
+                round: self.census,
+            }));
+        }
         for name in matching {
             match self
                 .wanted
                 .get_mut(&(topic, name.clone()))
                 .map(|wanted| &mut wanted.search)
             {
-                Some(Search::Asking { rest, .. }) => rest.push_back(candidate.clone()),
+                Some(Search::Asking(asking)) => asking.rest.push_back(candidate.clone()),
                 Some(Search::Idle) => {
                     self.ask(desk, topic, name, VecDeque::from([candidate.clone()]))
                 }
@@ -478,6 +501,7 @@ impl ListenOwner {
         gone: impl Fn(Topic, &Candidate) -> bool,
     ) {
         let before = self.patterns.len();
+        let listened_to_events = self.listens_to_events();
         self.patterns
             .retain(|pattern| !gone(pattern.topic, &pattern.candidate));
         if self.patterns.len() == before {
@@ -490,7 +514,8 @@ impl ListenOwner {
                 Search::Provided(provider) if gone(*topic, provider) => {
                     lost.push((*topic, name.clone()))
                 }
-                Search::Asking { asked, rest, .. } => {
+                Search::Asking(asking) => {
+                    let Asking { asked, rest, .. } = &mut **asking;
                     rest.retain(|candidate| !gone(*topic, candidate));
                     if gone(*topic, asked) {
                         unanswered.push((*topic, name.clone(), std::mem::take(rest)));
@@ -511,6 +536,18 @@ impl ListenOwner {
         for (topic, name, rest) in unanswered {
             self.ask(desk, topic, name, rest);
         }
+        if listened_to_events && !self.listens_to_events() {
+            self.wanted.retain(|(topic, _), _| *topic != Topic::Event);
+            desk.post_all(&Entry::Listening(Listening::CensusEnded {
+                owner: desk.place.address,
+            }));
+        }
+    }
+
+    fn listens_to_events(&self) -> bool {
+        self.patterns
+            .iter()
+            .any(|pattern| pattern.topic == Topic::Event)
     }
 
     fn answered<E: Effects>(
@@ -524,14 +561,14 @@ impl ListenOwner {
         let Some(wanted) = self.wanted.get_mut(&(topic, name.clone())) else {
             return;
         };
-        let Search::Asking { asked, rest, .. } = &mut wanted.search else {
+        let Search::Asking(asking) = &mut wanted.search else {
             return;
         };
-        if asked != by {
+        if asking.asked != *by {
             return;
         }
         if accepted {
-            wanted.search = Search::Provided(by.clone());
+            wanted.search = Search::Provided(Box::new(by.clone()));
             if topic == Topic::Record {
                 self.changes.push(ProviderChange {
                     name,
@@ -539,7 +576,7 @@ impl ListenOwner {
                 });
             }
         } else {
-            let rest = std::mem::take(rest);
+            let rest = std::mem::take(&mut asking.rest);
             self.ask(desk, topic, name, rest);
         }
     }
@@ -554,44 +591,39 @@ impl ListenOwner {
         let Some(wanted) = self.wanted.get_mut(&(topic, name.clone())) else {
             return;
         };
-        let Search::Asking {
-            asked,
-            number: current,
-            rest,
-        } = &mut wanted.search
-        else {
+        let Search::Asking(asking) = &mut wanted.search else {
             return;
         };
-        if *current != number {
+        if asking.number != number {
             return;
         }
-        let (late, rest) = (asked.clone(), std::mem::take(rest));
+        let (late, rest) = (asking.asked.clone(), std::mem::take(&mut asking.rest));
         tell(desk, topic, &late, &name, ListenNotice::TimedOut);
         self.ask(desk, topic, name, rest);
     }
 
+    /// A shard has got its first subscriber of an event, or lost its last.
     fn interest<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
+        round: u64,
         name: Name,
-        shard: u16,
         wanted: bool,
     ) {
+        if round != self.census || !self.listens_to_events() {
+            return;
+        }
         let key = (Topic::Event, name.clone());
         if wanted {
-            let shards = self.wanted.get_mut(&key).map(|wanted| &mut wanted.shards);
-            match shards {
-                Some(shards) => shards.push(shard),
-                None => {
-                    self.begin(desk, Topic::Event, name);
-                    if let Some(begun) = self.wanted.get_mut(&key) {
-                        begun.shards.push(shard);
-                    }
-                }
+            if !self.wanted.contains_key(&key) {
+                self.begin(desk, Topic::Event, name);
+            }
+            if let Some(known) = self.wanted.get_mut(&key) {
+                known.shard_count += 1;
             }
         } else if let Some(known) = self.wanted.get_mut(&key) {
-            known.shards.retain(|with| *with != shard);
-            if known.shards.is_empty() {
+            known.shard_count -= 1;
+            if known.shard_count == 0 {
                 self.end(desk, Topic::Event, name);
             }
         }
@@ -599,7 +631,7 @@ impl ListenOwner {
 
     fn begin<E: Effects>(&mut self, desk: &mut Desk<'_, E>, topic: Topic, name: Name) {
         let wanted = Wanted {
-            shards: Vec::new(),
+            shard_count: 0,
             search: Search::Idle,
         };
         self.wanted.insert((topic, name.clone()), wanted);
@@ -611,13 +643,12 @@ impl ListenOwner {
             return;
         };
         // Who is being asked is told too: its acceptance would come too late.
-        if let Search::Provided(candidate)
-        | Search::Asking {
-            asked: candidate, ..
-        } = wanted.search
-        {
-            tell(desk, topic, &candidate, &name, ListenNotice::Removed);
-        }
+        let candidate = match wanted.search {
+            Search::Idle => return,
+            Search::Provided(candidate) => *candidate,
+            Search::Asking(asking) => asking.asked,
+        };
+        tell(desk, topic, &candidate, &name, ListenNotice::Removed);
     }
 
     fn search<E: Effects>(&mut self, desk: &mut Desk<'_, E>, topic: Topic, name: Name) {
@@ -650,11 +681,11 @@ impl ListenOwner {
         self.asked += 1;
         let number = self.asked;
         tell(desk, topic, &asked, &name, ListenNotice::Found);
-        wanted.search = Search::Asking {
+        wanted.search = Search::Asking(Box::new(Asking {
             asked,
             number,
             rest: candidates,
-        };
+        }));
         let deadline = desk.now.monotonic + desk.place.settings.listen_response_timeout;
         self.timeouts.push(deadline, (topic, name, number));
     }

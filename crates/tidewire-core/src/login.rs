@@ -102,7 +102,7 @@ pub(crate) fn decided<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, outcome
     match outcome {
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
-            let data = principal.client_data.as_ref().map(Payload::as_str);
+            let data = principal.client_data().map(Payload::as_str);
             desk.send(id, &Message::Auth(Auth::Successful { data }));
             count_online(desk, &principal.user_id, true);
         }

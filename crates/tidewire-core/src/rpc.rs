@@ -269,7 +269,7 @@ fn request<E: Effects>(
         .map(|principal| principal.user_id.clone());
     let requestor_data = principal
         .filter(|_| settings.rpc_requestor_data)
-        .and_then(|principal| principal.client_data.clone())
+        .and_then(|principal| principal.client_data().cloned())
         .filter(|data| data.as_str() != "null");
     let owned = OwnedCall {
         name: call.name.into(),

@@ -59,15 +59,6 @@ pub(crate) struct Hold {
     pub(crate) granted: Option<u64>,
 }
 
-/// What few sessions have; boxed, so that the others don't pay for it.
-#[derive(Debug)]
-pub(crate) struct Offers {
-    /// The rpcs that it provides.
-    pub(crate) provided: Set<Name>,
-    /// The patterns that it listens with.
-    pub(crate) patterns: Set<(Topic, Name)>,
-}
-
 /// The reads of rules for the message that has to wait.
 #[derive(Debug, Default)]
 pub(crate) struct RuleReads {
@@ -77,7 +68,22 @@ pub(crate) struct RuleReads {
     pub(crate) failed: bool,
 }
 
-/// A session.
+/// What only some sessions have; boxed, so that the others don't pay for it.
+#[derive(Debug)]
+pub(crate) struct Belongings {
+    /// The records that it is subscribed to, or wants to be.
+    pub(crate) holds: Map<Name, Hold>,
+    /// The rpcs that it provides.
+    pub(crate) provided: Set<Name>,
+    /// The patterns that it listens with.
+    pub(crate) patterns: Set<(Topic, Name)>,
+    /// Whether it ever provided or listened, so that owners may know of it.
+    pub(crate) has_offered: bool,
+    /// For the message that has to wait.
+    pub(crate) rule_reads: RuleReads,
+}
+
+/// A session. There are as many as connections, so what few have lies in [`Belongings`].
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -95,9 +101,7 @@ pub(crate) struct Session {
     pub(crate) serial: u32,
     /// Everything it gets publications of.
     pub(crate) memberships: Memberships,
-    pub(crate) holds: Map<Name, Hold>,
-    pub(crate) offers: Option<Box<Offers>>,
-    pub(crate) rule_reads: Option<Box<RuleReads>>,
+    pub(crate) belongings: Option<Box<Belongings>>,
 }
 
 impl Session {
@@ -111,40 +115,47 @@ impl Session {
 
     /// Names, patterns and registrations that it holds.
     pub(crate) fn subscription_count(&self) -> usize {
-        let offers = self
-            .offers
-            .as_ref()
-            .map_or(0, |offers| offers.provided.len() + offers.patterns.len());
-        // A granted record is both a hold and a membership, one that is not granted yet is a hold only. The larger
-        // number is exact once the owners have answered, and bounds what waits by the same limit.
-        self.holds.len().max(self.memberships.len()) + offers
+        let member_count = self.memberships.len();
+        self.belongings.as_ref().map_or(member_count, |with| {
+            // A granted record is both a hold and a membership, one that is not granted yet is a hold only. The larger
+            // number is exact once the owners have answered, and bounds what waits by the same limit.
+            with.holds.len().max(member_count) + with.provided.len() + with.patterns.len()
+        })
     }
 
-    /// What it offers, made on first use.
-    pub(crate) fn offers(&mut self, seed: u64) -> &mut Offers {
-        self.offers.get_or_insert_with(|| {
-            Box::new(Offers {
+    /// What it has beside memberships, made on first use.
+    pub(crate) fn belongings(&mut self, seed: u64) -> &mut Belongings {
+        self.belongings.get_or_insert_with(|| {
+            Box::new(Belongings {
+                holds: table::map(seed),
                 provided: table::set(seed),
                 patterns: table::set(seed),
+                has_offered: false,
+                rule_reads: RuleReads::default(),
             })
         })
+    }
+
+    /// What it offers: it counts as somebody of whom owners know from now on.
+    pub(crate) fn offers(&mut self, seed: u64) -> &mut Belongings {
+        let belongings = self.belongings(seed);
+        belongings.has_offered = true;
+        belongings
     }
 }
 
 /// The sessions of a shard, by their place.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    places: Vec<Option<Box<Session>>>,
-    seed: u64,
+    places: Vec<Option<Session>>,
     count: usize,
 }
 
 impl Sessions {
     /// No sessions.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             places: Vec::new(),
-            seed,
             count: 0,
         }
     }
@@ -164,12 +175,10 @@ impl Sessions {
             heard: now,
             calls: 0,
             serial: 0,
-            memberships: Memberships::new(self.seed),
-            holds: table::map(self.seed),
-            offers: None,
-            rule_reads: None,
+            memberships: Memberships::new(),
+            belongings: None,
         };
-        if self.places[place].replace(Box::new(session)).is_none() {
+        if self.places[place].replace(session).is_none() {
             self.count += 1;
         }
     }
@@ -178,7 +187,7 @@ impl Sessions {
     pub(crate) fn find(&self, id: SessionId) -> Option<&Session> {
         self.places
             .get(id.index as usize)?
-            .as_deref()
+            .as_ref()
             .filter(|session| session.id == id)
     }
 
@@ -186,29 +195,44 @@ impl Sessions {
     pub(crate) fn find_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.places
             .get_mut(id.index as usize)?
-            .as_deref_mut()
+            .as_mut()
             .filter(|session| session.id == id)
     }
 
     /// Whoever is at that place now.
     pub(crate) fn at(&self, index: u32) -> Option<&Session> {
-        self.places.get(index as usize)?.as_deref()
+        self.places.get(index as usize)?.as_ref()
     }
 
     /// Whoever is at that place now.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Session> {
-        self.places.get_mut(index as usize)?.as_deref_mut()
+        self.places.get_mut(index as usize)?.as_mut()
     }
 
     /// Ends a session.
-    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Box<Session>> {
+    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
         self.find(id)?;
         self.count -= 1;
         self.places[id.index as usize].take()
     }
 
+    /// How many places there are, taken or free.
+    pub(crate) fn place_count(&self) -> usize {
+        self.places.len()
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_stays_small() {
+        assert!(size_of::<Session>() <= 88, "{}", size_of::<Session>());
     }
 }

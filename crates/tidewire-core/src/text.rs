@@ -7,8 +7,6 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 /// The address of a record, event, rpc or user. Any non-empty UTF-8 text within the limit `name_bytes_max`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
@@ -56,20 +54,19 @@ impl fmt::Display for Name {
 /// JSON text that was checked where it entered: valid UTF-8, well formed, within the limits of size and depth.
 /// Sharing it does not copy it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Payload(Bytes);
+pub struct Payload(Arc<str>);
 
 impl Payload {
     /// Copies text that the caller has checked with [`crate::json::check`], or that the server wrote itself.
     #[must_use]
     pub fn from_checked(text: &str) -> Self {
-        Self(Bytes::copy_from_slice(text.as_bytes()))
+        Self(text.into())
     }
 
     /// The JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Constructed from `&str` or `String` only, so this check never fails; it costs less than a second type.
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        &self.0
     }
 
     /// Length in bytes.
@@ -86,7 +83,7 @@ impl Payload {
 }
 
 impl From<String> for Payload {
-    /// Takes over text that is known to be checked JSON, without a copy.
+    /// Copies text that is known to be checked JSON; shared afterwards, it is not copied again.
     fn from(text: String) -> Self {
         Self(text.into())
     }

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use crate::time::Instant;
 
+/// A queue with less room than this is not worth shrinking.
+const SHRUNK_MIN: usize = 1024;
+
 /// Items in the order of their deadlines.
 #[derive(Debug)]
 pub(crate) struct DeadlineQueue<T> {
@@ -30,7 +33,11 @@ impl<T> DeadlineQueue<T> {
     /// The next item whose deadline is reached. Items that have become pointless come out too; the caller knows.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
         match self.queue.front() {
-            Some((deadline, _)) if *deadline <= now => self.queue.pop_front().map(|(_, item)| item),
+            Some((deadline, _)) if *deadline <= now => {
+                let item = self.queue.pop_front().map(|(_, item)| item);
+                self.shrink();
+                item
+            }
             _ => None,
         }
     }
@@ -39,6 +46,15 @@ impl<T> DeadlineQueue<T> {
     pub(crate) fn drop_front_while(&mut self, pointless: impl Fn(&T) -> bool) {
         while self.queue.front().is_some_and(|(_, item)| pointless(item)) {
             self.queue.pop_front();
+        }
+        self.shrink();
+    }
+
+    /// Gives memory back that only a burst has needed.
+    fn shrink(&mut self) {
+        let room = self.queue.capacity();
+        if room > SHRUNK_MIN && self.queue.len() < room / 4 {
+            self.queue.shrink_to(room / 2);
         }
     }
 

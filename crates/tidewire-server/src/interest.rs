@@ -4,11 +4,12 @@
 //! its bit is visible, so nothing that is published after the acknowledgement is missed.
 
 use papaya::{Compute, HashMap, Operation};
+use smallvec::SmallVec;
 use tidewire_core::effect::{InterestChange, InterestTopic};
 use tidewire_core::text::Name;
 
-/// A set of shards, 64 to a word.
-type Bits = Box<[u64]>;
+/// A set of shards, 64 to a word. Most nodes have fewer, so the first word lies in the map itself.
+type Bits = SmallVec<[u64; 1]>;
 
 /// The interest of all shards of a node.
 #[derive(Debug, Default)]
@@ -28,9 +29,7 @@ impl InterestMap {
             let mut bits: Bits = entry.map_or_else(Bits::default, |(_, bits)| bits.clone());
             if wanted {
                 if bits.len() <= word {
-                    let mut longer = bits.into_vec();
-                    longer.resize(word + 1, 0);
-                    bits = longer.into();
+                    bits.resize(word + 1, 0);
                 }
                 bits[word] |= bit;
                 return Operation::Insert(bits);

@@ -57,11 +57,7 @@ mod tests {
     use super::*;
 
     fn check(access: Access, name: &str, values: &[(Name, Option<Payload>)], expected: Decision) {
-        let principal = Principal {
-            user_id: Name::from("somebody"),
-            server_data: None,
-            client_data: None,
-        };
+        let principal = Principal::new(Name::from("somebody"));
         let question = Question {
             principal: &principal,
             access,

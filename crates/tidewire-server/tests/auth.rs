@@ -79,12 +79,12 @@ impl Suite {
         };
         assert_eq!(principal.user_id.as_str(), user, "{data}");
         assert_eq!(
-            principal.server_data.as_ref().map(Payload::as_str),
+            principal.server_data().map(Payload::as_str),
             server_data,
             "{data}"
         );
         assert_eq!(
-            principal.client_data.as_ref().map(Payload::as_str),
+            principal.client_data().map(Payload::as_str),
             client_data,
             "{data}"
         );

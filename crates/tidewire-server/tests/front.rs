@@ -11,14 +11,14 @@ use tidewire_server::config::machine::Machine;
 use tidewire_server::config::plan::{Plan, plan};
 use tidewire_server::config::{Sources, load};
 use tidewire_server::front::accept;
-use tidewire_server::front::place::Adopter;
+use tidewire_server::front::place::{Adopter, Places};
 use tidewire_server::front::tls::Speaks;
 use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
 use tidewire_server::shard::handle::Adopted;
 use tidewire_server::status::{Stage, Status};
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -513,7 +513,7 @@ fn a_connection_that_is_not_upgraded_ends() {
 
 #[test]
 fn accepting_pauses_without_descriptors_and_resumes() {
-    let server = Server::start_with(&[], |front| front.descriptors = Arc::new(Semaphore::new(2)));
+    let server = Server::start_with(&[], |front| front.places = Places::new(usize::MAX, 2));
     let text = request("GET /deepstream", &upgrade_headers(&[]));
     let mut open: Vec<(TcpStream, Adopted)> = Vec::new();
     for _ in 0..2 {

@@ -87,7 +87,7 @@ impl Both {
     fn new() -> Self {
         Self {
             hub: Hub::new(1),
-            sessions: Sessions::new(1),
+            sessions: Sessions::new(),
             ends: [0; FORMATS as usize],
             generation: 0,
             peers: BTreeMap::new(),

@@ -221,8 +221,9 @@ pub(crate) fn published<E: Effects>(
                 &Message::Record(Record::Deleted { name }),
             );
             for member in desk.hub.dissolve(TOPIC, name, desk.sessions) {
-                if let Some(session) = desk.sessions.find_mut(member) {
-                    session.holds.remove(name);
+                let session = desk.sessions.find_mut(member);
+                if let Some(with) = session.and_then(|session| session.belongings.as_mut()) {
+                    with.holds.remove(name);
                 }
             }
         }
@@ -396,20 +397,23 @@ fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> Held {
     let Some(session) = desk.sessions.find_mut(id) else {
         return Held::NoRoom;
     };
-    if session.holds.contains_key(name) {
+    if session
+        .belongings
+        .as_ref()
+        .is_some_and(|with| with.holds.contains_key(name))
+    {
         return Held::Already;
     }
     if !has_room {
         return Held::NoRoom;
     }
     session.serial = session.serial.wrapping_add(1);
-    session.holds.insert(
-        name.into(),
-        Hold {
-            serial: session.serial,
-            granted: None,
-        },
-    );
+    let hold = Hold {
+        serial: session.serial,
+        granted: None,
+    };
+    let holds = &mut session.belongings(desk.place.seed).holds;
+    holds.insert(name.into(), hold);
     Held::New(session.serial)
 }
 
@@ -424,7 +428,8 @@ fn grant<E: Effects>(
     let hold = desk
         .sessions
         .find_mut(id)
-        .and_then(|session| session.holds.get_mut(name));
+        .and_then(|session| session.belongings.as_mut())
+        .and_then(|with| with.holds.get_mut(name));
     match hold {
         Some(hold) if hold.serial == serial => {
             hold.granted = Some(epoch);
@@ -442,7 +447,8 @@ fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
     let hold = desk
         .sessions
         .find_mut(id)
-        .and_then(|session| session.holds.remove(name));
+        .and_then(|session| session.belongings.as_mut())
+        .and_then(|with| with.holds.remove(name));
     // A subscription that was not granted yet is given back when the grant comes.
     if let Some(epoch) = hold.and_then(|hold| hold.granted) {
         desk.hub.leave(TOPIC, name, id, desk.sessions);
@@ -456,13 +462,14 @@ fn forget_hold<E: Effects>(
     name: &Name,
     serial: Option<u32>,
 ) {
-    if let Some(session) = desk.sessions.find_mut(id)
-        && session
+    let session = desk.sessions.find_mut(id);
+    if let Some(with) = session.and_then(|session| session.belongings.as_mut())
+        && with
             .holds
             .get(name)
             .is_some_and(|hold| Some(hold.serial) == serial)
     {
-        session.holds.remove(name);
+        with.holds.remove(name);
     }
 }
 

@@ -327,11 +327,7 @@ impl Node {
                 continue;
             }
             if let Some(login) = self.world.logins.pop() {
-                let principal = Principal {
-                    user_id: "open".into(),
-                    server_data: None,
-                    client_data: None,
-                };
+                let principal = Principal::new("open".into());
                 let outcome = AuthOutcome::Accepted(Arc::new(principal));
                 let session = login.session;
                 if let Some((wait, refuse)) = self.login_wait {

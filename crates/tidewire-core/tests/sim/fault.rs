@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidewire_core::entry::{Answer, CallNotice, Entry, Published};
+use tidewire_core::entry::{Answer, CallNotice, Entry, Listening, Published};
 use tidewire_core::text::Payload;
 
 use crate::check::Check;
@@ -53,6 +53,8 @@ pub enum Fault {
     RequestHeldBack,
     /// An acknowledgement does not reach its session.
     AckLost,
+    /// A new listener is not told which events have subscribers already.
+    CensusLost,
     /// A listener hears late of a name.
     ListenNoticeLate,
     /// A rule reads a value that its record never had.
@@ -67,7 +69,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 26] = [
+    pub const ALL: [(Self, &[Check]); 27] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -92,6 +94,7 @@ impl Fault {
         (Self::ProviderUnknown, &[Check::HasProvider]),
         (Self::RequestHeldBack, &[Check::Reaction]),
         (Self::AckLost, &[Check::AnsweredOnce]),
+        (Self::CensusLost, &[Check::OneProvider]),
         (Self::ListenNoticeLate, &[Check::ListenEnded]),
         (Self::RuleMisled, &[Check::Ruling]),
         (Self::RuleReadLost, &[Check::Quiet]),
@@ -162,6 +165,9 @@ impl Faults {
             | (Some(Fault::SessionUncounted), Entry::Online { .. })
             | (Some(Fault::EndForgotten), Entry::SessionEnded { .. })
             | (Some(Fault::ListenNoticeLost), Entry::ListenNotice { .. }) => true,
+            (Some(Fault::CensusLost), Entry::Listening(Listening::Present { names, .. })) => {
+                !names.is_empty()
+            }
             (Some(Fault::ProviderUnknown), Entry::RecordPublished { what, .. }) => {
                 matches!(what, Published::Provided(_))
             }

@@ -186,10 +186,9 @@ fn user(name: &str, entry: Entry, options: &AuthFile) -> Result<User, String> {
         .map_err(|reason| format!("the password of user {name:?} {reason}"))?;
     Ok(User {
         password,
-        principal: Principal {
-            user_id: Name::from(name),
-            server_data: Some(Payload::from(entry.server_data.to_string())),
-            client_data: Some(Payload::from(entry.client_data.to_string())),
-        },
+        principal: Principal::new(Name::from(name)).with_data(
+            Some(Payload::from(entry.server_data.to_string())),
+            Some(Payload::from(entry.client_data.to_string())),
+        ),
     })
 }

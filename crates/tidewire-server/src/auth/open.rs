@@ -23,11 +23,7 @@ impl Authenticator for Open {
             Some(Value::Bool(true)) => Name::from("true"),
             _ => Name::from(NAMELESS),
         };
-        let principal = Principal {
-            user_id,
-            server_data: None,
-            client_data: None,
-        };
+        let principal = Principal::new(user_id);
         Box::pin(std::future::ready(Verdict::Accepted(principal)))
     }
 }

@@ -91,11 +91,11 @@ fn open(
 
 /// Waits until a descriptor is free, and says so while it has to.
 async fn descriptor(front: &Arc<Front>) -> OwnedSemaphorePermit {
-    if let Ok(descriptor) = Arc::clone(&front.descriptors).try_acquire_owned() {
+    if let Ok(descriptor) = Arc::clone(&front.places.descriptors).try_acquire_owned() {
         return descriptor;
     }
     pause_begins(front);
-    let mut free = std::pin::pin!(Arc::clone(&front.descriptors).acquire_owned());
+    let mut free = std::pin::pin!(Arc::clone(&front.places.descriptors).acquire_owned());
     loop {
         log_pause(front, "all are in use");
         let deadline = Instant::now() + PAUSE_LOG_INTERVAL;

@@ -74,8 +74,6 @@ pub struct Front {
     pub connection_timeout: Duration,
     /// What SIGHUP may change.
     pub doors: RwLock<Doors>,
-    /// One permit for each socket that the limit of open files allows.
-    pub descriptors: Arc<Semaphore>,
     /// Whether accepting is paused because they ran out.
     pub is_paused: AtomicBool,
     /// When the log last said so.
@@ -118,10 +116,9 @@ impl Front {
             head_bytes_max: plan.config.http.head_bytes_max.as_usize(),
             connection_timeout: plan.config.http.connection_timeout,
             doors: RwLock::new(Doors::new(plan)),
-            descriptors: Arc::new(Semaphore::new(descriptors)),
+            places: Places::new(open_max, descriptors),
             is_paused: AtomicBool::new(false),
             pause_logged: Mutex::new(None),
-            places: Places::new(open_max),
             status,
             metrics,
             tls,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::shard::handle::Adopted;
 
@@ -18,15 +18,18 @@ pub trait Adopter: Send + Sync + 'static {
 pub struct Places {
     open: AtomicUsize,
     open_max: usize,
+    /// One permit for each socket that the limit of open files allows.
+    pub descriptors: Arc<Semaphore>,
 }
 
 impl Places {
-    /// Places for `open_max` connections.
+    /// Places for `open_max` connections, among `descriptors` sockets.
     #[must_use]
-    pub fn new(open_max: usize) -> Arc<Self> {
+    pub fn new(open_max: usize, descriptors: usize) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             open_max,
+            descriptors: Arc::new(Semaphore::new(descriptors)),
         })
     }
 
@@ -43,10 +46,11 @@ impl Places {
             .open
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, add)
         {
-            Ok(_) => Ok(Place {
-                places: Arc::clone(self),
-                _descriptor: descriptor,
-            }),
+            Ok(_) => {
+                // The place gives it back itself: every connection has one, and so it is a single pointer.
+                descriptor.forget();
+                Ok(Place(Arc::clone(self)))
+            }
             Err(_) => Err(descriptor),
         }
     }
@@ -60,13 +64,11 @@ impl Places {
 
 /// A connection's place and the descriptor of its socket. Whoever closes the socket drops it afterwards.
 #[derive(Debug)]
-pub struct Place {
-    places: Arc<Places>,
-    _descriptor: OwnedSemaphorePermit,
-}
+pub struct Place(Arc<Places>);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.descriptors.add_permits(1);
     }
 }

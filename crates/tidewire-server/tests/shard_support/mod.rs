@@ -70,11 +70,7 @@ impl Requests for Services {
     }
 
     fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) {
-        let principal = Principal {
-            user_id: format!("user-{}", peer.address.port()).as_str().into(),
-            server_data: None,
-            client_data: None,
-        };
+        let principal = Principal::new(format!("user-{}", peer.address.port()).as_str().into());
         let shards = self.shards.get().expect("set before the shards run");
         shards[usize::from(request.session.home.shard)].complete_auth(AuthCompletion {
             session: request.session,
@@ -122,7 +118,7 @@ impl Node {
             shards: Some(running),
             store: Some(store),
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-            places: Places::new(usize::MAX),
+            places: Places::new(usize::MAX, Semaphore::MAX_PERMITS),
         }
     }
 
@@ -171,7 +167,8 @@ impl Node {
         let (socket, address) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         socket.set_nodelay(true).unwrap();
-        let descriptor = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let descriptors = Arc::clone(&self.places.descriptors);
+        let descriptor = descriptors.try_acquire_owned().unwrap();
         self.handle(shard).adopt(Adopted {
             stream: socket,
             tls: None,

@@ -85,11 +85,7 @@ impl Sim {
                 .as_str()
                 .unwrap_or_default()
                 .to_owned();
-            AuthOutcome::Accepted(Arc::new(Principal {
-                user_id: Name::from(user.as_str()),
-                server_data: None,
-                client_data: None,
-            }))
+            AuthOutcome::Accepted(Arc::new(Principal::new(Name::from(user.as_str()))))
         } else {
             AuthOutcome::Refused { client_data: None }
         };

@@ -1,0 +1,110 @@
+//! The names that one session is a member of. Most sessions have few, and every idle one is paid for by its bytes.
+
+use super::{ChannelId, NO_CHANNEL};
+use crate::table::{self, Map};
+
+/// So many lie in the session itself.
+const INLINE: usize = 2;
+
+/// The channels of one session, with its place among the members of each.
+#[derive(Debug)]
+pub(crate) struct Memberships {
+    /// The first ones, with [`NO_CHANNEL`] where there is none.
+    inline: [(ChannelId, u32); INLINE],
+    /// The others.
+    table: Option<Box<Map<ChannelId, u32>>>,
+}
+
+impl Memberships {
+    /// None.
+    pub(crate) fn new() -> Self {
+        Self {
+            inline: [(NO_CHANNEL, 0); INLINE],
+            table: None,
+        }
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        let inline = self.inline.iter().filter(|(id, _)| *id != NO_CHANNEL);
+        inline.count() + self.table.as_ref().map_or(0, |table| table.len())
+    }
+
+    /// Whether the session is a member.
+    pub(super) fn contains(&self, channel: ChannelId) -> bool {
+        self.inline.iter().any(|(id, _)| *id == channel)
+            || self
+                .table
+                .as_ref()
+                .is_some_and(|table| table.contains_key(&channel))
+    }
+
+    /// Begins a membership, at a place among the members.
+    pub(super) fn add(&mut self, channel: ChannelId, place: u32, seed: u64) {
+        match self.inline.iter_mut().find(|(id, _)| *id == NO_CHANNEL) {
+            Some(free) => *free = (channel, place),
+            None => {
+                let table = self.table.get_or_insert_with(|| Box::new(table::map(seed)));
+                table.insert(channel, place);
+            }
+        }
+    }
+
+    /// The place among the members of a channel, if the session is one.
+    pub(super) fn place_mut(&mut self, channel: ChannelId) -> Option<&mut u32> {
+        match self.inline.iter_mut().find(|(id, _)| *id == channel) {
+            Some((_, place)) => Some(place),
+            None => self.table.as_mut()?.get_mut(&channel),
+        }
+    }
+
+    /// Ends a membership and gives its place.
+    pub(super) fn remove(&mut self, channel: ChannelId) -> Option<u32> {
+        if let Some(inline) = self.inline.iter_mut().find(|(id, _)| *id == channel) {
+            return Some(std::mem::replace(inline, (NO_CHANNEL, 0)).1);
+        }
+        let table = self.table.as_mut()?;
+        let place = table.remove(&channel);
+        if table.is_empty() {
+            self.table = None;
+        }
+        place
+    }
+
+    /// All channels, in an order that does not depend on a hash table.
+    pub(super) fn channels(&self) -> Vec<ChannelId> {
+        let mut channels: Vec<ChannelId> = self.iter().collect();
+        channels.sort_unstable();
+        channels
+    }
+
+    fn iter(&self) -> impl Iterator<Item = ChannelId> + '_ {
+        let inline = self.inline.iter().map(|(id, _)| *id);
+        let table = self.table.iter().flat_map(|table| table.keys().copied());
+        inline.filter(|id| *id != NO_CHANNEL).chain(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_answer_alike() {
+        for count in [1, INLINE as u32, INLINE as u32 + 1, 100] {
+            let mut memberships = Memberships::new();
+            for channel in (0..count).rev() {
+                memberships.add(channel, channel, 7);
+                *memberships.place_mut(channel).unwrap() += 1;
+            }
+            assert_eq!(memberships.len(), count as usize);
+            assert_eq!(memberships.channels(), (0..count).collect::<Vec<_>>());
+            assert!(memberships.contains(count - 1) && !memberships.contains(count));
+            for channel in 0..count {
+                assert_eq!(memberships.remove(channel), Some(channel + 1));
+                assert_eq!(memberships.remove(channel), None);
+            }
+            assert!(memberships.table.is_none(), "an empty table is given back");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What an idle session costs the engine. Counted in bytes of the allocator, so the figure is the same on every machine;
+//! what the allocator itself adds, and the rest of the server, is measured by `tidewire-bench idle`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::effect::{
+    AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Format, Input, InterestChange,
+    News, Principal, Span, StoreRequest,
+};
+use tidewire_core::engine::{Shard, ShardConfig};
+use tidewire_core::entry::Entry;
+use tidewire_core::message::{Auth, Connection, Event, Message};
+use tidewire_core::permission::AllowAll;
+use tidewire_core::settings::Settings;
+use tidewire_core::store::Opened;
+use tidewire_core::time::{Instant, Now, WallTime};
+
+/// Enough that the doubling of tables and what is set up once do not decide the figure.
+const SESSIONS: u32 = 10_000;
+
+/// What a session may cost. Half of it is the room that doubling tables hold in reserve and never touch.
+const BYTES_MAX: i64 = 480;
+
+/// A world that keeps nothing but what the test has to answer.
+#[derive(Default)]
+struct World {
+    end: u64,
+    interest: u64,
+}
+
+impl Effects for World {
+    fn append(&mut self, _format: Format, _message: &Message<'_>) -> Span {
+        let start = self.end;
+        self.end += 40;
+        Span {
+            start,
+            end: self.end,
+        }
+    }
+
+    fn post(&mut self, _to: Address, _entry: Entry) {
+        unreachable!("there is one shard");
+    }
+
+    fn publish(&mut self, _news: News<'_>) {}
+
+    fn interest(&mut self, number: u64, _change: InterestChange) {
+        self.interest = number;
+    }
+
+    fn store(&mut self, _request: StoreRequest) {}
+
+    fn authenticate(&mut self, _request: AuthRequest) {}
+
+    fn close(&mut self, session: SessionId, reason: CloseReason) {
+        panic!("{session:?} was closed: {reason:?}");
+    }
+
+    fn resume(&mut self, _session: SessionId) {}
+}
+
+struct Node {
+    shard: Shard,
+    world: World,
+    now: Now,
+}
+
+impl Node {
+    fn new() -> Self {
+        let shard = Shard::new(ShardConfig {
+            address: Address { node: 0, shard: 0 },
+            shard_count: 1,
+            settings: Settings::default(),
+            permission: Arc::new(AllowAll),
+            seed: 7,
+            owner_key: 11,
+            opened: Opened {
+                epoch: Epoch(1),
+                opening: 1,
+            },
+        });
+        let now = Now {
+            monotonic: Instant(1),
+            wall: WallTime(1),
+        };
+        Self {
+            shard,
+            world: World::default(),
+            now,
+        }
+    }
+
+    fn session(index: u32, generation: u32) -> SessionId {
+        SessionId {
+            home: Address { node: 0, shard: 0 },
+            index,
+            generation,
+        }
+    }
+
+    fn say(&mut self, session: SessionId, message: &Message<'_>) {
+        let _ = self
+            .shard
+            .message(self.now, session, message, &mut self.world);
+    }
+
+    fn input(&mut self, input: Input) {
+        self.shard.handle(self.now, input, &mut self.world);
+    }
+
+    /// Logs in as a user of its own and subscribes to a name that all have and to one of its own.
+    fn open(&mut self, session: SessionId) {
+        let format = Format(0);
+        self.input(Input::Opened { session, format });
+        self.say(session, &Message::Connection(challenge()));
+        self.say(session, &Message::Auth(Auth::Request { data: Some("{}") }));
+        let principal = Principal::new(format!("user-{}", session.index).as_str().into());
+        self.input(Input::Auth(AuthCompletion {
+            session,
+            outcome: AuthOutcome::Accepted(Arc::new(principal)),
+        }));
+        let own = format!("news/{}", session.index);
+        let subscribe = Event::Subscribe {
+            names: vec!["news", &own],
+            correlation: Some("1"),
+        };
+        self.say(session, &Message::Event(subscribe));
+        let up_to = self.world.interest;
+        self.input(Input::InterestVisible { up_to });
+        self.end_turn();
+    }
+
+    fn end_turn(&mut self) {
+        self.shard.end_turn(self.now, &mut self.world);
+        self.shard.flush(|_, _, _| {});
+    }
+
+    /// The heartbeat of everybody, and whatever the engine does from time to time.
+    fn pass(&mut self, generation: u32, duration: Duration) {
+        self.now.monotonic = self.now.monotonic + duration;
+        for index in 0..SESSIONS {
+            self.say(
+                Self::session(index, generation),
+                &Message::Connection(Connection::Ping),
+            );
+        }
+        self.input(Input::DeadlineReached);
+        self.end_turn();
+    }
+}
+
+fn challenge() -> Connection<'static> {
+    Connection::Challenge {
+        url: None,
+        protocol_version: None,
+        sdk_version: None,
+        sdk_type: None,
+    }
+}
+
+fn bytes_per_session(run: impl FnOnce() -> Node) -> i64 {
+    let mut node = None;
+    let counted = allocation_counter::measure(|| node = Some(run()));
+    counted.bytes_current / i64::from(SESSIONS)
+}
+
+#[test]
+fn an_idle_session_is_small() {
+    let bytes = bytes_per_session(|| {
+        let mut node = Node::new();
+        for index in 0..SESSIONS {
+            node.open(Node::session(index, 0));
+        }
+        node.pass(0, Duration::from_secs(61));
+        node
+    });
+    assert!(bytes <= BYTES_MAX, "{bytes} bytes");
+}
+
+#[test]
+fn sessions_that_came_and_went_leave_nothing() {
+    let rounds = 10;
+    let bytes = bytes_per_session(|| {
+        let mut node = Node::new();
+        for generation in 0..=rounds {
+            for index in 0..SESSIONS {
+                node.open(Node::session(index, generation));
+            }
+            if generation < rounds {
+                for index in 0..SESSIONS {
+                    let session = Node::session(index, generation);
+                    node.input(Input::Closed { session });
+                }
+                node.end_turn();
+            }
+        }
+        for _ in 0..3 {
+            node.pass(rounds, Duration::from_secs(61));
+        }
+        node
+    });
+    assert!(bytes <= BYTES_MAX, "{bytes} bytes");
+}
