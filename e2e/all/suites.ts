@@ -130,6 +130,8 @@ export const SUITES: Suite[] = [
       ['target/release/tidewire-bench', 'rpc', '--requests', '20000'],
       ['target/release/tidewire-bench', 'rooms', '--connections', '2000', '--publishers', '200'],
       ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],
+      ['target/release/tidewire-bench', 'grid', '--tls', '--subscribers', '200', '--publishers', '50'],
+      ['target/release/tidewire-bench', 'grid', '--compression', '--payload-bytes', '2500'],
       // The drivers of the rivals' protocols, against the rivals that npm brings.
       ['target/release/tidewire-bench', 'setup', '--only', 'socketio-ws,bun'],
       ...['socketio-ws', 'bun'].map((rival) =>

@@ -10,6 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::cores;
 use crate::driver::Protocol;
 use crate::failure::Failure;
+use crate::link::{Link, tls_client};
 use crate::null_server::{NullServer, Options, PlantedFaults};
 use crate::process::Process;
 use crate::report;
@@ -235,6 +236,14 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
                 .action(ArgAction::SetTrue)
                 .help("It sends publishers their own messages back"),
         )
+        .arg(flag("tls", "Start Tidewire with TLS").conflicts_with_all(["url", "null", "rival"]))
+        .arg(
+            flag(
+                "compression",
+                "Offer permessage-deflate; a Tidewire that is started takes it",
+            )
+            .conflicts_with_all(["null", "rival"]),
+        )
         .arg(number("shards", shards, "Shards of the Tidewire to start").conflicts_with("url"))
         .arg(server_bin().conflicts_with("url"))
 }
@@ -268,6 +277,7 @@ impl Chosen {
             let mut target = Target::from_url(url, protocol)?;
             target.process = matches.get_one("server-pid").copied().map(Process::new);
             target.has_echo = matches.get_flag("echo");
+            target.link.has_compression = matches.get_flag("compression");
             return Ok(Self::Running(target));
         }
         let kind = if matches.get_flag("null") {
@@ -282,7 +292,11 @@ impl Chosen {
                 shards: take_count(matches, "shards", 1)?,
             }
         };
-        Self::start(&kind)
+        let link = Link {
+            tls: matches.get_flag("tls").then(tls_client).transpose()?,
+            has_compression: matches.get_flag("compression"),
+        };
+        Self::start_with(&kind, link)
     }
 
     /// As it stands in a report.
@@ -294,9 +308,9 @@ impl Chosen {
     }
 
     /// Starts a server and says so in the report.
-    pub(crate) fn start(kind: &Kind) -> Result<Self, Failure> {
+    fn start_with(kind: &Kind, link: Link) -> Result<Self, Failure> {
         println!("server: {}", kind.label());
-        Server::start(kind).map(Self::Started)
+        Server::start_with(kind, link).map(Self::Started)
     }
 
     /// Where it is.

@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
+use tidewire_wire::frame::deflate::Inflater;
+use tidewire_wire::frame::offer::DEFLATE;
 use tidewire_wire::frame::websocket::{self, Decoder, Event as FrameEvent, Role};
 
 use crate::driver::{Driver, Incoming, MASK, Unintelligible};
 use crate::failure::Failure;
+use crate::link::{DEFLATE_OFFER, Opening, Tls};
 use crate::source;
 use crate::target::Target;
 use crate::template::Template;
@@ -18,6 +21,9 @@ const NONCE: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// No message that a scenario provokes is longer.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// The bit of a frame's first byte that says it is compressed (RFC 7692, section 6).
+const COMPRESSED: u8 = 0x40;
 
 /// What a connection subscribes to before it counts as open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,16 +42,30 @@ pub enum Subscription {
 #[derive(Debug)]
 pub(crate) struct Reading {
     buffer: Vec<u8>,
+    /// Empty without TLS.
+    opening: Opening,
+    inflater: Inflater,
     template: Template,
+    /// Bytes read so far, decrypted and still compressed.
+    bytes: u64,
 }
 
 impl Reading {
-    /// With a buffer of so many bytes.
-    pub(crate) fn new(bytes: usize) -> Self {
+    /// With buffers of so many bytes.
+    pub(crate) fn new(bytes: usize, target: &Target) -> Self {
+        let is_sealed = target.link.tls.is_some();
         Self {
             buffer: vec![0; bytes],
+            opening: Opening::new(if is_sealed { bytes } else { 0 }),
+            inflater: Inflater::default(),
             template: Template::default(),
+            bytes: 0,
         }
+    }
+
+    /// Bytes read so far, decrypted and still compressed.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -114,6 +134,7 @@ pub struct Connection {
     /// Its number in the swarm.
     number: usize,
     pub(crate) socket: TcpStream,
+    tls: Option<Tls>,
     decoder: Decoder,
     driver: Driver,
     /// See [`crate::driver::Protocol::has_whole_frames`].
@@ -138,6 +159,10 @@ impl Connection {
         Ok(Self {
             number,
             socket: TcpStream::from_std(socket),
+            tls: match &target.link.tls {
+                Some(config) => Some(Tls::new(config, target.address)?),
+                None => None,
+            },
             decoder: Decoder::new(Role::Client),
             driver: Driver::new(target.protocol, number),
             has_whole_frames: target.protocol.has_whole_frames(),
@@ -170,6 +195,11 @@ impl Connection {
     /// # Errors
     /// The connection is broken.
     pub fn flush(&mut self) -> Result<(), Failure> {
+        if let Some(tls) = &mut self.tls {
+            let written = tls.write(&mut self.socket, &mut self.outbox);
+            return written
+                .map_err(|error| peer(self.number, format!("broke while sending: {error}")));
+        }
         let mut sent = 0;
         let result = loop {
             match self.socket.write(&self.outbox[sent..]) {
@@ -193,9 +223,13 @@ impl Connection {
             self.stage = Stage::Upgrading;
             let (path, address) = (&target.path, target.address);
             let headers = target.protocol.headers();
+            let offer = match target.link.has_compression {
+                true => DEFLATE_OFFER,
+                false => "",
+            };
             let request = format!(
                 "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {NONCE}\r\n{headers}\r\n"
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {NONCE}\r\n{headers}{offer}\r\n"
             );
             self.outbox.extend_from_slice(request.as_bytes());
         }
@@ -211,14 +245,24 @@ impl Connection {
         plan: &impl Fn(usize) -> Subscription,
         handle: &mut impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let Reading { buffer, template } = reading;
+        let Reading {
+            buffer,
+            opening,
+            inflater,
+            template,
+            bytes,
+        } = reading;
         loop {
             let kept = self.rest.len();
             if buffer.len() < 2 * kept {
                 buffer.resize(2 * kept, 0);
             }
             buffer[..kept].copy_from_slice(&self.rest);
-            let count = match self.socket.read(&mut buffer[kept..]) {
+            let read = match &mut self.tls {
+                Some(tls) => tls.read(&mut self.socket, opening, &mut buffer[kept..]),
+                None => self.socket.read(&mut buffer[kept..]),
+            };
+            let count = match read {
                 Ok(0) => return Err(self.broken("was closed by the server")),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -226,13 +270,15 @@ impl Connection {
                 Err(error) => return Err(self.broken(&format!("broke: {error}"))),
             };
             let input = &mut buffer[..kept + count];
-            let consumed = self.take(input, template, plan, handle)?;
+            *bytes += count as u64;
+            let consumed = self.take(input, inflater, template, plan, handle)?;
             if !self.outbox.is_empty() {
                 self.flush()?;
             }
             self.rest.clear();
             self.rest.extend_from_slice(&input[consumed..]);
-            if kept + count < buffer.len() && !is_ended {
+            // What TLS still holds of its last read is announced by nobody.
+            if kept + count < buffer.len() && !is_ended && self.tls.is_none() {
                 return Ok(());
             }
         }
@@ -242,6 +288,7 @@ impl Connection {
     fn take(
         &mut self,
         input: &mut [u8],
+        inflater: &mut Inflater,
         template: &mut Template,
         plan: &impl Fn(usize) -> Subscription,
         handle: &mut impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
@@ -254,8 +301,9 @@ impl Connection {
             }
         }
         loop {
-            // Nothing is ever half decoded here: no scenario's messages come in fragments.
+            // The decoder takes text piece by piece, and its next bytes then are no frame's beginning.
             while self.stage == Stage::Open
+                && !self.decoder.is_inside_message()
                 && let Some((delivery, bytes)) = template.delivery(&input[consumed..])
             {
                 handle(self.number, delivery)?;
@@ -263,9 +311,10 @@ impl Connection {
             }
             let start = consumed;
             let mut header_bytes = None;
+            let rest = &mut input[consumed..];
             let decoded = self
                 .decoder
-                .decode(&mut input[consumed..], MESSAGE_BYTES_MAX);
+                .decode_inflated(rest, MESSAGE_BYTES_MAX, inflater);
             let decoded = decoded.map_err(|error| peer(self.number, error.to_string()))?;
             consumed += decoded.consumed;
             match decoded.event {
@@ -287,7 +336,7 @@ impl Connection {
                         });
                     taken.map_err(|stop| stop.at(number))?;
                     if count == 1 && self.has_whole_frames && matches!(payload, Cow::Borrowed(_)) {
-                        header_bytes = Some(consumed - start - payload.len());
+                        header_bytes = (consumed - start).checked_sub(payload.len());
                     }
                     if is_logged_in {
                         self.subscribe(&plan(number));
@@ -304,7 +353,10 @@ impl Connection {
                 }
                 FrameEvent::Pong(_) => {}
             }
-            if let Some(header_bytes) = header_bytes {
+            // A compressed frame does not hold its payload as such.
+            if let Some(header_bytes) = header_bytes
+                && input[start] & COMPRESSED == 0
+            {
                 template.keep(&input[start..consumed], header_bytes);
             }
         }
@@ -321,12 +373,19 @@ impl Connection {
         let head = String::from_utf8_lossy(&input[..end]);
         let mut lines = head.split("\r\n");
         let status = lines.next().unwrap_or_default();
-        let accept = lines
-            .filter_map(|line| line.split_once(':'))
-            .find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-accept"))
-            .map(|(_, value)| value.trim());
-        if !status.starts_with("HTTP/1.1 101") || accept != Some(&*websocket::accept_key(NONCE)) {
+        let (mut is_accepted, mut is_deflated) = (false, false);
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            if name.eq_ignore_ascii_case("sec-websocket-accept") {
+                is_accepted = value.trim() == websocket::accept_key(NONCE);
+            } else if name.eq_ignore_ascii_case("sec-websocket-extensions") {
+                is_deflated = value.trim().starts_with(DEFLATE);
+            }
+        }
+        if !status.starts_with("HTTP/1.1 101") || !is_accepted {
             return Err(self.broken(&format!("was not upgraded: {status:?}")));
+        }
+        if is_deflated {
+            self.decoder = Decoder::with_deflate(Role::Client);
         }
         self.stage = Stage::LoggingIn;
         self.driver.hello(&mut self.outbox);

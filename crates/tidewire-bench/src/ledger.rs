@@ -5,6 +5,8 @@
 
 use thiserror::Error;
 
+use crate::payload;
+
 /// Numbers start here, so that they have equally many digits through all rounds, and equally long frames.
 const NUMBERS_FROM: u64 = 1_000_000;
 
@@ -122,10 +124,10 @@ impl Ledger {
         self.seen.fill(0);
     }
 
-    /// The payload that a publisher sends in this round.
+    /// The payload that a publisher sends in this round, of about `bytes` bytes if its number alone is shorter.
     #[must_use]
-    pub fn payload(&self, publisher: usize) -> String {
-        (self.first_message() + publisher as u64).to_string()
+    pub fn payload(&self, publisher: usize, bytes: usize) -> String {
+        payload::with_number(self.first_message() + publisher as u64, bytes)
     }
 
     /// The number of this round's first message.
@@ -150,7 +152,8 @@ impl Ledger {
     /// # Errors
     /// It should not have come.
     pub fn take(&mut self, receiver: usize, payload: &str) -> Result<(), Fault> {
-        let message: u64 = payload.parse().map_err(|_| unknown(receiver, payload))?;
+        let number = payload::number(payload);
+        let message: u64 = number.parse().map_err(|_| unknown(receiver, payload))?;
         let first = self.first_message();
         if message < first {
             return Err(Fault::Late { receiver, message });
@@ -220,7 +223,7 @@ mod tests {
     fn a_round_is_complete_when_all_have_all() {
         let mut ledger = ledger(false);
         assert_eq!(
-            (ledger.payload(0), ledger.payload(1)),
+            (ledger.payload(0, 0), ledger.payload(1, 0)),
             ("1000002".into(), "1000003".into())
         );
         for (receiver, payload) in [(0, "1000002"), (1, "1000002"), (1, "1000003")] {
@@ -231,7 +234,7 @@ mod tests {
         assert!(ledger.is_complete());
         ledger.begin_round();
         assert!(!ledger.is_complete());
-        assert_eq!(ledger.payload(0), "1000004");
+        assert_eq!(ledger.payload(0, 0), "1000004");
     }
 
     #[test]
@@ -302,7 +305,9 @@ mod tests {
         ledger.begin_round();
         for receiver in 0..70 {
             for publisher in (0..70).filter(|publisher| *publisher != receiver) {
-                ledger.take(receiver, &ledger.payload(publisher)).unwrap();
+                ledger
+                    .take(receiver, &ledger.payload(publisher, 0))
+                    .unwrap();
             }
         }
         assert!(ledger.is_complete());

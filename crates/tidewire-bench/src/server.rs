@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::cores;
 use crate::failure::Failure;
+use crate::link::Link;
 use crate::rival::Rival;
 use crate::target::Target;
 
@@ -69,9 +70,26 @@ impl Server {
     /// # Errors
     /// It can't be started, ends, or is not ready in time; the failure shows the end of its output.
     pub fn start(kind: &Kind) -> Result<Self, Failure> {
+        Self::start_with(kind, Link::default())
+    }
+
+    /// The same for connections of another kind, which only Tidewire has.
+    ///
+    /// # Errors
+    /// As of [`Server::start`].
+    pub fn start_with(kind: &Kind, link: Link) -> Result<Self, Failure> {
         let folder = TempDir::new().map_err(Failure::system("temporary folder"))?;
         let address = free_address().map_err(Failure::system("free port"))?;
         let mut command = command(kind, address, folder.path())?;
+        let mut label = kind.label();
+        if link.tls.is_some() {
+            label += " with TLS";
+            encrypt(&mut command, folder.path())?;
+        }
+        if link.has_compression {
+            label += " with compression";
+            command.args(["--compression-enabled", "true"]);
+        }
         let output = output_path(folder.path());
         let output = File::create(output).map_err(Failure::system("output file"))?;
         let errors = output.try_clone();
@@ -81,6 +99,7 @@ impl Server {
         let child = cores::as_server(|| command.spawn());
         let child = child.map_err(Failure::system(program))?;
         let mut target = Target::local(address, child.id(), false);
+        target.link = link;
         if let Kind::Rival(rival) = kind {
             target.protocol = rival.protocol;
             target.path = rival.protocol.path().to_owned();
@@ -88,7 +107,7 @@ impl Server {
         }
         let mut server = Self {
             child,
-            label: kind.label(),
+            label,
             target,
             folder,
         };
@@ -171,6 +190,19 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
         }
         Kind::Rival(rival) => rival.command(address.port()),
     })
+}
+
+/// Gives Tidewire a certificate of its own. The port serves the clear too, for the question whether it is ready.
+fn encrypt(command: &mut Command, folder: &Path) -> Result<(), Failure> {
+    let failed = |error: rcgen::Error| Failure::Server(format!("certificate: {error}"));
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).map_err(failed)?;
+    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+    fs::write(&certificate, made.cert.pem()).map_err(Failure::system("certificate"))?;
+    fs::write(&key, made.signing_key.serialize_pem()).map_err(Failure::system("key"))?;
+    command.arg("--tls-certificate").arg(certificate);
+    command.arg("--tls-key").arg(key);
+    command.args(["--tls-allow-clear", "true"]);
+    Ok(())
 }
 
 /// A port that nobody listens on.

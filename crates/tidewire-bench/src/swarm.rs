@@ -61,7 +61,7 @@ impl Swarm {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
             connections: Vec::new(),
-            reading: Reading::new(READ_BYTES),
+            reading: Reading::new(READ_BYTES, target),
             timer,
             due: None,
         })
@@ -151,6 +151,12 @@ impl Swarm {
     #[must_use]
     pub fn len(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Bytes received so far, decrypted and still compressed.
+    #[must_use]
+    pub fn bytes_received(&self) -> u64 {
+        self.reading.bytes()
     }
 
     /// Whether there are none.

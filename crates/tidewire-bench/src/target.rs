@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::driver::Protocol;
 use crate::failure::Failure;
+use crate::link::{Link, tls_client};
 use crate::process::Process;
 
 /// A server to be driven.
@@ -19,6 +20,8 @@ pub struct Target {
     pub process: Option<Process>,
     /// Whether it sends a publisher its own messages back.
     pub has_echo: bool,
+    /// How connections are made.
+    pub link: Link,
 }
 
 impl Target {
@@ -31,16 +34,25 @@ impl Target {
             path: Protocol::Deepstream.path().to_owned(),
             process: Some(Process::new(pid)),
             has_echo,
+            link: Link::default(),
         }
     }
 
-    /// From `ws://host:port[/path]`.
+    /// From `ws://host:port[/path]`, or the same with `wss`.
     ///
     /// # Errors
     /// Another scheme, or a host that has no address.
     pub fn from_url(url: &str, protocol: Protocol) -> Result<Self, Failure> {
         let wrong = || Failure::Argument(format!("{url:?} is not like ws://host:port/path"));
-        let rest = url.strip_prefix("ws://").ok_or_else(wrong)?;
+        let mut link = Link::default();
+        let rest = match (url.strip_prefix("ws://"), url.strip_prefix("wss://")) {
+            (Some(rest), _) => rest,
+            (None, Some(rest)) => {
+                link.tls = Some(tls_client()?);
+                rest
+            }
+            (None, None) => return Err(wrong()),
+        };
         let (host, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
             None => (rest, protocol.path()),
@@ -53,6 +65,7 @@ impl Target {
             path: path.to_owned(),
             process: None,
             has_echo: false,
+            link,
         })
     }
 }
@@ -75,6 +88,7 @@ mod tests {
         );
         check("ws://[::1]:1/", Some(("[::1]:1", "/deepstream")));
         check("ws://127.0.0.1:1/a/b?c", Some(("127.0.0.1:1", "/a/b?c")));
+        check("wss://127.0.0.1:1/", Some(("127.0.0.1:1", "/deepstream")));
         check("http://127.0.0.1:1", None);
         check("ws://127.0.0.1", None);
     }

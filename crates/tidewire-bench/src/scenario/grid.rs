@@ -62,6 +62,8 @@ pub struct Grid {
     pub subscribers: usize,
     /// How many of them publish.
     pub publishers: usize,
+    /// Payloads are ticks of about so many bytes; 0 is the number of the message alone.
+    pub payload_bytes: usize,
     /// Rounds before the measured ones, which fill caches and buffers.
     pub warm_up_rounds: usize,
     /// Measured rounds.
@@ -81,6 +83,8 @@ pub struct Outcome {
     pub rounds: Vec<Duration>,
     /// Deliveries in all measured rounds.
     pub deliveries: u64,
+    /// Bytes received in all measured rounds, decrypted and still compressed; of finished cells only.
+    pub bytes: u64,
     /// Whether all rounds were finished before the cell's time was over.
     pub status: Status,
     /// What the measured rounds cost.
@@ -120,12 +124,14 @@ impl Grid {
             ledger: Ledger::new(self.subscribers, publishers, target.has_echo),
             swarm,
             medium: self.medium,
+            payload_bytes: self.payload_bytes,
             patience: self.patience,
             end,
         };
         let mut outcome = Outcome {
             rounds: Vec::new(),
             deliveries: 0,
+            bytes: 0,
             status: Status::Complete,
             usage: Usage::default(),
             connection_bytes: memory_before
@@ -139,6 +145,7 @@ impl Grid {
                 return Ok(outcome);
             }
         }
+        let bytes_before = run.swarm.bytes_received();
         let meter = Meter::start(target)?;
         for _ in 0..self.rounds {
             match run.round()? {
@@ -152,6 +159,7 @@ impl Grid {
             }
         }
         outcome.usage = meter.read()?;
+        outcome.bytes = run.swarm.bytes_received() - bytes_before;
         outcome.deliveries = run.ledger.round_deliveries() * outcome.rounds.len() as u64;
         // What came twice in the last round is found in one more: each connection's messages come in order.
         run.round()?;
@@ -165,12 +173,21 @@ impl Grid {
             Medium::Event => "",
             Medium::Record => " records",
         };
-        let name = format!("{}/{}{medium}", self.subscribers, self.publishers);
+        let payload = match self.payload_bytes {
+            0 => String::new(),
+            bytes => format!(" of {bytes} bytes"),
+        };
+        let (subscribers, publishers) = (self.subscribers, self.publishers);
+        let name = format!("{subscribers}/{publishers}{medium}{payload}");
         let mut cell = Cell::new("grid", name, target.protocol.name(), &outcome.usage);
         cell.status = outcome.status;
         cell.set("rounds", outcome.rounds.len() as f64);
         cell.set_rate("deliveries", outcome.deliveries, &outcome.usage);
         cell.set_times("round", &outcome.rounds);
+        if outcome.bytes > 0 {
+            let each = outcome.bytes as f64 / outcome.deliveries as f64;
+            cell.set("bytes_per_delivery", each);
+        }
         cell.set("connection_bytes_anonymous", outcome.connection_bytes);
         cell
     }
@@ -203,6 +220,7 @@ struct Run {
     swarm: Swarm,
     ledger: Ledger,
     medium: Medium,
+    payload_bytes: usize,
     patience: Duration,
     end: Instant,
 }
@@ -219,7 +237,7 @@ impl Run {
         self.ledger.begin_round();
         let start = Instant::now();
         for publisher in 0..self.ledger.publishers().len() {
-            let payload = self.ledger.payload(publisher);
+            let payload = self.ledger.payload(publisher, self.payload_bytes);
             let connection = self.ledger.publishers()[publisher];
             let medium = self.medium;
             self.swarm.send(connection, |driver, out| match medium {
@@ -302,6 +320,11 @@ fn arguments(command: Command) -> Command {
             "records",
             "Patches of a record instead of events",
         ))
+        .arg(cli::number(
+            "payload-bytes",
+            "0",
+            "Payloads are ticks of about so many bytes; 0 is a number",
+        ))
         .arg(cli::number("rounds", "10", "Measured rounds"))
         .arg(cli::number(
             "warm-up",
@@ -321,6 +344,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         },
         subscribers: cli::take_count(matches, "subscribers", 2)?,
         publishers: cli::take_count(matches, "publishers", 1)?,
+        payload_bytes: cli::take_count(matches, "payload-bytes", 0)?,
         warm_up_rounds: cli::take_count(matches, "warm-up", 0)?,
         rounds: cli::take_count(matches, "rounds", 1)?,
         seed: cli::take(matches, "seed")?,
@@ -383,6 +407,7 @@ mod tests {
             medium: Medium::Event,
             subscribers: 3,
             publishers: 1,
+            payload_bytes: 155,
             warm_up_rounds: 0,
             rounds: 2,
             seed: 1,

@@ -161,7 +161,7 @@ fn publish(swarm: &mut Swarm) -> Result<Duration, Failure> {
     let mut ledger = Ledger::new(swarm.len(), vec![0], false);
     ledger.begin_round();
     let start = Instant::now();
-    let payload = ledger.payload(0);
+    let payload = ledger.payload(0, 0);
     swarm.send(0, |driver, out| driver.publish(COMMON, &payload, out))?;
     while !ledger.is_complete() {
         let received = swarm.receive(start + PATIENCE, "deliveries", |receiver, incoming| {
