@@ -240,6 +240,8 @@ struct Running<'a> {
     server: Option<Server>,
     measured: MeasuredContender,
     used: Duration,
+    /// Its longest turn; what is shorter than that is too short for another one.
+    longest: Duration,
 }
 
 fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<MeasuredCell, Failure> {
@@ -251,6 +253,7 @@ fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<Meas
             server: None,
             measured: MeasuredContender::new(&contender.identity),
             used: Duration::ZERO,
+            longest: Duration::from_secs(1),
         })
         .collect();
     for turn in 0..cell.turns {
@@ -276,7 +279,7 @@ impl Running<'_> {
             .turns
             .last()
             .is_some_and(|turn| turn.status == Status::OverTime);
-        if is_over || self.measured.failure.is_some() || left < Duration::from_secs(1) {
+        if is_over || self.measured.failure.is_some() || left < self.longest {
             return Ok(());
         }
         let title = &self.measured.title;
@@ -300,7 +303,9 @@ impl Running<'_> {
             .rounds
             .map(|rounds| more_rounds(rounds, &self.measured.turns));
         let result = drive(cell, self.contender, server, turn, rounds, left)?;
-        self.used += start.elapsed();
+        let time = start.elapsed();
+        self.used += time;
+        self.longest = self.longest.max(time);
         match result {
             Ok(turn) => {
                 println!("{label}: {}", report::brief(&turn));

@@ -126,7 +126,9 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         };
         cell.arguments = line(idle_seconds, churn);
         cell.rival_arguments = Some(line(idle_seconds.min(5), 0));
-        (cell.seconds, cell.null_has_rooms) = (240, true);
+        // Not only its own work: two waits, and churn.
+        cell.seconds = if profile == Profile::Full { 300 } else { 30 };
+        cell.null_has_rooms = true;
     }));
     cells.push(
         cell("connect", "connect", "New connections, 250 at a time").with(|cell| {

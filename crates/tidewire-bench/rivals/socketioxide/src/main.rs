@@ -23,8 +23,11 @@ async fn main() {
         .expect("usage: socketioxide-rival PORT");
     let providers = Providers::default();
     let (layer, io) = SocketIo::new_layer();
-    io.ns("/", async move |socket: SocketRef| {
-        serve(&socket, providers.clone())
+    // The handler's future is spawned, and a `join` right behind the login would find no handler of its own; what the
+    // function does before it returns its future is done before the next message is read.
+    io.ns("/", move |socket: SocketRef| {
+        serve(&socket, providers.clone());
+        std::future::ready(())
     });
     let listener = TcpListener::bind(("127.0.0.1", port))
         .await
