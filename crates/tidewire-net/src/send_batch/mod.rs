@@ -11,14 +11,15 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use ring::{ENTRIES, Outcome, Ring};
+use ring::{Outcome, Ring};
 
 pub use ring::RingFault;
 
 /// No send waits for room, and none ends the process because the peer is gone.
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Fewer sends than this are cheaper as system calls of their own.
+/// Fewer sends than this are cheaper as system calls of their own: one costs 7 % more through the ring, each of two 4 %
+/// less, each of three 16 % less.
 const RING_SENDS_MIN: usize = 2;
 
 /// More slices than this are refused by the kernel (IOV_MAX); the rest goes with the next send.
@@ -162,7 +163,8 @@ impl Sender {
 
     /// Submits all sends and appends one completion for each, in their order.
     pub fn submit(&mut self, batch: SendBatch<'_>, completions: &mut Vec<Completion>) {
-        for sends in batch.sends.chunks(ENTRIES) {
+        let places = self.ring.as_ref().map_or(usize::MAX, Ring::places);
+        for sends in batch.sends.chunks(places) {
             self.outcomes.clear();
             self.outcomes.resize(sends.len(), None);
             if sends.len() >= RING_SENDS_MIN {

@@ -17,6 +17,15 @@ fn with_ring() -> Sender {
     sender
 }
 
+/// A queue that few sockets fill.
+const PLACES: usize = 32;
+
+fn with_small_ring() -> Sender {
+    let mut sender = with_ring();
+    sender.ring = Some(Ring::with_places(PLACES as u32).unwrap());
+    sender
+}
+
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -209,13 +218,28 @@ fn the_memory_of_a_batch_is_used_again() {
 
 #[test]
 fn more_sends_than_the_queue_has_places_take_several_submissions() {
-    let mut sender = with_ring();
-    let mut pairs = pairs(2 * ENTRIES + 2);
+    let mut sender = with_small_ring();
+    let mut pairs = pairs(2 * PLACES + 2);
     send_numbers(&mut sender, &mut pairs);
     assert_eq!(sender.submissions(), 3);
-    send_numbers(&mut sender, &mut pairs[..ENTRIES]);
+    send_numbers(&mut sender, &mut pairs[..PLACES]);
     assert_eq!(sender.submissions(), 4);
     assert_eq!(sender.path(), Path::Ring);
+}
+
+#[test]
+fn all_sends_of_a_slice_fit_into_one_submission() {
+    let mut sender = with_ring();
+    let (server, mut client) = pair();
+    let mut batch = sender.batch();
+    for number in 0..SENDS_MAX {
+        batch.push(number as u32, server.as_fd(), slice(b"x"));
+    }
+    let completions = submit(&mut sender, batch);
+    assert_eq!(completions.len(), SENDS_MAX);
+    let sent = completions.into_iter().map(|one| one.result.unwrap());
+    client.read_exact(&mut vec![0; sent.sum()]).unwrap();
+    assert_eq!(sender.submissions(), 1);
 }
 
 #[test]
@@ -229,11 +253,11 @@ fn few_sends_need_no_ring() {
 
 #[test]
 fn completions_that_overflow_their_queue_are_fetched() {
-    let mut sender = with_ring();
+    let mut sender = with_small_ring();
     let ring = sender.ring.as_mut().unwrap();
     // The completion queue has twice the places of the submission queue; fill it, so that there is none for the sends.
-    assert!(ring.crowd_completions(2) >= 2 * ENTRIES);
-    send_numbers(&mut sender, &mut pairs(ENTRIES));
+    assert!(ring.crowd_completions(2) >= 2 * PLACES);
+    send_numbers(&mut sender, &mut pairs(PLACES));
     assert_eq!(sender.path(), Path::Ring);
 }
 
