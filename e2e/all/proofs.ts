@@ -26,7 +26,7 @@ export const PROOFS: Proof[] = [
     name: 'fuzz-faults',
     command: fuzz('faults', '300'),
     env: { RUSTC_BOOTSTRAP: '1' },
-    figures: [/planted-fault-length: .*/, /planted-fault-slice: .*/, /planted-fault-allocation: .*/],
+    figures: ['length', 'slice', 'allocation', 'inflate'].map((fault) => new RegExp(`planted-fault-${fault}: .*`)),
   },
   {
     name: 'sim',

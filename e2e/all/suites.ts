@@ -46,8 +46,8 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'faults',
-    shows: 'mutations of the fuzz corpus find each of three planted faults',
-    commands: ['length', 'slice', 'allocation'].map((fault) =>
+    shows: 'mutations of the fuzz corpus find each of four planted faults',
+    commands: ['length', 'slice', 'allocation', 'inflate'].map((fault) =>
       test('--package', 'tidewire-wire', '--features', `planted-fault-${fault}`, '--test', 'codec', 'planted'),
     ),
     budgetSeconds: 120,

@@ -6,7 +6,8 @@ pub(crate) const LENGTH: bool = cfg!(all(
     feature = "planted-fault-length",
     not(any(
         feature = "planted-fault-slice",
-        feature = "planted-fault-allocation"
+        feature = "planted-fault-allocation",
+        feature = "planted-fault-inflate"
     )),
 ));
 
@@ -15,7 +16,8 @@ pub(crate) const SLICE: bool = cfg!(all(
     feature = "planted-fault-slice",
     not(any(
         feature = "planted-fault-length",
-        feature = "planted-fault-allocation"
+        feature = "planted-fault-allocation",
+        feature = "planted-fault-inflate"
     )),
 ));
 
@@ -24,9 +26,20 @@ pub(crate) const ALLOCATION: bool = cfg!(all(
     feature = "planted-fault-allocation",
     not(any(
         feature = "planted-fault-length",
-        feature = "planted-fault-slice"
+        feature = "planted-fault-slice",
+        feature = "planted-fault-inflate"
+    )),
+));
+
+/// A compressed message is inflated however long it becomes.
+pub(crate) const INFLATE: bool = cfg!(all(
+    feature = "planted-fault-inflate",
+    not(any(
+        feature = "planted-fault-length",
+        feature = "planted-fault-slice",
+        feature = "planted-fault-allocation"
     )),
 ));
 
 /// Whether this build has one of them.
-pub const ANY: bool = LENGTH || SLICE || ALLOCATION;
+pub const ANY: bool = LENGTH || SLICE || ALLOCATION || INFLATE;

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-const FAULTS: [&str; 3] = [
+const FAULTS: [&str; 4] = [
     "planted-fault-length",
     "planted-fault-slice",
     "planted-fault-allocation",
+    "planted-fault-inflate",
 ];
 
 /// Time in which the fuzzer must find a planted fault.

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tidewire_fuzz::harness::messages::Pool;
 use tidewire_fuzz::harness::{Input, Reached, check, from_hex};
 use tidewire_wire::frame::websocket::Role;
+use tidewire_wire::message::{Event, Message};
 use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
@@ -54,6 +55,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         seed.extend(from_hex(&vector.hex));
         seeds.insert(format!("stream-{index:03}"), seed);
     }
+    for (index, payload) in deflated_payloads().iter().enumerate() {
+        for role in [Role::Server, Role::Client] {
+            seeds.insert(
+                format!("deflated-{index:03}-{role:?}"),
+                Input::deflated_seed(role, payload),
+            );
+        }
+    }
     let mut reached: Reached = seeds.values().flat_map(|seed| check(seed)).collect();
     for seed in message_seeds() {
         for (reader, topic, action) in check(&seed) {
@@ -87,6 +96,46 @@ fn message_seeds() -> Vec<Vec<u8>> {
         }
     }
     seeds
+}
+
+/// What gets smaller by compression: messages, and what comes close to the limit of 70,000 bytes.
+fn deflated_payloads() -> Vec<Vec<u8>> {
+    let mut payloads = vec![vec![0; 70_000], copies(69_990), copies(70_000)];
+    let text = "the same again and again, ".repeat(8);
+    let messages = [
+        Message::Event(Event::Emit {
+            name: "n",
+            data: Some(&text),
+        }),
+        Message::Event(Event::Subscribe {
+            names: vec!["name/of/one"; 20],
+            correlation: Some("7"),
+        }),
+    ];
+    for message in messages {
+        let mut payload = Vec::new();
+        Deepstream::encode(Dialect::Server, &message, &mut payload);
+        payloads.push(payload);
+    }
+    payloads
+}
+
+/// Bytes that repeat others in pieces of many lengths, so that a changed bit of the compressed form makes a piece longer.
+fn copies(bytes: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as usize % bound
+    };
+    let mut payload: Vec<u8> = (0..512).map(|_| below(256) as u8).collect();
+    while payload.len() < bytes {
+        let length = 19 + below(140);
+        let start = payload.len() - 300 + below(100);
+        payload.extend_from_within(start..start + length);
+        payload.push(below(256) as u8);
+    }
+    payload.truncate(bytes);
+    payload
 }
 
 /// The one answer that Tidewire reads but never writes.

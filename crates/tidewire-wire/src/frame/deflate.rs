@@ -6,6 +6,7 @@
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use crate::frame::websocket::{self, FrameError, Opcode};
+use crate::planted_fault;
 
 /// The second of zlib's levels. On 2.5 KB of JSON it leaves 24 % in 13 us, where 1 leaves 32 % in 5, 6 leaves 23 % in
 /// 15 and 9 leaves 22 % in 22 (`examples/deflate_cost.rs`).
@@ -134,7 +135,7 @@ impl Inflater {
             let status = state
                 .decompress_vec(input, &mut self.inflated, FlushDecompress::Sync)
                 .map_err(|_| FrameError::Deflate)?;
-            if self.inflated.len() > bytes_max {
+            if self.inflated.len() > bytes_max && !planted_fault::INFLATE {
                 return Err(FrameError::TooBig);
             }
             let taken = usize::try_from(state.total_in() - taken).unwrap_or(input.len());
@@ -163,7 +164,10 @@ fn make_room(inflated: &mut Vec<u8>, bytes_max: usize) {
     if inflated.len() < inflated.capacity() {
         return;
     }
-    let above = bytes_max.saturating_add(1) - inflated.len();
+    let above = match planted_fault::INFLATE {
+        true => usize::MAX,
+        false => bytes_max.saturating_add(1) - inflated.len(),
+    };
     let more = inflated.len().max(INFLATED_BYTES_MIN).min(above);
     inflated.reserve_exact(more);
 }

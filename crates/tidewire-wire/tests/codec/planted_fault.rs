@@ -1,5 +1,5 @@
 //! The judge is judged: mutations of the corpus find nothing in the codecs as they are, and find each of the faults
-//! that the features `planted-fault-length`, `-slice` and `-allocation` build into them.
+//! that the features `planted-fault-length`, `-slice`, `-allocation` and `-inflate` build into them.
 
 use crate::corpus;
 use crate::harness::mutate::Mutator;
