@@ -99,7 +99,7 @@ impl Swarm {
     }
 
     /// Opens `count` connections one after the other in each of at most `width` places, and closes each as soon as it is
-    /// logged in and subscribed. The swarm must be empty, and is afterwards.
+    /// logged in and subscribed, until `end` at the latest. The swarm must be empty, and is afterwards. How many it were.
     ///
     /// # Errors
     /// One of them is refused or broken, or the deadline passes.
@@ -107,15 +107,16 @@ impl Swarm {
         &mut self,
         count: usize,
         width: usize,
+        end: Instant,
         plan: impl Fn(usize) -> Subscription,
-    ) -> Result<(), Failure> {
+    ) -> Result<usize, Failure> {
         let mut begun = 0;
         while begun < count.min(width) {
             self.connect()?;
             begun += 1;
         }
         let mut done = 0;
-        while done < count {
+        while done < count && Instant::now() < end {
             let deadline = Instant::now() + LOGIN_TIMEOUT;
             self.poll_once(deadline, "logins", &plan, |_, _| Ok(()))?;
             for event in &self.events {
@@ -137,7 +138,7 @@ impl Swarm {
             }
         }
         self.connections.clear();
-        Ok(())
+        Ok(done)
     }
 
     fn connect(&mut self) -> Result<usize, Failure> {
@@ -395,10 +396,12 @@ mod tests {
     #[test]
     fn churned_connections_are_all_opened_and_all_closed() {
         let mut swarm = Swarm::new(&null_server()).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
         for (count, width) in [(50, 7), (3, 7), (1, 1)] {
-            swarm.churn(count, width, names).unwrap();
+            assert_eq!(swarm.churn(count, width, end, names).unwrap(), count);
             assert!(swarm.is_empty());
         }
+        assert_eq!(swarm.churn(5, 1, Instant::now(), names).unwrap(), 0);
     }
 
     #[test]

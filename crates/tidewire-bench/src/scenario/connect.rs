@@ -1,5 +1,7 @@
 //! New connections in a second: each is opened, logged in, subscribed and closed, many at a time.
 
+use std::time::{Duration, Instant};
+
 use clap::{ArgMatches, Command};
 
 use super::Scenario;
@@ -7,7 +9,7 @@ use crate::cli;
 use crate::connection::Subscription;
 use crate::failure::Failure;
 use crate::meter::Meter;
-use crate::result::Cell;
+use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
 use crate::target::Target;
 
@@ -33,25 +35,35 @@ fn arguments(command: Command) -> Command {
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let count = cli::take_count(matches, "connections", 1)?;
     let width = cli::take_count(matches, "width", 1)?;
+    let time_max = super::take_time_max(matches)?;
     super::measure(matches, false, |target| {
-        Ok(vec![connect(target, count, width)?])
+        Ok(vec![connect(target, count, width, time_max)?])
     })
 }
 
-/// Opens and closes `count` connections, `width` at a time.
+/// Opens and closes `count` connections, `width` at a time, or as many as there is time for.
 ///
 /// # Errors
 /// One of them is refused or broken.
-pub fn connect(target: &Target, count: usize, width: usize) -> Result<Cell, Failure> {
+pub fn connect(
+    target: &Target,
+    count: usize,
+    width: usize,
+    time_max: Duration,
+) -> Result<Cell, Failure> {
+    let end = Instant::now() + time_max;
     let subscription = |_| Subscription::Names(vec!["bench/connect".to_owned()]);
     let mut swarm = Swarm::new(target)?;
     // What a server sets up once.
-    swarm.churn(width, width, subscription)?;
+    swarm.churn(width, width, end, subscription)?;
     let meter = Meter::start(target)?;
-    swarm.churn(count, width, subscription)?;
+    let done = swarm.churn(count, width, end, subscription)?;
     let usage = meter.read()?;
     let name = format!("{width} at a time");
     let mut cell = Cell::new("connect", name, target.protocol.name(), &usage);
-    cell.set_rate("connections", count as u64, &usage);
+    if done < count {
+        cell.status = Status::OverTime;
+    }
+    cell.set_rate("connections", done as u64, &usage);
     Ok(cell)
 }

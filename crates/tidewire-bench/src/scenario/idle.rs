@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::meter::Meter;
 use crate::process::Memory;
-use crate::result::Cell;
+use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
 use crate::target::Target;
 
@@ -61,6 +61,8 @@ pub struct Idle {
     pub time: Duration,
     /// How many others come and go afterwards.
     pub churn: usize,
+    /// How long they have for it; what has not come and gone then does not.
+    pub churn_time_max: Duration,
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
@@ -68,6 +70,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         connections: cli::take_count(matches, "connections", 2)?,
         time: Duration::from_secs(cli::take(matches, "seconds")?),
         churn: cli::take_count(matches, "churn", 0)?,
+        churn_time_max: super::take_time_max(matches)?,
     };
     super::measure(matches, true, |target| Ok(vec![idle.run(target)?]))
 }
@@ -86,13 +89,14 @@ impl Idle {
         let opened = memory(target)?;
         idle(&mut swarm, self.time)?;
         let idled = memory(target)?;
-        let mut left = self.churn;
-        while left > 0 {
-            let part = left.min(CHURN_PART);
-            Swarm::new(target)?.churn(part, CHURN_WIDTH, subscription)?;
+        let churn_end = Instant::now() + self.churn_time_max;
+        let mut churned = 0;
+        while churned < self.churn && Instant::now() < churn_end {
+            let part = (self.churn - churned).min(CHURN_PART);
+            churned += Swarm::new(target)?.churn(part, CHURN_WIDTH, churn_end, subscription)?;
             idle(&mut swarm, Duration::ZERO)?;
-            left -= part;
         }
+        let churn_count = churned;
         // As long again, because a server may clear up what the others left with its next heartbeat only.
         idle(
             &mut swarm,
@@ -127,6 +131,10 @@ impl Idle {
             let churned = each(churned, |memory| memory.proportional_bytes);
             cell.set("connection_bytes_after_churn", churned);
         }
+        if churn_count < self.churn {
+            cell.status = Status::OverTime;
+        }
+        cell.set("churned_connections", churn_count as f64);
         cell.set("idle_s", self.time.as_secs_f64());
         cell.set("publication_ms", publish(&mut swarm)?.as_secs_f64() * 1e3);
         Ok(cell)
