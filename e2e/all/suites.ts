@@ -6,7 +6,7 @@ const test = (...args: string[]): string[] => ['cargo', 'test', '--locked', ...a
 const npm = (script: string): string[] => ['npm', '--prefix', 'e2e', 'run', '--silent', script];
 
 /** The suites that show how bytes move: again where the kernel or the container leaves the server less. */
-const TRANSPORT = ['transport', 'events', 'records', 'scale', 'limits', 'heartbeat', 'drain'];
+const TRANSPORT = ['transport', 'tls', 'events', 'records', 'scale', 'limits', 'heartbeat', 'drain'];
 const transport = (script: string, ...variables: string[]): string[] => {
   return ['env', 'SCALE_EVENTS=20000', ...variables, ...npm(script), '--', ...TRANSPORT];
 };
