@@ -63,7 +63,7 @@ const LATENCY_COLUMNS: &[Column] = &[
     ),
 ];
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 12] = [
     Section {
         group: "grid",
         title: "Publish and subscribe",
@@ -130,6 +130,31 @@ const SECTIONS: [Section; 10] = [
         title: "Latency of a pair beside others",
         about: "A message every 25 ms, while a neighbour keeps the server busy.",
         columns: LATENCY_COLUMNS,
+    },
+    Section {
+        group: "tls",
+        title: "TLS",
+        about: "As publish and subscribe in the clear; the generator decrypts with the same library.",
+        columns: GRID_COLUMNS,
+    },
+    Section {
+        group: "ticks",
+        title: "Compression",
+        about: "50 subscribers, 20 publishers of ticks of a market. Each message is compressed once for all.",
+        columns: &[
+            column(
+                "bytes_per_delivery",
+                "Bytes received for a delivery",
+                "bytes",
+                false,
+            ),
+            column(
+                DELIVERIES,
+                "Deliveries in a second of the server's processor time",
+                "",
+                true,
+            ),
+        ],
     },
     Section {
         group: "idle",

@@ -17,6 +17,8 @@ const GRID: [&str; 8] = [
 ];
 /// The cells whose latencies are compared with rivals'.
 const LATENCY: [&str; 2] = ["pairs-250", "rate"];
+/// Bytes on the wire for each delivery.
+const BYTES: &str = "bytes_per_delivery";
 /// How many cells of the grid are decided by wake-ups.
 const SMALL: usize = 3;
 /// How many rounds these need.
@@ -160,6 +162,25 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
                     one.role != Role::Tidewire || one.failure.is_none() && !one.is_over_time()
                 });
                 Some((ratio <= 1.5 && is_whole, format!("{ratio:.2} x")))
+            },
+        ),
+        over(
+            "TLS at 1000/500: at least 0.6 of the clear text's deliveries per CPU-second",
+            &["tls"],
+            &|cell| {
+                let clear = results.cell("grid-1000-500")?;
+                let clear = clear.of(Role::Tidewire, DELIVERIES)?;
+                ratio_at_least(cell.of(Role::Tidewire, DELIVERIES)?, clear, 0.6)
+            },
+        ),
+        over(
+            "With permessage-deflate ticks of 2.5 KB need at least 60 % fewer bytes",
+            &["ticks-2500-deflate"],
+            &|cell| {
+                let plain = results.cell("ticks-2500")?;
+                let plain = plain.of(Role::Tidewire, BYTES)?;
+                let fewer = 1.0 - cell.of(Role::Tidewire, BYTES)? / plain;
+                Some((fewer >= 0.6, format!("{:.0} % fewer", fewer * 100.0)))
             },
         ),
         over(

@@ -18,6 +18,7 @@ use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use crate::cli;
 use crate::cores::{self, Cores};
 use crate::failure::Failure;
+use crate::link::{Link, tls_client};
 use crate::process;
 use crate::report;
 use crate::result::{Cell, Results, Status};
@@ -226,6 +227,7 @@ fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
             cell.rounds, cell.turns, cell.seconds
         ),
         format!("{} shards, rooms {}", cell.shards, cell.null_has_rooms),
+        format!("tls {}, compression {}", cell.has_tls, cell.has_compression),
     ];
     for contender in contenders.iter().filter(|one| cell.takes(one)) {
         let identity = &contender.identity;
@@ -286,7 +288,7 @@ impl Running<'_> {
         let label = format!("{} {}/{} {title}", cell.id, turn + 1, cell.turns);
         if self.server.is_none() {
             let kind = self.contender.kind(cell.shards, cell.null_has_rooms);
-            match Server::start(&kind) {
+            match Server::start_with(&kind, link(cell)?) {
                 Ok(server) => self.server = Some(server),
                 Err(failure) => {
                     println!("{label}: {failure}");
@@ -321,6 +323,14 @@ impl Running<'_> {
     }
 }
 
+/// How the connections of a cell are.
+fn link(cell: &Planned) -> Result<Link, Failure> {
+    Ok(Link {
+        tls: cell.has_tls.then(tls_client).transpose()?,
+        has_compression: cell.has_compression,
+    })
+}
+
 /// So many rounds that a turn is long enough to be measured, by the times of the turn before.
 fn more_rounds(planned: usize, turns: &[Cell]) -> usize {
     let median_ms = turns
@@ -348,6 +358,7 @@ fn drive(
     let json = folder.path().join("cell.json");
     let errors = folder.path().join("errors");
     let target = server.target();
+    let scheme = if cell.has_tls { "wss" } else { "ws" };
     let arguments = match contender.identity.role {
         contender::Role::Rival => cell.rival_arguments.as_ref(),
         _ => None,
@@ -355,12 +366,15 @@ fn drive(
     let mut generator = Command::new(own);
     generator
         .args(arguments.unwrap_or(&cell.arguments))
-        .args(["--url", &format!("ws://{}", target.address)])
+        .args(["--url", &format!("{scheme}://{}", target.address)])
         .args(["--server-pid", &server.pid().to_string()])
         .args(["--protocol", contender.protocol.name()])
         .args(["--cell-seconds", &left.as_secs().to_string()])
         .arg("--json")
         .arg(&json);
+    if cell.has_compression {
+        generator.arg("--compression");
+    }
     if contender.has_echo() {
         generator.arg("--echo");
     }

@@ -23,6 +23,8 @@ pub enum Who {
     HasRpc,
     /// Tidewire and the null server.
     Ours,
+    /// Tidewire alone, against itself.
+    Tidewire,
 }
 
 /// A cell of the plan.
@@ -50,6 +52,10 @@ pub struct Planned {
     pub shards: usize,
     /// Whether the null server must look at names.
     pub null_has_rooms: bool,
+    /// Whether connections are encrypted.
+    pub has_tls: bool,
+    /// Whether they offer permessage-deflate, and Tidewire takes it.
+    pub has_compression: bool,
 }
 
 impl Planned {
@@ -63,6 +69,7 @@ impl Planned {
             Who::HasRecords => abilities.records,
             Who::HasRpc => abilities.rpc && role != Role::Null,
             Who::Ours => role != Role::Rival,
+            Who::Tidewire => role == Role::Tidewire,
         }
     }
 
@@ -118,6 +125,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
     }));
     cells.extend(data_cells(profile, turns, seconds));
     cells.extend(latency_cells(profile, turns));
+    cells.extend(link_cells(like_1000_500()));
     cells.push(cell("idle", "idle", "Idle connections").with(|cell| {
         let line = |seconds, churn| {
             words(&format!(
@@ -139,6 +147,36 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         }),
     );
     cells
+}
+
+/// TLS and compression, Tidewire against itself in the clear. `tls` is the clear grid that TLS is compared with.
+fn link_cells(mut tls: Planned) -> Vec<Planned> {
+    "tls".clone_into(&mut tls.id);
+    tls.group = "tls";
+    "1000/500 with TLS".clone_into(&mut tls.title);
+    (tls.who, tls.has_tls) = (Who::Tidewire, true);
+    let (turns, seconds) = (tls.turns, tls.seconds);
+    let ticks = |id: &str, title: &str, payload_bytes: usize, has_compression| {
+        cell(id, "ticks", title).with(|cell| {
+            cell.arguments = words(&format!(
+                "grid --subscribers 50 --publishers 20 --payload-bytes {payload_bytes}"
+            ));
+            cell.rounds = Some(10);
+            (cell.turns, cell.seconds) = (turns, seconds);
+            (cell.who, cell.has_compression) = (Who::Tidewire, has_compression);
+        })
+    };
+    vec![
+        tls,
+        ticks("ticks-2500", "Ticks of 2,500 bytes", 2500, false),
+        ticks("ticks-2500-deflate", "2,500 bytes, compressed", 2500, true),
+        ticks(
+            "ticks-155-deflate",
+            "155 bytes, compression agreed on",
+            155,
+            true,
+        ),
+    ]
 }
 
 /// Many names, many records, acknowledged writes, rpc.
@@ -252,6 +290,8 @@ fn cell(id: &str, group: &'static str, title: &str) -> Planned {
         who: Who::All,
         shards: 1,
         null_has_rooms: false,
+        has_tls: false,
+        has_compression: false,
     }
 }
 
@@ -280,7 +320,7 @@ mod tests {
         for profile in [Profile::Full, Profile::Quick] {
             for cell in cells(profile) {
                 let program = ["tidewire-bench".to_owned()];
-                let end = words("--url ws://127.0.0.1:1 --cell-seconds 1 --json x");
+                let end = words("--url ws://127.0.0.1:1 --cell-seconds 1 --json x --compression");
                 let check = |arguments: &[String]| {
                     let line = [&program[..], arguments, &end].concat();
                     let parsed = crate::cli::command().try_get_matches_from(line);
