@@ -161,6 +161,25 @@ fn a_doubled_delivery_is_found() {
 }
 
 #[test]
+fn what_comes_between_two_slices_of_sends_is_sent_too() {
+    // More recipients than one slice has sends, so that publications arrive while the turn before is being sent.
+    let grid = [
+        "--subscribers",
+        "2500",
+        "--publishers",
+        "100",
+        "--rounds",
+        "3",
+    ];
+    let patience = ["--patience", "10"];
+    check(
+        &[&["grid", "--null"][..], &grid, &patience].concat(),
+        0,
+        &["2500/100, null"],
+    );
+}
+
+#[test]
 fn names_keep_what_is_published_apart() {
     let size = ["--connections", "60", "--names", "9", "--each", "3"];
     let work = ["--publishers", "30", "--rounds", "5"];

@@ -162,7 +162,10 @@ fn accept(
 impl Turns {
     fn run(mut self, sockets: &Receiver<io::Result<TcpStream>>) -> io::Result<()> {
         loop {
-            let has_work = self.event_loop.has_sends() || self.event_loop.readable_count() > 0;
+            // What was gathered between two slices of sends is to be sent though nobody else comes.
+            let has_work = self.rooms.has_unsent()
+                || self.event_loop.has_sends()
+                || self.event_loop.readable_count() > 0;
             self.event_loop.poll(has_work.then_some(Duration::ZERO))?;
             for socket in sockets.try_iter() {
                 let adopted = self.event_loop.adopt(socket?, &[], Peer::default());

@@ -86,6 +86,11 @@ impl Rooms {
         self.rooms[room as usize].version
     }
 
+    /// Whether something was published in this turn.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
     /// Publications so far.
     pub(super) fn publication_count(&self) -> u64 {
         self.publication_count
