@@ -10,6 +10,8 @@ use super::{Incoming, MASK, Unintelligible};
 
 /// The path that patches set.
 const PATCHED_PATH: &str = "count";
+/// Between the caller and the number of its call.
+const CALL_SEPARATOR: char = '-';
 /// For acks of bulk messages: a connection waits for one at a time.
 const BULK: Option<&str> = Some("0");
 
@@ -89,7 +91,7 @@ impl Deepstream {
             // A provider of deepstream's own server may say first that it works on the call.
             Message::Rpc(Rpc::Accept(_)) => Ok(()),
             Message::Rpc(Rpc::Response { call, .. }) => handle(Incoming::Response {
-                number: number(Some(call.correlation), &message)?,
+                number: number(call.correlation.split(CALL_SEPARATOR).next_back(), &message)?,
             }),
             other => Err(unexpected(other).into()),
         }
@@ -151,13 +153,15 @@ impl Deepstream {
     }
 
     pub(super) fn call(&mut self, name: &str, number: u64, out: &mut Vec<u8>) {
-        let correlation = number.to_string();
+        // deepstream's own server tells calls apart by this alone, whoever makes them.
+        let correlation = format!("{}{CALL_SEPARATOR}{number}", self.user);
+        let data = number.to_string();
         let request = Rpc::Request {
             call: Call {
                 name,
                 correlation: &correlation,
             },
-            data: Some(&correlation),
+            data: Some(&data),
             requestor_name: None,
             requestor_data: None,
         };
@@ -297,7 +301,7 @@ mod tests {
         let response = Rpc::Response {
             call: Call {
                 name: "add",
-                correlation: "8",
+                correlation: "7-8",
             },
             data: None,
         };

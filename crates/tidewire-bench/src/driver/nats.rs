@@ -140,7 +140,8 @@ impl Nats {
     }
 
     pub(super) fn provide(&mut self, name: &str, out: &mut Vec<u8>) {
-        push(&format!("SUB {name} {CALLS}\r\nPING\r\n"), out);
+        // In a queue group, so that a call goes to one provider.
+        push(&format!("SUB {name} providers {CALLS}\r\nPING\r\n"), out);
     }
 
     pub(super) fn call(&mut self, name: &str, number: u64, out: &mut Vec<u8>) {
@@ -283,6 +284,6 @@ mod tests {
         let again = sent(|out| driver.call("add", 13, out));
         assert_eq!(again, ["PUB add _INBOX.7.13 2\r\n13\r\n"]);
         let provided = sent(|out| driver.provide("add", out));
-        assert_eq!(provided, ["SUB add 3\r\nPING\r\n"]);
+        assert_eq!(provided, ["SUB add providers 3\r\nPING\r\n"]);
     }
 }
