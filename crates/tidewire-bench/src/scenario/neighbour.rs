@@ -18,6 +18,8 @@ use crate::target::Target;
 
 /// The lowest priority.
 const NICE: i32 = 19;
+/// What the crowd is subscribed to.
+const CROWD: &str = "bench/crowd";
 /// How often the crowd gets a message.
 const CROWD_INTERVAL: Duration = Duration::from_millis(100);
 /// What a flood keeps waiting for its socket, so that the socket never runs dry.
@@ -25,6 +27,8 @@ const FLOOD_BYTES: usize = 64 << 10;
 /// A stuck reader is sent so many bytes so often.
 const STUCK_BYTES: usize = 16 << 10;
 const STUCK_INTERVAL: Duration = Duration::from_millis(5);
+/// After this time a stuck reader has filled the buffers of both kernels and its outbox, and was cut.
+const STUCK_TIME: Duration = Duration::from_secs(4);
 /// Deliveries to the crowd come within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a neighbour that writes waits before it looks whether it is to end.
@@ -35,6 +39,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 pub enum Neighbour {
     /// So many subscribers of another name, which get a message every 100 ms.
     Crowd(usize),
+    /// The same with one more among them that never reads and is sent 3 MB in a second besides; when it may have been cut,
+    /// another one takes its place.
+    StuckCrowd(usize),
     /// A connection publishes as fast as its socket takes it, to nobody.
     Flood,
     /// A connection subscribes to a name that gets 3 MB in a second, and never reads.
@@ -53,6 +60,7 @@ impl Neighbour {
     pub fn label(self) -> String {
         match self {
             Self::Crowd(count) => format!(" beside {count} subscribers"),
+            Self::StuckCrowd(count) => format!(" beside {count} subscribers and a stuck one"),
             Self::Flood => " beside a flood".to_owned(),
             Self::StuckReader => " beside a stuck reader".to_owned(),
         }
@@ -70,7 +78,11 @@ impl Neighbour {
             // Refused nowhere: a thread may always make itself less important.
             let _ = setpriority_process(None, NICE);
             match self {
-                Self::Crowd(count) => crowd(&target, count, &flag, &opened),
+                Self::Crowd(count) => crowd(&target, count, None, &flag, &opened),
+                Self::StuckCrowd(count) => {
+                    let stuck = Stuck::open(&target);
+                    stuck.and_then(|stuck| crowd(&target, count, Some(stuck), &flag, &opened))
+                }
                 Self::Flood => flood(&target, &flag, &opened),
                 Self::StuckReader => stick(&target, &flag, &opened),
             }
@@ -101,15 +113,59 @@ impl Working {
     }
 }
 
+/// One of a crowd that never reads.
+struct Stuck {
+    /// Nobody looks at it.
+    reader: Swarm,
+    since: Instant,
+    payload: String,
+}
+
+impl Stuck {
+    const NAME: &str = "bench/stuck";
+
+    fn open(target: &Target) -> Result<Self, Failure> {
+        let mut reader = Swarm::new(target)?;
+        let names = vec![CROWD.to_owned(), Self::NAME.to_owned()];
+        reader.open(1, |_| Subscription::Names(names.clone()))?;
+        Ok(Self {
+            reader,
+            since: Instant::now(),
+            payload: format!("\"{}\"", "x".repeat(STUCK_BYTES)),
+        })
+    }
+
+    /// Sends it more than it reads, through the publisher of the crowd, and replaces it in time.
+    fn feed(
+        &mut self,
+        target: &Target,
+        swarm: &mut Swarm,
+        publisher: usize,
+    ) -> Result<(), Failure> {
+        if self.since.elapsed() > STUCK_TIME {
+            // Kept open until the next one is there, so that the server never has none.
+            let next = Self::open(target)?;
+            drop(std::mem::replace(&mut self.reader, next.reader));
+            self.since = next.since;
+        }
+        for _ in 0..LOOK_INTERVAL.as_millis() / STUCK_INTERVAL.as_millis() {
+            swarm.send(publisher, |driver, out| {
+                driver.publish(Self::NAME, &self.payload, out);
+            })?;
+        }
+        Ok(())
+    }
+}
+
 fn crowd(
     target: &Target,
     count: usize,
+    mut stuck: Option<Stuck>,
     is_over: &AtomicBool,
     opened: &Sender<()>,
 ) -> Result<u64, Failure> {
-    const NAME: &str = "bench/crowd";
     let mut swarm = Swarm::new(target)?;
-    swarm.open(count, |_| Subscription::Names(vec![NAME.to_owned()]))?;
+    swarm.open(count, |_| Subscription::Names(vec![CROWD.to_owned()]))?;
     swarm.open(1, |_| Subscription::Nothing)?;
     // Nobody waits any more if the measuring thread has failed.
     let _ = opened.send(());
@@ -129,8 +185,11 @@ fn crowd(
             )));
         }
         if Instant::now() >= due && !is_ending {
-            swarm.send(count, |driver, out| driver.publish(NAME, "1000000", out))?;
+            swarm.send(count, |driver, out| driver.publish(CROWD, "1000000", out))?;
             sent += 1;
+        }
+        if let Some(stuck) = stuck.as_mut().filter(|_| !is_ending) {
+            stuck.feed(target, &mut swarm, count)?;
         }
         let due = Instant::now() + LOOK_INTERVAL;
         swarm.receive_until(due, |connection, incoming| match incoming {
