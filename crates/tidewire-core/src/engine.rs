@@ -284,6 +284,12 @@ impl Shard {
         self.hub.flush(&self.sessions, send);
     }
 
+    /// How many sessions [`Shard::flush`] would name at most.
+    #[must_use]
+    pub fn owed_count(&self) -> usize {
+        self.hub.owed_count()
+    }
+
     /// When [`Input::DeadlineReached`] is due at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

@@ -108,6 +108,8 @@ pub(crate) struct Hub {
     /// Channels with ranges in this turn; those behind `touched_count` wait to be used again.
     touched: Vec<Touched>,
     touched_count: usize,
+    /// Those channels in the order of their sends, during a flush.
+    order: Vec<ChannelId>,
     /// Who joined which channel in this turn, with the end of the format's log at that moment: earlier ranges are not
     /// for that session. Whoever joined in an earlier turn gets all.
     fresh: Map<(ChannelId, u32), u64>,
@@ -148,6 +150,7 @@ impl Hub {
             free: Vec::new(),
             touched: Vec::new(),
             touched_count: 0,
+            order: Vec::new(),
             fresh: table::map(seed),
             marks: Vec::new(),
             due: Vec::new(),
@@ -327,6 +330,13 @@ impl Hub {
         }
     }
 
+    /// How many sends [`Hub::flush`] would give at most.
+    pub(crate) fn owed_count(&self) -> usize {
+        let touched = self.touched[..self.touched_count].iter();
+        let members = touched.map(|touched| self.channel(touched.channel).members.len());
+        self.due.len() + members.sum::<usize>()
+    }
+
     /// Gives each session that is owed something its ranges, by offset and joined where they touch, and starts a
     /// new turn.
     pub(crate) fn flush(
@@ -334,9 +344,19 @@ impl Hub {
         sessions: &Sessions,
         mut send: impl FnMut(SessionId, Format, &[Span]),
     ) {
-        for touched in 0..self.touched_count {
-            self.collect(self.touched[touched].channel);
+        // Names with few members first: theirs would else wait behind the thousands of another one.
+        let mut order = std::mem::take(&mut self.order);
+        order.extend(
+            self.touched[..self.touched_count]
+                .iter()
+                .map(|touched| touched.channel),
+        );
+        order.sort_unstable_by_key(|id| (self.channel(*id).members.len(), *id));
+        for id in order.drain(..) {
+            self.collect(id);
         }
+        order.shrink_to(TOUCHED_KEPT_MAX);
+        self.order = order;
         let mut joined: Vec<Span> = Vec::new();
         for due in &self.due {
             self.marks[due.session as usize] = 0;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::EventLoop;
+use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX};
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{READ_BYTES_MAX, ReadBuffer, ReadOutcome};
-use tidewire_net::send_batch::{SENDS_MAX, Sender};
+use tidewire_net::send_batch::Sender;
 use tidewire_net::turn_log::TurnLogs;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -399,9 +399,10 @@ fn more_ranges_than_one_send_takes_leave_in_the_same_turn() {
 
 #[test]
 fn a_large_flush_goes_out_in_slices_between_which_sockets_are_seen() {
-    tidewire_net::descriptors::raise_limit().unwrap();
     let mut fixture = Fixture::new();
-    let mut connected: Vec<_> = (0..SENDS_MAX + 100).map(|_| fixture.connect(b"")).collect();
+    let mut connected: Vec<_> = (0..SLICE_SENDS_MAX + 100)
+        .map(|_| fixture.connect(b""))
+        .collect();
     let range = fixture.append(b"news");
     for (key, _) in &connected {
         fixture
@@ -411,7 +412,7 @@ fn a_large_flush_goes_out_in_slices_between_which_sockets_are_seen() {
     fixture.logs.begin_turn();
     let mut broken = Vec::new();
     fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
-    assert_eq!(fixture.event_loop.counts().sends, SENDS_MAX as u64);
+    assert_eq!(fixture.event_loop.counts().sends, SLICE_SENDS_MAX as u64);
     assert!(fixture.event_loop.has_sends());
     connected[0].1.write_all(b"between").unwrap();
     assert_eq!(fixture.read_until(7), b"between");
@@ -457,4 +458,54 @@ fn a_mailbox_wakes_a_sleeping_loop() {
     assert!(start.elapsed() < DEADLINE, "woken by the timeout");
     assert_eq!(received, (0..1000).collect::<Vec<_>>());
     thread.join().unwrap();
+}
+
+#[test]
+fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
+    tidewire_net::descriptors::raise_limit().unwrap();
+    let mut fixture = Fixture::new();
+    let mut crowd: Vec<_> = (0..3 * SLICE_SENDS_MAX)
+        .map(|_| fixture.connect(b""))
+        .collect();
+    let (pair, mut client) = fixture.connect(b"");
+    let news = fixture.append(b"news");
+    for (key, _) in &crowd {
+        fixture
+            .event_loop
+            .push_ranges(*key, std::iter::once(news.clone()));
+    }
+    fixture.logs.begin_turn();
+    let mut broken = Vec::new();
+    fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
+    // One of the crowd that has its news, one that has not, and the pair, in a turn of their own.
+    let small = fixture.append(b"more");
+    let last = crowd.len() - 1;
+    let before = fixture.event_loop.send_count();
+    for key in [crowd[0].0, crowd[last].0, pair] {
+        fixture
+            .event_loop
+            .push_ranges(key, std::iter::once(small.clone()));
+    }
+    fixture.logs.begin_turn();
+    let added = fixture.event_loop.send_count() - before;
+    assert_eq!(added, 2, "who waits in the queue keeps its place");
+    fixture.event_loop.send_first(added);
+    fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
+    assert!(fixture.event_loop.has_sends());
+    let mut received = [0; 4];
+    client.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"more");
+    while fixture.event_loop.has_sends() {
+        fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
+    }
+    let mut cut = Vec::new();
+    fixture
+        .event_loop
+        .settle(&mut fixture.logs, usize::MAX, &mut cut);
+    for place in [0, last] {
+        let mut received = [0; 8];
+        crowd[place].1.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"newsmore");
+    }
+    assert!(broken.is_empty() && cut.is_empty());
 }

@@ -298,3 +298,21 @@ fn the_sender_is_cut_out_of_a_joined_range() {
         [(0, vec![span(0, 3), span(5, 6)]), (1, vec![span(3, 6)]),]
     );
 }
+
+#[test]
+fn names_with_few_members_go_before_the_crowd_of_another() {
+    let mut both = Both::new();
+    for place in 0..4 {
+        both.open(place, Format(0));
+    }
+    (0..3).for_each(|place| both.join(place, 0));
+    both.join(3, 1);
+    both.publish(0, None, 1);
+    both.publish(1, None, 1);
+    assert_eq!(both.hub.owed_count(), 4);
+    let mut sent = Vec::new();
+    both.hub
+        .flush(&both.sessions, |id, _, _| sent.push(id.index));
+    assert_eq!(sent[0], 3);
+    assert_eq!(both.hub.owed_count(), 0);
+}

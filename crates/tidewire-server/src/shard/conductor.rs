@@ -42,6 +42,9 @@ use crate::penalty::{PenaltyBox, Sentence};
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
 
+/// A turn of so many sends is small. Less than a slice, so that a flush goes on however many small turns come between.
+const SMALL_TURN_SENDS_MAX: usize = 128;
+
 /// How often the engine's gauges are published.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -183,12 +186,26 @@ impl Conductor {
             // Whatever comes in meanwhile belongs to the next turn, whose log has begun already.
             self.event_loop.poll(Some(Duration::ZERO))?;
             self.gather();
+            self.hurry();
         }
         self.end_sending();
         self.watch_send_path();
         self.finish_closing();
         self.publish_stats(started);
         Ok(())
+    }
+
+    /// Ends the gathering of a small turn in the middle of a large flush, and sends it first: whoever talks to few would
+    /// else wait until thousands of others have got theirs. A large turn goes on being gathered until the flush is over,
+    /// so that a flood still coalesces. The logs of all these turns live until the flush ends.
+    fn hurry(&mut self) {
+        if !self.has_unflushed || self.engine.owed_count() > SMALL_TURN_SENDS_MAX {
+            return;
+        }
+        let before = self.event_loop.send_count();
+        self.end_gathering();
+        let added = self.event_loop.send_count() - before;
+        self.event_loop.send_first(added);
     }
 
     /// How long the poll may wait.
