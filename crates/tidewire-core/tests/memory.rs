@@ -157,6 +157,7 @@ fn challenge() -> Connection<'static> {
         protocol_version: None,
         sdk_version: None,
         sdk_type: None,
+        batches: false,
     }
 }
 
