@@ -76,4 +76,9 @@ export const PROOFS: Proof[] = [
     env: { PENALTY_MINUTE_MS: '60000' },
     figures: [/connects at .*/, /pass \d+/, /fail \d+/],
   },
+  {
+    name: 'compression',
+    command: npm('cost'),
+    figures: [/one message of 2\.5 KB .*/, /20 messages of 155 bytes .*/, /fail \d+/],
+  },
 ];
