@@ -2,7 +2,7 @@
 
 import { execFileSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
-import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
@@ -36,6 +36,8 @@ export class CertificateFiles {
 
   constructor(test: TestContext, content: Certified) {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-tls-'));
+    // A server in a container reads them as another user.
+    chmodSync(folder, 0o755);
     atEnd(test, () => rmSync(folder, { recursive: true }));
     this.certificate = join(folder, 'certificate.pem');
     this.key = join(folder, 'key.pem');
