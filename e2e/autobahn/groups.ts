@@ -42,14 +42,14 @@ export const WITHOUT_ECHO = {
 };
 
 /**
- * The groups that a list of names gives: `6`, or `12-small` for the smallest messages of a group with compression. `all`
- * is every group.
+ * The groups that a list of names gives: `6`, `12-small` for the smallest messages of a group with compression, or `12.3`
+ * for a kind of data or an offer of it. `all` is every group.
  */
 export function groupsNamed(list: string): string[] {
   if (list === 'all') return ALL;
   const names = list.split(/[\s,]+/).filter((name) => name !== '');
   for (const name of names) {
-    if (!(name in CASES) && !isSmall(name)) {
+    if (!(name in CASES) && !isSmall(name) && !isPart(name)) {
       throw new Error(`Autobahn has no group ${name}; there are ${ALL.join(', ')}, 12-small, 13-small`);
     }
   }
@@ -65,17 +65,32 @@ export interface Part {
 
 /** The parts of a group, in order. */
 export function partsOf(group: string): Part[] {
+  if (isPart(group)) return [{ name: group, cases: [`${group}.*`] }];
   const number = group.replace('-small', '');
   if (!COMPRESSION.includes(number)) return [{ name: group, cases: [`${group}.*`] }];
-  const names = numbersTo((CASES[number]?.count ?? 0) / SIZES).map((index) => `${number}.${index}`);
+  const names = partNames(number);
   if (!isSmall(group)) return names.map((name) => ({ name, cases: [`${name}.*`] }));
   return [{ name: group, cases: names.flatMap((name) => numbersTo(SMALL_SIZES).map((index) => `${name}.${index}`)) }];
 }
 
 /** How many cases `groups` have. */
 export function caseCount(groups: string[]): number {
-  const small = (group: string): number => partsOf(group).reduce((sum, { cases }) => sum + cases.length, 0);
-  return groups.reduce((sum, group) => sum + (isSmall(group) ? small(group) : (CASES[group]?.count ?? 0)), 0);
+  return groups.reduce((sum, group) => sum + countOf(group), 0);
+}
+
+function countOf(group: string): number {
+  if (isPart(group)) return SIZES;
+  if (!isSmall(group)) return CASES[group]?.count ?? 0;
+  return partsOf(group).reduce((sum, { cases }) => sum + cases.length, 0);
+}
+
+function isPart(name: string): boolean {
+  return COMPRESSION.some((number) => partNames(number).includes(name));
+}
+
+/** The kinds of data, or the offers, of a group with compression. */
+function partNames(number: string): string[] {
+  return numbersTo((CASES[number]?.count ?? 0) / SIZES).map((index) => `${number}.${index}`);
 }
 
 function numbersTo(last: number): number[] {

@@ -49,6 +49,8 @@ test('the summary counts behaviours and names what is not strict', () => {
 
 test('groups that do not exist are refused', () => {
   assert.deepEqual(groupsNamed('1, 10 12-small'), ['1', '10', '12-small']);
+  assert.deepEqual(groupsNamed('12.5 13.7'), ['12.5', '13.7']);
+  assert.throws(() => groupsNamed('12.6'), /no group 12\.6/);
   assert.throws(() => groupsNamed('8'), /no group 8/);
 });
 
@@ -57,6 +59,8 @@ test('the whole suite has 517 cases', () => {
 });
 
 test('the quick groups have the smallest messages with compression', () => {
+  assert.deepEqual(partsOf('13.7'), [{ name: '13.7', cases: ['13.7.*'] }]);
+  assert.equal(caseCount(['12.1', '13.7']), 36);
   assert.deepEqual(partsOf('9'), [{ name: '9', cases: ['9.*'] }]);
   assert.deepEqual(partsOf('12').map(({ name }) => name), ['12.1', '12.2', '12.3', '12.4', '12.5']);
   assert.deepEqual(partsOf('12-small')[0]?.cases.slice(0, 4), ['12.1.1', '12.1.2', '12.1.3', '12.2.1']);
