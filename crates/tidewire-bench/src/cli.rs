@@ -244,6 +244,10 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
             )
             .conflicts_with_all(["null", "rival"]),
         )
+        .arg(
+            flag("batches", "Let all messages of a turn come in one frame")
+                .conflicts_with_all(["null", "rival"]),
+        )
         .arg(number("shards", shards, "Shards of the Tidewire to start").conflicts_with("url"))
         .arg(server_bin().conflicts_with("url"))
 }
@@ -278,6 +282,7 @@ impl Chosen {
             target.process = matches.get_one("server-pid").copied().map(Process::new);
             target.has_echo = matches.get_flag("echo");
             target.link.has_compression = matches.get_flag("compression");
+            target.link.has_batches = matches.get_flag("batches");
             return Ok(Self::Running(target));
         }
         let kind = if matches.get_flag("null") {
@@ -295,6 +300,7 @@ impl Chosen {
         let link = Link {
             tls: matches.get_flag("tls").then(tls_client).transpose()?,
             has_compression: matches.get_flag("compression"),
+            has_batches: matches.get_flag("batches"),
         };
         Self::start_with(&kind, link)
     }

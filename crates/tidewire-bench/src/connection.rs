@@ -164,7 +164,7 @@ impl Connection {
                 None => None,
             },
             decoder: Decoder::new(Role::Client),
-            driver: Driver::new(target.protocol, number),
+            driver: Driver::new(target.protocol, number, target.link.has_batches),
             has_whole_frames: target.protocol.has_whole_frames(),
             stage: Stage::Connecting,
             is_counted: false,

@@ -71,7 +71,7 @@ pub enum Fault {
 /// What has been delivered in the current round.
 #[derive(Debug)]
 pub struct Ledger {
-    /// The receiver that publishes under each publisher number.
+    /// The receiver that publishes each message of a round.
     publishers: Vec<usize>,
     /// One row of bits for each receiver.
     seen: Vec<u64>,
@@ -84,8 +84,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger before its first round. `publishers` are receivers, each once; with `has_echo` they receive their own
-    /// messages too.
+    /// A ledger before its first round. `publishers` are receivers, each as often as it publishes in a round; with `has_echo`
+    /// they receive their own messages too.
     #[must_use]
     pub fn new(receiver_count: usize, publishers: Vec<usize>, has_echo: bool) -> Self {
         let row_words = publishers.len().div_ceil(64);
@@ -183,8 +183,8 @@ impl Ledger {
     #[must_use]
     pub fn missing(&self) -> Fault {
         let expected = |receiver: usize| {
-            let is_own = !self.has_echo && self.publishers.contains(&receiver);
-            self.publishers.len() - usize::from(is_own)
+            let is_own = |publisher: &&usize| !self.has_echo && **publisher == receiver;
+            self.publishers.len() - self.publishers.iter().filter(is_own).count()
         };
         let received = |receiver: usize| -> usize {
             let row = &self.seen[receiver * self.row_words..][..self.row_words];
@@ -297,6 +297,23 @@ mod tests {
             receiver: 1,
         };
         assert_eq!(ledger.missing(), expected);
+    }
+
+    #[test]
+    fn who_publishes_twice_lacks_two_of_its_own() {
+        let mut ledger = Ledger::new(2, vec![0, 0], false);
+        ledger.begin_round();
+        assert_eq!(ledger.round_deliveries(), 2);
+        ledger.take(1, "1000002").unwrap();
+        let (round, count, receiver) = (1, 1, 1);
+        let expected = Fault::Missing {
+            round,
+            count,
+            receiver,
+        };
+        assert_eq!(ledger.missing(), expected);
+        ledger.take(1, "1000003").unwrap();
+        assert!(ledger.is_complete());
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Link {
     pub tls: Option<Arc<ClientConfig>>,
     /// permessage-deflate is offered.
     pub has_compression: bool,
+    /// All messages of a turn may come in one WebSocket message, where the protocol knows batches.
+    pub has_batches: bool,
 }
 
 /// A client of TLS 1.3 that resumes nothing, so that every connection costs a whole handshake, and takes any certificate:
@@ -242,6 +244,7 @@ mod tests {
         target.link = Link {
             tls: Some(tls_client().unwrap()),
             has_compression: true,
+            has_batches: false,
         };
         let server = std::thread::spawn(move || serve(&listener, &delivery));
         let mut swarm = Swarm::new(&target).unwrap();

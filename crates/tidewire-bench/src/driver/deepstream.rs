@@ -15,11 +15,13 @@ const CALL_SEPARATOR: char = '-';
 /// For acks of bulk messages: a connection waits for one at a time.
 const BULK: Option<&str> = Some("0");
 
-/// The client's end. The protocol needs no state beyond the user's name.
+/// The client's end. The protocol needs no state beyond the user's name and what was announced.
 #[derive(Debug)]
 pub struct Deepstream {
     /// The connection's number, which makes the user's name.
     user: usize,
+    /// The server may put several messages into one WebSocket message.
+    reads_batches: bool,
 }
 
 impl Deepstream {
@@ -28,8 +30,11 @@ impl Deepstream {
     /// Where servers of this protocol listen.
     pub const PATH: &str = "/deepstream";
 
-    pub(super) fn new(connection: usize) -> Self {
-        Self { user: connection }
+    pub(super) fn new(connection: usize, reads_batches: bool) -> Self {
+        Self {
+            user: connection,
+            reads_batches,
+        }
     }
 
     pub(super) fn hello(&mut self, out: &mut Vec<u8>) {
@@ -38,7 +43,7 @@ impl Deepstream {
             protocol_version: Some("0.1a"),
             sdk_version: Some("7.0.5"),
             sdk_type: Some("javascript"),
-            batches: false,
+            batches: self.reads_batches,
         };
         push(&Message::Connection(challenge), out);
     }
@@ -46,6 +51,26 @@ impl Deepstream {
     pub(super) fn take<E: From<Unintelligible>>(
         &mut self,
         _kind: Kind,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+        mut handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if !self.reads_batches {
+            return self.take_message(payload, out, &mut handle);
+        }
+        let mut rest = payload;
+        while !rest.is_empty() {
+            let bytes = Codec::message_bytes(rest)
+                .ok_or_else(|| Unintelligible("received half a message of a batch".to_owned()))?;
+            let (message, others) = rest.split_at(bytes);
+            self.take_message(message, out, &mut handle)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn take_message<E: From<Unintelligible>>(
+        &mut self,
         payload: &[u8],
         out: &mut Vec<u8>,
         mut handle: impl FnMut(Incoming<'_>) -> Result<(), E>,
@@ -224,7 +249,7 @@ mod tests {
         Codec::encode(Dialect::Client, message, &mut payload);
         let mut out = Vec::new();
         let mut seen = None;
-        let result = Deepstream::new(7).take(Kind::Binary, &payload, &mut out, |incoming| {
+        let result = Deepstream::new(7, false).take(Kind::Binary, &payload, &mut out, |incoming| {
             seen = Some(format!("{incoming:?}"));
             Ok::<_, Unintelligible>(())
         });
@@ -318,9 +343,45 @@ mod tests {
             correlation: Some("not a number"),
         };
         assert!(refused(&Message::Record(ack)));
-        let mut driver = Deepstream::new(0);
+        let mut driver = Deepstream::new(0, false);
         let handle = |_: Incoming<'_>| Ok::<_, Unintelligible>(());
         let result = driver.take(Kind::Binary, &[0xff], &mut Vec::new(), handle);
         assert!(result.is_err());
+    }
+
+    #[test]
+    fn a_batch_is_taken_message_by_message() {
+        let mut batch = Vec::new();
+        for data in ["1", "2"] {
+            let (name, data) = ("news", Some(data));
+            let emit = Message::Event(Event::Emit { name, data });
+            Codec::encode(Dialect::Client, &emit, &mut batch);
+        }
+        let seen = |reads_batches: bool, payload: &[u8]| {
+            let mut seen = Vec::new();
+            let mut driver = Deepstream::new(0, reads_batches);
+            let result = driver.take(Kind::Binary, payload, &mut Vec::new(), |incoming| {
+                if let Incoming::Delivery { payload, .. } = incoming {
+                    seen.push(payload.to_owned());
+                }
+                Ok::<_, Unintelligible>(())
+            });
+            (result.is_ok(), seen)
+        };
+        assert_eq!(seen(true, &batch), (true, vec!["1".into(), "2".into()]));
+        // Who has not announced it takes what lies behind the first message for nothing.
+        assert_eq!(seen(false, &batch), (true, vec!["1".into()]));
+        let half = &batch[..batch.len() - 1];
+        assert_eq!(seen(true, half), (false, vec!["1".into()]));
+    }
+
+    #[test]
+    fn batches_are_announced_where_they_are_read() {
+        let announced = |reads_batches| {
+            let mut out = Vec::new();
+            Deepstream::new(0, reads_batches).hello(&mut out);
+            sent(&mut out)[0].contains("batches: true")
+        };
+        assert_eq!((announced(true), announced(false)), (true, false));
     }
 }

@@ -177,11 +177,12 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// For the connection with this number, which logs in as a user of its own.
+    /// For the connection with this number, which logs in as a user of its own; one that `reads_batches` says so, if its
+    /// protocol knows them.
     #[must_use]
-    pub fn new(protocol: Protocol, connection: usize) -> Self {
+    pub fn new(protocol: Protocol, connection: usize, reads_batches: bool) -> Self {
         match protocol {
-            Protocol::Deepstream => Self::Deepstream(Deepstream::new(connection)),
+            Protocol::Deepstream => Self::Deepstream(Deepstream::new(connection, reads_batches)),
             Protocol::SocketIo => Self::SocketIo(SocketIo),
             Protocol::Nats => Self::Nats(Nats::new(connection)),
             Protocol::Plain => Self::Plain(Plain::default()),

@@ -244,7 +244,7 @@ mod tests {
             "Delivery { name: Some(\"odd\"), payload: \"a\\r\\n\\r\\nb\" }",
         ];
         for cut in 0..STREAM.len() {
-            let mut driver = Driver::new(Protocol::Nats, 7);
+            let mut driver = Driver::new(Protocol::Nats, 7, false);
             let (first, mut answers) = take(&mut driver, &STREAM.as_bytes()[..cut]);
             let (second, more) = take(&mut driver, &STREAM.as_bytes()[cut..]);
             let seen = [first.unwrap(), second.unwrap()].concat();
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn what_does_not_belong_there_is_refused() {
         let refused = |stream: &str| {
-            let mut driver = Driver::new(Protocol::Nats, 7);
+            let mut driver = Driver::new(Protocol::Nats, 7, false);
             take(&mut driver, stream.as_bytes()).0.is_err()
         };
         assert!(refused("-ERR 'Authorization Violation'\r\n"));
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn requests_are_lines() {
-        let mut driver = Driver::new(Protocol::Nats, 7);
+        let mut driver = Driver::new(Protocol::Nats, 7, false);
         assert!(sent(|out| driver.hello(out)).is_empty());
         let subscribed = sent(|out| driver.subscribe(&["a", "b"], out));
         assert_eq!(subscribed, ["SUB a 1\r\nSUB b 1\r\nPING\r\n"]);

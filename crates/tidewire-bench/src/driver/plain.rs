@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn answers_and_publications_are_told_apart() {
-        let mut driver = Driver::new(Protocol::Plain, 0);
+        let mut driver = Driver::new(Protocol::Plain, 0, false);
         let mut check = |payload: &str, expected: &[&str]| {
             let (seen, answer) = take(&mut driver, payload.as_bytes());
             assert_eq!(seen.unwrap(), expected, "{payload:?}");
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn requests_are_text_frames() {
-        let mut driver = Driver::new(Protocol::Plain, 0);
+        let mut driver = Driver::new(Protocol::Plain, 0, false);
         assert_eq!(sent(|out| driver.hello(out)), ["+"]);
         assert_eq!(sent(|out| driver.subscribe(&["a", "b"], out)), ["+a b"]);
         assert_eq!(sent(|out| driver.publish("a", "1", out)), ["a 1"]);

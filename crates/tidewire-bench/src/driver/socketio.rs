@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_session_as_socket_io_4_8_speaks_it() {
-        let mut driver = Driver::new(Protocol::SocketIo, 0);
+        let mut driver = Driver::new(Protocol::SocketIo, 0, false);
         let mut check = |packet: &str, expected: &[&str], answers: &[&str]| {
             let (seen, answer) = take(&mut driver, packet.as_bytes());
             assert_eq!(seen.unwrap(), expected, "{packet:?}");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_does_not_belong_there_is_refused() {
-        let mut driver = Driver::new(Protocol::SocketIo, 0);
+        let mut driver = Driver::new(Protocol::SocketIo, 0, false);
         for packet in [
             "",
             "1",
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn requests_are_events_of_the_rival_programs() {
-        let mut driver = Driver::new(Protocol::SocketIo, 0);
+        let mut driver = Driver::new(Protocol::SocketIo, 0, false);
         assert!(sent(|out| driver.hello(out)).is_empty());
         let joined = sent(|out| driver.subscribe(&["a", "b"], out));
         assert_eq!(joined, [r#"420["join",["a","b"]]"#]);

@@ -19,6 +19,10 @@ const GRID: [&str; 8] = [
 const LATENCY: [&str; 2] = ["pairs-250", "rate"];
 /// Bytes on the wire for each delivery.
 const BYTES: &str = "bytes_per_delivery";
+/// Nanoseconds of the server for each delivery.
+const CPU: &str = "server_ns_each";
+/// A pair's latency.
+const P99: &str = "latency_ms_p99";
 /// How many cells of the grid are decided by wake-ups.
 const SMALL: usize = 3;
 /// How many rounds these need.
@@ -132,8 +136,17 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "A pair beside 10,000 subscribers, a flood or a stuck reader: p99 at most 5 ms",
             &["beside-crowd", "beside-flood", "beside-stuck-reader"],
             &|cell| {
-                let p99 = cell.of(Role::Tidewire, "latency_ms_p99")?;
+                let p99 = cell.of(Role::Tidewire, P99)?;
                 Some((p99 <= 5.0, format!("{p99:.2} ms")))
+            },
+        ),
+        over(
+            "A stuck reader among 10,000 changes nobody else's latency: p99 at most 1.5 x that without it",
+            &["beside-stuck-crowd"],
+            &|cell| {
+                let crowd = results.cell("beside-crowd")?.of(Role::Tidewire, P99)?;
+                let ratio = cell.of(Role::Tidewire, P99)? / crowd;
+                Some((ratio <= 1.5, format!("{ratio:.2} x")))
             },
         ),
         over(
@@ -176,17 +189,47 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
         over(
             "With permessage-deflate ticks of 2.5 KB need at least 60 % fewer bytes",
             &["ticks-2500-deflate"],
+            &|cell| fewer_bytes(cell, results.cell("ticks-2500")?),
+        ),
+        over(
+            "Ticks of 155 bytes, 20 a turn, in the batched form need at least 60 % fewer bytes",
+            &["ticks-155-batched"],
+            &|cell| fewer_bytes(cell, results.cell("ticks-155")?),
+        ),
+        over(
+            "155 bytes singly are sent uncompressed",
+            &["ticks-155-deflate"],
             &|cell| {
-                let plain = results.cell("ticks-2500")?;
-                let plain = plain.of(Role::Tidewire, BYTES)?;
-                let fewer = 1.0 - cell.of(Role::Tidewire, BYTES)? / plain;
-                Some((fewer >= 0.6, format!("{:.0} % fewer", fewer * 100.0)))
+                let plain = results.cell("ticks-155")?.of(Role::Tidewire, BYTES)?;
+                let bytes = cell.of(Role::Tidewire, BYTES)?;
+                Some((
+                    bytes >= plain,
+                    format!("{bytes:.0} bytes, plain {plain:.0}"),
+                ))
+            },
+        ),
+        over(
+            "Compressed to 1,000 recipients costs less CPU per delivery than the same uncompressed with TLS",
+            &["ticks-2500-deflate", "ticks-155-batched"],
+            &|cell| {
+                let tls = match cell.id.as_str() {
+                    "ticks-2500-deflate" => "ticks-2500-tls",
+                    _ => "ticks-155-tls",
+                };
+                let tls = results.cell(tls)?.of(Role::Tidewire, CPU)?;
+                let ratio = cell.of(Role::Tidewire, CPU)? / tls;
+                Some((ratio < 1.0, format!("{ratio:.2} x")))
             },
         ),
         over(
             "An idle connection costs at most 600 bytes of user memory, also after churn",
             &["idle"],
-            &idle,
+            &|cell| idle(cell, 600.0),
+        ),
+        over(
+            "An idle connection with TLS costs at most 5,000 bytes, also after churn",
+            &["idle-tls"],
+            &|cell| idle(cell, 5_000.0),
         ),
         over(
             "At least 15,000 new connections in a second",
@@ -271,11 +314,17 @@ fn small_round(cell: &MeasuredCell) -> Judged {
     Some((is_met, format!("{ratio:.2} x {name}, {} rounds", own.count)))
 }
 
-fn idle(cell: &MeasuredCell) -> Judged {
+fn fewer_bytes(cell: &MeasuredCell, plain: &MeasuredCell) -> Judged {
+    let bytes = cell.of(Role::Tidewire, BYTES)?;
+    let fewer = 1.0 - bytes / plain.of(Role::Tidewire, BYTES)?;
+    Some((fewer >= 0.6, format!("{:.0} % fewer", fewer * 100.0)))
+}
+
+fn idle(cell: &MeasuredCell, bytes_max: f64) -> Judged {
     let opened = cell.of(Role::Tidewire, "connection_bytes")?;
     let churned = cell.of(Role::Tidewire, "connection_bytes_after_churn")?;
     let figure = format!("{opened:.0} bytes, after churn {churned:.0}");
-    Some((opened.max(churned) <= 600.0, figure))
+    Some((opened.max(churned) <= bytes_max, figure))
 }
 
 #[cfg(test)]
@@ -363,5 +412,55 @@ mod tests {
             line.unwrap().state
         };
         assert_eq!((judge(600.0), judge(601.0)), (State::Met, State::NotMet));
+    }
+
+    /// The states of the lines about ticks: bytes of large ones, of batches, of single ones, processor time.
+    fn ticks(changed: &str, bytes: f64, cpu: f64) -> Vec<State> {
+        let plan = [
+            ("ticks-2500", 2500.0, 9.0),
+            ("ticks-2500-deflate", 1000.0, 11.0),
+            ("ticks-2500-tls", 2500.0, 12.0),
+            ("ticks-155", 200.0, 9.0),
+            ("ticks-155-deflate", 200.0, 9.0),
+            ("ticks-155-batched", 80.0, 9.0),
+            ("ticks-155-tls", 200.0, 12.0),
+        ];
+        let cells = plan.map(|(id, own_bytes, own_cpu)| {
+            let (bytes, cpu) = match id == changed {
+                true => (bytes, cpu),
+                false => (own_bytes, own_cpu),
+            };
+            fixture::cell(id, "ticks", id, &[(BYTES, bytes), (CPU, cpu)])
+        });
+        let asked = ["2.5 KB", "batched form", "singly", "less CPU per delivery"];
+        let verdicts = verdicts(&fixture::results(cells.to_vec()));
+        let state = |part: &str| verdicts.iter().find(|one| one.line.contains(part));
+        asked.map(|part| state(part).unwrap().state).to_vec()
+    }
+
+    #[test]
+    fn compression_is_judged_by_bytes_and_by_time() {
+        use State::{Met, NotMet};
+        let check = |changed: &str, bytes: f64, cpu: f64, expected: [State; 4]| {
+            assert_eq!(ticks(changed, bytes, cpu), expected, "{changed}");
+        };
+        check("", 0.0, 0.0, [Met; 4]);
+        check("ticks-2500-deflate", 1001.0, 11.0, [NotMet, Met, Met, Met]);
+        check("ticks-155-batched", 81.0, 9.0, [Met, NotMet, Met, Met]);
+        check("ticks-155-deflate", 199.0, 9.0, [Met, Met, NotMet, Met]);
+        check("ticks-2500-tls", 2500.0, 11.0, [Met, Met, Met, NotMet]);
+        check("ticks-155-tls", 200.0, 9.0, [Met, Met, Met, NotMet]);
+    }
+
+    #[test]
+    fn a_stuck_reader_is_judged_against_the_same_crowd_without_it() {
+        let judge = |stuck: f64| {
+            let cell = |id, p99| fixture::cell(id, "beside", id, &[(P99, p99)]);
+            let cells = vec![cell("beside-crowd", 2.0), cell("beside-stuck-crowd", stuck)];
+            let verdicts = verdicts(&fixture::results(cells));
+            let line = verdicts.iter().find(|one| one.line.contains("nobody else"));
+            line.unwrap().state
+        };
+        assert_eq!((judge(3.0), judge(3.01)), (State::Met, State::NotMet));
     }
 }

@@ -227,7 +227,7 @@ fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
             cell.rounds, cell.turns, cell.seconds
         ),
         format!("{} shards, rooms {}", cell.shards, cell.null_has_rooms),
-        format!("tls {}, compression {}", cell.has_tls, cell.has_compression),
+        format!("{:?}", cell.transport),
     ];
     for contender in contenders.iter().filter(|one| cell.takes(one)) {
         let identity = &contender.identity;
@@ -326,8 +326,9 @@ impl Running<'_> {
 /// How the connections of a cell are.
 fn link(cell: &Planned) -> Result<Link, Failure> {
     Ok(Link {
-        tls: cell.has_tls.then(tls_client).transpose()?,
-        has_compression: cell.has_compression,
+        tls: cell.transport.has_tls().then(tls_client).transpose()?,
+        has_compression: cell.transport.has_compression(),
+        has_batches: cell.transport.has_batches(),
     })
 }
 
@@ -358,7 +359,11 @@ fn drive(
     let json = folder.path().join("cell.json");
     let errors = folder.path().join("errors");
     let target = server.target();
-    let scheme = if cell.has_tls { "wss" } else { "ws" };
+    let scheme = if cell.transport.has_tls() {
+        "wss"
+    } else {
+        "ws"
+    };
     let arguments = match contender.identity.role {
         contender::Role::Rival => cell.rival_arguments.as_ref(),
         _ => None,
@@ -372,8 +377,11 @@ fn drive(
         .args(["--cell-seconds", &left.as_secs().to_string()])
         .arg("--json")
         .arg(&json);
-    if cell.has_compression {
+    if cell.transport.has_compression() {
         generator.arg("--compression");
+    }
+    if cell.transport.has_batches() {
+        generator.arg("--batches");
     }
     if contender.has_echo() {
         generator.arg("--echo");

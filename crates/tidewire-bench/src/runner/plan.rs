@@ -27,6 +27,39 @@ pub enum Who {
     Tidewire,
 }
 
+/// How the bytes of a cell travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// As they are.
+    Clear,
+    /// Encrypted.
+    Tls,
+    /// permessage-deflate is agreed on.
+    Deflate,
+    /// The same, and the messages of a turn come in one frame.
+    Batched,
+}
+
+impl Transport {
+    /// Whether connections are encrypted.
+    #[must_use]
+    pub fn has_tls(self) -> bool {
+        self == Self::Tls
+    }
+
+    /// Whether they offer permessage-deflate, and Tidewire takes it.
+    #[must_use]
+    pub fn has_compression(self) -> bool {
+        matches!(self, Self::Deflate | Self::Batched)
+    }
+
+    /// Whether they announce that they read batches.
+    #[must_use]
+    pub fn has_batches(self) -> bool {
+        self == Self::Batched
+    }
+}
+
 /// A cell of the plan.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -52,10 +85,8 @@ pub struct Planned {
     pub shards: usize,
     /// Whether the null server must look at names.
     pub null_has_rooms: bool,
-    /// Whether connections are encrypted.
-    pub has_tls: bool,
-    /// Whether they offer permessage-deflate, and Tidewire takes it.
-    pub has_compression: bool,
+    /// How the bytes travel; all but the clear is Tidewire's alone.
+    pub transport: Transport,
 }
 
 impl Planned {
@@ -97,6 +128,48 @@ const QUICK_GRID: [(usize, usize, usize, usize, usize); 3] = [
     (1000, 500, 2, 1, 0),
 ];
 
+/// Ticks of one publisher to 1,000 recipients, Tidewire against itself: their bytes, how many are published at once, how they
+/// travel.
+const TICKS: [(&str, &str, usize, usize, Transport); 7] = [
+    ("ticks-2500", "2,500 bytes", 2500, 1, Transport::Clear),
+    (
+        "ticks-2500-deflate",
+        "2,500 bytes, compressed",
+        2500,
+        1,
+        Transport::Deflate,
+    ),
+    (
+        "ticks-2500-tls",
+        "2,500 bytes, TLS",
+        2500,
+        1,
+        Transport::Tls,
+    ),
+    ("ticks-155", "20 of 155 bytes", 155, 20, Transport::Clear),
+    (
+        "ticks-155-deflate",
+        "20 of 155 bytes, compression agreed on",
+        155,
+        20,
+        Transport::Deflate,
+    ),
+    (
+        "ticks-155-batched",
+        "20 of 155 bytes, compressed in a batch",
+        155,
+        20,
+        Transport::Batched,
+    ),
+    (
+        "ticks-155-tls",
+        "20 of 155 bytes, TLS",
+        155,
+        20,
+        Transport::Tls,
+    ),
+];
+
 /// The cells of a profile, in their order.
 #[must_use]
 pub fn cells(profile: Profile) -> Vec<Planned> {
@@ -105,9 +178,10 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         Profile::Quick => (&QUICK_GRID, 15),
     };
     let mut cells: Vec<Planned> = table.iter().map(|row| grid(*row, seconds)).collect();
-    let (turns, idle_connections, idle_seconds, churn, connections) = match profile {
-        Profile::Full => (5, 10_000, 60, 100_000, 30_000),
-        Profile::Quick => (1, 2_000, 1, 2_000, 3_000),
+    // Fewer idle connections than 10,000 would show what a server sets up once.
+    let (turns, idle_seconds, churn, connections) = match profile {
+        Profile::Full => (5, 60, 100_000, 30_000),
+        Profile::Quick => (1, 1, 2_000, 3_000),
     };
     let like_1000_500 = || grid((1000, 500, turns, 2, 1), seconds);
     cells.push(like_1000_500().with(|cell| {
@@ -125,58 +199,69 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
     }));
     cells.extend(data_cells(profile, turns, seconds));
     cells.extend(latency_cells(profile, turns));
-    cells.extend(link_cells(like_1000_500()));
-    cells.push(cell("idle", "idle", "Idle connections").with(|cell| {
-        let line = |seconds, churn| {
-            words(&format!(
-                "idle --connections {idle_connections} --seconds {seconds} --churn {churn}"
-            ))
-        };
-        cell.arguments = line(idle_seconds, churn);
-        cell.rival_arguments = Some(line(idle_seconds.min(5), 0));
+    cells.push(like_1000_500().with(|cell| {
+        "tls".clone_into(&mut cell.id);
+        cell.group = "tls";
+        "1000/500 with TLS".clone_into(&mut cell.title);
+        (cell.who, cell.transport) = (Who::Tidewire, Transport::Tls);
+    }));
+    cells.extend(TICKS.map(|row| ticks(row, turns, seconds)));
+    let idle = |seconds, churn| {
+        words(&format!(
+            "idle --connections 10000 --seconds {seconds} --churn {churn}"
+        ))
+    };
+    let idle = cell("idle", "idle", "Idle connections").with(|cell| {
+        cell.arguments = idle(idle_seconds, churn);
+        cell.rival_arguments = Some(idle(idle_seconds.min(5), 0));
         // Not only its own work: two waits, and churn.
         cell.seconds = if profile == Profile::Full { 300 } else { 30 };
         cell.null_has_rooms = true;
-    }));
-    cells.push(
-        cell("connect", "connect", "New connections, 250 at a time").with(|cell| {
-            let line = |connections| words(&format!("connect --connections {connections}"));
-            cell.arguments = line(connections);
-            cell.rival_arguments = Some(line(connections / 6));
-            cell.turns = turns.min(3);
-        }),
+    });
+    let connect = cell("connect", "connect", "New connections, 250 at a time").with(|cell| {
+        let line = |connections| words(&format!("connect --connections {connections}"));
+        cell.arguments = line(connections);
+        cell.rival_arguments = Some(line(connections / 6));
+        cell.turns = turns.min(3);
+    });
+    // A whole handshake each, which takes ten times as long.
+    let idle_tls = with_tls(
+        &idle,
+        "idle-tls",
+        &format!("idle --seconds {idle_seconds} --churn {}", churn / 10),
     );
+    let connect_tls = with_tls(
+        &connect,
+        "connect-tls",
+        &format!("connect --connections {}", connections / 10),
+    );
+    cells.extend([idle, idle_tls, connect, connect_tls]);
     cells
 }
 
-/// TLS and compression, Tidewire against itself in the clear. `tls` is the clear grid that TLS is compared with.
-fn link_cells(mut tls: Planned) -> Vec<Planned> {
-    "tls".clone_into(&mut tls.id);
-    tls.group = "tls";
-    "1000/500 with TLS".clone_into(&mut tls.title);
-    (tls.who, tls.has_tls) = (Who::Tidewire, true);
-    let (turns, seconds) = (tls.turns, tls.seconds);
-    let ticks = |id: &str, title: &str, payload_bytes: usize, has_compression| {
-        cell(id, "ticks", title).with(|cell| {
-            cell.arguments = words(&format!(
-                "grid --subscribers 50 --publishers 20 --payload-bytes {payload_bytes}"
-            ));
-            cell.rounds = Some(10);
-            (cell.turns, cell.seconds) = (turns, seconds);
-            (cell.who, cell.has_compression) = (Who::Tidewire, has_compression);
-        })
-    };
-    vec![
-        tls,
-        ticks("ticks-2500", "Ticks of 2,500 bytes", 2500, false),
-        ticks("ticks-2500-deflate", "2,500 bytes, compressed", 2500, true),
-        ticks(
-            "ticks-155-deflate",
-            "155 bytes, compression agreed on",
-            155,
-            true,
-        ),
-    ]
+/// The same with TLS, of Tidewire alone.
+fn with_tls(cell: &Planned, id: &str, line: &str) -> Planned {
+    cell.clone().with(|cell| {
+        id.clone_into(&mut cell.id);
+        cell.title += ", TLS";
+        (cell.arguments, cell.rival_arguments) = (words(line), None);
+        (cell.who, cell.transport) = (Who::Tidewire, Transport::Tls);
+    })
+}
+
+fn ticks(
+    (id, title, payload_bytes, burst, transport): (&str, &str, usize, usize, Transport),
+    turns: usize,
+    seconds: u64,
+) -> Planned {
+    cell(id, "ticks", title).with(|cell| {
+        cell.arguments = words(&format!(
+            "grid --subscribers 1001 --publishers 1 --burst {burst} --payload-bytes {payload_bytes} --warm-up 2"
+        ));
+        cell.rounds = Some(10);
+        (cell.turns, cell.seconds) = (turns, seconds);
+        (cell.who, cell.transport) = (Who::Tidewire, transport);
+    })
 }
 
 /// Many names, many records, acknowledged writes, rpc.
@@ -273,6 +358,7 @@ fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
     ]);
     if profile == Profile::Full {
         cells.push(beside("crowd", "Beside 10,000 subscribers"));
+        cells.push(beside("stuck-crowd", "Beside 10,000 and a stuck reader"));
     }
     cells
 }
@@ -290,8 +376,7 @@ fn cell(id: &str, group: &'static str, title: &str) -> Planned {
         who: Who::All,
         shards: 1,
         null_has_rooms: false,
-        has_tls: false,
-        has_compression: false,
+        transport: Transport::Clear,
     }
 }
 
@@ -320,7 +405,9 @@ mod tests {
         for profile in [Profile::Full, Profile::Quick] {
             for cell in cells(profile) {
                 let program = ["tidewire-bench".to_owned()];
-                let end = words("--url ws://127.0.0.1:1 --cell-seconds 1 --json x --compression");
+                let end = words(
+                    "--url ws://127.0.0.1:1 --cell-seconds 1 --json x --compression --batches",
+                );
                 let check = |arguments: &[String]| {
                     let line = [&program[..], arguments, &end].concat();
                     let parsed = crate::cli::command().try_get_matches_from(line);

@@ -62,6 +62,8 @@ pub struct Grid {
     pub subscribers: usize,
     /// How many of them publish.
     pub publishers: usize,
+    /// Messages that each of them publishes in a round, in one write, so that a server reads them in one turn.
+    pub burst: usize,
     /// Payloads are ticks of about so many bytes; 0 is the number of the message alone.
     pub payload_bytes: usize,
     /// Rounds before the measured ones, which fill caches and buffers.
@@ -119,11 +121,15 @@ impl Grid {
         swarm.open(self.subscribers - first, subscription)?;
         let memory_after = anonymous_bytes(target)?;
         let publishers = choose(self.publishers, self.subscribers, self.seed);
+        let publications = publishers
+            .iter()
+            .flat_map(|publisher| std::iter::repeat_n(*publisher, self.burst));
         let grown = |(before, after): (u64, u64)| after.saturating_sub(before) as f64;
         let mut run = Run {
-            ledger: Ledger::new(self.subscribers, publishers, target.has_echo),
+            ledger: Ledger::new(self.subscribers, publications.collect(), target.has_echo),
             swarm,
             medium: self.medium,
+            burst: self.burst,
             payload_bytes: self.payload_bytes,
             patience: self.patience,
             end,
@@ -173,12 +179,16 @@ impl Grid {
             Medium::Event => "",
             Medium::Record => " records",
         };
+        let burst = match self.burst {
+            1 => String::new(),
+            burst => format!(", {burst} at once"),
+        };
         let payload = match self.payload_bytes {
             0 => String::new(),
             bytes => format!(" of {bytes} bytes"),
         };
         let (subscribers, publishers) = (self.subscribers, self.publishers);
-        let name = format!("{subscribers}/{publishers}{medium}{payload}");
+        let name = format!("{subscribers}/{publishers}{burst}{medium}{payload}");
         let mut cell = Cell::new("grid", name, target.protocol.name(), &outcome.usage);
         cell.status = outcome.status;
         cell.set("rounds", outcome.rounds.len() as f64);
@@ -220,6 +230,7 @@ struct Run {
     swarm: Swarm,
     ledger: Ledger,
     medium: Medium,
+    burst: usize,
     payload_bytes: usize,
     patience: Duration,
     end: Instant,
@@ -232,18 +243,22 @@ enum Round {
 }
 
 impl Run {
-    /// One round: each publisher publishes once, and all receive all of it.
+    /// One round: each publisher publishes its burst, and all receive all of it.
     fn round(&mut self) -> Result<Round, Failure> {
         self.ledger.begin_round();
         let start = Instant::now();
-        for publisher in 0..self.ledger.publishers().len() {
-            let payload = self.ledger.payload(publisher, self.payload_bytes);
-            let connection = self.ledger.publishers()[publisher];
-            let medium = self.medium;
-            self.swarm.send(connection, |driver, out| match medium {
-                Medium::Event => driver.publish(NAME, &payload, out),
-                Medium::Record => driver.patch(NAME, &payload, out),
-            })?;
+        let medium = self.medium;
+        for burst in (0..self.ledger.publishers().len()).step_by(self.burst) {
+            let connection = self.ledger.publishers()[burst];
+            let connection = self.swarm.connection_mut(connection);
+            for message in burst..burst + self.burst {
+                let payload = self.ledger.payload(message, self.payload_bytes);
+                connection.push(|driver, out| match medium {
+                    Medium::Event => driver.publish(NAME, &payload, out),
+                    Medium::Record => driver.patch(NAME, &payload, out),
+                });
+            }
+            connection.flush()?;
         }
         let (mut delivered, mut progress) = (0, start);
         while !self.ledger.is_complete() {
@@ -312,6 +327,11 @@ fn arguments(command: Command) -> Command {
     command
         .arg(cli::number("subscribers", "100", "Connections"))
         .arg(cli::number("publishers", "10", "How many of them publish"))
+        .arg(cli::number(
+            "burst",
+            "1",
+            "Messages that each publishes at once in a round",
+        ))
         .arg(
             cli::flag("all", "The eight cells from 10/1 to 10000/5000")
                 .conflicts_with_all(["subscribers", "publishers"]),
@@ -344,6 +364,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         },
         subscribers: cli::take_count(matches, "subscribers", 2)?,
         publishers: cli::take_count(matches, "publishers", 1)?,
+        burst: cli::take_count(matches, "burst", 1)?,
         payload_bytes: cli::take_count(matches, "payload-bytes", 0)?,
         warm_up_rounds: cli::take_count(matches, "warm-up", 0)?,
         rounds: cli::take_count(matches, "rounds", 1)?,
@@ -407,6 +428,7 @@ mod tests {
             medium: Medium::Event,
             subscribers: 3,
             publishers: 1,
+            burst: 2,
             payload_bytes: 155,
             warm_up_rounds: 0,
             rounds: 2,

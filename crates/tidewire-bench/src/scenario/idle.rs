@@ -32,6 +32,8 @@ const COMMON: &str = "bench/idle";
 const CHURN_WIDTH: usize = 250;
 /// They come and go in parts, between which the idle ones' heartbeats are answered.
 const CHURN_PART: usize = 2500;
+/// So many are opened before the time is looked at: a second's work of a slow server.
+const OPENING_PART: usize = 250;
 /// Connections before the first reading, so that what a server sets up once is not counted for each.
 const WARM_UP_MAX: usize = 1000;
 /// A delivery that is not here after this time is missing.
@@ -61,8 +63,8 @@ pub struct Idle {
     pub time: Duration,
     /// How many others come and go afterwards.
     pub churn: usize,
-    /// How long they have for it; what has not come and gone then does not.
-    pub churn_time_max: Duration,
+    /// How long all of it has. What is not opened, or has not come and gone, when only the waiting fits in is left out.
+    pub time_max: Duration,
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
@@ -70,7 +72,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         connections: cli::take_count(matches, "connections", 2)?,
         time: Duration::from_secs(cli::take(matches, "seconds")?),
         churn: cli::take_count(matches, "churn", 0)?,
-        churn_time_max: super::take_time_max(matches)?,
+        time_max: super::take_time_max(matches)?,
     };
     super::measure(matches, true, |target| Ok(vec![idle.run(target)?]))
 }
@@ -82,30 +84,27 @@ impl Idle {
     /// A connection fails, or the publication at the end does not reach all of them once.
     pub fn run(&self, target: &Target) -> Result<Cell, Failure> {
         let meter = Meter::start(target)?;
+        // As long again after the churn, because a server may clear up what the others left with its next heartbeat only.
+        let churn_wait = match self.churn {
+            0 => Duration::ZERO,
+            _ => self.time,
+        };
+        let churn_end = Instant::now() + self.time_max.saturating_sub(churn_wait);
+        let opening_end = churn_end - self.time.min(self.time_max);
         let mut swarm = Swarm::new(target)?;
         swarm.open(first_part(self.connections).min(WARM_UP_MAX), subscription)?;
         let before = memory(target)?;
-        swarm.open(self.connections, subscription)?;
+        let opened_count = self.open(&mut swarm, opening_end)?;
         let opened = memory(target)?;
         idle(&mut swarm, self.time)?;
         let idled = memory(target)?;
-        let churn_end = Instant::now() + self.churn_time_max;
-        let mut churned = 0;
-        while churned < self.churn && Instant::now() < churn_end {
-            let part = (self.churn - churned).min(CHURN_PART);
-            churned += Swarm::new(target)?.churn(part, CHURN_WIDTH, churn_end, subscription)?;
+        let mut churn_count = 0;
+        while churn_count < self.churn && Instant::now() < churn_end {
+            let part = (self.churn - churn_count).min(CHURN_PART);
+            churn_count += Swarm::new(target)?.churn(part, CHURN_WIDTH, churn_end, subscription)?;
             idle(&mut swarm, Duration::ZERO)?;
         }
-        let churn_count = churned;
-        // As long again, because a server may clear up what the others left with its next heartbeat only.
-        idle(
-            &mut swarm,
-            if self.churn > 0 {
-                self.time
-            } else {
-                Duration::ZERO
-            },
-        )?;
+        idle(&mut swarm, churn_wait)?;
         let churned = memory(target)?;
         let usage = meter.read()?;
         let name = format!("{} connections", self.connections);
@@ -113,7 +112,7 @@ impl Idle {
         let each = |after: Option<Memory>, part: fn(Memory) -> u64| {
             let (before, after) = before.zip(after)?;
             let grown = part(after).saturating_sub(part(before));
-            Some(grown as f64 / self.connections as f64)
+            Some(grown as f64 / opened_count as f64)
         };
         cell.set(
             "connection_bytes_opened",
@@ -131,13 +130,25 @@ impl Idle {
             let churned = each(churned, |memory| memory.proportional_bytes);
             cell.set("connection_bytes_after_churn", churned);
         }
-        if churn_count < self.churn {
+        if churn_count < self.churn || opened_count < self.connections {
             cell.status = Status::OverTime;
         }
+        cell.set("opened_connections", opened_count as f64);
         cell.set("churned_connections", churn_count as f64);
         cell.set("idle_s", self.time.as_secs_f64());
         cell.set("publication_ms", publish(&mut swarm)?.as_secs_f64() * 1e3);
         Ok(cell)
+    }
+
+    /// Opens the connections that are measured, as many as there is time for; one part at least. How many it were.
+    fn open(&self, swarm: &mut Swarm, end: Instant) -> Result<usize, Failure> {
+        let mut count = 0;
+        while count < self.connections && (count == 0 || Instant::now() < end) {
+            let part = (self.connections - count).min(OPENING_PART);
+            swarm.open(part, subscription)?;
+            count += part;
+        }
+        Ok(count)
     }
 }
 

@@ -11,7 +11,6 @@ pub mod records;
 pub mod rooms;
 pub mod rpc;
 mod smoke;
-pub mod strain;
 pub mod stream;
 
 use std::path::PathBuf;
@@ -42,7 +41,7 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of the help.
-pub const ALL: [Scenario; 11] = [
+pub const ALL: [Scenario; 10] = [
     grid::SCENARIO,
     smoke::SCENARIO,
     rooms::SCENARIO,
@@ -51,7 +50,6 @@ pub const ALL: [Scenario; 11] = [
     idle::SCENARIO,
     connect::SCENARIO,
     fairness::SCENARIO,
-    strain::SCENARIO,
     records::SCENARIO,
     rpc::SCENARIO,
 ];

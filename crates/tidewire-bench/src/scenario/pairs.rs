@@ -34,7 +34,7 @@ fn arguments(command: Command) -> Command {
         .arg(
             Arg::new("beside")
                 .long("beside")
-                .value_parser(["crowd", "flood", "stuck-reader"])
+                .value_parser(["crowd", "stuck-crowd", "flood", "stuck-reader"])
                 .help("What else the server has to do"),
         )
         .arg(cli::number("crowd", "10000", "Connections of the crowd"))
@@ -47,6 +47,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let crowd = cli::take_count(matches, "crowd", 1)?;
     let neighbour = match matches.get_one::<String>("beside").map(String::as_str) {
         Some("crowd") => Some(Neighbour::Crowd(crowd)),
+        Some("stuck-crowd") => Some(Neighbour::StuckCrowd(crowd)),
         Some("flood") => Some(Neighbour::Flood),
         Some(_) => Some(Neighbour::StuckReader),
         None => None,

@@ -81,6 +81,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
             medium: Medium::Event,
             subscribers: 100,
             publishers: 10,
+            burst: 1,
             payload_bytes: 0,
             warm_up_rounds: rounds / WARM_UP_PART,
             rounds,
