@@ -14,7 +14,7 @@ use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
 use crate::entry::{Asker, Entry, Gather, GatheredPart, Gathering, Listening};
 use crate::hub::{Hub, HubTopic};
 use crate::json;
-use crate::limits::Refused;
+use crate::limits::{LagCounts, Refused};
 use crate::message::{Event, Message, Presence};
 use crate::permission::{Access, Decision, Permission, Question};
 use crate::session::{Session, Sessions};
@@ -37,6 +37,8 @@ pub(crate) struct Place {
     pub(crate) draining: bool,
     /// Counted where a limit is looked at, which is where nothing else changes.
     pub(crate) refused: Cell<Refused>,
+    /// The same of sessions that do not read fast enough.
+    pub(crate) lag: Cell<LagCounts>,
 }
 
 impl Place {
@@ -60,6 +62,13 @@ impl Place {
         let mut refused = self.refused.get();
         count(&mut refused);
         self.refused.set(refused);
+    }
+
+    /// Counts something about sessions that lag.
+    pub(crate) fn count_lag(&self, count: impl FnOnce(&mut LagCounts)) {
+        let mut lag = self.lag.get();
+        count(&mut lag);
+        self.lag.set(lag);
     }
 
     /// Counts what a judge refused.
@@ -210,8 +219,51 @@ impl<E: Effects> Desk<'_, E> {
         }
     }
 
-    /// Sends a message to all members of a name on this shard but one. Encoded once for each format.
+    /// Sends a message to all members of a name on this shard but one. Whoever lags misses it.
     pub(crate) fn fan_out(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        except: Option<SessionId>,
+        message: &Message<'_>,
+    ) {
+        if self.hub.has_parked() {
+            self.pass_over(topic, name, except);
+        }
+        self.publish(topic, name, except, message);
+    }
+
+    /// The same for what is not to be had later: whoever lags gets it too.
+    pub(crate) fn fan_out_to_all(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        except: Option<SessionId>,
+        message: &Message<'_>,
+    ) {
+        if self.hub.has_parked() {
+            for session in self.hub.parked_sessions(topic, name, self.sessions) {
+                if Some(session) != except {
+                    self.send(session, message);
+                }
+            }
+        }
+        self.publish(topic, name, except, message);
+    }
+
+    /// Has those who lag count what they miss.
+    fn pass_over(&mut self, topic: HubTopic, name: &str, except: Option<SessionId>) {
+        let except = except.and_then(|id| self.sessions.find(id));
+        let except = except.map(|session| session.id.index);
+        let missed = self.hub.pass_over(topic, name, except) as u64;
+        self.place.count_lag(|lag| match topic {
+            HubTopic::Record => lag.skipped_updates += missed,
+            HubTopic::Interest(_) => lag.skipped_events += missed,
+        });
+    }
+
+    /// Encodes a message once for each format of a name's members and gives it to them.
+    fn publish(
         &mut self,
         topic: HubTopic,
         name: &str,

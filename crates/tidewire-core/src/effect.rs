@@ -66,6 +66,17 @@ pub enum Input {
         /// Whether the answer is a final no, after which a client of deepstream stays away.
         refuse: bool,
     },
+    /// More waits for a session than it reads. One that follows jumps is left out of what is published, until it has
+    /// read what waits; others notice nothing.
+    Lagging {
+        /// Whose.
+        session: SessionId,
+    },
+    /// A session that lagged has read what waited for it; so has one that [`Effects::await_drained`] asked about.
+    Drained {
+        /// Whose.
+        session: SessionId,
+    },
     /// The connection is gone; nothing more is sent to it.
     Closed {
         /// Whose.
@@ -345,6 +356,8 @@ pub enum CloseReason {
     Silent,
     /// Refused for good: its address or user was closed for a limit too often.
     Refused,
+    /// It has missed changes of a record that can't be read now, so it must begin anew.
+    NotCaughtUp,
 }
 
 /// What the engine wants from the world.
@@ -365,4 +378,6 @@ pub trait Effects {
     fn close(&mut self, session: SessionId, reason: CloseReason);
     /// The message that had to wait may be given again.
     fn resume(&mut self, session: SessionId);
+    /// [`Input::Drained`] must follow as soon as little waits for the session, also if that is so already.
+    fn await_drained(&mut self, session: SessionId);
 }

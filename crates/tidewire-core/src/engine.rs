@@ -17,7 +17,8 @@ use crate::effect::{
 use crate::entry::{Answer, Asker, Entry, Gather, GatheredPart, Gathering, ReadFailed};
 use crate::event;
 use crate::hub::{Hub, HubTopic};
-use crate::limits::Refused;
+use crate::lag;
+use crate::limits::{LagCounts, Refused};
 use crate::listen::{self, ListenOwner};
 use crate::login;
 use crate::message::{Connection, Listen, Message, Rpc};
@@ -27,7 +28,7 @@ use crate::record::{home, owner::RecordOwner};
 use crate::rpc::{self, RpcOwner};
 use crate::session::{Phase, RuleReads, Sessions};
 use crate::settings::Settings;
-use crate::store::Opened;
+use crate::store::{Opened, Version};
 use crate::sweep::Sweep;
 use crate::table;
 use crate::text::{Name, Payload};
@@ -84,6 +85,10 @@ pub struct Counts {
     pub users_online: usize,
     /// Answers that wait for several shards.
     pub gatherings: usize,
+    /// Sessions that do not read fast enough, and what was left out for them.
+    pub lag: LagCounts,
+    /// Names with members that are left out of what is published because they lag.
+    pub parked_names: usize,
     /// How often limits and rules were in somebody's way.
     pub refused: Refused,
 }
@@ -165,6 +170,7 @@ impl Shard {
                 seed,
                 draining: false,
                 refused: Cell::default(),
+                lag: Cell::default(),
             },
             sessions: Sessions::new(),
             hub: Hub::new(seed),
@@ -201,6 +207,8 @@ impl Shard {
                     self.detentions.insert((until, session));
                 }
             }
+            Input::Lagging { session } => lag::fell_behind(&mut self.desk(now, out), session),
+            Input::Drained { session } => lag::drained(&mut self.desk(now, out), session),
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
             Input::Store(StoreCompletion::Loaded { records }) => {
@@ -322,6 +330,8 @@ impl Shard {
             provided_rpcs: self.rpcs.name_count(),
             users_online: self.presences.count_online(),
             gatherings: self.gatherings.running.len(),
+            lag: self.place.lag.get(),
+            parked_names: self.hub.parked_count(),
             refused: self.place.refused.get(),
         }
     }
@@ -392,6 +402,9 @@ impl Shard {
             }
         }
         let belongings = session.belongings.take();
+        if belongings.as_ref().is_some_and(|with| with.lag.is_some()) {
+            desk.place.count_lag(|lag| lag.sessions -= 1);
+        }
         let has_offered = belongings.as_ref().is_some_and(|with| with.has_offered);
         let holds = belongings.into_iter().flat_map(|with| with.holds);
         home::release_all(&mut desk, holds);
@@ -457,13 +470,18 @@ impl Shard {
                 name,
                 asker: Asker::Session(session),
                 value,
-            } => value_read(desk, session, name, value),
+            } => value_read(desk, session, name, data_of(value)),
+            Entry::Value {
+                name,
+                asker: Asker::Lagging(session),
+                value,
+            } => lag::value_came(desk, session, &name, value),
             Entry::Value {
                 name,
                 asker: Asker::Record { name: waiting, .. },
                 value,
             } => {
-                records.value(desk, listens, &waiting, name, value);
+                records.value(desk, listens, &waiting, name, data_of(value));
             }
             Entry::Listening(entry) => listens.handle(desk, entry),
             Entry::ListenNotice {
@@ -541,6 +559,13 @@ fn route<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, message: &Message<'_
         Message::UnknownAction { .. } => {}
     }
     Flow::Taken
+}
+
+/// Rules do not look at versions.
+fn data_of(
+    value: Result<Option<(Version, Payload)>, ReadFailed>,
+) -> Result<Option<Payload>, ReadFailed> {
+    value.map(|value| value.map(|(_, data)| data))
 }
 
 /// The value that a session's rule asked for has come; its message is given again.

@@ -41,7 +41,7 @@ pub enum Entry {
         /// Who caused it and does not get it.
         except: Option<SessionId>,
     },
-    /// To the owner of a record: a rule wants to know its value, whatever waits there.
+    /// To the owner of a record: somebody wants to know its value, whatever waits there.
     ReadValue {
         /// The record.
         name: Name,
@@ -54,8 +54,8 @@ pub enum Entry {
         name: Name,
         /// As in the request.
         asker: Asker,
-        /// The value, `None` inside if there is no such record; an error if it could not be read.
-        value: Result<Option<Payload>, ReadFailed>,
+        /// Version and value, `None` inside if there is no such record; an error if it could not be read.
+        value: Result<Option<(Version, Payload)>, ReadFailed>,
     },
     /// To the owner of a name, or to all shards: listening.
     Listening(Listening),
@@ -130,6 +130,9 @@ pub enum GatheredPart {
 pub enum Asker {
     /// A session whose message waits.
     Session(SessionId),
+    /// A session that has missed changes of the record. The answer is posted like them, so it stands for all before it
+    /// and for none behind it.
+    Lagging(SessionId),
     /// A record whose first waiting operation waits.
     Record {
         /// Its owner.

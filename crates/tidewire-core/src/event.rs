@@ -4,6 +4,7 @@ use crate::address::SessionId;
 use crate::desk::{Desk, HeldAck, LeftOut, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
 use crate::hub::{Edge, HubTopic};
+use crate::lag;
 use crate::listen;
 use crate::message::{Event, EventAction, EventBulk, EventError, Message, Refusal, Topic};
 use crate::permission::Access;
@@ -33,7 +34,7 @@ pub(crate) fn message<E: Effects>(
         }
         Event::Listen(message) => listen::message(desk, id, Topic::Event, message),
         // Answers of a server have no meaning here.
-        Event::Ack { .. } | Event::Error(_) => Flow::Taken,
+        Event::Ack { .. } | Event::Gap { .. } | Event::Error(_) => Flow::Taken,
     }
 }
 
@@ -135,6 +136,7 @@ fn join<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> u64 {
             desk.report_interest(owned, true);
         }
     }
+    lag::joined(desk, TOPIC, name, id);
     desk.hub.interest(TOPIC, name)
 }
 

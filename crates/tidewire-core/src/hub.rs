@@ -6,6 +6,7 @@
 //! not recipients times messages.
 
 mod membership;
+mod parked;
 
 use std::hash::BuildHasher;
 
@@ -20,6 +21,8 @@ use crate::table::{self, Map};
 use crate::text::Name;
 
 pub(crate) use membership::Memberships;
+use membership::PARKED;
+use parked::Parked;
 
 /// Kind of name that has members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +34,7 @@ pub(crate) enum HubTopic {
 }
 
 /// A name with members, by its place.
-type ChannelId = u32;
+pub(crate) type ChannelId = u32;
 
 /// No channel: the due is answers only.
 const NO_CHANNEL: ChannelId = u32::MAX;
@@ -64,8 +67,16 @@ struct Channel {
     touched: u32,
     /// Whether a member joined in this turn.
     has_fresh: bool,
+    /// Whether some members are parked. They don't stand in `members`, so fan-out costs nothing for them.
+    has_parked: bool,
     /// The interest change that made the name visible, see [`crate::effect::Effects::interest`].
     interest: u64,
+}
+
+impl Channel {
+    fn is_empty(&self) -> bool {
+        self.members.is_empty() && !self.has_parked
+    }
 }
 
 /// What a session is owed at the end of the turn, in its usual, small form: one channel, or one range of answers.
@@ -120,6 +131,8 @@ pub(crate) struct Hub {
     heavy_count: usize,
     /// The end of each format's log, as far as known.
     ends: Vec<u64>,
+    /// The parked members of the channels that have some.
+    parked: Map<ChannelId, Parked>,
 }
 
 /// After a turn in which more names were published to, the memory for their ranges shrinks to this many.
@@ -157,6 +170,7 @@ impl Hub {
             heavy: Vec::new(),
             heavy_count: 0,
             ends: Vec::new(),
+            parked: table::map(seed),
         }
     }
 
@@ -173,7 +187,9 @@ impl Hub {
     ) -> impl Iterator<Item = Format> + use<> {
         let mut left = self
             .find(topic, name)
-            .map_or(0, |channel| self.channel(channel).formats);
+            .map(|channel| self.channel(channel))
+            .filter(|channel| !channel.members.is_empty())
+            .map_or(0, |channel| channel.formats);
         std::iter::from_fn(move || {
             let format = Format(u8::try_from(left.trailing_zeros()).ok()?);
             (left != 0).then(|| {
@@ -201,7 +217,7 @@ impl Hub {
         };
         let (since, seed) = (self.end(session.format), self.seed);
         let channel = self.channel_mut(channel_id);
-        let first = channel.members.is_empty();
+        let first = channel.is_empty();
         let place = channel.members.len() as u32;
         session.memberships.add(channel_id, place, seed);
         channel.members.push(id.index);
@@ -235,7 +251,8 @@ impl Hub {
         let Some(channel) = self.find(topic, name) else {
             return Vec::new();
         };
-        let members = self.channel(channel).members.clone();
+        let mut members = self.channel(channel).members.clone();
+        members.extend(self.parked_in(channel));
         for session in &members {
             self.leave_channel(channel, *session, sessions);
         }
@@ -271,7 +288,7 @@ impl Hub {
     pub(crate) fn names(&self, topic: HubTopic) -> impl Iterator<Item = &Name> {
         let channels = self.channels.iter().flatten();
         channels
-            .filter(move |channel| channel.topic == topic && !channel.members.is_empty())
+            .filter(move |channel| channel.topic == topic && !channel.is_empty())
             .map(|channel| &channel.name)
     }
 
@@ -474,7 +491,7 @@ impl Hub {
                 continue;
             };
             channel.touched = 0;
-            if channel.members.is_empty() {
+            if channel.is_empty() {
                 self.remove_channel(id);
             }
         }
@@ -498,6 +515,28 @@ impl Hub {
             return Edge::Unchanged;
         };
         let format = session.format;
+        if position == PARKED {
+            self.forget_parked(id, index);
+        } else {
+            self.take_member(id, index, position, format, sessions);
+        }
+        let channel = self.channel(id);
+        let (emptied, silent) = (channel.is_empty(), channel.touched == 0);
+        if emptied && silent {
+            self.remove_channel(id);
+        }
+        if emptied { Edge::Crossed } else { Edge::Inside }
+    }
+
+    /// Takes a session out of the members of a channel. What was published before stays owed.
+    fn take_member(
+        &mut self,
+        id: ChannelId,
+        index: u32,
+        position: u32,
+        format: Format,
+        sessions: &mut Sessions,
+    ) {
         let channel = self.channel_mut(id);
         channel.members.swap_remove(position as usize);
         if let Some(&moved) = channel.members.get(position as usize)
@@ -506,8 +545,6 @@ impl Hub {
         {
             *place = position;
         }
-        let emptied = channel.members.is_empty();
-        let silent = channel.touched == 0;
         let since = self.fresh.remove(&(id, index)).unwrap_or(0);
         let owed: SmallVec<[Span; 4]> = clip(self.spans(id, format), since).collect();
         if !owed.is_empty() {
@@ -516,10 +553,6 @@ impl Hub {
                 append(&mut heavy.answers, span);
             }
         }
-        if emptied && silent {
-            self.remove_channel(id);
-        }
-        if emptied { Edge::Crossed } else { Edge::Inside }
     }
 
     fn add_channel(&mut self, topic: HubTopic, name: &Name) -> ChannelId {
@@ -530,6 +563,7 @@ impl Hub {
             formats: 0,
             touched: 0,
             has_fresh: false,
+            has_parked: false,
             interest: 0,
         };
         let id = match self.free.pop() {

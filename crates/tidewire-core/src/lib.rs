@@ -19,6 +19,7 @@ pub mod time;
 mod desk;
 mod event;
 mod hub;
+mod lag;
 mod listen;
 mod login;
 mod presence;

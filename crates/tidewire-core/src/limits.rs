@@ -1,7 +1,7 @@
 //! Every limit of the engine in one table: name, unit, default and what happens there.
 
 /// The limits of a shard. All of them are options of the same name under `limits` in `tidewire.yml`, but for the cache,
-/// which is `store.cache` for all shards together.
+/// which is `store.cache` for all shards together, and `catch_up_bytes_max`, which is `outbox_lagging_bytes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one message of a client. A larger frame closes the connection with 1009. Default 1 MiB.
@@ -30,6 +30,26 @@ pub struct Limits {
     pub dirty_bytes_max: usize,
     /// Records that one rule decision may read. Default 3.
     pub rule_reads_max: usize,
+    /// Bytes of records that a session which lagged is given before it must have read them; one record may have more.
+    /// Default 256 KiB.
+    pub catch_up_bytes_max: usize,
+}
+
+/// Sessions that do not read as fast as something is published for them, and follow jumps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LagCounts {
+    /// Those that lag now, or are being told what they have missed.
+    pub sessions: usize,
+    /// How often one began to lag. This and what follows only grows.
+    pub lags: u64,
+    /// Changes of records that were left out for one session, to be made up for by a whole value.
+    pub skipped_updates: u64,
+    /// Whole values that were given for them.
+    pub caught_up: u64,
+    /// Events that were left out for one session.
+    pub skipped_events: u64,
+    /// Gaps that sessions were told of.
+    pub event_gaps: u64,
 }
 
 /// How often each limit, or a rule, was in somebody's way. Counters that only grow.
@@ -74,6 +94,7 @@ impl Default for Limits {
             dirty_records_max: 100_000,
             dirty_bytes_max: 256 << 20,
             rule_reads_max: 3,
+            catch_up_bytes_max: 256 << 10,
         }
     }
 }

@@ -30,8 +30,11 @@ pub(crate) fn message<E: Effects>(
             (DetentionStage::Login { .. }, _) => return Flow::Wait,
             (
                 DetentionStage::Challenge { asked },
-                Message::Connection(Connection::Challenge { .. }),
-            ) => *asked = true,
+                Message::Connection(Connection::Challenge { jumps, .. }),
+            ) => {
+                *asked = true;
+                session.follows_jumps = *jumps;
+            }
             (
                 _,
                 Message::Connection(_)
@@ -42,8 +45,9 @@ pub(crate) fn message<E: Effects>(
             ) => {}
             _ => desk.send(id, &Message::Connection(Connection::InvalidMessage)),
         },
-        (Phase::Challenge, Message::Connection(Connection::Challenge { .. })) => {
+        (Phase::Challenge, Message::Connection(Connection::Challenge { jumps, .. })) => {
             session.phase = Phase::Login;
+            session.follows_jumps = *jumps;
             desk.send(id, &Message::Connection(Connection::Accept));
         }
         (

@@ -66,6 +66,9 @@ pub enum Connection<'a> {
         sdk_type: Option<&'a str>,
         /// Whether the peer reads several messages in one frame.
         batches: bool,
+        /// Whether the peer follows jumps: after it was slow it takes the newest whole value of a record in place of
+        /// the steps to it, and the number of the events that it missed.
+        jumps: bool,
     },
     /// The peer may go on to authenticate.
     Accept,
@@ -147,9 +150,19 @@ pub enum Event<'a> {
     },
     /// Listening; the vocabulary is shared with records.
     Listen(Listen<'a>),
+    /// Here events were left out, because the peer was slow. Only for peers that follow jumps.
+    Gap {
+        /// The event.
+        name: &'a str,
+        /// How many were left out, at most [`GAP_MAX`].
+        missed: u32,
+    },
     /// An error answer.
     Error(EventError<'a>),
 }
+
+/// The largest number that a gap tells: numbers on the wire have a sign.
+pub const GAP_MAX: u32 = i32::MAX as u32;
 
 /// The bulk actions of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::address::SessionId;
 use crate::effect::{AuthOutcome, Format, Principal};
 use crate::hub::Memberships;
+use crate::lag::Lag;
 use crate::message::Topic;
 use crate::table::{self, Map, Set};
 use crate::text::{Name, Payload};
@@ -81,6 +82,8 @@ pub(crate) struct Belongings {
     pub(crate) has_offered: bool,
     /// For the message that has to wait.
     pub(crate) rule_reads: RuleReads,
+    /// What it is owed because it does not read fast enough.
+    pub(crate) lag: Option<Box<Lag>>,
 }
 
 /// A session. There are as many as connections, so what few have lies in [`Belongings`].
@@ -93,6 +96,8 @@ pub(crate) struct Session {
     pub(crate) refused: u32,
     /// Whether an answer was held back, so that its time to log in begins again once.
     pub(crate) was_detained: bool,
+    /// Whether it takes a record's newest value in place of the steps to it, and the number of events that it missed.
+    pub(crate) follows_jumps: bool,
     /// When something last arrived.
     pub(crate) heard: Instant,
     /// Calls made and not answered yet.
@@ -132,6 +137,7 @@ impl Session {
                 patterns: table::set(seed),
                 has_offered: false,
                 rule_reads: RuleReads::default(),
+                lag: None,
             })
         })
     }
@@ -172,6 +178,7 @@ impl Sessions {
             phase: Phase::Challenge,
             refused: 0,
             was_detained: false,
+            follows_jumps: false,
             heard: now,
             calls: 0,
             serial: 0,

@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use crate::limits::Limits;
 
+/// What becomes of events for a session that lags and follows jumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventLagPolicy {
+    /// They are left out, and it is told how many were.
+    Gap,
+    /// It gets all of them, until too much waits for it and its connection is cut.
+    Disconnect,
+}
+
 /// Settings of a shard, the same for all shards of a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -27,6 +36,8 @@ pub struct Settings {
     pub listen_response_timeout: Duration,
     /// How often names without a provider are offered again. Default 30 s, `None` never.
     pub listen_rematch_interval: Option<Duration>,
+    /// What becomes of events for a session that lags and follows jumps. Default a gap.
+    pub event_lag_policy: EventLagPolicy,
     /// Whether listening providers are asked in random order, else in that of their registration. Default yes.
     pub listen_shuffle: bool,
     /// Time for the store to load a record. Default 30 s.
@@ -52,6 +63,7 @@ impl Default for Settings {
             rpc_requestor_data: false,
             listen_response_timeout: Duration::from_millis(500),
             listen_rematch_interval: Some(Duration::from_secs(30)),
+            event_lag_policy: EventLagPolicy::Gap,
             listen_shuffle: true,
             load_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),

@@ -59,6 +59,8 @@ impl Effects for World {
     }
 
     fn resume(&mut self, _session: SessionId) {}
+
+    fn await_drained(&mut self, _session: SessionId) {}
 }
 
 struct Node {
@@ -158,6 +160,7 @@ fn challenge() -> Connection<'static> {
         sdk_version: None,
         sdk_type: None,
         batches: false,
+        jumps: false,
     }
 }
 

@@ -13,7 +13,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::EventLoop;
+use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::send_batch::Sender;
 use tidewire_net::tls::{HEADROOM, TlsState};
@@ -93,7 +93,8 @@ fn run(
             while event_loop.has_sends() {
                 event_loop.submit_slice(&logs, &mut Vec::new());
             }
-            event_loop.settle(&mut logs, usize::MAX, &mut Vec::new());
+            let marks = OutboxMarks::limit(usize::MAX);
+            event_loop.settle(&mut logs, &marks, &mut Settled::default());
             if event_loop.backlog_count() == 0 {
                 break;
             }

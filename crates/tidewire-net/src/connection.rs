@@ -52,6 +52,14 @@ pub(crate) struct Flags {
     pub ended: bool,
     /// Nothing is sent to it behind what waits.
     pub ending: bool,
+    /// Its owner wants to know when it lags.
+    pub watched: bool,
+    /// Its owner was told that it lags.
+    pub lagging: bool,
+    /// Its owner was told so at the end of the last turn.
+    pub just_lagging: bool,
+    /// Its owner wants to know when little waits for it.
+    pub awaited: bool,
 }
 
 impl<C> Connection<C> {
@@ -82,6 +90,11 @@ impl<C> Connection<C> {
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.socket.peer_addr().ok()
+    }
+
+    /// Has the owner of the loop be told when the connection lags, and when it has drained.
+    pub fn watch(&mut self) {
+        self.flags.watched = true;
     }
 
     /// Ends the sending half: the peer reads what is on its way, then the end of the stream.

@@ -46,6 +46,41 @@ pub struct LoopCounts {
     pub bytes_in: u64,
 }
 
+/// Marks of the bytes that wait for one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutboxMarks {
+    /// Beyond it the connection is ended. What a watched connection had when its owner was told that it lags does not
+    /// count.
+    pub bytes_max: usize,
+    /// Beyond it a watched connection lags.
+    pub lagging_bytes: usize,
+    /// Down to it, it has drained. Not above `lagging_bytes`.
+    pub drained_bytes: usize,
+}
+
+impl OutboxMarks {
+    /// A limit alone: nobody lags.
+    #[must_use]
+    pub const fn limit(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            lagging_bytes: usize::MAX,
+            drained_bytes: 0,
+        }
+    }
+}
+
+/// What the end of a turn found out about connections.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// Those that hold too much. Their owner removes them.
+    pub cut: Vec<Key>,
+    /// Watched ones that lag since this turn.
+    pub lagging: Vec<Key>,
+    /// Those that lagged or were awaited, and have drained.
+    pub drained: Vec<Key>,
+}
+
 /// A send that stands in the queue: ranges not yet in the connection's outbox, then whatever is in there.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
@@ -458,6 +493,18 @@ impl<C> EventLoop<C> {
         }
     }
 
+    /// Has the owner be told, at the end of this turn or a later one, when little waits for the connection.
+    pub fn await_drained(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            let flags = &mut connection.flags;
+            flags.awaited = true;
+            if !flags.listed {
+                flags.listed = true;
+                self.listed.push(key);
+            }
+        }
+    }
+
     /// How many sends wait.
     #[must_use]
     pub fn send_count(&self) -> usize {
@@ -630,23 +677,42 @@ impl<C> EventLoop<C> {
         self.list_and_queue(queued.key);
     }
 
-    /// Ends a turn after its sends: copies what is left of the turn before, and appends to `cut` whose outbox is over
-    /// `bytes_max`, then whoever holds most while all shards together are over their budget. The owner removes them.
-    pub fn settle(&mut self, logs: &mut TurnLogs, bytes_max: usize, cut: &mut Vec<Key>) {
+    /// Ends a turn after its sends: copies what is left of the turn before, and appends to `settled` who crossed which
+    /// mark; to be cut are those over their limit, then whoever holds most while all shards together are over their
+    /// budget.
+    pub fn settle(&mut self, logs: &mut TurnLogs, marks: &OutboxMarks, settled: &mut Settled) {
         let mut outbox_bytes = 0;
         let connections = &mut self.connections;
         self.listed.retain(|&key| {
             let Some(connection) = connections.get_mut(key) else {
                 return false;
             };
+            let flags = &mut connection.flags;
+            let waiting = connection
+                .outbox
+                .as_ref()
+                .map_or(0, |outbox| outbox.bytes());
+            if (flags.lagging || flags.awaited) && waiting <= marks.drained_bytes {
+                (flags.lagging, flags.just_lagging, flags.awaited) = (false, false, false);
+                settled.drained.push(key);
+            }
             let Some(outbox) = &mut connection.outbox else {
-                connection.flags.listed = false;
+                flags.listed = false;
                 return false;
             };
             outbox.settle(logs);
             outbox_bytes += outbox.own_bytes();
-            if outbox.own_bytes() > bytes_max {
-                cut.push(key);
+            // What the turn had gathered before the owner was told comes with the next one, and is forgiven too.
+            if std::mem::take(&mut flags.just_lagging) {
+                outbox.forgive();
+            }
+            if flags.watched && !flags.lagging && waiting > marks.lagging_bytes {
+                (flags.lagging, flags.just_lagging) = (true, true);
+                outbox.forgive();
+                settled.lagging.push(key);
+            }
+            if outbox.counted_bytes() > marks.bytes_max {
+                settled.cut.push(key);
             }
             true
         });
@@ -656,7 +722,7 @@ impl<C> EventLoop<C> {
         self.budget.report(self.reported, held);
         self.reported = held;
         if self.budget.excess() > 0 {
-            self.cut_fattest(cut);
+            self.cut_fattest(&mut settled.cut);
         }
     }
 

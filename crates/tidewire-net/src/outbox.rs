@@ -53,9 +53,22 @@ pub struct Outbox {
     bytes: usize,
     /// Those of them that are own memory.
     own_bytes: usize,
+    /// Bytes that don't count for its limit, see [`Outbox::forgive`].
+    forgiven_bytes: usize,
 }
 
 impl Outbox {
+    /// Bytes that count for the limit of an outbox.
+    #[must_use]
+    pub fn counted_bytes(&self) -> usize {
+        self.own_bytes().saturating_sub(self.forgiven_bytes)
+    }
+
+    /// Does not count what waits now: it came before anybody could know that too much does.
+    pub fn forgive(&mut self) {
+        self.forgiven_bytes = self.bytes();
+    }
+
     /// All bytes that wait, ciphertext included.
     #[must_use]
     pub fn bytes(&self) -> usize {

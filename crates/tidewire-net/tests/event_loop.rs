@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX};
+use tidewire_net::event_loop::{EventLoop, OutboxMarks, SLICE_SENDS_MAX, Settled};
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{READ_BYTES_MAX, ReadBuffer, ReadOutcome};
@@ -89,13 +89,18 @@ impl Fixture {
 
     /// Sends what is queued and settles; gives the broken and the cut ones.
     fn end_turn(&mut self, bytes_max: usize) -> (Vec<Key>, Vec<Key>) {
-        let (mut broken, mut cut) = (Vec::new(), Vec::new());
+        let (broken, settled) = self.end_turn_with(&OutboxMarks::limit(bytes_max));
+        (broken, settled.cut)
+    }
+
+    fn end_turn_with(&mut self, marks: &OutboxMarks) -> (Vec<Key>, Settled) {
+        let (mut broken, mut settled) = (Vec::new(), Settled::default());
         self.logs.begin_turn();
         while self.event_loop.has_sends() {
             self.event_loop.submit_slice(&self.logs, &mut broken);
         }
-        self.event_loop.settle(&mut self.logs, bytes_max, &mut cut);
-        (broken, cut)
+        self.event_loop.settle(&mut self.logs, marks, &mut settled);
+        (broken, settled)
     }
 }
 
@@ -324,6 +329,109 @@ fn a_reader_that_comes_back_gets_every_byte_in_order() {
     assert!(reader.join().unwrap() == expected, "bytes changed or moved");
 }
 
+const MARKS: OutboxMarks = OutboxMarks {
+    bytes_max: 1 << 20,
+    lagging_bytes: 256 << 10,
+    drained_bytes: 64 << 10,
+};
+
+impl Fixture {
+    fn watch(&mut self, key: Key) {
+        self.event_loop
+            .connections_mut()
+            .get_mut(key)
+            .unwrap()
+            .watch();
+    }
+
+    /// Gives a connection so many bytes in one turn, and ends it.
+    fn give(&mut self, key: Key, bytes: usize) -> Settled {
+        let range = self.append(&vec![b'x'; bytes]);
+        self.event_loop.push_ranges(key, std::iter::once(range));
+        let (broken, settled) = self.end_turn_with(&MARKS);
+        assert!(broken.is_empty());
+        settled
+    }
+
+    /// Gives a connection so much that the kernel takes no more, and some that wait.
+    fn block(&mut self, key: Key) {
+        while self.event_loop.connections().get(key).unwrap().is_flushed() {
+            let range = self.append(&[b'x'; 10_000]);
+            self.event_loop.push_ranges(key, std::iter::once(range));
+            self.end_turn(usize::MAX);
+        }
+    }
+}
+
+#[test]
+fn the_owner_is_told_once_who_lags_and_once_when_it_has_drained() {
+    let mut fixture = Fixture::new();
+    let (watched, mut client) = fixture.connect(b"");
+    let (other, _other_client) = fixture.connect(b"");
+    fixture.watch(watched);
+    for key in [watched, other] {
+        fixture.block(key);
+        assert!(fixture.give(key, 100_000).lagging.is_empty());
+    }
+    assert_eq!(fixture.give(watched, 200_000).lagging, [watched]);
+    assert!(fixture.give(watched, 200_000).lagging.is_empty());
+    assert!(fixture.give(other, 200_000).lagging.is_empty());
+    let sent = fixture.event_loop.counts().bytes_out;
+    std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+    let end = Instant::now() + DEADLINE;
+    let drained = loop {
+        fixture
+            .event_loop
+            .poll(Some(Duration::from_millis(50)))
+            .unwrap();
+        let (_, settled) = fixture.end_turn_with(&MARKS);
+        assert!(settled.cut.is_empty() && settled.lagging.is_empty());
+        if !settled.drained.is_empty() {
+            break settled.drained;
+        }
+        assert!(Instant::now() < end, "it never drained");
+    };
+    assert_eq!(drained, [watched]);
+    let waiting = fixture.event_loop.connections().get(watched).unwrap();
+    assert!(waiting.outbox_bytes() <= MARKS.drained_bytes);
+    assert!(fixture.event_loop.counts().bytes_out > sent);
+    assert!(fixture.end_turn_with(&MARKS).1.drained.is_empty());
+}
+
+#[test]
+fn what_one_turn_brings_to_who_begins_to_lag_does_not_count_for_the_limit() {
+    let mut fixture = Fixture::new();
+    let (watched, _client) = fixture.connect(b"");
+    let (other, _other_client) = fixture.connect(b"");
+    fixture.watch(watched);
+    for key in [watched, other] {
+        fixture.block(key);
+    }
+    let settled = fixture.give(watched, 3 << 20);
+    assert_eq!((settled.lagging, settled.cut), (vec![watched], vec![]));
+    // Gathered before the owner knew.
+    assert!(fixture.give(watched, 3 << 20).cut.is_empty());
+    assert!(fixture.give(watched, 500_000).cut.is_empty());
+    assert!(fixture.give(watched, 500_000).cut.is_empty());
+    fixture.give(watched, 500_000);
+    assert_eq!(fixture.give(watched, 1).cut, [watched]);
+    fixture.event_loop.remove(watched);
+    fixture.give(other, 3 << 20);
+    assert_eq!(fixture.give(other, 1).cut, [other]);
+}
+
+#[test]
+fn who_is_awaited_and_has_nothing_to_read_has_drained() {
+    let mut fixture = Fixture::new();
+    let (key, _client) = fixture.connect(b"");
+    fixture.event_loop.await_drained(key);
+    assert_eq!(fixture.end_turn_with(&MARKS).1.drained, [key]);
+    assert!(fixture.end_turn_with(&MARKS).1.drained.is_empty());
+    fixture.event_loop.await_drained(key);
+    fixture.event_loop.remove(key);
+    assert!(fixture.end_turn_with(&MARKS).1.drained.is_empty());
+}
+
 #[test]
 fn over_the_nodes_budget_the_fattest_go_first() {
     let mut fixture = Fixture::with_budget(OutboxBudget::new(600_000));
@@ -498,14 +606,15 @@ fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
     while fixture.event_loop.has_sends() {
         fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
     }
-    let mut cut = Vec::new();
+    let mut settled = Settled::default();
+    let marks = OutboxMarks::limit(usize::MAX);
     fixture
         .event_loop
-        .settle(&mut fixture.logs, usize::MAX, &mut cut);
+        .settle(&mut fixture.logs, &marks, &mut settled);
     for place in [0, last] {
         let mut received = [0; 8];
         crowd[place].1.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"newsmore");
     }
-    assert!(broken.is_empty() && cut.is_empty());
+    assert!(broken.is_empty() && settled.cut.is_empty());
 }

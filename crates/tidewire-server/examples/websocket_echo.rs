@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::EventLoop;
+use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
@@ -299,13 +299,14 @@ impl Echo {
 
     /// Sends the turn, and ends the sending half of who was sent its close frame.
     fn send(&mut self) {
-        let (mut broken, mut cut) = (Vec::new(), Vec::new());
+        let (mut broken, mut settled) = (Vec::new(), Settled::default());
         self.logs.begin_turn();
         while self.event_loop.has_sends() {
             self.event_loop.submit_slice(&self.logs, &mut broken);
         }
-        self.event_loop.settle(&mut self.logs, usize::MAX, &mut cut);
-        debug_assert!(cut.is_empty(), "outboxes have no limit here");
+        let marks = OutboxMarks::limit(usize::MAX);
+        self.event_loop.settle(&mut self.logs, &marks, &mut settled);
+        debug_assert!(settled.cut.is_empty(), "outboxes have no limit here");
         for key in broken {
             self.event_loop.remove(key);
         }

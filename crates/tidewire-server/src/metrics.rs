@@ -156,7 +156,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 17] = [
+const COUNTERS: [Number; 22] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -191,6 +191,31 @@ const COUNTERS: [Number; 17] = [
         "slow_disconnects",
         "Connections ended because they did not read",
         |stats| &stats.slow_disconnects,
+    ),
+    (
+        "lags",
+        "How often a session that follows jumps began to lag",
+        |stats| &stats.engine.lags,
+    ),
+    (
+        "lag_skipped_updates",
+        "Changes of records left out for one lagging session, to be made up for by a whole value",
+        |stats| &stats.engine.skipped_updates,
+    ),
+    (
+        "lag_caught_up_records",
+        "Whole values given to sessions that had lagged",
+        |stats| &stats.engine.caught_up_records,
+    ),
+    (
+        "lag_skipped_events",
+        "Events left out for one lagging session",
+        |stats| &stats.engine.skipped_events,
+    ),
+    (
+        "lag_event_gaps",
+        "Gaps that sessions that had lagged were told of",
+        |stats| &stats.engine.event_gaps,
     ),
     (
         "penalty_waits",
@@ -247,7 +272,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 15] = [
+const GAUGES: [Number; 16] = [
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -267,6 +292,11 @@ const GAUGES: [Number; 15] = [
         "detained_sessions",
         "Sessions whose challenge or login is not answered yet because of a penalty",
         |stats| &stats.engine.detained,
+    ),
+    (
+        "lagging_sessions",
+        "Sessions that lag and follow jumps, or are being told what they have missed",
+        |stats| &stats.engine.lagging_sessions,
     ),
     (
         "penalty_entries",

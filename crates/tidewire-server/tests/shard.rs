@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use client::{DEADLINE, emit, subscribe, wait_until};
 use shard_support::{Gate, Node, Options};
 use tidewire_core::message::{EventBulk, Message, Record, RecordBulk};
+use tidewire_net::event_loop::OutboxMarks;
 use tidewire_server::metrics::{Metrics, ShardNumbers};
 use tidewire_server::shard::ShardLimits;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode, encode_masked};
@@ -459,7 +460,7 @@ async fn a_drained_node_closes_everybody_with_1001_behind_their_messages() {
 /// A node, and a peer on its first shard that does not read what waits for it.
 fn stuck_reader() -> (Node, impl Sized) {
     let limits = ShardLimits {
-        outbox_bytes_max: 64 << 20,
+        outbox: OutboxMarks::limit(64 << 20),
         ..ShardLimits::default()
     };
     let node = Node::start(Options {

@@ -15,6 +15,7 @@ use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 const DEEPSTREAM: &str = include_str!("../../../spec/vectors/deepstream/messages.json");
+const ADDITIONS: &str = include_str!("../../../spec/vectors/deepstream/additions.json");
 const WEBSOCKET: &str = include_str!("../../../spec/vectors/websocket/frames.json");
 
 /// One entry of either file.
@@ -46,6 +47,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             format!("vector-{index:03}"),
             Input::seed(role, &from_hex(&vector.hex)),
         );
+    }
+    // Of either side, so that none of them is taken for a message of deepstream's own.
+    for (index, vector) in serde_json::from_str::<Vec<Vector>>(ADDITIONS)?
+        .iter()
+        .enumerate()
+    {
+        for role in [Role::Server, Role::Client] {
+            seeds.insert(
+                format!("addition-{index:03}-{role:?}"),
+                Input::seed(role, &from_hex(&vector.hex)),
+            );
+        }
     }
     for (index, vector) in serde_json::from_str::<Vec<Vector>>(WEBSOCKET)?
         .iter()

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use mio::Waker;
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::EventLoop;
+use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
 use tidewire_net::send_batch::Sender as TurnSender;
@@ -188,8 +188,8 @@ impl Turns {
             self.gather();
         }
         // Nobody has an outbox limit, so nobody is cut.
-        let (logs, mut cut) = (&mut self.logs, Vec::new());
-        self.event_loop.settle(logs, usize::MAX, &mut cut);
+        let (marks, mut settled) = (OutboxMarks::limit(usize::MAX), Settled::default());
+        self.event_loop.settle(&mut self.logs, &marks, &mut settled);
         for key in self.broken.drain(..) {
             self.event_loop.remove(key);
         }

@@ -3,6 +3,9 @@
 use super::{ChannelId, NO_CHANNEL};
 use crate::table::{self, Map};
 
+/// In place of a place: the session is not among the members now, and counted what it missed.
+pub(super) const PARKED: u32 = u32::MAX;
+
 /// So many lie in the session itself.
 const INLINE: usize = 2;
 
@@ -32,11 +35,7 @@ impl Memberships {
 
     /// Whether the session is a member.
     pub(super) fn contains(&self, channel: ChannelId) -> bool {
-        self.inline.iter().any(|(id, _)| *id == channel)
-            || self
-                .table
-                .as_ref()
-                .is_some_and(|table| table.contains_key(&channel))
+        self.place(channel).is_some()
     }
 
     /// Begins a membership, at a place among the members.
@@ -55,6 +54,14 @@ impl Memberships {
         match self.inline.iter_mut().find(|(id, _)| *id == channel) {
             Some((_, place)) => Some(place),
             None => self.table.as_mut()?.get_mut(&channel),
+        }
+    }
+
+    /// The place among the members of a channel, if the session is one.
+    pub(super) fn place(&self, channel: ChannelId) -> Option<u32> {
+        match self.inline.iter().find(|(id, _)| *id == channel) {
+            Some((_, place)) => Some(*place),
+            None => self.table.as_ref()?.get(&channel).copied(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::entry::{
     RecordRefusal, RecordRequest, RecordRequestKind, Told,
 };
 use crate::hub::HubTopic;
+use crate::lag;
 use crate::listen;
 use crate::message::{
     Change, Message, Record, RecordAction, RecordBulk, RecordError, Refusal, Topic, WireVersion,
@@ -213,8 +214,9 @@ pub(crate) fn published<E: Effects>(
                 &Message::Record(Record::Write(write, change)),
             );
         }
+        // Its subscriptions end here, so nobody could be told later.
         Published::Deleted => {
-            desk.fan_out(
+            desk.fan_out_to_all(
                 TOPIC,
                 name,
                 except,
@@ -232,9 +234,29 @@ pub(crate) fn published<E: Effects>(
                 name,
                 provided: *provided,
             };
-            desk.fan_out(TOPIC, name, except, &Message::Record(message));
+            desk.fan_out_to_all(TOPIC, name, except, &Message::Record(message));
         }
     }
+}
+
+/// Tells a session that has missed changes the value that they made.
+pub(crate) fn catch_up<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &Name,
+    version: Version,
+    data: &Payload,
+) {
+    let write = Write {
+        name,
+        version: on_wire(version),
+        correlation: None,
+        write_ack: false,
+    };
+    let change = Change::Update {
+        data: Some(data.as_str()),
+    };
+    desk.send(id, &Message::Record(Record::Write(write, change)));
 }
 
 /// Gives back what an ended session held.
@@ -434,6 +456,7 @@ fn grant<E: Effects>(
         Some(hold) if hold.serial == serial => {
             hold.granted = Some(epoch);
             desk.hub.join(TOPIC, name, id, desk.sessions);
+            lag::joined(desk, TOPIC, name, id);
             true
         }
         _ => {

@@ -11,6 +11,7 @@ use crate::entry::{
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::{Access, Decision, Question};
 use crate::record::kept::{Blocked, Interest, Value};
+use crate::store::Version;
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
@@ -193,10 +194,10 @@ pub(super) fn answer_value<E: Effects>(
     desk: &mut Desk<'_, E>,
     name: Name,
     asker: Asker,
-    value: Result<Option<Payload>, ReadFailed>,
+    value: Result<Option<(Version, Payload)>, ReadFailed>,
 ) {
     let to = match &asker {
-        Asker::Session(session) => session.home,
+        Asker::Session(session) | Asker::Lagging(session) => session.home,
         Asker::Record { owner, .. } => *owner,
     };
     desk.post(to, Entry::Value { name, asker, value });

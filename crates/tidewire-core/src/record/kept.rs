@@ -32,11 +32,15 @@ impl Value {
         }
     }
 
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn read(&self) -> Option<(Version, Payload)> {
         match self {
-            Self::Present(record) => Told::Read(Some((record.version, record.data.clone()))),
-            _ => Told::Read(None),
+            Self::Present(record) => Some((record.version, record.data.clone())),
+            _ => None,
         }
+    }
+
+    pub(super) fn told(&self) -> Told {
+        Told::Read(self.read())
     }
 }
 

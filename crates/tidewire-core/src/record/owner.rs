@@ -176,7 +176,7 @@ impl RecordOwner {
         }
     }
 
-    /// A rule wants the value, whatever waits here.
+    /// Somebody wants the value, whatever waits here.
     pub(crate) fn read_value<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
@@ -201,7 +201,7 @@ impl RecordOwner {
             }
             self.plan_timeout(desk, &name);
         } else {
-            let value = record.value.data().cloned();
+            let value = record.value.read();
             answer_value(desk, name.clone(), asker, Ok(value));
             self.settle(desk, &name);
         }
@@ -260,13 +260,13 @@ impl RecordOwner {
                 return self.fail_waiting(desk, name, RecordRefusal::LoadFailed, None);
             }
         }
-        let data = record.value.data().cloned();
+        let value = record.value.read();
         if let Some(waits) = &mut record.waiting {
             if waits.blocked == Blocked::Loading {
                 waits.blocked = Blocked::No;
             }
             for asker in std::mem::take(&mut waits.askers) {
-                answer_value(desk, name.clone(), asker, Ok(data.clone()));
+                answer_value(desk, name.clone(), asker, Ok(value.clone()));
             }
         }
         self.go_on(desk, listens, name);

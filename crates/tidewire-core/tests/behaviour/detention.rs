@@ -15,6 +15,7 @@ const CHALLENGE: Message<'_> = Message::Connection(Connection::Challenge {
     sdk_version: None,
     sdk_type: None,
     batches: false,
+    jumps: false,
 });
 const LOGIN: Message<'_> = Message::Auth(Auth::Request { data: Some("{}") });
 const PING: Message<'_> = Message::Connection(Connection::Ping);

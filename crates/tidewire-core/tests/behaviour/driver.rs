@@ -1,7 +1,7 @@
 //! A node of few shards without sockets: posts are delivered at once, interest is visible at once, logins are
 //! accepted, and the store answers when the test says so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ struct World {
     logins: Vec<AuthRequest>,
     closed: Vec<(SessionId, CloseReason)>,
     resumed: Vec<SessionId>,
+    awaited: BTreeSet<SessionId>,
     shards: u16,
     home: Option<Address>,
 }
@@ -95,6 +96,10 @@ impl Effects for World {
     fn resume(&mut self, session: SessionId) {
         self.resumed.push(session);
     }
+
+    fn await_drained(&mut self, session: SessionId) {
+        self.awaited.insert(session);
+    }
 }
 
 /// The node.
@@ -109,6 +114,8 @@ pub struct Node {
     pub store_hangs: bool,
     /// Whether commits fail.
     pub commits_fail: bool,
+    /// Whether loads fail.
+    pub loads_fail: bool,
     /// How long the answers to accepted logins are held back, and whether they are a final no.
     pub login_wait: Option<(Duration, bool)>,
 }
@@ -154,6 +161,7 @@ impl Node {
             next_session: 0,
             store_hangs: false,
             commits_fail: false,
+            loads_fail: false,
             login_wait: None,
         }
     }
@@ -183,6 +191,15 @@ impl Node {
 
     /// Connects and logs in.
     pub fn login_on(&mut self, shard: u16) -> SessionId {
+        self.login_as(shard, false)
+    }
+
+    /// Connects as a client that follows jumps, and logs in.
+    pub fn login_with_jumps(&mut self, shard: u16) -> SessionId {
+        self.login_as(shard, true)
+    }
+
+    fn login_as(&mut self, shard: u16, jumps: bool) -> SessionId {
         let session = self.connect(shard);
         let challenge = Connection::Challenge {
             url: None,
@@ -190,6 +207,7 @@ impl Node {
             sdk_version: None,
             sdk_type: None,
             batches: false,
+            jumps,
         };
         self.send(session, &Message::Connection(challenge));
         self.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
@@ -244,6 +262,22 @@ impl Node {
             refuse,
         };
         self.input(session.home.shard, detain);
+    }
+
+    /// More waits for a session than it reads.
+    pub fn lag(&mut self, session: SessionId) {
+        self.input(session.home.shard, Input::Lagging { session });
+    }
+
+    /// A session has read what waited for it.
+    pub fn drained(&mut self, session: SessionId) {
+        self.world.awaited.remove(&session);
+        self.input(session.home.shard, Input::Drained { session });
+    }
+
+    /// Whether the engine wants to know when the session has read what it was given.
+    pub fn is_awaited(&self, session: SessionId) -> bool {
+        self.world.awaited.contains(&session)
     }
 
     /// Ends a connection.
@@ -387,7 +421,8 @@ impl Node {
                             .get(&name)
                             .cloned()
                             .map_or(Loaded::Missing, Loaded::Found);
-                        (name, Ok(found))
+                        let failed = self.loads_fail.then(|| failed.clone());
+                        (name, failed.map_or(Ok(found), Err))
                     })
                     .collect();
                 StoreCompletion::Loaded { records }

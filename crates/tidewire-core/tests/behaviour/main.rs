@@ -3,5 +3,6 @@
 
 mod detention;
 mod driver;
+mod lag;
 mod limits;
 mod refusals;

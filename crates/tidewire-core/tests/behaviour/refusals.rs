@@ -131,6 +131,7 @@ fn unreadable_logins_are_answered_and_the_connection_is_closed() {
             sdk_version: None,
             sdk_type: None,
             batches: false,
+            jumps: false,
         };
         node.send(session, &Message::Connection(challenge));
         let seen = node.ask(session, &Message::Auth(Auth::Request { data }));

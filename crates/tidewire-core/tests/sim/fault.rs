@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use tidewire_core::entry::{Answer, CallNotice, Entry, Listening, Published};
+use tidewire_core::store::Version;
 use tidewire_core::text::Payload;
 
 use crate::check::Check;
@@ -183,7 +184,8 @@ impl Faults {
                 vec![Entry::RpcDelivery(delivery)]
             }
             (Some(Fault::RuleMisled), Entry::Value { name, asker, .. }) => {
-                let value = Ok(Some(Payload::from_checked(r#"{"open":true}"#)));
+                let value = Payload::from_checked(r#"{"open":true}"#);
+                let value = Ok(Some((Version::CREATED, value)));
                 vec![Entry::Value { name, asker, value }]
             }
             _ => Vec::new(),

@@ -85,6 +85,8 @@ pub struct Outside {
     pub logins: Vec<AuthRequest>,
     pub closes: Vec<SessionId>,
     pub resumed: Vec<SessionId>,
+    /// Sessions of whom the engine wants to know when they have read what they were given.
+    pub awaited: BTreeSet<SessionId>,
     /// Changes of records that were posted: name, version, value, shard.
     pub posted: BTreeSet<(String, u32, String, usize)>,
     pub faults: Faults,
@@ -104,6 +106,7 @@ impl Outside {
             logins: Vec::new(),
             closes: Vec::new(),
             resumed: Vec::new(),
+            awaited: BTreeSet::new(),
             posted: BTreeSet::new(),
             faults,
         }
@@ -198,5 +201,9 @@ impl Effects for Outside {
 
     fn resume(&mut self, session: SessionId) {
         self.resumed.push(session);
+    }
+
+    fn await_drained(&mut self, session: SessionId) {
+        self.awaited.insert(session);
     }
 }

@@ -149,6 +149,7 @@ impl Said {
                 sdk_version: None,
                 sdk_type: None,
                 batches: false,
+                jumps: false,
             }),
             Self::Login { user } => Message::Auth(Auth::Request { data: Some(user) }),
             Self::EventSubscribe { names, id } => Message::Event(Event::Subscribe {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, StreamOwned};
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::EventLoop;
+use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
 use tidewire_net::outbox::{LogRange, OutboxBudget};
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
 use tidewire_net::send_batch::Sender;
@@ -81,13 +81,14 @@ impl Fixture {
 
     /// A turn's end; gives the broken and the cut ones.
     fn end_turn(&mut self, bytes_max: usize) -> (Vec<Key>, Vec<Key>) {
-        let (mut broken, mut cut) = (Vec::new(), Vec::new());
+        let (mut broken, mut settled) = (Vec::new(), Settled::default());
         self.logs.begin_turn();
         while self.event_loop.has_sends() {
             self.event_loop.submit_slice(&self.logs, &mut broken);
         }
-        self.event_loop.settle(&mut self.logs, bytes_max, &mut cut);
-        (broken, cut)
+        let marks = OutboxMarks::limit(bytes_max);
+        self.event_loop.settle(&mut self.logs, &marks, &mut settled);
+        (broken, settled.cut)
     }
 
     /// Goes on sending until the client has so many bytes.

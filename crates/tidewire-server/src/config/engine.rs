@@ -4,15 +4,32 @@ use std::sync::Arc;
 
 use tidewire_core::limits::Limits;
 use tidewire_core::permission::{AllowAll, Permission};
-use tidewire_core::settings::Settings;
+use tidewire_core::settings::{EventLagPolicy, Settings};
+use tidewire_net::event_loop::OutboxMarks;
 
 use super::plan::Plan;
-use super::section::{Config, PermissionKind};
+use super::section::{self, Config, EventLagKind, PermissionKind};
+use super::value::ByteCount;
 use crate::penalty::PenaltySettings;
 use crate::shard::ShardLimits;
 
 /// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
 const CONNECTIONS_IN_FLIGHT: usize = 16;
+
+impl section::Limits {
+    /// The marks of an outbox, with those that follow from others worked out.
+    pub(super) fn outbox_marks(&self) -> OutboxMarks {
+        let quarter = |bytes: ByteCount| ByteCount(bytes.0 / 4);
+        let bytes_max = self.outbox_bytes_max;
+        let lagging = self.outbox_lagging_bytes.or_else(|| quarter(bytes_max));
+        let drained = self.outbox_drained_bytes.or_else(|| quarter(lagging));
+        OutboxMarks {
+            bytes_max: bytes_max.as_usize(),
+            lagging_bytes: lagging.as_usize(),
+            drained_bytes: drained.as_usize(),
+        }
+    }
+}
 
 impl Plan {
     /// The engine's settings. Every field is named, so the compiler says when one is missing.
@@ -24,6 +41,7 @@ impl Plan {
             record,
             rpc,
             listen,
+            limits,
             ..
         } = &self.config;
         Settings {
@@ -37,6 +55,10 @@ impl Plan {
             rpc_requestor_data: rpc.requestor_data,
             listen_response_timeout: listen.response_timeout,
             listen_rematch_interval: listen.rematch_interval.time(),
+            event_lag_policy: match limits.event_lag_policy {
+                EventLagKind::Gap => EventLagPolicy::Gap,
+                EventLagKind::Disconnect => EventLagPolicy::Disconnect,
+            },
             listen_shuffle: listen.shuffle,
             load_timeout: record.load_timeout,
             write_timeout: record.write_timeout,
@@ -61,6 +83,7 @@ impl Plan {
             dirty_records_max: limits.dirty_records_max,
             dirty_bytes_max: limits.dirty_bytes_max.as_usize(),
             rule_reads_max: limits.rule_reads_max,
+            catch_up_bytes_max: limits.outbox_marks().lagging_bytes,
         }
     }
 
@@ -76,7 +99,7 @@ impl Plan {
         ShardLimits {
             inflight_bytes_max,
             shard_inflight_bytes_max: inflight_bytes_max.saturating_mul(CONNECTIONS_IN_FLIGHT),
-            outbox_bytes_max: limits.outbox_bytes_max.as_usize(),
+            outbox: limits.outbox_marks(),
             memory_bytes_max: usize::try_from(self.memory_bytes_max).unwrap_or(usize::MAX),
             deflate_bytes_min: compression.bytes_min.as_usize(),
             deflate_turn_bytes_max: compression.turn_bytes_max.as_usize(),

@@ -121,6 +121,19 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if config.http.head_bytes_max < HEAD_BYTES_MIN {
         refuse("http.head_bytes_max", "at least 8KiB are needed".into());
     }
+    let marks = config.limits.outbox_marks();
+    if marks.lagging_bytes > marks.bytes_max {
+        refuse(
+            "limits.outbox_lagging_bytes",
+            "at most limits.outbox_bytes_max makes sense: who has more is disconnected".into(),
+        );
+    }
+    if marks.drained_bytes > marks.lagging_bytes {
+        refuse(
+            "limits.outbox_drained_bytes",
+            "at most limits.outbox_lagging_bytes makes sense: who lags has not drained".into(),
+        );
+    }
     for (name, time) in positive_times(&config) {
         if time.is_zero() {
             refuse(name, "a time above 0 is needed".into());

@@ -310,6 +310,16 @@ section! {
     }
 }
 
+choice! {
+    /// What becomes of the events of a client that lags and follows jumps.
+    EventLagKind {
+        /// They are left out; when it has drained it is told of each event how many were.
+        Gap = "gap",
+        /// It gets all of them, and is disconnected at `limits.outbox_bytes_max`.
+        Disconnect = "disconnect",
+    }
+}
+
 section! {
     /// Bounds of everything that a peer can make grow.
     Limits {
@@ -342,6 +352,15 @@ section! {
         inflight_bytes_max: ByteCount = ByteCount(4 << 20);
         /// Bytes that wait for one connection to read them. A slower reader is disconnected with a reason.
         outbox_bytes_max: ByteCount = ByteCount(1 << 20);
+        /// Bytes that wait for one connection from which on a client that follows jumps lags: nothing more is
+        /// published to it until it has drained; then it gets the newest value of each record that changed. `auto` is
+        /// a quarter of `limits.outbox_bytes_max`.
+        outbox_lagging_bytes: Auto<ByteCount> = Auto::Auto;
+        /// Bytes that may still wait for a client that has drained. `auto` is a quarter of
+        /// `limits.outbox_lagging_bytes`.
+        outbox_drained_bytes: Auto<ByteCount> = Auto::Auto;
+        /// What becomes of the events of a client that lags and follows jumps.
+        event_lag_policy: EventLagKind = EventLagKind::Gap;
         /// Bytes that the node holds for all connections together: what waits to be sent in memory of one connection
         /// alone, and what came in and is half a message or has to wait. Turn logs, mailboxes and the cache of records
         /// are not part of it; the cache has `store.cache`. Beyond it those who hold most are disconnected first. `auto`

@@ -19,7 +19,7 @@ use tidewire_core::engine::Shard;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::EventLoop;
+use tidewire_net::event_loop::{EventLoop, Settled};
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
 use tidewire_net::send_batch::Path;
@@ -92,7 +92,7 @@ pub(crate) struct Conductor {
     taken_batches: Vec<(u16, u64)>,
     confirmed: Vec<Confirmed>,
     broken: Vec<Key>,
-    slow: Vec<Key>,
+    settled: Settled,
     mail_count: u64,
     /// New work is refused; whoever waits for the end of running calls looks at the gauges.
     is_refusing: bool,
@@ -148,7 +148,7 @@ impl Conductor {
             taken_batches: Vec::new(),
             confirmed: Vec::new(),
             broken: Vec::new(),
-            slow: Vec::new(),
+            settled: Settled::default(),
             mail_count: 0,
             is_refusing: false,
             is_draining: false,
@@ -311,13 +311,21 @@ impl Conductor {
         for key in std::mem::take(&mut self.broken) {
             self.lose(key);
         }
-        let mut slow = std::mem::take(&mut self.slow);
+        let mut settled = std::mem::take(&mut self.settled);
         self.event_loop
-            .settle(&mut self.sink.logs, self.limits.outbox_bytes_max, &mut slow);
-        for key in slow.drain(..) {
+            .settle(&mut self.sink.logs, &self.limits.outbox, &mut settled);
+        for key in settled.cut.drain(..) {
             self.cut_slow(key);
         }
-        self.slow = slow;
+        for key in settled.lagging.drain(..) {
+            let session = self.session(key);
+            self.handle(Input::Lagging { session });
+        }
+        for key in settled.drained.drain(..) {
+            let session = self.session(key);
+            self.handle(Input::Drained { session });
+        }
+        self.settled = settled;
         let connections = self.event_loop.connections();
         self.unsent_goodbyes.retain(|key| {
             let Some(connection) = connections.get(*key) else {
@@ -534,6 +542,7 @@ impl Conductor {
                     self.close(key(session), CloseCause::Engine(reason))
                 }
                 Errand::Resume(session) => self.give_again(key(session)),
+                Errand::AwaitDrained(session) => self.event_loop.await_drained(key(session)),
             }
         }
     }

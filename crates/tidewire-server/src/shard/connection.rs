@@ -172,10 +172,13 @@ impl CloseCause {
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
                 Some(Offence::Fault)
             }
-            // Silence is a broken line. Who is refused for good or has not logged in in time stays away, so that the
+            // Silence is a broken line, and a record that can't be read is the server's fault. Who is refused for good or has not logged in in time stays away, so that the
             // wait would hit the next one behind the same address.
             Self::Engine(
-                CloseReason::AuthenticationTimeout | CloseReason::Silent | CloseReason::Refused,
+                CloseReason::AuthenticationTimeout
+                | CloseReason::Silent
+                | CloseReason::Refused
+                | CloseReason::NotCaughtUp,
             )
             | Self::Peer(_)
             | Self::GoingAway => None,
@@ -190,6 +193,7 @@ fn reason_text(reason: CloseReason) -> &'static str {
         CloseReason::AuthenticationTimeout => "no login within the time allowed",
         CloseReason::Silent => "nothing heard for two heartbeat intervals",
         CloseReason::Refused => "closed for a limit too often",
+        CloseReason::NotCaughtUp => "a record that changed could not be read",
     }
 }
 

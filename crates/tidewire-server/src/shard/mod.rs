@@ -19,7 +19,7 @@ use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::permission::Permission;
 use tidewire_core::settings::Settings;
 use tidewire_core::store::Opened;
-use tidewire_net::event_loop::EventLoop;
+use tidewire_net::event_loop::{EventLoop, OutboxMarks};
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::outbox::OutboxBudget;
 use tidewire_net::send_batch::{Path, Sender};
@@ -41,8 +41,8 @@ pub struct ShardLimits {
     pub inflight_bytes_max: usize,
     /// The same for all connections of one shard together; beyond it none of its sockets is read.
     pub shard_inflight_bytes_max: usize,
-    /// Bytes of one connection that wait to be sent. Beyond it the connection is ended.
-    pub outbox_bytes_max: usize,
+    /// Bytes of one connection that wait to be sent: beyond which it lags and is ended, and when it has drained.
+    pub outbox: OutboxMarks,
     /// Bytes that all connections of the node together may hold, waiting to be sent or half received; beyond it those
     /// who hold most are ended.
     pub memory_bytes_max: usize,
@@ -57,7 +57,11 @@ impl Default for ShardLimits {
         Self {
             inflight_bytes_max: 4 << 20,
             shard_inflight_bytes_max: 64 << 20,
-            outbox_bytes_max: 1 << 20,
+            outbox: OutboxMarks {
+                bytes_max: 1 << 20,
+                lagging_bytes: 256 << 10,
+                drained_bytes: 64 << 10,
+            },
             memory_bytes_max: 1 << 30,
             deflate_bytes_min: 512,
             deflate_turn_bytes_max: 1 << 20,

@@ -31,6 +31,7 @@ pub(crate) enum Errand {
     Authenticate(AuthRequest),
     Close(SessionId, CloseReason),
     Resume(SessionId),
+    AwaitDrained(SessionId),
 }
 
 /// Takes the effects of one engine.
@@ -137,6 +138,10 @@ impl Effects for Sink {
 
     fn resume(&mut self, session: SessionId) {
         self.errands.push_back(Errand::Resume(session));
+    }
+
+    fn await_drained(&mut self, session: SessionId) {
+        self.errands.push_back(Errand::AwaitDrained(session));
     }
 }
 

@@ -121,7 +121,7 @@ impl ShardStats {
 #[derive(Debug, Default)]
 #[expect(
     missing_docs,
-    reason = "each is documented at the field of `Counts` of the same name"
+    reason = "each is documented at the field of `Counts`, or of its `LagCounts`, of the same name"
 )]
 pub struct EngineStats {
     pub sessions: AtomicU64,
@@ -134,6 +134,12 @@ pub struct EngineStats {
     pub commit_failures: AtomicU64,
     pub calls: AtomicU64,
     pub patterns: AtomicU64,
+    pub lagging_sessions: AtomicU64,
+    pub lags: AtomicU64,
+    pub skipped_updates: AtomicU64,
+    pub caught_up_records: AtomicU64,
+    pub skipped_events: AtomicU64,
+    pub event_gaps: AtomicU64,
     /// How often each limit, or a rule, was in somebody's way, in the order of [`REFUSALS`].
     pub refused: [AtomicU64; REFUSALS.len()],
 }
@@ -150,6 +156,13 @@ impl EngineStats {
         set(&self.commit_failures, u64::from(counts.commit_failures));
         set(&self.calls, counts.calls as u64);
         set(&self.patterns, counts.patterns as u64);
+        let lag = counts.lag;
+        set(&self.lagging_sessions, lag.sessions as u64);
+        set(&self.lags, lag.lags);
+        set(&self.skipped_updates, lag.skipped_updates);
+        set(&self.caught_up_records, lag.caught_up);
+        set(&self.skipped_events, lag.skipped_events);
+        set(&self.event_gaps, lag.event_gaps);
         let Refused {
             denied,
             rule_failed,

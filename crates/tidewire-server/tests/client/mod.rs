@@ -51,21 +51,27 @@ pub fn encode_login(out: &mut Vec<u8>) {
 
 /// The same for a library of this version.
 pub fn encode_login_as(sdk_version: &str, out: &mut Vec<u8>) {
-    encode_introduction(sdk_version, false, out);
+    encode_introduction(sdk_version, false, false, out);
 }
 
 /// The same for a library that reads several messages in one frame.
 pub fn encode_batching_login(out: &mut Vec<u8>) {
-    encode_introduction("7.0.5", true, out);
+    encode_introduction("7.0.5", true, false, out);
 }
 
-fn encode_introduction(sdk_version: &str, batches: bool, out: &mut Vec<u8>) {
+/// The same for a library that follows jumps.
+pub fn encode_jumping_login(out: &mut Vec<u8>) {
+    encode_introduction("7.0.5", false, true, out);
+}
+
+fn encode_introduction(sdk_version: &str, batches: bool, jumps: bool, out: &mut Vec<u8>) {
     let challenge = Message::Connection(Connection::Challenge {
         url: Some("ws://test"),
         protocol_version: Some("0.1a"),
         sdk_version: Some(sdk_version),
         sdk_type: Some("javascript"),
         batches,
+        jumps,
     });
     Deepstream::encode_masked_frame(&challenge, [1, 2, 3, 4], out);
     let request = Message::Auth(Auth::Request { data: Some("{}") });
@@ -252,6 +258,14 @@ impl Client {
         }
     }
 
+    /// Receives messages until the connection ends, in the middle of one or not.
+    #[track_caller]
+    pub fn receive_all(&mut self, mut take: impl FnMut(&Message<'_>)) {
+        while let Received::Message(payload) = self.receive() {
+            take(&Deepstream::decode(&payload).unwrap());
+        }
+    }
+
     /// Sends and receives what a client does first.
     #[track_caller]
     pub fn log_in(&mut self) {
@@ -273,6 +287,15 @@ impl Client {
         self.batches = true;
         let mut bytes = Vec::new();
         encode_batching_login(&mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+        self.expect_login();
+    }
+
+    /// The same for a library that follows jumps.
+    #[track_caller]
+    pub fn log_in_following_jumps(&mut self) {
+        let mut bytes = Vec::new();
+        encode_jumping_login(&mut bytes);
         self.stream.write_all(&bytes).unwrap();
         self.expect_login();
     }

@@ -1,4 +1,4 @@
-//! Every message of `spec/vectors/deepstream/messages.json`, both ways: through the exact fields and through the
+//! Every message of `spec/vectors/deepstream`, both ways: through the exact fields and through the
 //! one `Message`. What Tidewire writes differently on purpose is listed in [`as_tidewire_writes`].
 
 use std::borrow::Cow;
@@ -10,7 +10,10 @@ use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, Role};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
+/// As deepstream's own codec writes them.
 const VECTORS: &str = include_str!("../../../../spec/vectors/deepstream/messages.json");
+/// What Tidewire adds.
+const ADDITIONS: &str = include_str!("../../../../spec/vectors/deepstream/additions.json");
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -46,6 +49,8 @@ struct VectorFields {
     sdk_version: Option<String>,
     sdk_type: Option<String>,
     batches: Option<bool>,
+    jumps: Option<bool>,
+    missed: Option<u32>,
     requestor_name: Option<String>,
     requestor_data: Option<String>,
 }
@@ -96,6 +101,8 @@ impl Vector {
             sdk_version: fields.sdk_version.as_deref(),
             sdk_type: fields.sdk_type.as_deref(),
             batches: fields.batches,
+            jumps: fields.jumps,
+            missed: fields.missed,
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
         }
@@ -103,8 +110,10 @@ impl Vector {
 }
 
 fn vectors() -> Vec<Vector> {
-    let vectors: Vec<Vector> = serde_json::from_str(VECTORS).expect("the vectors parse");
+    let mut vectors: Vec<Vector> = serde_json::from_str(VECTORS).expect("the vectors parse");
     assert_eq!(vectors.len(), 109);
+    let additions: Vec<Vector> = serde_json::from_str(ADDITIONS).expect("the additions parse");
+    vectors.extend(additions);
     vectors
 }
 

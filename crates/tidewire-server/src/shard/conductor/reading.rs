@@ -3,9 +3,9 @@
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{Flow, Input};
 use tidewire_core::engine::Shard;
-use tidewire_core::message::{Connection, Message};
+use tidewire_core::message::{Connection as Introduction, Message};
 use tidewire_core::time::Now;
-use tidewire_net::connection::Key;
+use tidewire_net::connection::{Connection, Key};
 use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, Kind, Opcode};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
@@ -72,9 +72,10 @@ impl Conductor {
                         stats: self.own.stats(),
                         now: self.now,
                     };
-                    let flow = call.give(session, state, kind, &payload);
+                    let flow = call.give(session, connection, kind, &payload);
                     posted_bytes = (!self.sink.targets.is_empty()).then_some(payload.len());
                     if flow == Flow::Wait {
+                        let state = &mut connection.state;
                         state.waiting = Some(payload.into_owned().into());
                         state.holds.add(Holds::WAITING);
                         self.event_loop.pause(key);
@@ -195,7 +196,13 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn give(self, session: SessionId, state: &mut State, kind: Kind, payload: &[u8]) -> Flow {
+    fn give(
+        self,
+        session: SessionId,
+        connection: &mut Connection<State>,
+        kind: Kind,
+        payload: &[u8],
+    ) -> Flow {
         let message = match kind {
             Kind::Binary => Deepstream::decode(payload).ok(),
             Kind::Text => None,
@@ -207,15 +214,20 @@ impl Call<'_> {
             return Flow::Taken;
         };
         add(&self.stats.messages_in[topic_index(&message)], 1);
-        if let Message::Connection(Connection::Challenge {
+        if let Message::Connection(Introduction::Challenge {
             sdk_version,
             batches,
+            jumps,
             ..
         }) = message
-            && !state.introduced
+            && !connection.state.introduced
         {
+            let state = &mut connection.state;
             state.introduced = true;
             let format = state.format(Dialect::of_client(sdk_version), batches);
+            if jumps {
+                connection.watch();
+            }
             self.engine.set_format(session, format);
         }
         self.engine.message(self.now, session, &message, self.sink)

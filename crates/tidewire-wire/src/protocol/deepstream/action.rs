@@ -38,6 +38,8 @@ pub mod event {
     pub const MESSAGE_DENIED: u32 = 104;
     pub const INVALID_MESSAGE_DATA: u32 = 105;
     pub const MULTIPLE_SUBSCRIPTIONS: u32 = 106;
+    /// Tidewire's own, far from what deepstream may add.
+    pub const GAP: u32 = 120;
 }
 
 /// Topic RECORD. Listening has its numbers in `listen.rs`.

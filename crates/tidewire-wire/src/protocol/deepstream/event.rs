@@ -18,6 +18,10 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
             name,
             data: fields.data,
         },
+        action::GAP => Event::Gap {
+            name,
+            missed: fields.missed.unwrap_or_default(),
+        },
         action::SUBSCRIBE if fields.is_ack() => Event::Ack {
             action: EventBulk::Subscribe,
             correlation,
@@ -69,6 +73,10 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
             correlation,
         } => Fields::ack(action::UNSUBSCRIBE, *correlation),
         Event::Listen(message) => listen::to_wire(&listen::EVENT, message),
+        Event::Gap { name, missed } => Fields {
+            missed: Some(*missed),
+            ..Fields::named(action::GAP, name)
+        },
         Event::Error(error) => error_to_wire(error),
     }
 }

@@ -87,6 +87,8 @@ enum Field {
     SdkVersion,
     SdkType,
     Batches,
+    Jumps,
+    Missed,
     RequestorName,
     RequestorData,
 }
@@ -109,7 +111,7 @@ static PARSER: [Option<Field>; 10] = layout(&[
     (9, Field::OriginalAction),
 ]);
 
-static CONNECTION: [Option<Field>; 16] = layout(&[
+static CONNECTION: [Option<Field>; 17] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::IsError),
@@ -120,6 +122,7 @@ static CONNECTION: [Option<Field>; 16] = layout(&[
     (8, Field::SdkType),
     // Tidewire's own, far from what deepstream may add.
     (15, Field::Batches),
+    (16, Field::Jumps),
 ]);
 
 static AUTH: [Option<Field>; 5] = layout(&[
@@ -129,7 +132,7 @@ static AUTH: [Option<Field>; 5] = layout(&[
     (4, Field::IsAck),
 ]);
 
-static EVENT: [Option<Field>; 12] = layout(&[
+static EVENT: [Option<Field>; 16] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -140,6 +143,8 @@ static EVENT: [Option<Field>; 12] = layout(&[
     (8, Field::Subscription),
     (10, Field::OriginalTopic),
     (11, Field::OriginalAction),
+    // Tidewire's own, far from what deepstream may add.
+    (15, Field::Missed),
 ]);
 
 static RECORD: [Option<Field>; 15] = layout(&[
@@ -257,6 +262,10 @@ pub struct Fields<'a> {
     pub sdk_type: Option<&'a str>,
     /// The peer reads several messages in one frame.
     pub batches: Option<bool>,
+    /// The peer follows jumps.
+    pub jumps: Option<bool>,
+    /// How many events were left out.
+    pub missed: Option<u32>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
@@ -324,6 +333,8 @@ impl<'a> Fields<'a> {
             Field::SdkVersion => self.sdk_version = Some(reader.text()?),
             Field::SdkType => self.sdk_type = Some(reader.text()?),
             Field::Batches => self.batches = Some(reader.varint()? != 0),
+            Field::Jumps => self.jumps = Some(reader.varint()? != 0),
+            Field::Missed => self.missed = Some(reader.number()?),
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -349,7 +360,11 @@ impl<'a> Fields<'a> {
                 Field::Version => {
                     encode_some(self.version, |version| sink.int32_field(number, version))
                 }
-                Field::IsError | Field::IsAck | Field::IsWriteAck | Field::Batches => {
+                Field::IsError
+                | Field::IsAck
+                | Field::IsWriteAck
+                | Field::Batches
+                | Field::Jumps => {
                     encode_some(self.flag(*field), |flag| {
                         sink.varint_field(number, flag.into())
                     });
@@ -364,6 +379,11 @@ impl<'a> Fields<'a> {
                         sink.varint_field(number, action.into())
                     });
                 }
+                Field::Missed => {
+                    encode_some(self.missed, |missed| {
+                        sink.varint_field(number, missed.into())
+                    });
+                }
                 _ => encode_some(self.text(*field), |text| sink.text_field(number, text)),
             }
         }
@@ -375,6 +395,7 @@ impl<'a> Fields<'a> {
             Field::IsAck => self.is_ack,
             Field::IsWriteAck => self.is_write_ack,
             Field::Batches => self.batches,
+            Field::Jumps => self.jumps,
             _ => None,
         }
     }
@@ -439,6 +460,8 @@ impl Field {
             | Self::OriginalAction
             | Self::IsWriteAck
             | Self::Batches
+            | Self::Jumps
+            | Self::Missed
             | Self::Version => WireType::Varint,
             _ => WireType::Bytes,
         }

@@ -123,6 +123,7 @@ impl Pool {
                 sdk_version: Some(&self.subscription),
                 sdk_type: self.data(),
                 batches: self.write_ack,
+                jumps: self.write_ack,
             },
             Connection::Reject,
             Connection::Redirect { url: &self.name },
@@ -164,6 +165,10 @@ impl Pool {
             Event::Ack {
                 action: EventBulk::Unsubscribe,
                 correlation,
+            },
+            Event::Gap {
+                name: &self.name,
+                missed: self.version.unsigned_abs(),
             },
             Event::Error(EventError::MultipleSubscriptions { name: &self.name }),
         ];

@@ -31,12 +31,13 @@ topic!(Parser { int32 action = "1", string data = "2", int32 original_topic = "8
 topic!(Connection {
     int32 action = "1", string data = "2", bool is_error = "3", bool is_ack = "4", string url = "5",
     string protocol_version = "6", string sdk_version = "7", string sdk_type = "8",
-    bool batches = "15",
+    bool batches = "15", bool jumps = "16",
 });
 topic!(Auth { int32 action = "1", string data = "2", bool is_error = "3", bool is_ack = "4", });
 topic!(Event {
     int32 action = "1", string data = "2", string correlation = "3", bool is_error = "4", bool is_ack = "5",
     string name = "6", string subscription = "8", int32 original_topic = "10", int32 original_action = "11",
+    int32 missed = "15",
 } { names = "7" });
 topic!(Rpc {
     int32 action = "1", string data = "2", string correlation = "3", bool is_error = "4", bool is_ack = "5",
@@ -104,12 +105,12 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
             same!(Parser: texts data; flags; numbers original_topic original_action;)
         }
         WireTopic::Connection => {
-            same!(Connection: texts data url protocol_version sdk_version sdk_type; flags is_error is_ack batches; numbers;)
+            same!(Connection: texts data url protocol_version sdk_version sdk_type; flags is_error is_ack batches jumps; numbers;)
         }
         WireTopic::Auth => same!(Auth: texts data; flags is_error is_ack; numbers;),
         WireTopic::Event => {
             same!(Event: texts data correlation name subscription; flags is_error is_ack;
-            numbers original_topic original_action; names)
+            numbers original_topic original_action missed; names)
         }
         WireTopic::Rpc => same!(Rpc: texts data correlation name requestor_name requestor_data;
             flags is_error is_ack; numbers original_action; names),

@@ -1,0 +1,327 @@
+//! Sessions that do not read fast enough: what is left out for those who follow jumps, and what they get for it.
+
+use std::sync::Arc;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::effect::CloseReason;
+use tidewire_core::limits::Limits;
+use tidewire_core::message::{Event, Listen, Message, Presence, Record, RecordBulk};
+use tidewire_core::permission::AllowAll;
+use tidewire_core::settings::{EventLagPolicy, Settings};
+
+use crate::driver::{Node, Seen, set};
+
+fn bulk<'a>(action: RecordBulk, names: &[&'a str]) -> Message<'a> {
+    Message::Record(Record::Bulk {
+        action,
+        names: names.to_vec(),
+        correlation: Some("1"),
+    })
+}
+
+fn read_on<'a>(names: &[&'a str]) -> Message<'a> {
+    bulk(RecordBulk::SubscribeCreateAndRead, names)
+}
+
+fn listen_to<'a>(names: &[&'a str]) -> Message<'a> {
+    Message::Event(Event::Subscribe {
+        names: names.to_vec(),
+        correlation: Some("1"),
+    })
+}
+
+fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
+    Message::Event(Event::Emit {
+        name,
+        data: Some(data),
+    })
+}
+
+/// The version and data of each change in what was seen, and the name and number of each gap.
+fn told(seen: &Seen) -> Vec<String> {
+    let part = |text: &str, begin: &str| {
+        let start = text.find(begin)? + begin.len();
+        let rest = &text[start..];
+        Some(rest[..rest.find([',', ' ', ')', '}'])?].to_owned())
+    };
+    seen.iter()
+        .map(|message| match message {
+            change if change.contains("Write(") => {
+                let kind = if change.contains("Update {") {
+                    "whole"
+                } else {
+                    "step"
+                };
+                format!(
+                    "{kind} {} to {}",
+                    part(change, "name: ").unwrap(),
+                    part(change, "version: ").unwrap()
+                )
+            }
+            gap if gap.contains("Gap {") => format!(
+                "gap {} of {}",
+                part(gap, "name: ").unwrap(),
+                part(gap, "missed: ").unwrap()
+            ),
+            other => other.chars().take_while(|c| *c != '{').collect(),
+        })
+        .collect()
+}
+
+/// Two shards; a writer, a reader that follows jumps, and one that does not, which all know the records and events.
+struct Three {
+    node: Node,
+    writer: SessionId,
+    jumper: SessionId,
+    stock: SessionId,
+}
+
+const RECORDS: [&str; 4] = ["a", "b", "c", "d"];
+
+fn three(settings: Settings) -> Three {
+    let mut node = Node::with(2, settings, Arc::new(AllowAll));
+    let writer = node.login();
+    let jumper = node.login_with_jumps(0);
+    let stock = node.login_on(1);
+    for session in [jumper, stock] {
+        node.send(session, &read_on(&RECORDS));
+        node.send(session, &listen_to(&["news", "sport"]));
+        node.take(session);
+    }
+    Three {
+        node,
+        writer,
+        jumper,
+        stock,
+    }
+}
+
+impl Three {
+    fn write(&mut self, name: &str, data: &str) {
+        self.node.send(self.writer, &set(name, data));
+    }
+
+    fn jumper_saw(&mut self) -> Vec<String> {
+        told(&self.node.take(self.jumper))
+    }
+}
+
+#[test]
+fn who_lags_gets_the_newest_value_of_what_changed_and_nothing_else() {
+    let mut three = three(Settings::default());
+    three.write("a", "{}");
+    assert_eq!(three.jumper_saw(), ["whole \"a\" to 1"]);
+    three.node.lag(three.jumper);
+    for number in 0..5 {
+        three.write("a", &format!(r#"{{"n":{number}}}"#));
+        three.write("b", &format!(r#"{{"n":{number}}}"#));
+    }
+    assert_eq!(three.jumper_saw(), Vec::<String>::new());
+    assert_eq!(three.node.counts(0).lag.skipped_updates, 10);
+    three.node.drained(three.jumper);
+    let mut saw = three.jumper_saw();
+    saw.sort();
+    assert_eq!(saw, ["whole \"a\" to 6", "whole \"b\" to 5"]);
+    assert_eq!(three.node.counts(0).lag.sessions, 0);
+    three.write("a", "{}");
+    three.write("c", "{}");
+    assert_eq!(three.jumper_saw(), ["whole \"a\" to 7", "whole \"c\" to 1"]);
+    assert_eq!(three.node.counts(0).parked_names, 0);
+}
+
+#[test]
+fn who_does_not_follow_jumps_gets_every_step() {
+    let mut three = three(Settings::default());
+    three.node.lag(three.stock);
+    for _ in 0..3 {
+        three.write("a", "{}");
+        three.node.send(three.writer, &emit("news", "1"));
+    }
+    let seen = told(&three.node.take(three.stock));
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    three.node.drained(three.stock);
+    assert!(three.node.take(three.stock).is_empty());
+    assert_eq!(three.node.counts(1).lag.lags, 0);
+}
+
+#[test]
+fn a_gap_tells_how_many_events_of_which_name_were_left_out() {
+    let mut three = three(Settings::default());
+    three.node.send(three.writer, &emit("news", "1"));
+    three.node.lag(three.jumper);
+    for _ in 0..3 {
+        three.node.send(three.writer, &emit("news", "1"));
+        three.node.send(three.stock, &emit("news", "1"));
+        // Its own ones it does not miss.
+        three.node.send(three.jumper, &emit("news", "1"));
+    }
+    three.node.drained(three.jumper);
+    three.node.send(three.writer, &emit("news", "1"));
+    let saw = three.jumper_saw();
+    assert_eq!(saw, ["Event(Emit ", "gap \"news\" of 6", "Event(Emit "]);
+    let counts = three.node.counts(0).lag;
+    assert_eq!((counts.skipped_events, counts.event_gaps), (6, 1));
+}
+
+#[test]
+fn events_are_kept_in_full_where_the_policy_says_so() {
+    let mut three = three(Settings {
+        event_lag_policy: EventLagPolicy::Disconnect,
+        ..Settings::default()
+    });
+    three.node.lag(three.jumper);
+    three.node.send(three.writer, &emit("news", "1"));
+    three.write("a", "{}");
+    assert_eq!(three.jumper_saw(), ["Event(Emit "]);
+    three.node.drained(three.jumper);
+    assert_eq!(three.jumper_saw(), ["whole \"a\" to 1"]);
+}
+
+#[test]
+fn deletions_providers_and_presence_are_told_at_once() {
+    let mut three = three(Settings::default());
+    three
+        .node
+        .send(three.jumper, &Message::Presence(Presence::SubscribeAll));
+    three.node.take(three.jumper);
+    three.node.lag(three.jumper);
+    let listen = Listen::Listen { pattern: "^b$" };
+    three
+        .node
+        .send(three.writer, &Message::Record(Record::Listen(listen)));
+    let accept = Listen::Accept {
+        pattern: "^b$",
+        subscription: "b",
+    };
+    three
+        .node
+        .send(three.writer, &Message::Record(Record::Listen(accept)));
+    three.write("a", "{}");
+    let delete = Message::Record(Record::Delete { name: "a" });
+    three.node.send(three.writer, &delete);
+    let saw = three.jumper_saw();
+    assert_eq!(saw, ["Record(HasProvider ", "Record(Deleted "]);
+    three.node.drained(three.jumper);
+    assert!(three.jumper_saw().is_empty());
+    assert_eq!(three.node.counts(0).parked_names, 0);
+}
+
+#[test]
+fn own_requests_are_answered_while_it_lags() {
+    let mut three = three(Settings::default());
+    three.node.lag(three.jumper);
+    three.write("a", r#"{"n":1}"#);
+    let read = Message::Record(Record::Read { name: "a" });
+    let seen = three.node.ask(three.jumper, &read);
+    assert!(seen[0].contains("ReadResponse"), "{seen:?}");
+    // What it subscribes to now is told once, and then left out like everything else.
+    three.node.send(three.jumper, &read_on(&["new"]));
+    three.node.send(three.jumper, &listen_to(&["late"]));
+    let seen = three.jumper_saw();
+    assert!(seen.iter().any(|seen| seen.contains("ReadResponse")));
+    three.write("new", r#"{"n":1}"#);
+    three.node.send(three.writer, &emit("late", "1"));
+    assert!(three.jumper_saw().is_empty());
+    // What it ends is not made up for.
+    three
+        .node
+        .send(three.jumper, &bulk(RecordBulk::Unsubscribe, &["a"]));
+    three.node.take(three.jumper);
+    three.node.drained(three.jumper);
+    let saw = three.jumper_saw();
+    assert_eq!(saw, ["gap \"late\" of 1", "whole \"new\" to 1"]);
+}
+
+#[test]
+fn values_come_in_portions_that_are_read_in_between() {
+    let settings = Settings {
+        limits: Limits {
+            catch_up_bytes_max: 1,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let mut three = three(settings);
+    three.node.lag(three.jumper);
+    RECORDS.iter().for_each(|name| three.write(name, "{}"));
+    three.node.drained(three.jumper);
+    let mut saw = Vec::new();
+    for round in 0..RECORDS.len() {
+        let portion = three.jumper_saw();
+        assert_eq!(portion.len(), 1, "round {round}: {portion:?}");
+        saw.extend(portion);
+        let is_last = round == RECORDS.len() - 1;
+        assert_eq!(three.node.is_awaited(three.jumper), !is_last);
+        // What changes again meanwhile comes as a step to who has the value, and with the value to who has not.
+        three.write("d", "{}");
+        saw.extend(
+            three
+                .jumper_saw()
+                .into_iter()
+                .filter(|seen| !seen.contains("\"d\"")),
+        );
+        three.node.drained(three.jumper);
+    }
+    saw.sort();
+    assert_eq!(saw.len(), 4, "{saw:?}");
+    assert_eq!(three.node.counts(0).lag.sessions, 0);
+}
+
+#[test]
+fn who_lags_again_before_it_has_everything_begins_anew() {
+    let settings = Settings {
+        limits: Limits {
+            catch_up_bytes_max: 1,
+            ..Limits::default()
+        },
+        ..Settings::default()
+    };
+    let mut three = three(settings);
+    three.node.lag(three.jumper);
+    RECORDS.iter().for_each(|name| three.write(name, "{}"));
+    three.node.drained(three.jumper);
+    assert_eq!(three.jumper_saw().len(), 1);
+    three.node.lag(three.jumper);
+    RECORDS.iter().for_each(|name| three.write(name, "{}"));
+    assert!(three.jumper_saw().is_empty());
+    let mut saw = Vec::new();
+    for _ in RECORDS {
+        three.node.drained(three.jumper);
+        saw.extend(three.jumper_saw());
+    }
+    saw.sort();
+    let expected: Vec<String> = RECORDS.map(|name| format!("whole {name:?} to 2")).into();
+    assert_eq!(saw, expected);
+    assert_eq!(three.node.counts(0).lag.sessions, 0);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_ends_the_connection() {
+    let mut three = three(Settings::default());
+    three.node.lag(three.jumper);
+    three.write("a", "{}");
+    three.node.loads_fail = true;
+    three
+        .node
+        .send(three.writer, &bulk(RecordBulk::Notify, &["a"]));
+    three.node.drained(three.jumper);
+    assert_eq!(
+        three.node.close_reason(three.jumper),
+        Some(CloseReason::NotCaughtUp)
+    );
+    three.node.close(three.jumper);
+    assert_eq!(three.node.counts(0).lag.sessions, 0);
+    assert_eq!(three.node.counts(0).parked_names, 0);
+}
+
+#[test]
+fn whoever_goes_while_it_lags_leaves_nothing() {
+    let mut three = three(Settings::default());
+    three.node.lag(three.jumper);
+    three.write("a", "{}");
+    three.node.close(three.jumper);
+    three.node.close(three.stock);
+    let counts = three.node.counts(0);
+    assert_eq!(counts.lag.sessions, 0);
+    assert_eq!((counts.parked_names, counts.subscribed_names), (0, 0));
+}
