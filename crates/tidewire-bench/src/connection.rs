@@ -38,6 +38,21 @@ pub enum Subscription {
     Rpc(String),
 }
 
+/// The request that opens a WebSocket at the target, the same for all connections.
+pub(crate) fn request(target: &Target) -> Vec<u8> {
+    let (path, address) = (&target.path, target.address);
+    let headers = target.protocol.headers();
+    let offer = match target.link.has_compression {
+        true => DEFLATE_OFFER,
+        false => "",
+    };
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {NONCE}\r\n{headers}{offer}\r\n"
+    );
+    request.into_bytes()
+}
+
 /// What all connections of a swarm read with.
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -202,6 +217,9 @@ impl Connection {
         }
         let mut sent = 0;
         let result = loop {
+            if sent == self.outbox.len() {
+                break Ok(());
+            }
             match self.socket.write(&self.outbox[sent..]) {
                 Ok(0) => break Ok(()),
                 Ok(count) => sent += count,
@@ -214,24 +232,20 @@ impl Connection {
         result
     }
 
-    /// To be called when the socket became writable: finishes the connecting, goes on sending.
-    pub(crate) fn handle_writable(&mut self, target: &Target) -> Result<(), Failure> {
+    /// To be called when the socket became writable: finishes the connecting, goes on sending. Only a socket that
+    /// `has_failed` is asked for its error, and only what waits is sent: this comes with every event of an
+    /// edge-triggered poll.
+    pub(crate) fn handle_writable(
+        &mut self,
+        request: &[u8],
+        has_failed: bool,
+    ) -> Result<(), Failure> {
         if self.stage == Stage::Connecting {
-            if let Ok(Some(error)) = self.socket.take_error() {
+            if has_failed && let Ok(Some(error)) = self.socket.take_error() {
                 return Err(self.broken(&format!("is refused: {error}")));
             }
             self.stage = Stage::Upgrading;
-            let (path, address) = (&target.path, target.address);
-            let headers = target.protocol.headers();
-            let offer = match target.link.has_compression {
-                true => DEFLATE_OFFER,
-                false => "",
-            };
-            let request = format!(
-                "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {NONCE}\r\n{headers}{offer}\r\n"
-            );
-            self.outbox.extend_from_slice(request.as_bytes());
+            self.outbox.extend_from_slice(request);
         }
         self.flush()
     }

@@ -13,7 +13,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::connection::{Connection, Reading, Subscription};
+use crate::connection::{self, Connection, Reading, Subscription};
 use crate::driver::{Driver, Incoming};
 use crate::failure::Failure;
 use crate::target::Target;
@@ -33,6 +33,8 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Swarm {
     target: Target,
+    /// What each connection sends first.
+    request: Vec<u8>,
     poll: Poll,
     events: Events,
     connections: Vec<Connection>,
@@ -58,6 +60,7 @@ impl Swarm {
             .map_err(Failure::system("epoll"))?;
         Ok(Self {
             target: target.clone(),
+            request: connection::request(target),
             poll,
             events: Events::with_capacity(EVENTS_MAX),
             connections: Vec::new(),
@@ -268,7 +271,7 @@ impl Swarm {
                 continue;
             };
             if event.is_writable() {
-                connection.handle_writable(&self.target)?;
+                connection.handle_writable(&self.request, event.is_error())?;
             }
             let is_ended = event.is_read_closed() || event.is_error();
             if event.is_readable() || is_ended {
