@@ -6,6 +6,7 @@
 pub mod connection;
 pub mod descriptors;
 pub mod event_loop;
+pub mod listener;
 pub mod mailbox;
 pub mod outbox;
 pub mod read_buffer;

@@ -54,17 +54,30 @@ impl<T, W: Wake> Mailbox<T, W> {
     /// Puts `item` behind everything that was pushed before. What one thread pushes is received in its order, and
     /// a push that happened before another one, in whatever thread, is received before it.
     pub fn push(&self, item: T) {
-        let node = Box::into_raw(Box::new(Node {
-            next: ptr::null_mut(),
-            item,
-        }));
+        self.push_all(std::iter::once(item));
+    }
+
+    /// The same for several items, in their order and with nothing between them. The receiver is woken once.
+    pub fn push_all(&self, items: impl IntoIterator<Item = T>) {
+        let mut oldest: *mut Node<T> = ptr::null_mut();
+        let mut newest = oldest;
+        for item in items {
+            let next = newest;
+            newest = Box::into_raw(Box::new(Node { next, item }));
+            if oldest.is_null() {
+                oldest = newest;
+            }
+        }
+        if newest.is_null() {
+            return;
+        }
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the node is not shared before the exchange below succeeds.
-            unsafe { (*node).next = head };
+            // SAFETY: no node of the chain is shared before the exchange below succeeds.
+            unsafe { (*oldest).next = head };
             match self
                 .head
-                .compare_exchange_weak(head, node, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange_weak(head, newest, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => break,
                 Err(current) => head = current,
@@ -194,8 +207,12 @@ mod tests {
                 .map(|base| {
                     let mailbox = mailbox.clone();
                     thread::spawn(move || {
-                        mailbox.push(base);
-                        mailbox.push(base + 1);
+                        if base == 10 {
+                            mailbox.push(base);
+                            mailbox.push(base + 1);
+                        } else {
+                            mailbox.push_all([base, base + 1]);
+                        }
                     })
                 })
                 .collect();
@@ -210,6 +227,7 @@ mod tests {
                     .collect();
                 assert_eq!(of_sender, [&base, &(base + 1)]);
             }
+            assert!(received.windows(2).any(|pair| pair == [20, 21]));
         });
     }
 
@@ -250,9 +268,9 @@ mod tests {
         explore(|| {
             let item = std::sync::Arc::new(());
             let mailbox = Mailbox::new(Arc::new(Bell::default()));
-            for _ in 0..3 {
-                mailbox.push(item.clone());
-            }
+            mailbox.push(item.clone());
+            mailbox.push_all([item.clone(), item.clone()]);
+            mailbox.push_all([]);
             let mut taken = mailbox.take();
             assert!(taken.next().is_some());
             mailbox.push(item.clone());

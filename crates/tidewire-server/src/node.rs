@@ -240,13 +240,26 @@ fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
 struct FewestConnections(Arc<[ShardHandle]>);
 
 impl Adopter for FewestConnections {
-    fn adopt(&self, connection: Adopted) {
-        let connections = |shard: &&ShardHandle| {
+    fn adopt(&self, connections: Vec<Adopted>) {
+        let count = |shard: &ShardHandle| {
             let connections = &shard.stats().connections;
             connections.load(std::sync::atomic::Ordering::Relaxed)
         };
-        if let Some(shard) = self.0.iter().min_by_key(connections) {
-            shard.adopt(connection);
+        let mut shares: Vec<(u64, Vec<Adopted>)> = self
+            .0
+            .iter()
+            .map(|shard| (count(shard), Vec::new()))
+            .collect();
+        for connection in connections {
+            if let Some((count, share)) = shares.iter_mut().min_by_key(|(count, _)| *count) {
+                *count += 1;
+                share.push(connection);
+            }
+        }
+        for (shard, (_, share)) in self.0.iter().zip(shares) {
+            if !share.is_empty() {
+                shard.adopt(share);
+            }
         }
     }
 }

@@ -27,9 +27,11 @@ const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 struct Catcher(Mutex<Sender<Adopted>>);
 
 impl Adopter for Catcher {
-    fn adopt(&self, connection: Adopted) {
-        // A test that has ended needs no more connections.
-        let _ = self.0.lock().send(connection);
+    fn adopt(&self, connections: Vec<Adopted>) {
+        for connection in connections {
+            // A test that has ended needs no more connections.
+            let _ = self.0.lock().send(connection);
+        }
     }
 }
 
@@ -382,11 +384,79 @@ fn an_upgrade_hands_the_socket_over_with_its_head() {
     assert_eq!(server.front.places.open(), 0);
 }
 
+/// A header that changes nothing, but with which a request is never answered the short way.
+const LONG_WAY: (&str, &str) = ("content-length", "0");
+
+#[test]
+fn the_short_way_and_the_long_way_answer_alike() {
+    let server = Server::start(&[("compression.enabled", "true")]);
+    let open = |headers: &[(&str, &str)]| {
+        let mut stream = server.connect();
+        let text = request("GET /deepstream?a=b", &upgrade_headers(headers));
+        stream.write_all(text.as_bytes()).expect("sent");
+        let mut lines: Vec<_> = read_head(&mut stream).lines().map(str::to_owned).collect();
+        lines.sort();
+        let connection = server.handed_over();
+        assert!(
+            connection.stream.nodelay().expect("an option"),
+            "{headers:?}"
+        );
+        let mut known = connection.peer.headers.clone();
+        known.retain(|(name, _)| *name != LONG_WAY.0);
+        (lines, connection.is_deflated, known)
+    };
+    let check = |headers: &[(&str, &str)]| {
+        let short = open(headers);
+        let mut long = open(&[headers, &[LONG_WAY]].concat());
+        let is_date = |line: &String| line.starts_with("date: ");
+        // hyper adds it, and nothing else tells the ways apart.
+        assert!(!short.0.iter().any(is_date), "{short:?} went the long way");
+        assert!(long.0.iter().any(is_date), "{long:?} went the short way");
+        long.0.retain(|line| !is_date(line));
+        assert_eq!(short, long);
+    };
+    check(&[]);
+    check(&[("origin", "http://localhost:5173")]);
+    check(&[
+        ("connection", "keep-alive, Upgrade"),
+        ("x-twice", "1"),
+        ("X-Twice", "2"),
+    ]);
+    check(&[("sec-websocket-extensions", "permessage-deflate")]);
+    let offer = "x-other, permessage-deflate; client_max_window_bits";
+    check(&[("sec-websocket-extensions", offer)]);
+}
+
+#[test]
+fn many_upgrades_at_once_are_all_handed_over() {
+    let server = Server::start(&[]);
+    let text = request("GET /deepstream", &upgrade_headers(&[]));
+    let long = request("GET /deepstream", &upgrade_headers(&[LONG_WAY]));
+    let mut streams: Vec<_> = (0..300).map(|_| server.connect()).collect();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        let text = if number % 7 == 0 { &long } else { &text };
+        stream.write_all(text.as_bytes()).expect("sent");
+    }
+    for stream in &mut streams {
+        assert_eq!(status_of(&read_head(stream)), 101);
+    }
+    let connections: Vec<_> = streams.iter().map(|_| server.handed_over()).collect();
+    assert_eq!(server.front.places.open(), streams.len());
+    drop(connections);
+    assert_eq!(server.front.places.open(), 0);
+}
+
 #[test]
 fn an_upgrade_split_at_any_byte_loses_none() {
+    for headers in [&[][..], &[LONG_WAY]] {
+        split_at_every_byte(headers);
+    }
+}
+
+fn split_at_every_byte(headers: &[(&str, &str)]) {
     let server = Server::start(&[]);
     let frames: &[u8] = b"\x82\x85abcd\0\0\0\0\0 and what follows the first frame";
-    let mut whole = request("GET /deepstream", &upgrade_headers(&[])).into_bytes();
+    let mut whole = request("GET /deepstream", &upgrade_headers(headers)).into_bytes();
     whole.extend_from_slice(frames);
     for split in 0..=whole.len() {
         let mut stream = server.connect();

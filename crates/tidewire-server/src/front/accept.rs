@@ -1,21 +1,34 @@
 //! Accepting sockets: one task for each listener, paused while descriptors are short.
+//!
+//! What waits in the kernel's queue is taken in batches, and the WebSockets that are open at once are handed over together,
+//! so that a thousand new connections wake the front and a shard a few times instead of a thousand times each.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use tidewire_net::listener::await_first_bytes;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Front;
+use super::greeting::{Greeting, greet};
+use super::http::{self, Arrival};
 use super::tls::Speaks;
-use super::{Front, http};
+use crate::shard::handle::Adopted;
 
 /// Connections that the kernel keeps for us while we are busy; it caps this itself.
 const BACKLOG: u32 = 4096;
+/// Sockets that are accepted before the front does something else, about a millisecond's worth.
+const BATCH_MAX: usize = 64;
 /// How often the log says that descriptors are short.
 const PAUSE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait after the kernel itself had no descriptor or memory left, before it is asked again.
@@ -33,8 +46,13 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     };
     // A restarted server must not wait for the old connections' last packets.
     socket.set_reuseaddr(true)?;
+    // Small messages must not wait for the acknowledgement of earlier ones. Accepted sockets inherit it.
+    socket.set_nodelay(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    let listener = socket.listen(BACKLOG)?;
+    // In everything that is spoken here the client begins. Without the option each connection wakes the front once more.
+    let _ = await_first_bytes(listener.as_fd());
+    Ok(listener)
 }
 
 /// Accepts until `stop` becomes true; the listener is closed then.
@@ -53,8 +71,20 @@ pub async fn run(
 async fn accept(listener: &TcpListener, speaks: Speaks, front: &Arc<Front>) {
     loop {
         let descriptor = descriptor(front).await;
-        match listener.accept().await {
-            Ok((socket, peer)) => open(front, socket, speaks, peer, descriptor),
+        let accepted = listener.accept().await;
+        // The runtime watches what it accepts; most sockets are a shard's at once.
+        match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
+            Ok((socket, peer)) => {
+                let mut opened = Vec::new();
+                open(front, socket, speaks, peer, descriptor, &mut opened);
+                let is_full = accept_waiting(listener, speaks, front, &mut opened);
+                if !opened.is_empty() {
+                    front.adopter.adopt(opened);
+                }
+                if is_full {
+                    yield_now().await;
+                }
+            }
             Err(error) if is_exhausted(&error) => {
                 drop(descriptor);
                 pause_begins(front);
@@ -67,26 +97,79 @@ async fn accept(listener: &TcpListener, speaks: Speaks, front: &Arc<Front>) {
     }
 }
 
+/// Accepts what waits already, and says whether there may be more. An error is met again by whoever waits for the next one.
+fn accept_waiting(
+    listener: &TcpListener,
+    speaks: Speaks,
+    front: &Arc<Front>,
+    opened: &mut Vec<Adopted>,
+) -> bool {
+    for _ in 1..BATCH_MAX {
+        let Ok(descriptor) = Arc::clone(&front.places.descriptors).try_acquire_owned() else {
+            return false;
+        };
+        let Ok((socket, peer)) = accept_one(listener) else {
+            return false;
+        };
+        open(front, socket, speaks, peer, descriptor, opened);
+    }
+    true
+}
+
+/// A nonblocking socket, not known to the runtime.
+fn accept_one(listener: &TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, address) = acceptfrom_with(listener, flags)?;
+    let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+    // A TCP socket without an address was closed by its peer meanwhile.
+    let address = address.ok_or(io::ErrorKind::NotConnected)?;
+    Ok((socket.into(), address))
+}
+
+/// Opens the WebSocket if that can be done at once, else gives the connection a task of its own.
 fn open(
     front: &Arc<Front>,
-    socket: TcpStream,
+    socket: std::net::TcpStream,
     speaks: Speaks,
     peer: SocketAddr,
     descriptor: OwnedSemaphorePermit,
+    opened: &mut Vec<Adopted>,
 ) {
     if front.is_paused.swap(false, Ordering::AcqRel) {
         tracing::info!("accepting connections again");
     }
     front.metrics.accepted.inc();
-    // Small messages must not wait for the acknowledgement of earlier ones.
-    let _ = socket.set_nodelay(true);
-    tokio::spawn(http::serve(
-        Arc::clone(front),
-        socket,
-        speaks,
-        peer,
-        descriptor,
-    ));
+    let greeting = match speaks {
+        Speaks::Clear => greet(front, socket, peer, descriptor),
+        // What would be read here is the handshake's.
+        Speaks::Tls | Speaks::Both => Greeting::Unanswered {
+            socket,
+            descriptor,
+            unread: Bytes::new(),
+        },
+    };
+    let (socket, descriptor, unread) = match greeting {
+        Greeting::Opened(connection) => return opened.push(*connection),
+        Greeting::Gone => return,
+        Greeting::Unanswered {
+            socket,
+            descriptor,
+            unread,
+        } => (socket, descriptor, unread),
+    };
+    match TcpStream::from_std(socket) {
+        Ok(stream) => {
+            let arrival = Arrival {
+                stream,
+                unread,
+                peer,
+                speaks,
+                descriptor,
+            };
+            tokio::spawn(http::serve(Arc::clone(front), arrival));
+        }
+        Err(error) => tracing::warn!(%peer, %error, "a connection can't be watched"),
+    }
 }
 
 /// Waits until a descriptor is free, and says so while it has to.

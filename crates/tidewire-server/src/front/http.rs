@@ -55,17 +55,34 @@ struct Socket {
     descriptor: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
+/// A socket that was accepted.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Known to the runtime.
+    pub stream: TcpStream,
+    /// What was read of it already; nothing where the peer may speak TLS.
+    pub unread: Bytes,
+    /// Its other end.
+    pub peer: SocketAddr,
+    /// What the peer may speak.
+    pub speaks: Speaks,
+    /// Its place among the descriptors.
+    pub descriptor: OwnedSemaphorePermit,
+}
+
 /// Serves one connection to its end or its upgrade.
-pub async fn serve(
-    front: Arc<Front>,
-    stream: TcpStream,
-    speaks: Speaks,
-    peer: SocketAddr,
-    descriptor: OwnedSemaphorePermit,
-) {
+pub async fn serve(front: Arc<Front>, arrival: Arrival) {
+    let Arrival {
+        stream,
+        unread,
+        peer,
+        speaks,
+        descriptor,
+    } = arrival;
     let limit = front.connection_timeout;
+    let opening = tls::open(&front, stream, unread, speaks);
     // A handshake has the time of a request's head.
-    let stream = match timeout(front.head_timeout, tls::open(&front, stream, speaks)).await {
+    let stream = match timeout(front.head_timeout, opening).await {
         Ok(Ok(Some(stream))) => stream,
         Ok(Ok(None)) => return,
         Ok(Err(error)) => {
@@ -139,10 +156,8 @@ impl Socket {
                 _ => self.not_found(),
             }
         };
-        if let Some(Ok(origin)) = origin.map(HeaderValue::from_str) {
-            let headers = answer.headers_mut();
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            headers.insert(VARY, HeaderValue::from_static("Origin"));
+        if let Some(origin) = origin {
+            allow_origin(answer.headers_mut(), origin);
         }
         answer
     }
@@ -264,15 +279,7 @@ impl Socket {
         tokio::spawn(hand_over(front, on_upgrade, peer, place, deflate.is_some()));
         let mut answer = Response::new(Full::default());
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let headers = answer.headers_mut();
-        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        if let Ok(accepted) = HeaderValue::from_str(&accepted) {
-            headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
-        }
-        if let Some(Ok(answer)) = deflate.as_deref().map(HeaderValue::from_str) {
-            headers.insert(SEC_WEBSOCKET_EXTENSIONS, answer);
-        }
+        *answer.headers_mut() = switching_protocols(&accepted, deflate.as_deref());
         answer
     }
 
@@ -289,8 +296,35 @@ impl Socket {
     }
 }
 
+/// Whether a path is of a page that is answered before anything else is looked at.
+pub(super) fn is_page(path: &str) -> bool {
+    matches!(path, "/health" | "/ready" | "/health-check")
+}
+
+/// The headers of an answer that opens a WebSocket.
+pub(super) fn switching_protocols(accepted: &str, deflate: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(accepted) = HeaderValue::from_str(accepted) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
+    }
+    if let Some(Ok(answer)) = deflate.map(HeaderValue::from_str) {
+        headers.insert(SEC_WEBSOCKET_EXTENSIONS, answer);
+    }
+    headers
+}
+
+/// Lets pages of this origin read the answer.
+pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
+    if let Ok(origin) = HeaderValue::from_str(origin) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+    }
+}
+
 /// What authentication may ask for.
-fn peer(address: SocketAddr, parts: &Parts) -> Peer {
+pub(super) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
     let headers = parts.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
         (name.as_str().to_owned(), value)
@@ -328,14 +362,14 @@ async fn hand_over(
         }) => {
             front.metrics.upgrades.inc();
             tracing::debug!(peer = %address, "a websocket was opened");
-            front.adopter.adopt(Adopted {
+            front.adopter.adopt(vec![Adopted {
                 stream,
                 tls,
                 unread,
                 peer,
                 place,
                 is_deflated,
-            });
+            }]);
         }
         Err(error) => {
             tracing::warn!(peer = %address, %error, "a connection could not be handed over");

@@ -3,6 +3,7 @@
 //! It runs on tokio with hyper. What happens on a connection after its upgrade is none of its business.
 
 pub mod accept;
+pub mod greeting;
 pub mod handshake;
 pub mod http;
 pub mod origin;

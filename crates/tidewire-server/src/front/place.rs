@@ -9,8 +9,8 @@ use crate::shard::handle::Adopted;
 
 /// Takes connections over: the shards of a node.
 pub trait Adopter: Send + Sync + 'static {
-    /// Gives the connection to one shard, which owns it from then on. Must not block.
-    fn adopt(&self, connection: Adopted);
+    /// Gives each connection to one shard, which owns it from then on. Must not block.
+    fn adopt(&self, connections: Vec<Adopted>);
 }
 
 /// The connections of a node, counted.

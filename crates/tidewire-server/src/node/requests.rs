@@ -1,6 +1,8 @@
 //! Where the requests of shards go: the store's threads and the auth chain.
 
+use std::future::Future as _;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use tidewire_core::effect::{AuthCompletion, AuthRequest, StoreRequest};
 use tokio::runtime::Handle;
@@ -38,16 +40,30 @@ impl Requests for NodeRequests {
         self.store.request(shard, request);
     }
 
-    /// A session has one login under way at most, so these tasks are as many as connections.
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) {
+    /// A chain that need not wait for anything answers here: two changes of threads would cost a login more than all
+    /// the rest. Else it goes on in a task; a session has one login under way at most, so these are as many as connections.
+    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Option<AuthCompletion> {
         let auth = Arc::clone(&self.auth);
+        let session = request.session;
+        let mut judging = Box::pin(async move {
+            let outcome = auth.authenticate(&request.data, peer).await;
+            AuthCompletion { session, outcome }
+        });
+        // What it begins to wait for belongs to the runtime.
+        let _entered = self.runtime.enter();
+        if let Poll::Ready(completion) = judging
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            return Some(completion);
+        }
         let shards = Arc::clone(&self.shards);
         self.runtime.spawn(async move {
-            let outcome = auth.authenticate(&request.data, peer).await;
-            let session = request.session;
+            let completion = judging.await;
             if let Some(shard) = shards.get(usize::from(session.home.shard)) {
-                shard.complete_auth(AuthCompletion { session, outcome });
+                shard.complete_auth(completion);
             }
         });
+        None
     }
 }

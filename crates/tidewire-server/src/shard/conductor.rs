@@ -534,8 +534,9 @@ impl Conductor {
                     let connection = self.event_loop.connections().get(key(request.session));
                     if let Some(peer) =
                         connection.and_then(|connection| connection.state.peer.clone())
+                        && let Some(completion) = self.sink.ask_auth(request, peer)
                     {
-                        self.sink.ask_auth(request, peer);
+                        self.complete_auth(completion);
                     }
                 }
                 Errand::Close(session, reason) => {

@@ -57,8 +57,9 @@ pub struct Adopted {
 pub trait Requests: Send + Sync {
     /// Hands a request to the store.
     fn store(&self, shard: u16, request: StoreRequest);
-    /// Hands a login to the auth chain. The session's home names the shard that waits for the answer.
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>);
+    /// Hands a login to the auth chain. The session's home names the shard that waits for the answer. One that is known
+    /// without waiting is given back instead of being sent.
+    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Option<AuthCompletion>;
 }
 
 /// What lies in a shard's mailbox.
@@ -130,13 +131,14 @@ impl ShardHandle {
         self.0.index
     }
 
-    /// Hands over a connection. It counts as one of the shard's from now on.
-    pub fn adopt(&self, connection: Adopted) {
-        self.0
-            .stats
-            .connections
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.0.mailbox.push(Mail::Adopted(connection));
+    /// Hands over connections. They count as the shard's from now on.
+    pub fn adopt(&self, connections: Vec<Adopted>) {
+        self.0.stats.connections.fetch_add(
+            connections.len() as u64,
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        let mail = connections.into_iter().map(Mail::Adopted);
+        self.0.mailbox.push_all(mail);
     }
 
     /// Gives the answer to a request of [`Requests::store`].

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span, StoreRequest,
+    AuthCompletion, AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span,
+    StoreRequest,
 };
 use tidewire_core::entry::Entry;
 use tidewire_core::message::Message;
@@ -146,8 +147,12 @@ impl Effects for Sink {
 }
 
 impl Sink {
-    /// Gives a request to the auth chain.
-    pub(crate) fn ask_auth(&self, request: AuthRequest, peer: Arc<super::handle::Peer>) {
-        self.requests.authenticate(request, peer);
+    /// Gives a request to the auth chain, and has its answer if that is known at once.
+    pub(crate) fn ask_auth(
+        &self,
+        request: AuthRequest,
+        peer: Arc<super::handle::Peer>,
+    ) -> Option<AuthCompletion> {
+        self.requests.authenticate(request, peer)
     }
 }

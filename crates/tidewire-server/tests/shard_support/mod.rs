@@ -69,13 +69,14 @@ impl Requests for Services {
         self.store.request(shard, request);
     }
 
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) {
+    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Option<AuthCompletion> {
         let principal = Principal::new(format!("user-{}", peer.address.port()).as_str().into());
         let shards = self.shards.get().expect("set before the shards run");
         shards[usize::from(request.session.home.shard)].complete_auth(AuthCompletion {
             session: request.session,
             outcome: AuthOutcome::Accepted(Arc::new(principal)),
         });
+        None
     }
 }
 
@@ -169,7 +170,7 @@ impl Node {
         socket.set_nodelay(true).unwrap();
         let descriptors = Arc::clone(&self.places.descriptors);
         let descriptor = descriptors.try_acquire_owned().unwrap();
-        self.handle(shard).adopt(Adopted {
+        self.handle(shard).adopt(vec![Adopted {
             stream: socket,
             tls: None,
             unread: Bytes::from(unread),
@@ -179,7 +180,7 @@ impl Node {
             }),
             place: self.places.take(descriptor).unwrap(),
             is_deflated,
-        });
+        }]);
         stream
     }
 

@@ -5,6 +5,7 @@
 mod certificate;
 mod stream;
 
+use bytes::Bytes;
 use tokio::net::TcpStream;
 
 pub use certificate::{Tls, install_provider};
@@ -30,24 +31,26 @@ const HANDSHAKE: u8 = 0x16;
 const WRONG_SCHEME: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
     connection: close\r\ncontent-length: 62\r\n\r\nthis port speaks TLS only; use https:// and wss:// to reach it";
 
-/// Makes the stream of a connection, with its handshake done; `None` if there is nothing more to do for it.
+/// Makes the stream of a connection, with its handshake done; `None` if there is nothing more to do for it. `unread` is
+/// what was read of it before, which is nothing where the peer may speak TLS.
 ///
 /// # Errors
 /// The peer is gone, or no handshake is possible with it.
 pub async fn open(
     front: &Front,
     stream: TcpStream,
+    unread: Bytes,
     speaks: Speaks,
 ) -> std::io::Result<Option<FrontStream>> {
     let (Some(tls), Speaks::Tls | Speaks::Both) = (&front.tls, speaks) else {
-        return Ok(Some(FrontStream::Clear(stream)));
+        return Ok(Some(FrontStream::clear(stream, unread)));
     };
     let mut first = [0];
     if stream.peek(&mut first).await? == 0 {
         return Ok(None);
     }
     if first[0] != HANDSHAKE && speaks == Speaks::Both {
-        return Ok(Some(FrontStream::Clear(stream)));
+        return Ok(Some(FrontStream::clear(stream, unread)));
     }
     if first[0].is_ascii_uppercase() {
         stream::answer_in_the_clear(stream, WRONG_SCHEME).await;

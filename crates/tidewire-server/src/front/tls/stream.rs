@@ -28,7 +28,12 @@ thread_local! {
 #[derive(Debug)]
 pub enum FrontStream {
     /// In the clear.
-    Clear(TcpStream),
+    Clear {
+        /// The rest of its stream.
+        socket: TcpStream,
+        /// What was read of it before hyper got it.
+        unread: Bytes,
+    },
     /// Over TLS, with the handshake done.
     Tls(Box<TlsStream>),
 }
@@ -45,6 +50,12 @@ pub struct Handover {
 }
 
 impl FrontStream {
+    /// A connection in the clear of which `unread` was read already.
+    #[must_use]
+    pub fn clear(socket: TcpStream, unread: Bytes) -> Self {
+        Self::Clear { socket, unread }
+    }
+
     /// Whether the connection is encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
@@ -57,25 +68,31 @@ impl FrontStream {
     /// The runtime does not let go of the socket.
     pub fn hand_over(self, unread: Bytes) -> io::Result<Handover> {
         match self {
-            Self::Clear(socket) => Ok(Handover {
+            Self::Clear {
+                socket,
+                unread: behind,
+            } => Ok(Handover {
                 stream: socket.into_std()?,
                 tls: None,
-                unread,
+                unread: joined(unread, &behind),
             }),
             Self::Tls(mut stream) => {
-                let unread = if stream.plaintext.is_empty() {
-                    unread
-                } else {
-                    [&unread[..], &stream.plaintext].concat().into()
-                };
                 stream.tls.put_back_outgoing(&stream.outgoing);
                 Ok(Handover {
                     stream: stream.socket.into_std()?,
                     tls: Some(stream.tls),
-                    unread,
+                    unread: joined(unread, &stream.plaintext),
                 })
             }
         }
+    }
+}
+
+/// `behind` behind `unread`, which needs no copy where one of them is empty, as nearly always.
+fn joined(unread: Bytes, behind: &[u8]) -> Bytes {
+    match behind.is_empty() {
+        true => unread,
+        false => [&unread[..], behind].concat().into(),
     }
 }
 
@@ -235,7 +252,14 @@ impl AsyncRead for FrontStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(socket) => Pin::new(socket).poll_read(context, buffer),
+            Self::Clear { socket, unread } if unread.is_empty() => {
+                Pin::new(socket).poll_read(context, buffer)
+            }
+            Self::Clear { unread, .. } => {
+                let count = unread.len().min(buffer.remaining());
+                buffer.put_slice(&unread.split_to(count));
+                Poll::Ready(Ok(()))
+            }
             Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
@@ -248,21 +272,21 @@ impl AsyncWrite for FrontStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Clear(socket) => Pin::new(socket).poll_write(context, bytes),
+            Self::Clear { socket, .. } => Pin::new(socket).poll_write(context, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(socket) => Pin::new(socket).poll_flush(context),
+            Self::Clear { socket, .. } => Pin::new(socket).poll_flush(context),
             Self::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(socket) => Pin::new(socket).poll_shutdown(context),
+            Self::Clear { socket, .. } => Pin::new(socket).poll_shutdown(context),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }

@@ -1,0 +1,222 @@
+//! The short way in: a WebSocket whose request is there, whole and plain, when its socket is accepted.
+//!
+//! Such a connection never meets the runtime's poll, hyper or a task of its own. What may be opened is judged by the same
+//! functions as for hyper's requests; whatever is unusual, refused or not whole goes to hyper with what was read.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Request, Uri};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::http::{allow_origin, is_page, peer, switching_protocols};
+use super::{Front, handshake};
+use crate::shard::handle::Adopted;
+use crate::status::Stage;
+
+/// What is read of a socket here. A browser's request with many cookies may be longer; hyper takes it then.
+const READ_BYTES: usize = 4096;
+/// Headers of a request that is read here.
+const HEADERS_MAX: usize = 64;
+
+/// What became of a socket.
+#[derive(Debug)]
+pub enum Greeting {
+    /// It is an open WebSocket, and knows it.
+    Opened(Box<Adopted>),
+    /// It is for hyper, with what was read of it.
+    Unanswered {
+        /// As it was.
+        socket: TcpStream,
+        /// As it was.
+        descriptor: OwnedSemaphorePermit,
+        /// The first bytes of its stream.
+        unread: Bytes,
+    },
+    /// Its peer is gone.
+    Gone,
+}
+
+/// A request that opens a WebSocket, and the head of its answer.
+struct Opening {
+    parts: Parts,
+    /// Bytes of the request; what was read behind them are frames.
+    head_bytes: usize,
+    answer: Vec<u8>,
+    is_deflated: bool,
+}
+
+/// Looks once at what a new nonblocking socket has, and opens the WebSocket that it asks for.
+pub fn greet(
+    front: &Arc<Front>,
+    mut socket: TcpStream,
+    address: SocketAddr,
+    descriptor: OwnedSemaphorePermit,
+) -> Greeting {
+    let mut buffer = [0; READ_BYTES];
+    let input = match socket.read(&mut buffer) {
+        Ok(0) => return Greeting::Gone,
+        Ok(count) => &buffer[..count],
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => &[],
+        Err(error) => {
+            tracing::debug!(peer = %address, %error, "a connection was lost before its request");
+            return Greeting::Gone;
+        }
+    };
+    let unanswered = |socket, descriptor| Greeting::Unanswered {
+        socket,
+        descriptor,
+        unread: Bytes::copy_from_slice(input),
+    };
+    let Some(opening) = opening(front, input) else {
+        return unanswered(socket, descriptor);
+    };
+    let place = match front.places.take(descriptor) {
+        Ok(place) => place,
+        Err(descriptor) => return unanswered(socket, descriptor),
+    };
+    // The send buffer of a new socket takes an answer whole; if not, nobody is there to read it.
+    match socket.write(&opening.answer) {
+        Ok(sent) if sent == opening.answer.len() => {}
+        outcome => {
+            tracing::debug!(peer = %address, ?outcome, "a connection did not take its upgrade");
+            return Greeting::Gone;
+        }
+    }
+    front.metrics.upgrades.inc();
+    tracing::debug!(peer = %address, "a websocket was opened");
+    Greeting::Opened(Box::new(Adopted {
+        stream: socket,
+        tls: None,
+        unread: Bytes::copy_from_slice(&input[opening.head_bytes..]),
+        peer: Arc::new(peer(address, &opening.parts)),
+        place,
+        is_deflated: opening.is_deflated,
+    }))
+}
+
+/// The request in `input`, if it is whole and nothing but the opening of a WebSocket that is let in.
+fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
+    if front.status.stage() == Stage::Draining {
+        return None;
+    }
+    let (parts, head_bytes) = parse(input)?;
+    let path = parts.uri.path();
+    if head_bytes > front.head_bytes_max
+        || is_page(path)
+        || !front.paths.iter().any(|known| known == path)
+    {
+        return None;
+    }
+    let admitted = front.doors.read().gate.admit(&parts.headers).ok()?;
+    let accepted = handshake::accept(&parts).ok()?;
+    let deflate = match front.takes_deflate {
+        true => handshake::deflate(&parts).ok()?,
+        false => None,
+    };
+    let mut headers = switching_protocols(&accepted, deflate.as_deref());
+    if let Some(origin) = &admitted.origin {
+        allow_origin(&mut headers, origin);
+    }
+    Some(Opening {
+        answer: format_head(&headers),
+        is_deflated: deflate.is_some(),
+        parts,
+        head_bytes,
+    })
+}
+
+/// The head of a request and its length, read by hyper's own parser; `None` if it is not whole, or if hyper would look
+/// at more than the head.
+fn parse(input: &[u8]) -> Option<(Parts, usize)> {
+    let mut fields = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Request::new(&mut fields);
+    let Ok(httparse::Status::Complete(head_bytes)) = head.parse(input) else {
+        return None;
+    };
+    // Any other method or version is no opening of a WebSocket.
+    if head.method != Some("GET") || head.version != Some(1) {
+        return None;
+    }
+    let mut headers = HeaderMap::with_capacity(head.headers.len());
+    for field in head.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        headers.append(name, HeaderValue::from_bytes(field.value).ok()?);
+    }
+    if [CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT]
+        .iter()
+        .any(|name| headers.contains_key(name))
+    {
+        return None;
+    }
+    let mut request = Request::new(());
+    *request.uri_mut() = Uri::try_from(head.path?).ok()?;
+    *request.headers_mut() = headers;
+    Some((request.into_parts().0, head_bytes))
+}
+
+fn format_head(headers: &HeaderMap) -> Vec<u8> {
+    let mut head = b"HTTP/1.1 101 Switching Protocols\r\n".to_vec();
+    for (name, value) in headers {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST: &str =
+        "GET /chat?a=b HTTP/1.1\r\nHost: localhost\r\nX-Two: 1\r\nx-two: 2\r\n\r\n";
+
+    #[test]
+    fn a_whole_request_is_read_as_hyper_reads_it() {
+        let input = format!("{REQUEST}frames");
+        let (parts, head_bytes) = parse(input.as_bytes()).expect("a request");
+        assert_eq!(&input[head_bytes..], "frames");
+        assert_eq!(
+            (parts.uri.path(), parts.uri.query()),
+            ("/chat", Some("a=b"))
+        );
+        assert_eq!(parts.version, hyper::Version::HTTP_11);
+        let two: Vec<_> = parts.headers.get_all("x-two").iter().collect();
+        assert_eq!(two, ["1", "2"]);
+    }
+
+    #[test]
+    fn everything_else_is_left_to_hyper() {
+        let check = |input: &str| assert!(parse(input.as_bytes()).is_none(), "{input:?}");
+        for end in 0..REQUEST.len() {
+            check(&REQUEST[..end]);
+        }
+        check(&REQUEST.replace("GET", "POST"));
+        check(&REQUEST.replace("GET", "HEAD"));
+        check(&REQUEST.replace("HTTP/1.1", "HTTP/1.0"));
+        check(&REQUEST.replace("/chat", "chat"));
+        check(&REQUEST.replace("Host:", "Host :"));
+        check(&REQUEST.replace("X-Two: 1", "Content-Length: 0"));
+        check(&REQUEST.replace("X-Two: 1", "Transfer-Encoding: chunked"));
+        check(&REQUEST.replace("X-Two: 1", "Expect: 100-continue"));
+        check(&REQUEST.replace("X-Two: 1", &"a: b\r\n".repeat(HEADERS_MAX)));
+        check("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    }
+
+    #[test]
+    fn a_head_is_written_line_by_line() {
+        let mut headers = HeaderMap::new();
+        headers.insert("a", HeaderValue::from_static("b"));
+        assert_eq!(
+            format_head(&headers),
+            b"HTTP/1.1 101 Switching Protocols\r\na: b\r\n\r\n"
+        );
+    }
+}
