@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
-import { C, close, connect, pair, type RpcResponse, type TestClient } from '../harness/client.ts';
+import { C, close, connect, inState, pair, type RpcResponse, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { fresh, freshUser } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
@@ -234,6 +234,8 @@ describe('rpc', { concurrency: 8 }, () => {
     caller.rpc.make(name, 'wait', () => assert.fail('a closed client was answered'));
     const response = await waiting.next();
     close(caller);
+    // Until the server has answered its close frame, the answer may still overtake it: they come from two sockets.
+    await inState(caller, C.CONNECTION_STATE.CLOSED);
     response.send('nobody hears this');
     const other = await connect(t, server);
     assert.equal(await other.rpc.make(name, 'still there'), 'still there');
