@@ -312,6 +312,18 @@ impl Shard {
         deadlines.into_iter().flatten().min()
     }
 
+    /// Bytes of the records in memory that this shard owns.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        self.records.bytes()
+    }
+
+    /// Gives up at least `bytes` of the records that nobody uses and that the store has, those not used for longest first, or
+    /// all of them. How many bytes it were; fewer than asked for means that the others are in use.
+    pub fn shrink_cache(&mut self, bytes: usize) -> usize {
+        self.records.shrink(&self.place.settings, bytes)
+    }
+
     /// Numbers of the moment.
     #[must_use]
     pub fn counts(&self) -> Counts {

@@ -14,7 +14,8 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
-use tidewire_net::outbox::{LogRange, OutboxBudget};
+use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_net::outbox::LogRange;
 use tidewire_net::send_batch::Sender;
 use tidewire_net::tls::{HEADROOM, TlsState};
 use tidewire_net::turn_log::TurnLogs;
@@ -57,7 +58,8 @@ fn run(
     bytes: usize,
     states: Vec<Option<Box<TlsState>>>,
 ) -> std::io::Result<Vec<u64>> {
-    let (mut event_loop, _waker) = EventLoop::new(OutboxBudget::new(usize::MAX), Sender::detect())?;
+    let (mut event_loop, _waker) =
+        EventLoop::new(&MemoryBudget::new(usize::MAX), Sender::detect())?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut keys: Vec<Key> = Vec::new();
     let mut peers = Vec::new();

@@ -14,7 +14,8 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::connection::{Connection, Connections, Flags, Key};
-use crate::outbox::{LogRange, Outbox, OutboxBudget};
+use crate::memory_budget::{MemoryBudget, Share};
+use crate::outbox::{LogRange, Outbox};
 use crate::read_buffer::{ReadBuffer, ReadOutcome, Remainder};
 use crate::send_batch::{Completion, Path, SLICES_MAX, Sender};
 use crate::tls::TlsState;
@@ -115,10 +116,9 @@ pub struct EventLoop<C> {
     slice: Vec<Submitted>,
     arena: Arena,
     counts: LoopCounts,
-    budget: OutboxBudget,
+    /// What the connections hold, as last reported.
+    share: Share,
     outbox_bytes: usize,
-    /// What this loop holds, as last reported to the budget.
-    reported: usize,
 }
 
 impl<C> EventLoop<C> {
@@ -126,7 +126,7 @@ impl<C> EventLoop<C> {
     ///
     /// # Errors
     /// The kernel gives no epoll or eventfd descriptor.
-    pub fn new(budget: OutboxBudget, sender: Sender) -> io::Result<(Self, Waker)> {
+    pub fn new(budget: &MemoryBudget, sender: Sender) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let event_loop = Self {
@@ -143,11 +143,16 @@ impl<C> EventLoop<C> {
             slice: Vec::new(),
             arena: Arena::default(),
             counts: LoopCounts::default(),
-            budget,
+            share: budget.share(),
             outbox_bytes: 0,
-            reported: 0,
         };
         Ok((event_loop, waker))
+    }
+
+    /// What all loops and their owners hold together is compared with this.
+    #[must_use]
+    pub fn budget(&self) -> &MemoryBudget {
+        self.share.budget()
     }
 
     /// The connections.
@@ -719,9 +724,9 @@ impl<C> EventLoop<C> {
         logs.release();
         self.outbox_bytes = outbox_bytes;
         let held = outbox_bytes + self.inbound_bytes;
-        self.budget.report(self.reported, held);
-        self.reported = held;
-        if self.budget.excess() > 0 {
+        self.share.report(held, 0);
+        // Without the condition a budget that others have used up would have all connections looked at in each turn.
+        if held > 0 && self.budget().excess_without_spare() > 0 {
             self.cut_fattest(&mut settled.cut);
         }
     }
@@ -731,7 +736,8 @@ impl<C> EventLoop<C> {
     fn cut_fattest(&mut self, cut: &mut Vec<Key>) {
         let held = |key: &Key| self.connections.get(*key).map_or(0, Connection::held_bytes);
         let already: usize = cut.iter().map(held).sum();
-        let mut excess = self.budget.excess().saturating_sub(already);
+        let mut excess = self.budget().excess_without_spare();
+        excess = excess.saturating_sub(already);
         let mut holders: Vec<(usize, Key)> = self
             .connections
             .keys()
@@ -745,12 +751,6 @@ impl<C> EventLoop<C> {
             cut.push(key);
             excess = excess.saturating_sub(bytes);
         }
-    }
-}
-
-impl<C> Drop for EventLoop<C> {
-    fn drop(&mut self) {
-        self.budget.report(self.reported, 0);
     }
 }
 

@@ -8,6 +8,7 @@ pub mod descriptors;
 pub mod event_loop;
 pub mod listener;
 pub mod mailbox;
+pub mod memory_budget;
 pub mod outbox;
 pub mod read_buffer;
 pub mod send_batch;

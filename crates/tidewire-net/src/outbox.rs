@@ -3,8 +3,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::turn_log::TurnLogs;
 
@@ -209,43 +207,6 @@ impl Outbox {
     }
 }
 
-/// The memory that the connections of all shards together may hold: outboxes, and what came in and waits.
-#[derive(Clone, Debug)]
-pub struct OutboxBudget {
-    used: Arc<AtomicUsize>,
-    bytes_max: usize,
-}
-
-impl OutboxBudget {
-    /// A budget of `bytes_max`, shared by all clones.
-    #[must_use]
-    pub fn new(bytes_max: usize) -> Self {
-        Self {
-            used: Arc::default(),
-            bytes_max,
-        }
-    }
-
-    /// Replaces what one shard had reported (`before`) by what it holds now.
-    pub fn report(&self, before: usize, after: usize) {
-        // Wrapping arithmetic makes one addition of both directions.
-        self.used
-            .fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-    }
-
-    /// Bytes held by all shards, as last reported.
-    #[must_use]
-    pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Bytes above the budget.
-    #[must_use]
-    pub fn excess(&self) -> usize {
-        self.used().saturating_sub(self.bytes_max)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,15 +289,5 @@ mod tests {
         logs.release();
         assert_eq!(outbox.own_bytes(), 3);
         assert_eq!(content(&outbox, &logs), "oldnew");
-    }
-
-    #[test]
-    fn the_budget_adds_up_over_shards() {
-        let budget = OutboxBudget::new(100);
-        budget.clone().report(0, 80);
-        budget.report(0, 50);
-        assert_eq!((budget.used(), budget.excess()), (130, 30));
-        budget.report(80, 0);
-        assert_eq!((budget.used(), budget.excess()), (50, 0));
     }
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, OutboxMarks, SLICE_SENDS_MAX, Settled};
 use tidewire_net::mailbox::Mailbox;
-use tidewire_net::outbox::{LogRange, OutboxBudget};
+use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::{READ_BYTES_MAX, ReadBuffer, ReadOutcome};
 use tidewire_net::send_batch::Sender;
 use tidewire_net::turn_log::TurnLogs;
@@ -26,11 +27,11 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        Self::with_budget(OutboxBudget::new(usize::MAX))
+        Self::with_budget(MemoryBudget::new(usize::MAX))
     }
 
-    fn with_budget(budget: OutboxBudget) -> Self {
-        let (event_loop, waker) = EventLoop::new(budget, Sender::detect()).unwrap();
+    fn with_budget(budget: MemoryBudget) -> Self {
+        let (event_loop, waker) = EventLoop::new(&budget, Sender::detect()).unwrap();
         Self {
             event_loop,
             logs: TurnLogs::new(1),
@@ -434,7 +435,7 @@ fn who_is_awaited_and_has_nothing_to_read_has_drained() {
 
 #[test]
 fn over_the_nodes_budget_the_fattest_go_first() {
-    let mut fixture = Fixture::with_budget(OutboxBudget::new(600_000));
+    let mut fixture = Fixture::with_budget(MemoryBudget::new(600_000));
     let (thin, _thin_client) = fixture.connect(b"");
     let (fat, _fat_client) = fixture.connect(b"");
     let mut fill = |key: Key, wanted: usize| {
@@ -454,7 +455,7 @@ fn over_the_nodes_budget_the_fattest_go_first() {
 
 #[test]
 fn half_received_messages_count_against_the_nodes_budget() {
-    let mut fixture = Fixture::with_budget(OutboxBudget::new(1000));
+    let mut fixture = Fixture::with_budget(MemoryBudget::new(1000));
     let (small, _small_client) = fixture.connect(&[0; 400]);
     let (large, _large_client) = fixture.connect(&[0; 500]);
     assert!(fixture.end_turn(1 << 20).1.is_empty());
@@ -465,6 +466,20 @@ fn half_received_messages_count_against_the_nodes_budget() {
     assert!(fixture.end_turn(1 << 20).1.is_empty());
     fixture.event_loop.remove(small);
     assert_eq!(fixture.event_loop.inbound_bytes(), 0);
+}
+
+#[test]
+fn what_others_hold_counts_against_connections_unless_they_can_spare_it() {
+    let budget = MemoryBudget::new(1000);
+    let mut others = budget.share();
+    let mut fixture = Fixture::with_budget(budget);
+    let (key, _client) = fixture.connect(&[0; 500]);
+    others.report(800, 800);
+    assert!(fixture.end_turn(1 << 20).1.is_empty());
+    others.report(800, 299);
+    assert_eq!(fixture.end_turn(1 << 20).1, [key]);
+    drop(others);
+    assert!(fixture.end_turn(1 << 20).1.is_empty());
 }
 
 #[test]

@@ -13,7 +13,8 @@ use std::thread;
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
 use tidewire_net::mailbox::Mailbox;
-use tidewire_net::outbox::{LogRange, OutboxBudget};
+use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
 use tidewire_net::send_batch::Sender;
 use tidewire_net::turn_log::TurnLogs;
@@ -69,7 +70,7 @@ fn main() -> io::Result<()> {
         })?),
     };
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let (event_loop, waker) = EventLoop::new(OutboxBudget::new(usize::MAX), Sender::detect())?;
+    let (event_loop, waker) = EventLoop::new(&MemoryBudget::new(usize::MAX), Sender::detect())?;
     let mailbox = Arc::new(Mailbox::new(waker));
     println!("ws://{}", listener.local_addr()?);
     let echo = Echo {

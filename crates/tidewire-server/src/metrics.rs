@@ -156,7 +156,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 22] = [
+const COUNTERS: [Number; 23] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -253,6 +253,11 @@ const COUNTERS: [Number; 22] = [
         |stats| &stats.entries,
     ),
     (
+        "cache_shrunk_bytes",
+        "Bytes of unused records given up because of limits.memory_bytes_max",
+        |stats| &stats.cache_shrunk_bytes,
+    ),
+    (
         "inflight_pauses",
         "Times that a connection was not read because of its bytes in flight",
         |stats| &stats.inflight_pauses,
@@ -272,7 +277,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 16] = [
+const GAUGES: [Number; 17] = [
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -281,6 +286,11 @@ const GAUGES: [Number; 16] = [
         "inbound_bytes",
         "Bytes of messages that are half received or have to wait",
         |stats| &stats.inbound_bytes,
+    ),
+    (
+        "log_bytes",
+        "Bytes of the messages of the last two turns, which all recipients share",
+        |stats| &stats.log_bytes,
     ),
     (
         "inflight_bytes",

@@ -15,7 +15,8 @@ use std::time::Duration;
 use mio::Waker;
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
-use tidewire_net::outbox::{LogRange, OutboxBudget};
+use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
 use tidewire_net::send_batch::Sender as TurnSender;
 use tidewire_net::turn_log::TurnLogs;
@@ -86,7 +87,7 @@ impl NullServer {
     pub fn bind(address: SocketAddr, options: Options) -> io::Result<Self> {
         // Nobody is cut off: whoever reads slowly shows in the figures.
         let (event_loop, waker) =
-            EventLoop::new(OutboxBudget::new(usize::MAX), TurnSender::detect())?;
+            EventLoop::new(&MemoryBudget::new(usize::MAX), TurnSender::detect())?;
         let turns = Turns {
             event_loop,
             buffer: ReadBuffer::default(),

@@ -17,6 +17,7 @@ use crate::message::RecordAction;
 use crate::record::commit::{Commits, WaitsFor};
 use crate::record::job::{Job, JobKind, Step, answer, answer_value, is_under, publish, refuse};
 use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
+use crate::settings::Settings;
 use crate::store::{Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite};
 use crate::table::{self, Map};
 use crate::text::{Name, Payload};
@@ -73,6 +74,13 @@ impl RecordOwner {
     /// Their bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.cache.bytes
+    }
+
+    /// Evicts at least `bytes` of idle records, those not used for longest first, or all there are. How many bytes it were.
+    pub(crate) fn shrink(&mut self, settings: &Settings, bytes: usize) -> usize {
+        let before = self.cache.bytes;
+        self.evict(settings, before.saturating_sub(bytes));
+        before - self.cache.bytes
     }
 
     /// The writes on their way to the store.
@@ -563,26 +571,15 @@ impl RecordOwner {
     /// After something happened to a record: notes that it is idle, if it is, and evicts the idle ones that were
     /// not used for longest while the cache is over its limit.
     fn settle<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
-        if self.is_idle(desk, name)
+        let settings = &desk.place.settings;
+        if self.is_idle(settings, name)
             && let Some(record) = self.table.get_mut(name)
         {
             self.cache.stamp += 1;
             record.stamp = self.cache.stamp;
             self.cache.idle.push_back((name.clone(), record.stamp));
         }
-        while self.cache.bytes > desk.place.settings.limits.cache_bytes_max {
-            let Some((name, stamp)) = self.cache.idle.pop_front() else {
-                break;
-            };
-            if self
-                .table
-                .get(&name)
-                .is_some_and(|record| record.stamp == stamp)
-                && self.is_idle(desk, &name)
-            {
-                self.remove(&name);
-            }
-        }
+        self.evict(settings, settings.limits.cache_bytes_max);
         if self.cache.idle.len() > 2 * self.table.len() + 1_000 {
             let table = &self.table;
             self.cache.idle.retain(|(name, stamp)| {
@@ -591,13 +588,30 @@ impl RecordOwner {
         }
     }
 
+    /// Evicts idle records, those not used for longest first, until no more than `bytes_max` are left or none is idle.
+    fn evict(&mut self, settings: &Settings, bytes_max: usize) {
+        while self.cache.bytes > bytes_max {
+            let Some((name, stamp)) = self.cache.idle.pop_front() else {
+                break;
+            };
+            if self
+                .table
+                .get(&name)
+                .is_some_and(|record| record.stamp == stamp)
+                && self.is_idle(settings, &name)
+            {
+                self.remove(&name);
+            }
+        }
+    }
+
     /// Whether nothing would be lost with the record.
-    fn is_idle<E: Effects>(&self, desk: &Desk<'_, E>, name: &Name) -> bool {
+    fn is_idle(&self, settings: &Settings, name: &Name) -> bool {
         let Some(record) = self.table.get(name) else {
             return false;
         };
         let pinned = matches!(record.value, Value::Present(_))
-            && is_under(&desk.place.settings.memory_only_prefixes, name);
+            && is_under(&settings.memory_only_prefixes, name);
         record.interest.shards.is_empty()
             && record.waiting.is_none()
             && !pinned

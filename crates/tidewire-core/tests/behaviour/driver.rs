@@ -316,6 +316,11 @@ impl Node {
         self.shards[shard].counts()
     }
 
+    /// Has a shard give up so many bytes of its cache. How many it gave up.
+    pub fn shrink_cache(&mut self, shard: usize, bytes: usize) -> usize {
+        self.shards[shard].shrink_cache(bytes)
+    }
+
     /// Puts a record into the store behind the engine's back.
     pub fn store_has(&mut self, name: &str, record: StoredRecord) {
         self.stored.insert(name.into(), record);

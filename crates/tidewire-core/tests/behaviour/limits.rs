@@ -267,6 +267,36 @@ fn the_cache_forgets_what_nobody_uses_and_nothing_else() {
 }
 
 #[test]
+fn a_cache_that_is_to_shrink_gives_up_the_oldest_and_nothing_in_use() {
+    let mut node = node(|_| {});
+    let (session, subscriber) = (node.login(), node.login());
+    for name in ["used", "old", "new"] {
+        check(&node.ask(session, &set(name, "{}")), &["WriteAck"]);
+    }
+    node.ask(subscriber, &bulk(RecordBulk::SubscribeAndRead, &["used"]));
+    node.commits_fail = true;
+    check(&node.ask(session, &set("dirty", "{}")), &[]);
+    let all = node.counts(0).record_bytes;
+    let one = node.shrink_cache(0, 1);
+    assert!(one > 0 && one < all / 3, "{one} of {all}");
+    assert_eq!(node.counts(0).records, 3);
+    assert_eq!(node.shrink_cache(0, usize::MAX), one, "as long a name");
+    assert_eq!(node.shrink_cache(0, 1), 0, "the others are in use");
+    assert_eq!(
+        (node.counts(0).records, node.counts(0).record_bytes),
+        (2, all - 2 * one)
+    );
+    node.commits_fail = false;
+    node.pass(std::time::Duration::from_secs(10));
+    check(&node.take(session), &["WriteAck"]);
+    assert!(node.shrink_cache(0, usize::MAX) > 0, "it is stored now");
+    for (name, version) in [("used", 1), ("old", 1), ("new", 1), ("dirty", 1)] {
+        let read = Message::Record(Record::Read { name });
+        check(&node.ask(session, &read), &[&format!("version: {version}")]);
+    }
+}
+
+#[test]
 fn an_acknowledged_write_that_takes_too_long_is_answered_as_failed_and_still_kept() {
     let mut node = node(|_| {});
     let session = node.login();

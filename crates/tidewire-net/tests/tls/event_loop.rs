@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use rustls::{ClientConnection, StreamOwned};
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
-use tidewire_net::outbox::{LogRange, OutboxBudget};
+use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
 use tidewire_net::send_batch::Sender;
 use tidewire_net::turn_log::TurnLogs;
@@ -27,7 +28,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let (event_loop, waker) =
-            EventLoop::new(OutboxBudget::new(usize::MAX), Sender::detect()).unwrap();
+            EventLoop::new(&MemoryBudget::new(usize::MAX), Sender::detect()).unwrap();
         Self {
             event_loop,
             _waker: waker,

@@ -10,7 +10,7 @@ use super::section::{AuthKind, Config};
 use super::value::{Auto, ByteCount, Limited};
 use crate::front::tls::Speaks;
 
-/// The share of memory that outboxes and, apart from them, the cache may take.
+/// The share of memory that the cache and, beside it, all that is held for connections may take.
 const MEMORY_SHARE: u64 = 8;
 /// One thread of the front for so many processors; the others are the shards'.
 const FRONT_SHARE: u16 = 4;
@@ -40,7 +40,7 @@ pub struct Plan {
     pub shards: u16,
     /// Bytes of clean records in memory, all shards together.
     pub cache_bytes_max: u64,
-    /// Bytes held for all connections together.
+    /// Bytes held for all connections together, and in records.
     pub memory_bytes_max: u64,
     /// How long `/ready` says no before connections are refused.
     pub drain_delay: Duration,
@@ -149,17 +149,18 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             PUBLIC_DRAIN_DELAY
         }
     };
+    let cache_bytes_max = config.store.cache.or_else(cache).0;
     let plan = Plan {
         is_development,
         tls_addresses: tls_addresses(&config, &addresses),
         speaks: speaks(&config),
         addresses,
         shards,
-        cache_bytes_max: config.store.cache.or_else(cache).0,
+        cache_bytes_max,
         memory_bytes_max: config
             .limits
             .memory_bytes_max
-            .or_else(|| ByteCount(share))
+            .or_else(|| ByteCount(share.saturating_add(cache_bytes_max)))
             .0,
         drain_delay: config.drain_delay.or_else(drain_delay),
         auth_chain,
@@ -429,7 +430,7 @@ mod tests {
         let plan = planned(&[]).expect("a plan");
         assert_eq!(plan.shards, 2);
         assert_eq!(plan.cache_bytes_max, 128 << 20);
-        assert_eq!(plan.memory_bytes_max, 512 << 20);
+        assert_eq!(plan.memory_bytes_max, (512 + 128) << 20);
         assert_eq!(plan.drain_delay, Duration::ZERO);
         assert_eq!(plan.auth_chain, [AuthKind::Open]);
         let public = [

@@ -361,10 +361,10 @@ section! {
         outbox_drained_bytes: Auto<ByteCount> = Auto::Auto;
         /// What becomes of the events of a client that lags and follows jumps.
         event_lag_policy: EventLagKind = EventLagKind::Gap;
-        /// Bytes that the node holds for all connections together: what waits to be sent in memory of one connection
-        /// alone, and what came in and is half a message or has to wait. Turn logs, mailboxes and the cache of records
-        /// are not part of it; the cache has `store.cache`. Beyond it those who hold most are disconnected first. `auto`
-        /// is an eighth of the memory that the container or machine has.
+        /// Bytes that the node holds in outboxes, in messages that are half received or have to wait, in the logs of its
+        /// turns, in mailboxes and in records, those in use and the cache of `store.cache`. Beyond it the cache shrinks, then
+        /// the connections that hold most are disconnected. `auto` is `store.cache` and an eighth of the memory that the
+        /// container or machine has.
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
         /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
         /// closed longest ago are forgotten.

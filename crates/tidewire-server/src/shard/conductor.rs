@@ -5,6 +5,7 @@
 //! they are bytes of their connection, put behind its ranges of the turn, because nobody shares them.
 
 mod closing;
+mod memory;
 mod reading;
 
 use std::collections::VecDeque;
@@ -20,6 +21,7 @@ use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_net::connection::Key;
 use tidewire_net::event_loop::{EventLoop, Settled};
+use tidewire_net::memory_budget::Share;
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
 use tidewire_net::send_batch::Path;
@@ -93,6 +95,8 @@ pub(crate) struct Conductor {
     confirmed: Vec<Confirmed>,
     broken: Vec<Key>,
     settled: Settled,
+    /// What this shard holds beside its connections.
+    memory: Share,
     mail_count: u64,
     /// New work is refused; whoever waits for the end of running calls looks at the gauges.
     is_refusing: bool,
@@ -116,6 +120,7 @@ impl Conductor {
         let own = node.handles[usize::from(address.shard)].clone();
         let shard_count = node.handles.len();
         let send_path = event_loop.send_path();
+        let memory = event_loop.budget().share();
         Self {
             address,
             engine,
@@ -149,6 +154,7 @@ impl Conductor {
             confirmed: Vec::new(),
             broken: Vec::new(),
             settled: Settled::default(),
+            memory,
             mail_count: 0,
             is_refusing: false,
             is_draining: false,
@@ -311,6 +317,7 @@ impl Conductor {
         for key in std::mem::take(&mut self.broken) {
             self.lose(key);
         }
+        self.settle_memory();
         let mut settled = std::mem::take(&mut self.settled);
         self.event_loop
             .settle(&mut self.sink.logs, &self.limits.outbox, &mut settled);

@@ -21,7 +21,7 @@ use tidewire_core::settings::Settings;
 use tidewire_core::store::Opened;
 use tidewire_net::event_loop::{EventLoop, OutboxMarks};
 use tidewire_net::mailbox::Mailbox;
-use tidewire_net::outbox::OutboxBudget;
+use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::{Path, Sender};
 
 use crate::config::section::SendsKind;
@@ -43,8 +43,8 @@ pub struct ShardLimits {
     pub shard_inflight_bytes_max: usize,
     /// Bytes of one connection that wait to be sent: beyond which it lags and is ended, and when it has drained.
     pub outbox: OutboxMarks,
-    /// Bytes that all connections of the node together may hold, waiting to be sent or half received; beyond it those
-    /// who hold most are ended.
+    /// Bytes that the node may hold in outboxes, half-received messages, turn logs, mailboxes and the cache of records;
+    /// beyond it the cache shrinks, then the connections that hold most are ended.
     pub memory_bytes_max: usize,
     /// Messages below this size are sent plain to recipients that agreed on compression.
     pub deflate_bytes_min: usize,
@@ -101,7 +101,7 @@ impl PreparedShards {
     /// # Errors
     /// The kernel has no descriptors for them.
     pub fn new(count: u16, limits: &ShardLimits, sends: SendsKind) -> io::Result<Self> {
-        let budget = OutboxBudget::new(limits.memory_bytes_max);
+        let budget = MemoryBudget::new(limits.memory_bytes_max);
         let clock = Clock::start();
         let mut prepared = Self {
             handles: Vec::new(),
@@ -114,7 +114,7 @@ impl PreparedShards {
             };
             let stats = ShardStats::default();
             stats.set_send_path(sender.path());
-            let (event_loop, waker) = EventLoop::new(budget.clone(), sender)?;
+            let (event_loop, waker) = EventLoop::new(&budget, sender)?;
             prepared.loops.push(event_loop);
             prepared.handles.push(ShardHandle(Arc::new(Shared {
                 index,

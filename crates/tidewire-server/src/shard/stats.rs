@@ -82,6 +82,10 @@ pub struct ShardStats {
     pub outbox_bytes: AtomicU64,
     /// Gauge: bytes of messages that are half received or have to wait.
     pub inbound_bytes: AtomicU64,
+    /// Gauge: bytes in the turn logs, which all recipients share.
+    pub log_bytes: AtomicU64,
+    /// Bytes of records that nobody used and that were given up because the node held too much.
+    pub cache_shrunk_bytes: AtomicU64,
     /// Connections that were ended because they did not read, or held most when the node was over its budget.
     pub slow_disconnects: AtomicU64,
     /// Connections that were ended because their peer broke the protocol of frames.
