@@ -24,7 +24,7 @@ use crate::report;
 use crate::result::{Cell, Results, Status};
 use crate::rival::{self, Rival};
 use crate::server::Server;
-use contender::{Contender, NULL, TIDEWIRE};
+use contender::{Contender, NULL, Role, TIDEWIRE};
 use plan::{Planned, Profile};
 use store::{Facts, MeasuredCell, MeasuredContender, RunResults, Store};
 
@@ -218,10 +218,8 @@ fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
     let mut parts = vec![
         facts.machine.clone(),
         cell.arguments.join(" "),
-        cell.rival_arguments
-            .as_deref()
-            .unwrap_or_default()
-            .join(" "),
+        cell.arguments_for(Role::Null).join(" "),
+        cell.arguments_for(Role::Rival).join(" "),
         format!(
             "{:?} rounds, {} turns, {} s",
             cell.rounds, cell.turns, cell.seconds
@@ -364,13 +362,9 @@ fn drive(
     } else {
         "ws"
     };
-    let arguments = match contender.identity.role {
-        contender::Role::Rival => cell.rival_arguments.as_ref(),
-        _ => None,
-    };
     let mut generator = Command::new(own);
     generator
-        .args(arguments.unwrap_or(&cell.arguments))
+        .args(cell.arguments_for(contender.identity.role))
         .args(["--url", &format!("{scheme}://{}", target.address)])
         .args(["--server-pid", &server.pid().to_string()])
         .args(["--protocol", contender.protocol.name()])
@@ -433,9 +427,7 @@ fn failures(results: &RunResults) -> Vec<String> {
     let mut failures = BTreeMap::new();
     for cell in &results.cells {
         for contender in &cell.contenders {
-            if let (true, Some(why)) =
-                (contender.role != contender::Role::Rival, &contender.failure)
-            {
+            if let (true, Some(why)) = (contender.role != Role::Rival, &contender.failure) {
                 failures.insert((&cell.id, &contender.name), why);
             }
         }
