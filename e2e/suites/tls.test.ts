@@ -7,7 +7,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { connect as connectTls, type ConnectionOptions, type TLSSocket } from 'node:tls';
 import { CertificateFiles, certify, type Certified } from '../harness/certificate.ts';
 import { atEnd } from '../harness/cleanup.ts';
-import { connect, record, subscribed, type TestClient } from '../harness/client.ts';
+import { C, connect, inState, record, subscribed, type ConnectOptions, type TestClient } from '../harness/client.ts';
 import { fresh } from '../harness/names.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
@@ -22,17 +22,25 @@ interface Secured {
 }
 
 /** A server that speaks TLS on a port of its own. */
-async function secured(test: TestContext, options: { minVersion?: '1.2' | '1.3' } = {}): Promise<Secured> {
+async function secured(
+  test: TestContext,
+  { heartbeatIntervalMs, ...options }: { minVersion?: '1.2' | '1.3'; heartbeatIntervalMs?: number } = {},
+): Promise<Secured> {
   const shown = certify();
   const files = new CertificateFiles(test, shown);
   const tls = { certificate: files.certificate, key: files.key, reloadIntervalMs: RELOAD_INTERVAL_MS, ...options };
-  return { server: await Server.during(test, { tls }), files, shown };
+  return { server: await Server.during(test, { tls, heartbeatIntervalMs }), files, shown };
 }
 
 /** A client over wss that trusts `shown` only. */
-function secureClient(test: TestContext, server: Server, shown: Certified): Promise<TestClient> {
+function secureClient(
+  test: TestContext,
+  server: Server,
+  shown: Certified,
+  options: ConnectOptions = {},
+): Promise<TestClient> {
   const through = `wss://${server.tlsAddress}`;
-  return connect(test, server, { through, socketOptions: { ca: shown.certificate } as never });
+  return connect(test, server, { through, socketOptions: { ca: shown.certificate } as never, ...options });
 }
 
 /** A socket after its handshake. */
@@ -81,6 +89,21 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
       sender.event.emit(event, text);
       assert.equal(await inbox.next(), text);
     }
+  });
+
+  test('heartbeats over wss keep a connection for longer than silence ends one', async (t) => {
+    const { server, shown } = await secured(t, { heartbeatIntervalMs: 400 });
+    const alive = await secureClient(t, server, shown, { heartbeatInterval: 150 });
+    const lost: string[] = [];
+    alive.on('connectionStateChanged', (state: string) => lost.push(state));
+    // Twice the time of silence: a second one comes when the first is gone.
+    for (let i = 0; i < 2; i += 1) {
+      const silent = await secureClient(t, server, shown, { heartbeatInterval: 600_000 });
+      await inState(silent, C.CONNECTION_STATE.RECONNECTING);
+      silent.close();
+    }
+    assert.deepEqual(lost, []);
+    assert.equal(await alive.record.has(fresh('record')), false);
   });
 
   test('a handshake agrees on HTTP/1.1, and a ticket resumes it', async (t) => {

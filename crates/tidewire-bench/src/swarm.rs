@@ -14,7 +14,7 @@ use rustix::time::{
 };
 
 use crate::connection::{self, Connection, Reading, Subscription};
-use crate::driver::{Driver, Incoming};
+use crate::driver::{Driver, Incoming, Protocol};
 use crate::failure::Failure;
 use crate::target::Target;
 
@@ -26,6 +26,11 @@ const TIMER: Token = Token(usize::MAX);
 const EVENTS_MAX: usize = 4096;
 /// Bytes read from one socket at once.
 const READ_BYTES: usize = 256 << 10;
+/// How often a connection says that it is alive. deepstream's client says so every 30 s, and a server may close who was
+/// silent for twice as long; the first one of a connection may come twice this time after its login.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
+/// Heartbeats leave in so many portions of that time, so that they are no burst.
+const HEARTBEAT_PORTIONS: u32 = 100;
 /// A server that does not answer a login for so long has lost it.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -43,6 +48,35 @@ pub struct Swarm {
     timer: OwnedFd,
     /// When the timer is set for.
     due: Option<Instant>,
+    heartbeats: Option<Heartbeats>,
+}
+
+/// Whose turn it is to say that it is alive, and when.
+#[derive(Debug)]
+struct Heartbeats {
+    next: Instant,
+    portion: u32,
+}
+
+impl Heartbeats {
+    /// Those of the protocol, if its client has to send any.
+    fn new(protocol: Protocol) -> Option<Self> {
+        protocol.has_client_heartbeats().then(|| Self {
+            next: Instant::now() + HEARTBEAT_INTERVAL,
+            portion: 0,
+        })
+    }
+
+    /// A portion that is due, if one is. Whoever was not asked for a while is due once, however long that was.
+    fn take(&mut self, now: Instant) -> Option<usize> {
+        let late = now.checked_duration_since(self.next)?;
+        let step = HEARTBEAT_INTERVAL / HEARTBEAT_PORTIONS;
+        let forgotten = late.saturating_sub(HEARTBEAT_INTERVAL - step);
+        self.next += step + forgotten;
+        let portion = self.portion as usize;
+        self.portion = (self.portion + 1) % HEARTBEAT_PORTIONS;
+        Some(portion)
+    }
 }
 
 impl Swarm {
@@ -51,6 +85,11 @@ impl Swarm {
     /// # Errors
     /// The kernel gives no epoll descriptor.
     pub fn new(target: &Target) -> Result<Self, Failure> {
+        Self::with_events(target, EVENTS_MAX)
+    }
+
+    /// The same with room for so many events.
+    fn with_events(target: &Target, events_max: usize) -> Result<Self, Failure> {
         let poll = Poll::new().map_err(Failure::system("epoll"))?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
@@ -62,11 +101,12 @@ impl Swarm {
             target: target.clone(),
             request: connection::request(target),
             poll,
-            events: Events::with_capacity(EVENTS_MAX),
+            events: Events::with_capacity(events_max),
             connections: Vec::new(),
             reading: Reading::new(READ_BYTES, target),
             timer,
             due: None,
+            heartbeats: Heartbeats::new(target.protocol),
         })
     }
 
@@ -219,6 +259,24 @@ impl Swarm {
         self.poll_for(wait, &|_| Subscription::Nothing, handle)
     }
 
+    /// Takes what has arrived already, from all connections however many they are, and gives it to `handle`.
+    ///
+    /// # Errors
+    /// What `handle` says; a connection is broken.
+    pub fn receive_waiting(
+        &mut self,
+        mut handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        loop {
+            let wait = Some(Duration::ZERO);
+            self.poll_for(wait, &|_| Subscription::Nothing, &mut handle)?;
+            // One poll gives as many events as there is room for.
+            if self.events.iter().count() < self.events.capacity() {
+                return Ok(());
+            }
+        }
+    }
+
     fn set_timer(&self, left: Duration) -> Result<(), Failure> {
         let once = Itimerspec {
             it_interval: Timespec {
@@ -260,6 +318,7 @@ impl Swarm {
         plan: &impl Fn(usize) -> Subscription,
         mut handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        let wait = self.beat(wait)?;
         match self.poll.poll(&mut self.events, wait) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result.map_err(Failure::system("epoll"))?,
@@ -283,6 +342,27 @@ impl Swarm {
     }
 }
 
+impl Swarm {
+    /// Sends the heartbeats that are due, and says how long a poll that wants to wait for `wait` may.
+    fn beat(&mut self, wait: Option<Duration>) -> Result<Option<Duration>, Failure> {
+        let Some(heartbeats) = &mut self.heartbeats else {
+            return Ok(wait);
+        };
+        let now = Instant::now();
+        while let Some(first) = heartbeats.take(now) {
+            let all = self.connections.iter_mut().skip(first);
+            for connection in all.step_by(HEARTBEAT_PORTIONS as usize) {
+                if connection.is_open() {
+                    connection.push(Driver::heartbeat);
+                    connection.flush()?;
+                }
+            }
+        }
+        let until_next = heartbeats.next.saturating_duration_since(now);
+        Ok(Some(wait.map_or(until_next, |wait| wait.min(until_next))))
+    }
+}
+
 /// Begins to connect, for a place in a swarm.
 fn start(number: usize, place: usize, target: &Target, poll: &Poll) -> Result<Connection, Failure> {
     let mut connection = Connection::connect(number, target)?;
@@ -303,6 +383,8 @@ mod tests {
     use crate::target::Target;
 
     const EVENT: &str = "event";
+    /// Two bytes of head, a length of one, the topic's and the action's two each.
+    const PONG_FRAME_BYTES: u64 = 7;
 
     fn names(_: usize) -> Subscription {
         Subscription::Names(vec![EVENT.to_owned()])
@@ -405,6 +487,84 @@ mod tests {
             assert!(swarm.is_empty());
         }
         assert_eq!(swarm.churn(5, 1, Instant::now(), names).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_waits_is_taken_from_more_connections_than_one_poll_tells_of() {
+        let target = null_server();
+        let mut many = Swarm::with_events(&target, 2).unwrap();
+        many.open(7, names).unwrap();
+        let mut pair = Swarm::new(&target).unwrap();
+        pair.open(2, names).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // The answer comes after the turn that sent the question to all, and on loopback what was sent is there.
+        for (from, text) in [(0, "\"question\""), (1, "\"answer\"")] {
+            pair.send(from, |driver, out| driver.publish(EVENT, text, out))
+                .unwrap();
+            let mut has_arrived = false;
+            while !has_arrived {
+                let taken = pair.receive(deadline, "the other's message", |receiver, incoming| {
+                    let Incoming::Delivery { payload, .. } = incoming else {
+                        panic!("{incoming:?}");
+                    };
+                    has_arrived |= receiver != from && payload == text;
+                    Ok(())
+                });
+                taken.unwrap();
+            }
+        }
+        let mut asked = [0; 7];
+        let taken = many.receive_waiting(|receiver, incoming| {
+            if let Incoming::Delivery { payload, .. } = incoming {
+                asked[receiver] += usize::from(payload == "\"question\"");
+            }
+            Ok(())
+        });
+        taken.unwrap();
+        assert_eq!(asked, [1; 7]);
+    }
+
+    #[test]
+    fn each_portion_of_heartbeats_has_its_turn() {
+        let mut heartbeats = Heartbeats::new(Protocol::Deepstream).unwrap();
+        assert_eq!(heartbeats.take(Instant::now()), None);
+        let step = HEARTBEAT_INTERVAL / HEARTBEAT_PORTIONS;
+        let mut now = heartbeats.next;
+        for round in 0..2 * HEARTBEAT_PORTIONS {
+            let portion = (round % HEARTBEAT_PORTIONS) as usize;
+            assert_eq!(heartbeats.take(now), Some(portion));
+            assert_eq!(heartbeats.take(now), None);
+            now += step;
+        }
+        // Whoever comes late sends what it missed, each connection's once.
+        for (late, expected) in [(step, 2), (HEARTBEAT_INTERVAL * 3, HEARTBEAT_PORTIONS)] {
+            now += late;
+            let due = std::iter::from_fn(|| heartbeats.take(now)).count();
+            assert_eq!(due, expected as usize, "{late:?}");
+            assert!(heartbeats.next > now && heartbeats.next <= now + step);
+            now += step;
+        }
+        for protocol in [Protocol::SocketIo, Protocol::Nats, Protocol::Plain] {
+            assert!(Heartbeats::new(protocol).is_none());
+        }
+    }
+
+    #[test]
+    fn heartbeats_are_sent_by_whoever_is_open_and_answered() {
+        let mut swarm = Swarm::new(&null_server()).unwrap();
+        swarm.open(3, names).unwrap();
+        let before = swarm.bytes_received();
+        for _ in 0..3 {
+            // As if the time were over.
+            swarm.heartbeats.as_mut().unwrap().next = Instant::now();
+            swarm.beat(None).unwrap();
+        }
+        // An answer is no news for a scenario.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while swarm.bytes_received() < before + 3 * PONG_FRAME_BYTES {
+            let taken = swarm.receive(deadline, "answers", |_, incoming| panic!("{incoming:?}"));
+            taken.unwrap();
+        }
     }
 
     #[test]

@@ -86,6 +86,8 @@ impl Deepstream {
                 push(&Message::Connection(Connection::Pong), out);
                 Ok(())
             }
+            // The answer to a heartbeat.
+            Message::Connection(Connection::Pong) => Ok(()),
             Message::Connection(Connection::Accept) => {
                 let data = format!("{{\"username\":\"user-{}\"}}", self.user);
                 push(&Message::Auth(Auth::Request { data: Some(&data) }), out);
@@ -121,6 +123,10 @@ impl Deepstream {
             }),
             other => Err(unexpected(other).into()),
         }
+    }
+
+    pub(super) fn heartbeat(out: &mut Vec<u8>) {
+        push(&Message::Connection(Connection::Ping), out);
     }
 
     pub(super) fn subscribe(&mut self, names: &[&str], out: &mut Vec<u8>) {
@@ -278,6 +284,8 @@ mod tests {
         let (seen, answer) = take(&Message::Connection(Connection::Ping));
         assert_eq!(seen, Ok(None));
         assert_eq!(answer, ["Connection(Pong)"]);
+        let (seen, answer) = take(&Message::Connection(Connection::Pong));
+        assert_eq!((seen, answer.len()), (Ok(None), 0));
         let (_, answer) = take(&Message::Connection(Connection::Accept));
         assert!(answer[0].contains("user-7"), "{answer:?}");
         let call = Call {

@@ -92,6 +92,15 @@ impl Protocol {
         }
     }
 
+    /// Whether its clients must say from time to time that they are alive. Elsewhere servers ask, or nobody does.
+    #[must_use]
+    pub fn has_client_heartbeats(self) -> bool {
+        match self {
+            Self::Deepstream => true,
+            Self::SocketIo | Self::Nats | Self::Plain => false,
+        }
+    }
+
     /// What it can do beside publish and subscribe.
     #[must_use]
     pub fn abilities(self) -> Abilities {
@@ -196,6 +205,14 @@ impl Driver {
             // Their servers speak first.
             Self::SocketIo(_) | Self::Nats(_) => {}
             Self::Plain(driver) => driver.hello(out),
+        }
+    }
+
+    /// Says that the connection is alive, where [`Protocol::has_client_heartbeats`].
+    pub fn heartbeat(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Self::Deepstream(_) => Deepstream::heartbeat(out),
+            Self::SocketIo(_) | Self::Nats(_) | Self::Plain(_) => {}
         }
     }
 

@@ -101,6 +101,9 @@ impl<'a> Desk<'a> {
             Message::Connection(Connection::Challenge { .. }) => {
                 self.say(&Message::Connection(Connection::Accept));
             }
+            Message::Connection(Connection::Ping) => {
+                self.say(&Message::Connection(Connection::Pong))
+            }
             Message::Auth(Auth::Request { .. }) => {
                 self.say(&Message::Auth(Auth::Successful { data: None }));
             }
