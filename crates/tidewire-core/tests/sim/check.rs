@@ -45,6 +45,12 @@ pub enum Check {
     ListenEnded,
     /// Subscribers know whether their record is provided.
     HasProvider,
+    /// Whoever follows jumps and lagged has the newest value of each record at the end.
+    CaughtUp,
+    /// Of each event, those heard and those told as a gap are all that came to the subscriber's shard.
+    GapCounted,
+    /// No answer is given before the time for which it was held back.
+    Detained,
     /// When nobody begins anything, everything comes to an end.
     Quiet,
     /// No shard panics, whatever comes.

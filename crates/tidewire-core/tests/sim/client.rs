@@ -48,6 +48,8 @@ enum Held {
 pub struct Client {
     pub user: String,
     pub format: Format,
+    /// Whether it announces that it follows jumps.
+    pub jumps: bool,
     pub session: Option<SessionId>,
     pub open: bool,
     records: BTreeMap<String, Held>,
@@ -65,10 +67,11 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(user: String, format: Format) -> Self {
+    pub fn new(user: String, format: Format, jumps: bool) -> Self {
         Self {
             user,
             format,
+            jumps,
             session: None,
             open: false,
             records: BTreeMap::new(),
@@ -84,9 +87,9 @@ impl Client {
     }
 
     /// A connection is there.
-    pub fn connected(&mut self, session: SessionId) {
+    pub fn connected(&mut self, session: SessionId, jumps: bool) {
         self.session = Some(session);
-        self.say(Said::Challenge);
+        self.say(Said::Challenge { jumps });
     }
 
     /// The connection is gone; what was open is asked for again after the next login.

@@ -20,6 +20,10 @@ struct Subscription {
     waits_for: Option<String>,
     required: BTreeSet<u64>,
     heard: BTreeSet<u64>,
+    /// What came to the session's shard since it wants it, and was not heard.
+    due: BTreeSet<u64>,
+    /// How many it was told that it missed.
+    missed: usize,
 }
 
 /// See the head of this file.
@@ -43,6 +47,8 @@ impl EventModel {
             subscription.lasts = true;
             subscription.acked = false;
             subscription.waits_for = Some(id.into());
+            subscription.due.clear();
+            subscription.missed = 0;
         }
     }
 
@@ -78,6 +84,35 @@ impl EventModel {
         self.sent.insert(number, (name.into(), stamp));
     }
 
+    /// An event comes to a shard.
+    pub fn comes(&mut self, shard: usize, name: &str, data: &str) {
+        let number = number_of(data);
+        let Some((_, stamp)) = self.sent.get(&number) else {
+            return;
+        };
+        for ((session, of), subscription) in &mut self.subscriptions {
+            let here = usize::from(session.home.shard) == shard;
+            if here && of == name && subscription.lasts && *session != stamp.session {
+                subscription.due.insert(number);
+            }
+        }
+    }
+
+    /// A session is told that it has missed events.
+    pub fn told_gap(&mut self, session: SessionId, name: &str, missed: u32) -> Checked {
+        let subscription = self.subscriptions.get_mut(&(session, name.to_owned()));
+        match subscription.filter(|subscription| subscription.lasts) {
+            Some(subscription) => {
+                subscription.missed += missed as usize;
+                Ok(())
+            }
+            None => violated(
+                Check::GapCounted,
+                format!("{session:?} is told of a gap in {name}, which it does not want"),
+            ),
+        }
+    }
+
     /// A session hears an event. Returns whose message it comes from.
     pub fn hear(
         &mut self,
@@ -104,6 +139,7 @@ impl EventModel {
             )
         })?;
         subscription.required.remove(&number);
+        subscription.due.remove(&number);
         let newest = self.newest.entry((session, stamp.session)).or_insert(0);
         ensure(*newest < number, Check::EventOrder, || {
             format!(
@@ -135,15 +171,16 @@ impl EventModel {
     /// Everything that had to be heard was heard, every subscription was acknowledged.
     pub fn quiet(&self) -> Checked {
         for ((session, name), subscription) in &self.subscriptions {
+            let lost = subscription.required.difference(&subscription.due);
+            let lost: Vec<&u64> = lost.collect();
+            ensure(lost.is_empty(), Check::EventArrives, || {
+                format!("{session:?} never heard events {lost:?} of {name}")
+            })?;
+            let (due, missed) = (&subscription.due, subscription.missed);
             ensure(
-                subscription.required.is_empty(),
-                Check::EventArrives,
-                || {
-                    format!(
-                        "{session:?} never heard events {:?} of {name}",
-                        subscription.required
-                    )
-                },
+                !subscription.lasts || due.len() == missed,
+                Check::GapCounted,
+                || format!("{session:?} did not hear {due:?} of {name} and was told of {missed}"),
             )?;
             ensure(
                 !subscription.lasts || subscription.acked,

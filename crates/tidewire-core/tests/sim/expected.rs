@@ -27,6 +27,8 @@ pub enum Want {
         after: Rc<Value>,
         /// Versions start again, so it must come as a whole.
         whole: bool,
+        /// Which change of the record it is.
+        place: usize,
     },
     Deleted,
     NotFound,
@@ -73,6 +75,7 @@ pub fn matches(want: &Want, heard: &Heard) -> bool {
                 before,
                 after,
                 whole,
+                ..
             },
             Heard::Changed {
                 version: got,

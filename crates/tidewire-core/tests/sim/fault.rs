@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidewire_core::entry::{Answer, CallNotice, Entry, Listening, Published};
+use tidewire_core::entry::{Answer, Asker, CallNotice, Entry, Listening, Published};
 use tidewire_core::store::Version;
 use tidewire_core::text::Payload;
 
@@ -64,13 +64,25 @@ pub enum Fault {
     RuleReadLost,
     /// A change of a record overtakes the beginning of a subscription.
     GrantOvertaken,
+    /// A session that lagged does not get a value that it is owed.
+    CatchUpLost,
+    /// A change overtakes the value that it is owed.
+    CatchUpStale,
+    /// A shard is not told that a session has drained.
+    DrainForgotten,
+    /// A gap in events is not told.
+    GapUntold,
+    /// Somebody who does not follow jumps is taken for one who does.
+    JumpsUnasked,
+    /// An answer is held back for a shorter time than it should be.
+    DetentionShort,
     /// An entry of a mailbox brings its shard down.
     ShardPanics,
 }
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 27] = [
+    pub const ALL: [(Self, &[Check]); 33] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -100,6 +112,12 @@ impl Fault {
         (Self::RuleMisled, &[Check::Ruling]),
         (Self::RuleReadLost, &[Check::Quiet]),
         (Self::GrantOvertaken, &[Check::ReadWithoutGap]),
+        (Self::CatchUpLost, &[Check::CaughtUp]),
+        (Self::CatchUpStale, &[Check::RecordOrder, Check::CaughtUp]),
+        (Self::DrainForgotten, &[Check::CaughtUp]),
+        (Self::GapUntold, &[Check::GapCounted]),
+        (Self::JumpsUnasked, &[Check::RecordOrder]),
+        (Self::DetentionShort, &[Check::Detained]),
         (Self::ShardPanics, &[Check::NoPanic]),
     ];
 }
@@ -132,6 +150,11 @@ impl Faults {
     pub fn reorder(&mut self, mailbox: &mut VecDeque<Entry>) {
         let place = if self.hits(Fault::MailboxReordered) && mailbox.len() >= 2 {
             Some(self.dice.below(mailbox.len() - 1))
+        } else if self.fault == Some(Fault::CatchUpStale) {
+            mailbox
+                .iter()
+                .zip(mailbox.iter().skip(1))
+                .position(is_value_before_change)
         } else if self.fault == Some(Fault::GrantOvertaken) {
             mailbox
                 .iter()
@@ -162,8 +185,13 @@ impl Faults {
             (Some(Fault::CallMisdirected), Entry::RpcDelivery(delivery)) => {
                 matches!(delivery.what, CallNotice::Response(_))
             }
-            (Some(Fault::RuleMisled | Fault::RuleReadLost), Entry::Value { .. })
-            | (Some(Fault::SessionUncounted), Entry::Online { .. })
+            (Some(Fault::RuleMisled | Fault::RuleReadLost), Entry::Value { asker, .. }) => {
+                !matches!(asker, Asker::Lagging(_))
+            }
+            (Some(Fault::CatchUpLost), Entry::Value { asker, .. }) => {
+                matches!(asker, Asker::Lagging(_))
+            }
+            (Some(Fault::SessionUncounted), Entry::Online { .. })
             | (Some(Fault::EndForgotten), Entry::SessionEnded { .. })
             | (Some(Fault::ListenNoticeLost), Entry::ListenNotice { .. }) => true,
             (Some(Fault::CensusLost), Entry::Listening(Listening::Present { names, .. })) => {
@@ -195,6 +223,20 @@ impl Faults {
     /// Not every time: a fault that happens once in a while is the one that has to be found.
     pub fn strike(&mut self) -> bool {
         self.dice.chance(20)
+    }
+}
+
+fn is_value_before_change(pair: (&Entry, &Entry)) -> bool {
+    match pair {
+        (
+            Entry::Value {
+                name: read,
+                asker: Asker::Lagging(_),
+                ..
+            },
+            Entry::RecordPublished { name, what, .. },
+        ) => read == name && matches!(what, Published::Changed { .. }),
+        _ => false,
     }
 }
 

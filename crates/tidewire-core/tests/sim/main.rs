@@ -32,7 +32,7 @@ use sim::{Sim, Summary};
 
 const SEEDS: u64 = 2_000;
 /// What the engine can answer; a run in which nobody hears it shows nothing.
-const KINDS: [&str; 45] = [
+const KINDS: [&str; 46] = [
     "AcceptTimeout",
     "Accepted",
     "Changed",
@@ -42,6 +42,7 @@ const KINDS: [&str; 45] = [
     "Event",
     "EventAck",
     "Found",
+    "Gap",
     "HasProvider",
     "InvalidVersion",
     "ListenTimeout",

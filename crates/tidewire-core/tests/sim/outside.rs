@@ -11,7 +11,7 @@ use tidewire_core::effect::{
     StoreRequest,
 };
 use tidewire_core::entry::{Entry, Published};
-use tidewire_core::message::Message;
+use tidewire_core::message::{Event, Message};
 
 use crate::fault::{Fault, Faults};
 use crate::wire::{Heard, parse};
@@ -89,6 +89,8 @@ pub struct Outside {
     pub awaited: BTreeSet<SessionId>,
     /// Changes of records that were posted: name, version, value, shard.
     pub posted: BTreeSet<(String, u32, String, usize)>,
+    /// Gaps in events that were told since somebody looked: name and number.
+    pub gaps: Vec<(String, u32)>,
     pub faults: Faults,
 }
 
@@ -108,6 +110,7 @@ impl Outside {
             resumed: Vec::new(),
             awaited: BTreeSet::new(),
             posted: BTreeSet::new(),
+            gaps: Vec::new(),
             faults,
         }
     }
@@ -130,6 +133,9 @@ impl Effects for Outside {
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
         let log = &mut self.logs[self.at][usize::from(format.0)];
         let start = log.len() as u64;
+        if let Message::Event(Event::Gap { name, missed }) = message {
+            self.gaps.push(((*name).into(), *missed));
+        }
         log.push(Heard::of(format, message));
         Span {
             start,

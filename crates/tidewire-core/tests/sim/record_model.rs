@@ -123,6 +123,16 @@ impl ModelRecord {
     fn change_count(&self) -> usize {
         self.states.len() - 1
     }
+
+    /// The first change from `place` on that made this value.
+    fn place_of(&self, version: i32, value: &Value, place: usize) -> Option<usize> {
+        let mut states = self.states.iter().enumerate().skip(place);
+        let (place, _) = states.find(|(_, state)| {
+            let made = state.value.as_ref();
+            made.is_some_and(|(made, data)| *made == version && **data == *value)
+        })?;
+        Some(place)
+    }
 }
 
 /// The subscriptions that one session has had to one record.
@@ -131,6 +141,8 @@ struct Instances {
     started: usize,
     /// Those before this one have ended at the session's shard.
     ended: usize,
+    /// Those before this one ended with the record, which the session deleted itself.
+    deleted: usize,
     /// Those whose beginning the session has heard of.
     heard: usize,
     /// The one that the session hears of now.
@@ -144,8 +156,16 @@ struct Instances {
 struct Awaited {
     change_count: usize,
     since: u64,
-    /// What the shards with subscribers must have been sent before.
-    effects: Vec<(String, u32, String, usize)>,
+    /// What the shards with subscribers must have been sent before, and for which subscription.
+    effects: Vec<Effect>,
+}
+
+#[derive(Debug)]
+struct Effect {
+    session: SessionId,
+    instance: usize,
+    /// Name, version, value, shard.
+    posted: (String, u32, String, usize),
 }
 
 /// A bulk message whose names are not all done.
@@ -171,6 +191,10 @@ pub struct RecordModel {
     dirty: Vec<BTreeMap<String, Dirty>>,
     /// Sessions whose shard has not been told yet that they are gone.
     live: BTreeSet<SessionId>,
+    /// Those of them that follow jumps and lagged.
+    lagged: BTreeSet<SessionId>,
+    /// The newest change that each of these did not hear, because something behind it came first.
+    skipped: BTreeMap<(SessionId, String), Expected>,
     /// The simulation's step.
     pub step: u64,
     terms: Terms,
@@ -203,6 +227,8 @@ impl RecordModel {
             acknowledged: BTreeMap::new(),
             dirty: (0..terms.shards).map(|_| BTreeMap::new()).collect(),
             live: BTreeSet::new(),
+            lagged: BTreeSet::new(),
+            skipped: BTreeMap::new(),
             step: 0,
             terms,
         }
@@ -237,9 +263,16 @@ impl RecordModel {
         self.live.insert(session);
     }
 
+    /// A session that follows jumps lags: steps may be left out for it from now on, if it gets the newest in the end.
+    pub fn session_lags(&mut self, session: SessionId) {
+        self.lagged.insert(session);
+    }
+
     /// A session is gone.
     pub fn session_ended(&mut self, session: SessionId) {
         self.live.remove(&session);
+        self.lagged.remove(&session);
+        self.skipped.retain(|(of, _), _| *of != session);
         self.instances.retain(|(of, _), _| *of != session);
         self.expected.retain(|(of, _), _| *of != session);
         self.writes.retain(|(of, _), _| *of != session);
@@ -253,6 +286,8 @@ impl RecordModel {
     /// The node has crashed: what the store has is what is left.
     pub fn crash(&mut self, store: &SimStore) -> Checked {
         self.live.clear();
+        self.lagged.clear();
+        self.skipped.clear();
         self.instances.clear();
         self.expected.clear();
         self.on_the_way.clear();
@@ -596,10 +631,7 @@ impl RecordModel {
     /// Everything that had to be heard was heard, and every acknowledgement has come.
     pub fn quiet(&self) -> Checked {
         for ((session, name), expected) in &self.expected {
-            let ended = self
-                .instances
-                .get(&(*session, name.clone()))
-                .map_or(0, |instances| instances.ended);
+            let ended = self.ended(*session, name);
             let missing = expected
                 .iter()
                 .find(|expected| expected.instance.is_none_or(|instance| instance >= ended));
@@ -608,11 +640,24 @@ impl RecordModel {
                     .instances
                     .get(&(*session, name.clone()))
                     .is_some_and(|instances| instances.just_read);
+                let is_owed =
+                    self.lagged.contains(session) && matches!(missing.want, Want::Changed { .. });
+                let check = match is_owed {
+                    true => Check::CaughtUp,
+                    false => gap_or_order(missing, just_read),
+                };
                 violated(
-                    gap_or_order(missing, just_read),
+                    check,
                     format!("{session:?} never heard of {name}: {missing:?}"),
                 )?;
             }
+        }
+        for ((session, name), skipped) in &self.skipped {
+            let ended = self.ended(*session, name);
+            let lasts = skipped.instance.is_none_or(|instance| instance >= ended);
+            ensure(!lasts, Check::CaughtUp, || {
+                format!("{session:?} skipped {skipped:?} of {name} and got nothing for it")
+            })?;
         }
         let bulk = self
             .bulks
@@ -710,10 +755,14 @@ impl RecordModel {
         let kept = kept.min(awaited.change_count);
         let newest = self.acknowledged.entry(name.into()).or_insert(0);
         *newest = (*newest).max(kept);
-        let missing = awaited
-            .effects
-            .iter()
-            .find(|effect| !outside.posted.contains(*effect));
+        let missing = awaited.effects.iter().find(|effect| {
+            // An owner that forgets loads more often than the model and so decides later: the subscription may have
+            // ended by then.
+            let is_certain = !self.terms.evicts
+                || (self.live.contains(&effect.session)
+                    && effect.instance >= self.ended(effect.session, name));
+            is_certain && !outside.posted.contains(&effect.posted)
+        });
         ensure(missing.is_none(), Check::AnswerAfterEffects, || {
             format!("{name}: acknowledged before this was posted: {missing:?}")
         })?;
@@ -733,22 +782,40 @@ impl RecordModel {
             return Ok(None);
         };
         let key = (session, name.to_owned());
-        let (ended, current, just_read) = self
-            .instances
-            .get(&key)
-            .map_or((0, None, false), |instances| {
-                (instances.ended, instances.current, instances.just_read)
-            });
+        let ended = self.ended(session, name);
+        let (current, just_read) = self.instances.get(&key).map_or((None, false), |instances| {
+            (instances.current, instances.just_read)
+        });
+        let may_skip = self.lagged.contains(&session);
+        if may_skip && let Some(stamp) = self.hear_jump(&key, current, heard) {
+            return Ok(stamp);
+        }
         let queue = self.expected.entry(key.clone()).or_default();
         while let Some(front) = queue.pop_front() {
             let belongs = front.instance.is_none() || front.instance == current;
             if belongs && matches(&front.want, heard) {
+                let is_step = matches!(front.want, Want::Changed { .. });
+                let skipped = self
+                    .skipped
+                    .get(&key)
+                    .filter(|skipped| skipped.instance == current);
+                ensure(!is_step || skipped.is_none(), Check::RecordOrder, || {
+                    format!("{session:?} hears the step {heard:?} and skipped {skipped:?}")
+                })?;
+                if front.want == Want::Deleted {
+                    self.skipped.remove(&key);
+                }
                 if front.instance.is_some()
                     && let Some(instances) = self.instances.get_mut(&key)
                 {
                     instances.just_read = front.want.is_read();
                 }
                 return Ok(front.stamp);
+            }
+            let is_answer = !matches!(heard, Heard::Changed { .. });
+            if may_skip && belongs && is_answer && matches!(front.want, Want::Changed { .. }) {
+                self.skipped.insert(key.clone(), front);
+                continue;
             }
             if front.instance.is_none_or(|instance| instance >= ended) {
                 return violated(
@@ -763,6 +830,52 @@ impl RecordModel {
             Check::RecordOrder,
             format!("{session:?} hears {heard:?} and nothing was due"),
         )
+    }
+
+    /// Of the subscriptions before this one a session need not hear any more. Of those that ended with its own delete it
+    /// hears all the same, unless it lagged.
+    fn ended(&self, session: SessionId, name: &str) -> usize {
+        let instances = self.instances.get(&(session, name.to_owned()));
+        instances.map_or(0, |instances| {
+            if self.lagged.contains(&session) {
+                instances.ended.max(instances.deleted)
+            } else {
+                instances.ended
+            }
+        })
+    }
+
+    /// Whether what a session that lagged hears is a jump: a whole value that the record has had, at the change that it
+    /// skipped or a later one, perhaps one of its own. It stands for all changes up to there.
+    fn hear_jump(
+        &mut self,
+        key: &(SessionId, String),
+        current: Option<usize>,
+        heard: &Heard,
+    ) -> Option<Option<Rc<Stamp>>> {
+        let Heard::Changed {
+            version,
+            delta: Delta::Whole(data),
+            ..
+        } = heard
+        else {
+            return None;
+        };
+        let record = self.records.get(&key.1)?;
+        let place_in = |expected: &Expected| match &expected.want {
+            Want::Changed { place, .. } if expected.instance == current => Some(*place),
+            _ => None,
+        };
+        let skipped = self.skipped.get(key).and_then(place_in);
+        let queue = self.expected.entry(key.clone()).or_default();
+        let owed = skipped.or_else(|| queue.front().and_then(place_in))?;
+        let place = record.place_of(*version, &parse(data), owed)?;
+        self.skipped.remove(key);
+        while queue
+            .pop_front_if(|front| place_in(front).is_some_and(|made| made <= place))
+            .is_some()
+        {}
+        Some(record.states[place].stamp.clone())
     }
 
     fn expect(
@@ -918,7 +1031,10 @@ impl RecordModel {
             return;
         };
         for (subscriber, instance) in std::mem::take(&mut record.subscribers) {
-            if subscriber != session {
+            if subscriber == session {
+                let instances = self.instances.entry((session, name.into())).or_default();
+                instances.deleted = instance + 1;
+            } else {
                 self.expect(
                     subscriber,
                     name,
@@ -988,6 +1104,7 @@ impl RecordModel {
         }
         let after = Rc::new(apply(&before, delta));
         self.change(name, Some((next, after.clone())), stamp);
+        let place = self.records.get(name).map_or(0, ModelRecord::change_count);
         let subscribers = self
             .records
             .get(name)
@@ -1002,7 +1119,11 @@ impl RecordModel {
                 .get(&key)
                 .is_some_and(|instances| instance >= instances.ended);
             if lasts && shard != owner {
-                effects.push((name.to_owned(), next as u32, after.to_string(), shard));
+                effects.push(Effect {
+                    session: subscriber,
+                    instance,
+                    posted: (name.to_owned(), next as u32, after.to_string(), shard),
+                });
             }
             if subscriber != session {
                 let want = Want::Changed {
@@ -1010,6 +1131,7 @@ impl RecordModel {
                     before: before.clone(),
                     after: after.clone(),
                     whole: wraps,
+                    place,
                 };
                 self.expect(subscriber, name, Some(instance), want, Some(stamp.clone()));
             }
@@ -1022,7 +1144,7 @@ impl RecordModel {
         }
     }
 
-    fn awaited(&self, now: u64, name: &str, effects: Vec<(String, u32, String, usize)>) -> Awaited {
+    fn awaited(&self, now: u64, name: &str, effects: Vec<Effect>) -> Awaited {
         let change_count = self.records.get(name).map_or(0, ModelRecord::change_count);
         Awaited {
             change_count,

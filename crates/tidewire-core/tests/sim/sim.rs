@@ -6,6 +6,7 @@
 mod connecting;
 mod delivered;
 mod ending;
+mod slowing;
 mod taken;
 
 use std::collections::hash_map::DefaultHasher;
@@ -17,10 +18,10 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use tidewire_core::address::{Address, Epoch, SessionId};
-use tidewire_core::effect::{Flow, Input, StoreCompletion, StoreRequest};
+use tidewire_core::effect::{Flow, Input, Publication, StoreCompletion, StoreRequest};
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::Entry;
-use tidewire_core::settings::Settings;
+use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_core::store::{Incarnation, Loaded, Opened, StoredRecord, Version};
 use tidewire_core::text::Payload;
 use tidewire_core::time::{Instant, Now, WallTime};
@@ -75,6 +76,23 @@ struct Connection {
     open: bool,
     /// The step at which the first message of the inbox was given to the shard.
     given: Option<u64>,
+    /// It follows jumps, as it says itself.
+    jumps: bool,
+    /// The shard was told that it lags.
+    lags: bool,
+    /// Its next answer is held back.
+    detention: Option<Detention>,
+    /// The engine wants it closed; nothing more of it is read.
+    closing: bool,
+}
+
+/// An answer that is held back.
+#[derive(Debug)]
+struct Detention {
+    until: Instant,
+    refuse: bool,
+    /// The login that is held back was accepted.
+    accepted: bool,
 }
 
 /// What became of a pattern that was taken back at least once.
@@ -137,6 +155,13 @@ impl Sim {
             ..Settings::default()
         };
         let mut store = SimStore::default();
+        // Sometimes one value is as much as a session that lagged is given at once.
+        if random.chance(50) {
+            settings.limits.catch_up_bytes_max = 1;
+        }
+        if random.chance(20) {
+            settings.event_lag_policy = EventLagPolicy::Disconnect;
+        }
         // One kind of trouble a run, because the model predicts each of them alone.
         match random.below(6) {
             0 => settings.limits.dirty_records_max = 1 + random.below(3),
@@ -167,7 +192,8 @@ impl Sim {
         let clients = (0..2 + random.below(4))
             .map(|index| {
                 let format = if random.chance(50) { NEW } else { OLD };
-                let mut client = Client::new(format!("user{}", index % 3), format);
+                let jumps = random.chance(60);
+                let mut client = Client::new(format!("user{}", index % 3), format, jumps);
                 client.services.salt = random.next();
                 client
             })
@@ -317,8 +343,11 @@ impl Sim {
             97 => {
                 if self.random.chance(15) {
                     self.crash()?;
+                } else {
+                    self.slowness_changes()?;
                 }
             }
+            98 => self.slowness_changes()?,
             _ => self.connection_changes()?,
         }
         Ok(())
@@ -339,6 +368,7 @@ impl Sim {
             .is_some_and(|deadline| deadline <= self.now.monotonic);
         if due {
             self.records.deadline_reached(shard, self.now.monotonic.0);
+            self.detentions_end(shard);
             self.input(shard, Input::DeadlineReached)?;
         }
         self.end_turn(shard)
@@ -417,6 +447,10 @@ impl Sim {
             Entry::Offline { user } => self.presences.count(user, false),
             _ => {}
         }
+        if let Entry::Publication(Publication::Event { name, data }) = &entry {
+            let data = data.as_ref().map_or("", Payload::as_str);
+            self.events.comes(shard, name, data);
+        }
         for entry in self.outside.faults.spoil(entry) {
             self.input(shard, Input::Entry(entry))?;
         }
@@ -444,6 +478,9 @@ impl Sim {
             let Some(connection) = self.connections.get_mut(&session) else {
                 return Ok(());
             };
+            if connection.closing {
+                break;
+            }
             if connection.waiting && !self.outside.faults.hits(Fault::WaitIgnored) {
                 break;
             }
@@ -482,10 +519,9 @@ impl Sim {
             }
             self.take_effects()?;
         }
-        let ended = self
-            .connections
-            .get(&session)
-            .is_some_and(|connection| connection.dropped && connection.inbox.is_empty());
+        let ended = self.connections.get(&session).is_some_and(|connection| {
+            connection.closing || (connection.dropped && connection.inbox.is_empty())
+        });
         if ended {
             self.close(session)?;
         }
@@ -511,6 +547,7 @@ impl Sim {
         for session in std::mem::take(&mut self.outside.closes) {
             if let Some(connection) = self.connections.get_mut(&session) {
                 connection.dropped = true;
+                connection.closing = true;
             }
         }
         Ok(())

@@ -43,7 +43,9 @@ impl Act {
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
-    Challenge,
+    Challenge {
+        jumps: bool,
+    },
     Login {
         user: String,
     },
@@ -143,13 +145,13 @@ impl Said {
     /// The message as a protocol would have decoded it.
     pub fn message(&self) -> Message<'_> {
         match self {
-            Self::Challenge => Message::Connection(Connection::Challenge {
+            Self::Challenge { jumps } => Message::Connection(Connection::Challenge {
                 url: None,
                 protocol_version: None,
                 sdk_version: None,
                 sdk_type: None,
                 batches: false,
-                jumps: false,
+                jumps: *jumps,
             }),
             Self::Login { user } => Message::Auth(Auth::Request { data: Some(user) }),
             Self::EventSubscribe { names, id } => Message::Event(Event::Subscribe {
@@ -311,6 +313,10 @@ pub enum Heard {
     Event {
         name: String,
         data: String,
+    },
+    Gap {
+        name: String,
+        missed: u32,
     },
     RecordAck {
         action: RecordBulk,
@@ -479,6 +485,10 @@ impl Heard {
             Event::Emit { name, data } => Self::Event {
                 name: (*name).into(),
                 data: text(*data),
+            },
+            Event::Gap { name, missed } => Self::Gap {
+                name: (*name).into(),
+                missed: *missed,
             },
             Event::Listen(message) => Self::of_listen(false, message),
             other => Self::Other(format!("{other:?}")),

@@ -89,9 +89,17 @@ impl Sim {
         } else {
             AuthOutcome::Refused { client_data: None }
         };
+        if self.random.chance(8) {
+            self.detain(session)?;
+        }
         if let AuthOutcome::Accepted(principal) = &outcome
             && let Some(connection) = self.connections.get_mut(&session)
         {
+            if let Some(detention) = &mut connection.detention {
+                detention.accepted = true;
+                let completion = AuthCompletion { session, outcome };
+                return self.input(usize::from(session.home.shard), Input::Auth(completion));
+            }
             connection.open = true;
             let owner = self.owner(&principal.user_id);
             if owner == usize::from(session.home.shard) {
@@ -137,11 +145,19 @@ impl Sim {
                 number: 0,
                 open: false,
                 given: None,
+                jumps: self.clients[index].jumps,
+                lags: false,
+                detention: None,
+                closing: false,
             },
         );
         self.records.session_began(session);
         self.input(shard, Input::Opened { session, format })?;
-        self.clients[index].connected(session);
+        if self.random.chance(8) {
+            self.detain(session)?;
+        }
+        let jumps = self.clients[index].jumps || self.outside.faults.hits(Fault::JumpsUnasked);
+        self.clients[index].connected(session, jumps);
         self.send(index);
         Ok(())
     }

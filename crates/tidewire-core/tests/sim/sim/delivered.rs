@@ -22,6 +22,7 @@ impl Sim {
         if let Some(kinds) = &mut self.kinds {
             *kinds.entry(heard.kind()).or_insert(0) += 1;
         }
+        self.not_detained(session, &heard)?;
         let now = self.now.monotonic.0;
         let stamp = match &heard {
             Heard::Event { name, data } => Some(self.events.hear(session, name, data)?),

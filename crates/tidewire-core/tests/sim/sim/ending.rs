@@ -11,7 +11,8 @@ impl Sim {
         self.records.quiet()?;
         self.events.quiet()?;
         self.rpcs.quiet()?;
-        self.presences.quiet()
+        self.presences.quiet()?;
+        self.everybody_is_in()
     }
 
     pub(super) fn all_clients(&mut self, act: impl Fn(&mut Client)) {
@@ -115,6 +116,7 @@ impl Sim {
         for shard in 0..SHARDS {
             self.turn(shard)?;
         }
+        self.all_drain()?;
         for index in 0..self.clients.len() {
             while self.client_reads_one(index) {}
         }
@@ -131,8 +133,12 @@ impl Sim {
             && self.visible.is_empty()
             && (0..SHARDS).all(|shard| self.outside.interest.pending(shard) == 0)
             && self.connections.values().all(|connection| {
-                connection.inbox.is_empty() && connection.outbox.is_empty() && !connection.dropped
+                connection.inbox.is_empty()
+                    && connection.outbox.is_empty()
+                    && !connection.dropped
+                    && !connection.lags
             })
+            && self.outside.awaited.is_empty()
     }
 
     pub(super) fn nothing_leaks(&self) -> Checked {
@@ -149,6 +155,9 @@ impl Sim {
                 counts.provided_rpcs,
                 counts.users_online,
                 counts.gatherings,
+                counts.detained,
+                counts.lag.sessions,
+                counts.parked_names,
             ];
             ensure(
                 left.iter().all(|count| *count == 0),

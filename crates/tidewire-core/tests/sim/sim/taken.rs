@@ -34,6 +34,8 @@ impl Sim {
                 let allowed = self.event_ruling(name, given)?;
                 if allowed {
                     self.events.publish(name, data, stamp.clone());
+                    let shard = usize::from(session.home.shard);
+                    self.events.comes(shard, name, data);
                 }
             }
             Said::Bulk {
