@@ -286,13 +286,20 @@ impl Shard {
         self.records.end_turn(now.monotonic, out);
     }
 
-    /// Calls `send` once for each session that something was decided for since the last flush, with its ranges of
-    /// the format's log in order.
+    /// Calls `send` for each session that something was decided for since the last flush, with its ranges of the format's
+    /// log in order.
     pub fn flush(&mut self, send: impl FnMut(SessionId, Format, &[Span])) {
-        self.hub.flush(&self.sessions, send);
+        self.flush_some(usize::MAX, send);
     }
 
-    /// How many sessions [`Shard::flush`] would name at most.
+    /// The same for `count` of these sessions at most. What is decided before the next call goes to all others together
+    /// with the rest, and again to those that were called with; small answers go first.
+    pub fn flush_some(&mut self, count: usize, send: impl FnMut(SessionId, Format, &[Span])) {
+        self.hub.collect(&self.sessions);
+        self.hub.flush_some(count, &self.sessions, send);
+    }
+
+    /// About how many sessions [`Shard::flush`] would name.
     #[must_use]
     pub fn owed_count(&self) -> usize {
         self.hub.owed_count()

@@ -1,13 +1,15 @@
 //! Fan-out: who on this shard gets what, as ranges of the turn log.
 //!
-//! A publication is encoded once and its name keeps the range. Recipients are visited once per turn, in
-//! [`Hub::flush`]: each gets the ranges of its names from the offset at which it joined, without those it
-//! published itself, plus its own answers, by offset, joined where they touch. The work is recipients times names,
-//! not recipients times messages.
+//! A publication is encoded once and its name keeps the range. [`Hub::collect`] lists who is owed something, and
+//! [`Hub::flush_some`] visits them in that order: each gets the ranges of its names from the offset at which it joined,
+//! without those it published itself, plus its own answers, by offset, joined where they touch. The work is recipients
+//! times names, not recipients times messages. What is published while recipients still wait goes to them with the rest,
+//! and to the others once more.
 
 mod membership;
 mod parked;
 
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
@@ -40,12 +42,19 @@ pub(crate) type ChannelId = u32;
 const NO_CHANNEL: ChannelId = u32::MAX;
 /// The due has more than fits; `start` is its place among the heavy ones.
 const HEAVY: ChannelId = u32::MAX - 1;
+/// The session of a due that was sent. No session has this place: the descriptor limit is far below.
+const SENT: u32 = u32::MAX;
+
+/// A name with at most so many members does not wait for the crowds of others.
+const FEW_MEMBERS_MAX: usize = 128;
 
 /// The ranges of one format that were published to a name in this turn.
 #[derive(Debug)]
 struct Published {
     format: Format,
     spans: SmallVec<[Span; 2]>,
+    /// The members that were there then have been listed for what lies before this offset.
+    collected: u64,
 }
 
 /// A channel with ranges in this turn.
@@ -53,6 +62,8 @@ struct Published {
 struct Touched {
     channel: ChannelId,
     published: SmallVec<[Published; 1]>,
+    /// Whether something was published since the members were listed last.
+    is_new: bool,
 }
 
 /// A name with members. There may be as many as sessions, so what only a turn needs lies elsewhere.
@@ -119,7 +130,7 @@ pub(crate) struct Hub {
     /// Channels with ranges in this turn; those behind `touched_count` wait to be used again.
     touched: Vec<Touched>,
     touched_count: usize,
-    /// Those channels in the order of their sends, during a flush.
+    /// Those of them to be listed, in the order of their sends.
     order: Vec<ChannelId>,
     /// Who joined which channel in this turn, with the end of the format's log at that moment: earlier ranges are not
     /// for that session. Whoever joined in an earlier turn gets all.
@@ -127,6 +138,14 @@ pub(crate) struct Hub {
     /// By session: one more than its place in `due`, 0 for nothing.
     marks: Vec<u32>,
     due: Vec<Due>,
+    /// How many of them are listed, visited in their order, and sent.
+    listed_count: usize,
+    visited_count: usize,
+    sent_count: usize,
+    /// Members of names that something was published to since the members were listed, at that moment.
+    unlisted_count: usize,
+    /// Places of those that go before the others.
+    urgent: VecDeque<u32>,
     heavy: Vec<HeavyDue>,
     heavy_count: usize,
     /// The end of each format's log, as far as known.
@@ -167,6 +186,11 @@ impl Hub {
             fresh: table::map(seed),
             marks: Vec::new(),
             due: Vec::new(),
+            listed_count: 0,
+            visited_count: 0,
+            sent_count: 0,
+            unlisted_count: 0,
+            urgent: VecDeque::new(),
             heavy: Vec::new(),
             heavy_count: 0,
             ends: Vec::new(),
@@ -347,36 +371,53 @@ impl Hub {
         }
     }
 
-    /// How many sends [`Hub::flush`] would give at most.
+    /// About how many sends are owed.
     pub(crate) fn owed_count(&self) -> usize {
-        let touched = self.touched[..self.touched_count].iter();
-        let members = touched.map(|touched| self.channel(touched.channel).members.len());
-        self.due.len() + members.sum::<usize>()
+        self.due.len() - self.sent_count + self.unlisted_count
     }
 
-    /// Gives each session that is owed something its ranges, by offset and joined where they touch, and starts a
-    /// new turn.
-    pub(crate) fn flush(
-        &mut self,
-        sessions: &Sessions,
-        mut send: impl FnMut(SessionId, Format, &[Span]),
-    ) {
-        // Names with few members first: theirs would else wait behind the thousands of another one.
+    /// Lists who is owed what was published since the last time. Names with few members go first: theirs would else wait
+    /// behind the thousands of another one. So they go before those that were listed earlier.
+    pub(crate) fn collect(&mut self, sessions: &Sessions) {
+        let is_first = self.listed_count == 0;
+        let first_new = self.listed_count;
         let mut order = std::mem::take(&mut self.order);
-        order.extend(
-            self.touched[..self.touched_count]
-                .iter()
-                .map(|touched| touched.channel),
-        );
+        let touched = self.touched[..self.touched_count].iter();
+        let new = touched.filter(|touched| touched.is_new);
+        order.extend(new.map(|touched| touched.channel));
         order.sort_unstable_by_key(|id| (self.channel(*id).members.len(), *id));
+        let mut urgent_end = self.due.len();
         for id in order.drain(..) {
-            self.collect(id);
+            self.collect_channel(id, sessions);
+            if self.channel(id).members.len() <= FEW_MEMBERS_MAX {
+                urgent_end = self.due.len();
+            }
         }
         order.shrink_to(TOUCHED_KEPT_MAX);
         self.order = order;
+        if !is_first {
+            self.urgent.extend(first_new as u32..urgent_end as u32);
+        }
+        self.listed_count = self.due.len();
+        self.unlisted_count = 0;
+    }
+
+    /// Gives at most `count` of the listed sessions their ranges, by offset and joined where they touch. Nothing may have
+    /// been published since they were listed. With the last one the turn is over.
+    pub(crate) fn flush_some(
+        &mut self,
+        count: usize,
+        sessions: &Sessions,
+        mut send: impl FnMut(SessionId, Format, &[Span]),
+    ) {
+        debug_assert_eq!(self.listed_count, self.due.len(), "not all are listed");
         let mut joined: Vec<Span> = Vec::new();
-        for due in &self.due {
-            self.marks[due.session as usize] = 0;
+        // The others get on however many small turns come between.
+        let mut urgent_left = count / 2;
+        for _ in 0..count {
+            let Some(due) = self.next_due(&mut urgent_left) else {
+                return self.start_turn();
+            };
             let Some(session) = sessions.at(due.session) else {
                 continue;
             };
@@ -408,7 +449,34 @@ impl Hub {
                 ),
             }
         }
-        self.start_turn();
+        if self.sent_count == self.due.len() {
+            self.start_turn();
+        }
+    }
+
+    /// Takes the next due, of which `urgent_left` may be urgent ones while others wait.
+    fn next_due(&mut self, urgent_left: &mut usize) -> Option<Due> {
+        loop {
+            let has_others = self.visited_count < self.due.len();
+            let place = match self.urgent.front() {
+                Some(_) if *urgent_left > 0 || !has_others => {
+                    *urgent_left = urgent_left.saturating_sub(1);
+                    self.urgent.pop_front()? as usize
+                }
+                _ if has_others => {
+                    self.visited_count += 1;
+                    self.visited_count - 1
+                }
+                _ => return None,
+            };
+            let due = self.due[place];
+            if due.session != SENT {
+                self.due[place].session = SENT;
+                self.sent_count += 1;
+                self.marks[due.session as usize] = 0;
+                return Some(due);
+            }
+        }
     }
 
     fn send_channel(
@@ -432,18 +500,29 @@ impl Hub {
         }
     }
 
-    /// Adds the ranges of a touched channel to what its members are owed.
-    fn collect(&mut self, id: ChannelId) {
+    /// Adds the new ranges of a touched channel to what its members are owed. Who still waits for its earlier ones gets
+    /// both at once.
+    fn collect_channel(&mut self, id: ChannelId, sessions: &Sessions) {
         let Some(channel) = self.channels[id as usize].take() else {
             return;
         };
+        let place = channel.touched as usize - 1;
+        let is_first = self.touched[place]
+            .published
+            .iter()
+            .all(|published| published.collected == 0);
         for &session in &channel.members {
-            let since = if channel.has_fresh {
-                self.fresh.get(&(id, session)).copied().unwrap_or(0)
-            } else {
-                0
-            };
+            let mut since = 0;
+            if channel.has_fresh {
+                since = self.fresh.get(&(id, session)).copied().unwrap_or(0);
+            }
             let mark = self.mark(session);
+            if !is_first {
+                if mark != 0 && self.waits_for(mark, id) {
+                    continue;
+                }
+                since = since.max(self.collected(place, session, sessions));
+            }
             if mark == 0 {
                 self.due.push(Due {
                     session,
@@ -456,7 +535,33 @@ impl Hub {
                 self.heavy(session).channels.push((id, since));
             }
         }
+        let touched = &mut self.touched[place];
+        touched.is_new = false;
+        for published in &mut touched.published {
+            published.collected = published.spans.last().map_or(0, |span| span.end);
+        }
         self.channels[id as usize] = Some(channel);
+    }
+
+    /// Whether the due with this mark has ranges of the channel already.
+    fn waits_for(&self, mark: u32, id: ChannelId) -> bool {
+        let due = self.due[mark as usize - 1];
+        match due.channel {
+            HEAVY => {
+                let channels = &self.heavy[due.start as usize].channels;
+                channels.iter().any(|(channel, _)| *channel == id)
+            }
+            channel => channel == id,
+        }
+    }
+
+    /// The offset before which a member was listed for the ranges of a touched channel.
+    fn collected(&self, place: usize, session: u32, sessions: &Sessions) -> u64 {
+        let format = sessions.at(session).map(|session| session.format);
+        let mut published = self.touched[place].published.iter();
+        published
+            .find(|published| Some(published.format) == format)
+            .map_or(0, |published| published.collected)
     }
 
     /// All ranges of a heavy due in order, without its own.
@@ -477,6 +582,8 @@ impl Hub {
 
     fn start_turn(&mut self) {
         self.due.clear();
+        self.urgent.clear();
+        (self.listed_count, self.visited_count, self.sent_count) = (0, 0, 0);
         for heavy in &mut self.heavy[..self.heavy_count] {
             heavy.clear();
         }
@@ -485,6 +592,7 @@ impl Hub {
             let touched = &mut self.touched[place];
             for published in &mut touched.published {
                 published.spans.clear();
+                published.collected = 0;
             }
             let id = touched.channel;
             let Some(channel) = &mut self.channels[id as usize] else {
@@ -545,7 +653,12 @@ impl Hub {
         {
             *place = position;
         }
-        let since = self.fresh.remove(&(id, index)).unwrap_or(0);
+        let touched = (channel.touched as usize).checked_sub(1);
+        let joined_at = self.fresh.remove(&(id, index)).unwrap_or(0);
+        let since = self.take_due(id, index).unwrap_or_else(|| {
+            let listed = touched.map_or(0, |place| self.collected(place, index, sessions));
+            joined_at.max(listed)
+        });
         let owed: SmallVec<[Span; 4]> = clip(self.spans(id, format), since).collect();
         if !owed.is_empty() {
             let heavy = self.heavy(index);
@@ -553,6 +666,22 @@ impl Hub {
                 append(&mut heavy.answers, span);
             }
         }
+    }
+
+    /// Takes the ranges of a channel out of what a listed session waits for, and says since which offset it was owed them.
+    fn take_due(&mut self, id: ChannelId, session: u32) -> Option<u64> {
+        let mark = self.mark(session);
+        let due = &mut self.due[(mark as usize).checked_sub(1)?];
+        if due.channel == HEAVY {
+            let channels = &mut self.heavy[due.start as usize].channels;
+            let position = channels.iter().position(|(channel, _)| *channel == id)?;
+            return Some(channels.remove(position).1);
+        }
+        (due.channel == id).then(|| {
+            let since = due.start;
+            (due.channel, due.start, due.end) = (NO_CHANNEL, 0, 0);
+            since
+        })
     }
 
     fn add_channel(&mut self, topic: HubTopic, name: &Name) -> ChannelId {
@@ -618,12 +747,16 @@ impl Hub {
                     None => self.touched.push(Touched {
                         channel: id,
                         published: SmallVec::new(),
+                        is_new: false,
                     }),
                 }
                 count
             }
             place => place as usize - 1,
         };
+        if !std::mem::replace(&mut self.touched[place].is_new, true) {
+            self.unlisted_count += self.channel(id).members.len();
+        }
         let published = &mut self.touched[place].published;
         let known = published.iter().position(|known| known.format == format);
         // What an earlier turn has left is empty and used again, with its memory.
@@ -632,6 +765,7 @@ impl Hub {
             published.push(Published {
                 format,
                 spans: SmallVec::new(),
+                collected: 0,
             });
             published.len() - 1
         });

@@ -32,6 +32,13 @@ const EVENTS_MAX: usize = 4096;
 /// loopback so many take about a millisecond. A whole ring of them, 2,000, took ten.
 pub const SLICE_SENDS_MAX: usize = 256;
 
+/// Before a flush of many sends the loop looks around once for so many of them, and [`LOOKS_MAX`] times at most. A look
+/// costs a fifteenth of a send, and whoever it finds saves a second flush.
+const SENDS_PER_LOOK: usize = 4;
+
+/// On loopback so many take as long as four sends.
+const LOOKS_MAX: usize = 64;
+
 /// What the loop has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopCounts {
@@ -111,6 +118,8 @@ pub struct EventLoop<C> {
     listed: Vec<Key>,
     /// Bytes that came in and could not be handled yet, of all connections.
     inbound_bytes: usize,
+    /// Whether the last poll was ended by the waker.
+    is_woken: bool,
     sender: Sender,
     completions: Vec<Completion>,
     slice: Vec<Submitted>,
@@ -138,6 +147,7 @@ impl<C> EventLoop<C> {
             ranges: Vec::new(),
             listed: Vec::new(),
             inbound_bytes: 0,
+            is_woken: false,
             sender,
             completions: Vec::new(),
             slice: Vec::new(),
@@ -260,12 +270,14 @@ impl<C> EventLoop<C> {
     /// # Errors
     /// The poll itself failed, which no connection can cause.
     pub fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.is_woken = false;
         match self.poll.poll(&mut self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
         }
         for event in &self.events {
             if event.token() == WAKER {
+                self.is_woken = true;
                 continue;
             }
             let index = event.token().0 as u32;
@@ -297,6 +309,20 @@ impl<C> EventLoop<C> {
             }
         }
         Ok(())
+    }
+
+    /// Looks a few times, without waiting, whether somebody comes before a flush of so many sends begins, and says so.
+    ///
+    /// # Errors
+    /// As of [`EventLoop::poll`].
+    pub fn look_around(&mut self, send_count: usize) -> io::Result<bool> {
+        for _ in 0..(send_count / SENDS_PER_LOOK).min(LOOKS_MAX) {
+            self.poll(Some(Duration::ZERO))?;
+            if self.is_woken || self.readable_count() > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// How many connections wait to be read.

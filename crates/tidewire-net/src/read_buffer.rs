@@ -8,8 +8,8 @@ use std::net::TcpStream;
 
 use crate::tls::{HEADROOM, TlsState};
 
-/// What one socket may give in a turn.
-pub const READ_BYTES_MAX: usize = 256 << 10;
+/// What one socket may give before others are looked at. So much of the shortest messages takes a millisecond to handle.
+pub const READ_BYTES_MAX: usize = 64 << 10;
 
 /// A remainder above this capacity is moved into a smaller allocation when little of it is left.
 const KEPT_CAPACITY_MAX: usize = 4 << 10;

@@ -633,3 +633,18 @@ fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
     }
     assert!(broken.is_empty() && settled.cut.is_empty());
 }
+
+#[test]
+fn a_look_around_finds_who_has_come_and_waits_for_nobody() {
+    let mut fixture = Fixture::new();
+    let (_, mut client) = fixture.connect(b"");
+    let drained = fixture.event_loop.look_around(1000).unwrap();
+    assert!(!drained, "nobody has sent anything");
+    client.write_all(b"news").unwrap();
+    let few = fixture.event_loop.look_around(3).unwrap();
+    assert!(!few, "few sends are not worth a look");
+    // The bytes may take a moment from one end to the other.
+    let came = (0..1_000_000).any(|_| fixture.event_loop.look_around(1000).unwrap());
+    assert!(came);
+    assert_eq!(fixture.event_loop.readable_count(), 1);
+}

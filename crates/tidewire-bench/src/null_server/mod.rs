@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use mio::Waker;
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::{EventLoop, OutboxMarks, Settled};
+use tidewire_net::event_loop::{EventLoop, OutboxMarks, SLICE_SENDS_MAX, Settled};
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
@@ -164,7 +164,7 @@ impl Turns {
     fn run(mut self, sockets: &Receiver<io::Result<TcpStream>>) -> io::Result<()> {
         loop {
             // What was gathered between two slices of sends is to be sent though nobody else comes.
-            let has_work = self.rooms.has_unsent()
+            let has_work = self.rooms.owed_count() > 0
                 || self.event_loop.has_sends()
                 || self.event_loop.readable_count() > 0;
             self.event_loop.poll(has_work.then_some(Duration::ZERO))?;
@@ -179,6 +179,8 @@ impl Turns {
     /// The same turn as a shard's: gather, then send in slices, and look at the sockets between two slices.
     fn turn(&mut self) -> io::Result<()> {
         self.gather();
+        self.look_around()?;
+        self.send_to_crowd()?;
         self.end_gathering();
         loop {
             self.event_loop.submit_slice(&self.logs, &mut self.broken);
@@ -193,6 +195,32 @@ impl Turns {
         self.event_loop.settle(&mut self.logs, &marks, &mut settled);
         for key in self.broken.drain(..) {
             self.event_loop.remove(key);
+        }
+        Ok(())
+    }
+
+    /// As a shard does it.
+    fn look_around(&mut self) -> io::Result<()> {
+        for _ in 0..self.rooms.owed_count() {
+            let is_full = self.turn_bytes >= TURN_BYTES_MAX;
+            if is_full || !self.event_loop.look_around(self.rooms.owed_count())? {
+                break;
+            }
+            self.gather();
+        }
+        Ok(())
+    }
+
+    /// As a shard does it.
+    fn send_to_crowd(&mut self) -> io::Result<()> {
+        let mut left = self.rooms.owed_count();
+        while left > SLICE_SENDS_MAX && self.turn_bytes < TURN_BYTES_MAX {
+            self.list_sends(SLICE_SENDS_MAX);
+            self.event_loop.submit_slice(&self.logs, &mut self.broken);
+            left = (left - SLICE_SENDS_MAX).min(self.rooms.owed_count());
+            self.event_loop.poll(Some(Duration::ZERO))?;
+            self.gather();
+            self.look_around()?;
         }
         Ok(())
     }
@@ -271,13 +299,24 @@ impl Turns {
         Ok(())
     }
 
-    /// Lists the sends of the turn.
     fn end_gathering(&mut self) {
+        self.list_sends(usize::MAX);
         self.turn_bytes = 0;
+        self.logs.begin_turn();
+        let publications = self.rooms.publication_count();
+        let due = publications.checked_div(self.options.faults.stall_one_in);
+        if due.is_some_and(|due| due > self.stall_count) {
+            self.stall_count += 1;
+            std::thread::sleep(self.options.faults.stall);
+        }
+    }
+
+    /// Lists `count` sends at most.
+    fn list_sends(&mut self, count: usize) {
         let faults = self.options.faults;
         let send_count = &mut self.send_count;
         self.rooms
-            .flush(&mut self.event_loop, |event_loop, key, spans| {
+            .flush_some(count, &mut self.event_loop, |event_loop, key, spans| {
                 *send_count += 1;
                 let ranges = || {
                     spans.iter().map(|range| LogRange {
@@ -293,12 +332,5 @@ impl Turns {
                     event_loop.push_ranges(key, ranges());
                 }
             });
-        self.logs.begin_turn();
-        let publications = self.rooms.publication_count();
-        let due = publications.checked_div(faults.stall_one_in);
-        if due.is_some_and(|due| due > self.stall_count) {
-            self.stall_count += 1;
-            std::thread::sleep(faults.stall);
-        }
     }
 }

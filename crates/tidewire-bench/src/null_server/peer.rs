@@ -23,6 +23,10 @@ pub(super) struct Peer {
     pub(super) is_subscribed: bool,
     /// What it has to do with this turn, see [`Rooms::publish`].
     pub(super) due: u32,
+    /// It has what lies before this offset of the log.
+    pub(super) sent: u64,
+    /// Whether it waits for what is behind that.
+    pub(super) is_queued: bool,
 }
 
 impl Default for Peer {
@@ -32,6 +36,8 @@ impl Default for Peer {
             is_upgraded: false,
             is_subscribed: false,
             due: 0,
+            sent: 0,
+            is_queued: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who gets what in a turn: the members of each room, and the ranges of the log that were published to it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use tidewire_net::connection::Key;
@@ -22,6 +22,8 @@ struct Room {
     members: Vec<Key>,
     /// What was published in this turn, joined where it touches.
     spans: Vec<Span>,
+    /// Whether something was published since the members were queued.
+    is_new: bool,
     /// The version of the record of this name.
     version: i32,
 }
@@ -42,6 +44,8 @@ pub(super) struct Rooms {
     events: HashMap<Box<str>, RoomId>,
     records: HashMap<Box<str>, RoomId>,
     touched: Vec<RoomId>,
+    /// Members who have not got everything.
+    queue: VecDeque<Key>,
     /// Used from the front; a connection keeps one more than its place, 0 for none.
     dues: Vec<Due>,
     due_count: usize,
@@ -57,6 +61,7 @@ impl Rooms {
             events: HashMap::new(),
             records: HashMap::new(),
             touched: Vec::new(),
+            queue: VecDeque::new(),
             dues: Vec::new(),
             due_count: 0,
             publication_count: 0,
@@ -86,9 +91,11 @@ impl Rooms {
         self.rooms[room as usize].version
     }
 
-    /// Whether something was published in this turn.
-    pub(super) fn has_unsent(&self) -> bool {
-        !self.touched.is_empty()
+    /// About how many sends are owed.
+    pub(super) fn owed_count(&self) -> usize {
+        let rooms = self.touched.iter().map(|room| &self.rooms[*room as usize]);
+        let new = rooms.filter(|room| room.is_new);
+        self.queue.len() + new.map(|room| room.members.len()).sum::<usize>()
     }
 
     /// Publications so far.
@@ -104,10 +111,11 @@ impl Rooms {
     /// Takes note of what `key` published. `due` is the publisher's.
     pub(super) fn publish(&mut self, room: RoomId, key: Key, due: &mut u32, span: Span) {
         self.publication_count += 1;
-        let spans = &mut self.rooms[room as usize].spans;
+        let Room { spans, is_new, .. } = &mut self.rooms[room as usize];
         if spans.is_empty() {
             self.touched.push(room);
         }
+        *is_new = true;
         append(spans, span.clone());
         if !self.has_echo {
             append(&mut self.due(key, due).own, span);
@@ -126,17 +134,84 @@ impl Rooms {
         &mut self.dues[*due as usize - 1]
     }
 
-    /// Gives each member of a room that was published to what it gets, and begins a new turn.
-    pub(super) fn flush(
+    /// Gives `count` members at most what they have not got yet. With the last one a new turn begins.
+    pub(super) fn flush_some(
         &mut self,
+        count: usize,
         event_loop: &mut EventLoop<Peer>,
         mut send: impl FnMut(&mut EventLoop<Peer>, Key, &[Span]),
     ) {
-        match self.touched[..] {
-            [] => {}
-            [room] => self.send_room(room, event_loop, &mut send),
-            _ => self.send_rooms(event_loop, &mut send),
+        self.collect(event_loop);
+        let (mut all, mut left) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let Some(key) = self.queue.pop_front() else {
+                break;
+            };
+            let Some(connection) = event_loop.connections_mut().get_mut(key) else {
+                continue;
+            };
+            let peer = &mut connection.state;
+            peer.is_queued = false;
+            let due = (peer.due as usize)
+                .checked_sub(1)
+                .map(|place| &self.dues[place]);
+            let rooms = match due {
+                Some(due) if !due.rooms.is_empty() => &due.rooms[..],
+                _ => &[EVERYBODY],
+            };
+            all.clear();
+            for &room in rooms {
+                let spans = &self.rooms[room as usize].spans;
+                let new = spans.iter().filter(|span| span.end > peer.sent);
+                all.extend(new.map(|span| span.start.max(peer.sent)..span.end));
+            }
+            if rooms.len() > 1 {
+                all.sort_unstable_by_key(|span| span.start);
+            }
+            peer.sent = all.last().map_or(peer.sent, |span| span.end);
+            match due {
+                None => send(event_loop, key, &all),
+                Some(due) => {
+                    subtract(&all, &due.own, &mut left);
+                    if !left.is_empty() {
+                        send(event_loop, key, &left);
+                    }
+                }
+            }
         }
+        if self.queue.is_empty() {
+            self.start_turn(event_loop);
+        }
+    }
+
+    /// Queues the members of rooms that something was published to.
+    fn collect(&mut self, event_loop: &mut EventLoop<Peer>) {
+        for touched in 0..self.touched.len() {
+            let room = self.touched[touched];
+            if !std::mem::take(&mut self.rooms[room as usize].is_new) {
+                continue;
+            }
+            let members = std::mem::take(&mut self.rooms[room as usize].members);
+            for &key in &members {
+                let Some(connection) = event_loop.connections_mut().get_mut(key) else {
+                    continue;
+                };
+                let peer = &mut connection.state;
+                if room != EVERYBODY {
+                    let rooms = &mut self.due(key, &mut peer.due).rooms;
+                    if !rooms.contains(&room) {
+                        rooms.push(room);
+                    }
+                }
+                if !std::mem::replace(&mut peer.is_queued, true) {
+                    self.queue.push_back(key);
+                }
+            }
+            self.rooms[room as usize].members = members;
+        }
+    }
+
+    fn start_turn(&mut self, event_loop: &mut EventLoop<Peer>) {
         for due in &mut self.dues[..self.due_count] {
             let connection = due
                 .key
@@ -155,62 +230,6 @@ impl Rooms {
             spans.clear();
             if members.len() > 2 * connection_count {
                 members.retain(|&key| event_loop.connections().get(key).is_some());
-            }
-        }
-    }
-
-    fn send_room(
-        &self,
-        room: RoomId,
-        event_loop: &mut EventLoop<Peer>,
-        send: &mut impl FnMut(&mut EventLoop<Peer>, Key, &[Span]),
-    ) {
-        let Room { members, spans, .. } = &self.rooms[room as usize];
-        let mut left = Vec::new();
-        for &key in members {
-            let Some(connection) = event_loop.connections().get(key) else {
-                continue;
-            };
-            match connection.state.due {
-                0 => send(event_loop, key, spans),
-                due => {
-                    subtract(spans, &self.dues[due as usize - 1].own, &mut left);
-                    if !left.is_empty() {
-                        send(event_loop, key, &left);
-                    }
-                }
-            }
-        }
-    }
-
-    fn send_rooms(
-        &mut self,
-        event_loop: &mut EventLoop<Peer>,
-        send: &mut impl FnMut(&mut EventLoop<Peer>, Key, &[Span]),
-    ) {
-        for touched in 0..self.touched.len() {
-            let room = self.touched[touched];
-            let members = std::mem::take(&mut self.rooms[room as usize].members);
-            for &key in &members {
-                if let Some(connection) = event_loop.connections_mut().get_mut(key) {
-                    self.due(key, &mut connection.state.due).rooms.push(room);
-                }
-            }
-            self.rooms[room as usize].members = members;
-        }
-        let (mut all, mut left) = (Vec::new(), Vec::new());
-        for due in &self.dues[..self.due_count] {
-            let (Some(key), [_, ..]) = (due.key, &due.rooms[..]) else {
-                continue;
-            };
-            all.clear();
-            for &room in &due.rooms {
-                all.extend_from_slice(&self.rooms[room as usize].spans);
-            }
-            all.sort_unstable_by_key(|span| span.start);
-            subtract(&all, &due.own, &mut left);
-            if !left.is_empty() {
-                send(event_loop, key, &left);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::{Edge, Hub, HubTopic};
+use super::{Edge, FEW_MEMBERS_MAX, Hub, HubTopic};
 use crate::address::{Address, SessionId};
 use crate::effect::{Format, InterestTopic, Span};
 use crate::session::Sessions;
@@ -47,6 +47,9 @@ enum Step {
         bytes: u64,
     },
     Flush,
+    FlushSome {
+        count: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -61,6 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, except, bytes)| Step::Publish { name, except, bytes }),
         4 => (place, bytes).prop_map(|(place, bytes)| Step::Answer { place, bytes }),
         2 => Just(Step::Flush),
+        3 => (0..4_usize).prop_map(|count| Step::FlushSome { count }),
     ]
 }
 
@@ -109,6 +113,7 @@ impl Both {
             } => self.publish(name, except, bytes),
             Step::Answer { place, bytes } => self.answer(place, bytes),
             Step::Flush => self.flush(),
+            Step::FlushSome { count } => self.flush_some(count),
         }
     }
 
@@ -224,27 +229,47 @@ impl Both {
     }
 
     fn flush(&mut self) {
-        let mut sent: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        let peers = &self.peers;
-        self.hub.flush(&self.sessions, |id, format, spans| {
-            assert!(spans.iter().all(|span| !span.is_empty()), "{spans:?}");
-            let apart = spans.windows(2).all(|pair| pair[0].end < pair[1].start);
-            assert!(apart, "not in order and joined: {spans:?}");
-            let peer = peers.get(&id.index);
-            let known = peer.is_some_and(|peer| peer.id == id && peer.format == format);
-            assert!(known, "{id:?} is not there in {format:?}");
-            let bytes = spans.iter().flat_map(|span| span.start..span.end).collect();
-            assert!(
-                sent.insert(id.index, bytes).is_none(),
-                "{id:?} is sent twice"
-            );
-        });
-        for (place, peer) in &mut self.peers {
-            let bytes = sent.remove(place).unwrap_or_default();
-            assert_eq!(bytes, std::mem::take(&mut peer.owed), "what {place} gets");
+        self.flush_some(usize::MAX);
+        for (place, peer) in &self.peers {
+            assert!(peer.owed.is_empty(), "{place} got it all");
         }
         let named = self.members.values().filter(|members| !members.is_empty());
         assert_eq!(self.hub.name_count(), named.count(), "names with members");
+    }
+
+    /// Whoever is sent something gets all that it is owed.
+    fn flush_some(&mut self, count: usize) {
+        let mut sent: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let peers = &self.peers;
+        self.hub.collect(&self.sessions);
+        self.hub
+            .flush_some(count, &self.sessions, |id, format, spans| {
+                assert!(spans.iter().all(|span| !span.is_empty()), "{spans:?}");
+                let apart = spans.windows(2).all(|pair| pair[0].end < pair[1].start);
+                assert!(apart, "not in order and joined: {spans:?}");
+                let peer = peers.get(&id.index);
+                let known = peer.is_some_and(|peer| peer.id == id && peer.format == format);
+                assert!(known, "{id:?} is not there in {format:?}");
+                let bytes = spans.iter().flat_map(|span| span.start..span.end).collect();
+                assert!(
+                    sent.insert(id.index, bytes).is_none(),
+                    "{id:?} is sent twice"
+                );
+            });
+        assert!(sent.len() <= count, "not more than asked for");
+        for (place, bytes) in sent {
+            let peer = self.peers.get_mut(&place).expect("it is known, as above");
+            assert_eq!(bytes, std::mem::take(&mut peer.owed), "what {place} gets");
+        }
+    }
+
+    /// Flushes some and says who was sent something, in that order.
+    fn sent_some(&mut self, count: usize) -> Vec<u32> {
+        let mut sent = Vec::new();
+        self.hub.collect(&self.sessions);
+        let send = |id: SessionId, _, _: &[Span]| sent.push(id.index);
+        self.hub.flush_some(count, &self.sessions, send);
+        sent
     }
 
     fn append(&mut self, format: Format, bytes: u64) -> Span {
@@ -288,7 +313,9 @@ fn the_sender_is_cut_out_of_a_joined_range() {
     both.publish(0, Some(0), 2);
     both.publish(0, None, 1);
     let mut sent = Vec::new();
-    both.hub.flush(&both.sessions, |id, _, spans| {
+    both.hub.collect(&both.sessions);
+    let all = usize::MAX;
+    both.hub.flush_some(all, &both.sessions, |id, _, spans| {
         sent.push((id.index, spans.to_vec()));
     });
     sent.sort_by_key(|(place, _)| *place);
@@ -310,9 +337,43 @@ fn names_with_few_members_go_before_the_crowd_of_another() {
     both.publish(0, None, 1);
     both.publish(1, None, 1);
     assert_eq!(both.hub.owed_count(), 4);
-    let mut sent = Vec::new();
-    both.hub
-        .flush(&both.sessions, |id, _, _| sent.push(id.index));
-    assert_eq!(sent[0], 3);
+    assert_eq!(both.sent_some(usize::MAX)[0], 3);
     assert_eq!(both.hub.owed_count(), 0);
+}
+
+#[test]
+fn a_small_name_overtakes_a_crowd_that_is_being_sent() {
+    let mut both = Both::new();
+    let crowd = FEW_MEMBERS_MAX as u32 + 72;
+    for place in 0..=crowd {
+        both.open(place, Format(0));
+    }
+    (0..crowd).for_each(|place| both.join(place, 0));
+    both.join(crowd, 1);
+    both.publish(0, None, 1);
+    assert_eq!(both.sent_some(50), Vec::from_iter(0..50));
+    // Who waits gets both at once, whoever has the first one gets the second one at the end.
+    both.publish(0, None, 1);
+    both.publish(1, None, 1);
+    assert_eq!(both.hub.owed_count(), 150 + 200 + 1);
+    let sent = both.sent_some(usize::MAX);
+    assert_eq!(sent[0], crowd);
+    assert_eq!(sent[1..151], Vec::from_iter(50..200));
+    assert_eq!(sent[151..], Vec::from_iter(0..50));
+}
+
+#[test]
+fn a_crowd_gets_on_beside_small_names() {
+    let mut both = Both::new();
+    let crowd = FEW_MEMBERS_MAX as u32 + 72;
+    for place in 0..crowd + 100 {
+        both.open(place, Format(0));
+        both.join(place, usize::from(place >= crowd));
+    }
+    both.publish(0, None, 1);
+    both.sent_some(50);
+    both.publish(1, None, 1);
+    let sent = both.sent_some(100);
+    assert_eq!(sent[..50], Vec::from_iter(crowd..crowd + 50));
+    assert_eq!(sent[50..], Vec::from_iter(50..100));
 }

@@ -402,7 +402,12 @@ impl Sim {
 
     fn flush(&mut self, shard: usize) -> Checked {
         let mut deliveries = Vec::new();
-        self.shards[shard].flush(|session, format, spans| {
+        // A large flush goes on while more is decided.
+        let count = match self.calm || self.random.chance(70) {
+            true => usize::MAX,
+            false => self.random.below(4),
+        };
+        self.shards[shard].flush_some(count, |session, format, spans| {
             for span in spans {
                 for place in span.start..span.end {
                     deliveries.push((session, format, place as usize));

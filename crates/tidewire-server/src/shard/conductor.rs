@@ -20,7 +20,7 @@ use tidewire_core::engine::Shard;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_net::connection::Key;
-use tidewire_net::event_loop::{EventLoop, Settled};
+use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX, Settled};
 use tidewire_net::memory_budget::Share;
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
@@ -28,6 +28,8 @@ use tidewire_net::send_batch::Path;
 use tidewire_wire::frame::deflate::Inflater;
 use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
+
+use reading::TURN_BYTES_MAX;
 
 use super::ShardLimits;
 use super::batch::Batches;
@@ -182,6 +184,8 @@ impl Conductor {
     fn turn(&mut self) -> io::Result<()> {
         self.gather();
         let started = self.now.monotonic;
+        self.look_around()?;
+        self.send_to_crowd()?;
         self.end_gathering();
         loop {
             self.event_loop
@@ -198,6 +202,38 @@ impl Conductor {
         self.watch_send_path();
         self.finish_closing();
         self.publish_stats(started);
+        Ok(())
+    }
+
+    /// Takes in what comes right behind what was read, before a large flush begins: its recipients would else be visited
+    /// twice. It ends as soon as nobody comes. To read somebody costs about as much as a send, so this at most doubles the
+    /// time that the flush takes anyway.
+    fn look_around(&mut self) -> io::Result<()> {
+        for _ in 0..self.engine.owed_count() {
+            let is_full = self.turn_bytes >= TURN_BYTES_MAX || !self.may_read();
+            if is_full || !self.event_loop.look_around(self.engine.owed_count())? {
+                break;
+            }
+            self.gather();
+        }
+        Ok(())
+    }
+
+    /// Sends to many, slice by slice, and takes in what comes meanwhile: who still waits gets it with the rest, and
+    /// everybody else once more. When as many sends are done as there were recipients, it is over, or a steady flood would
+    /// never let the turn end.
+    fn send_to_crowd(&mut self) -> io::Result<()> {
+        let mut left = self.engine.owed_count();
+        while left > SLICE_SENDS_MAX && self.turn_bytes < TURN_BYTES_MAX {
+            self.decide();
+            self.list_sends(SLICE_SENDS_MAX);
+            self.event_loop
+                .submit_slice(&self.sink.logs, &mut self.broken);
+            left = (left - SLICE_SENDS_MAX).min(self.engine.owed_count());
+            self.event_loop.poll(Some(Duration::ZERO))?;
+            self.gather();
+            self.look_around()?;
+        }
         Ok(())
     }
 
@@ -274,17 +310,36 @@ impl Conductor {
         self.read_sockets();
     }
 
-    /// Ends the gathering of a turn: the commit batch, the posts, then the list of sends. Posts leave before any
-    /// answer, so whoever has an answer finds its effects posted.
+    /// Ends the gathering of a turn: the commit batch, the posts, then the list of sends.
     fn end_gathering(&mut self) {
+        self.decide();
+        self.list_sends(usize::MAX);
+        self.has_unflushed = false;
+        self.turn_bytes = 0;
+        for (key, pong) in self.pongs.drain(..) {
+            self.event_loop.push_bytes(key, &pong);
+        }
+        self.say_goodbyes();
+        self.sink.logs.begin_turn();
+        self.sink.deflation.begin_turn();
+        self.batches.begin_turn();
+    }
+
+    /// Has the engine ask the store for what was decided, and posts what other shards have to know. Posts leave before any
+    /// answer, so whoever has an answer finds its effects posted.
+    fn decide(&mut self) {
         self.engine.end_turn(self.now, &mut self.sink);
         self.charge(NOBODY, 0);
         self.run_errands();
         self.post();
+    }
+
+    /// Puts what the engine owes to `count` sessions at most on the list of sends.
+    fn list_sends(&mut self, count: usize) {
         let (engine, event_loop) = (&mut self.engine, &mut self.event_loop);
         let (sink, batches, stats) = (&mut self.sink, &mut self.batches, self.own.stats());
         let mut deliveries = 0;
-        engine.flush(|session, format, spans| {
+        engine.flush_some(count, |session, format, spans| {
             deliveries += 1;
             if Encoding::of(format).is_batched {
                 let Sink {
@@ -301,15 +356,6 @@ impl Conductor {
             );
         });
         add(&self.own.stats().deliveries, deliveries);
-        self.has_unflushed = false;
-        self.turn_bytes = 0;
-        for (key, pong) in self.pongs.drain(..) {
-            self.event_loop.push_bytes(key, &pong);
-        }
-        self.say_goodbyes();
-        self.sink.logs.begin_turn();
-        self.sink.deflation.begin_turn();
-        self.batches.begin_turn();
     }
 
     /// Ends the sending of a turn: who is gone, who is too slow, who may be shut down, who wanted to know.

@@ -16,7 +16,7 @@ use crate::shard::sink::Sink;
 use crate::shard::stats::{ShardStats, add, topic_index};
 
 /// What all sockets of a shard together may give in a turn; the rest comes first in the next one.
-const TURN_BYTES_MAX: usize = 4 << 20;
+pub(super) const TURN_BYTES_MAX: usize = 4 << 20;
 
 impl Conductor {
     pub(super) fn read_sockets(&mut self) {
