@@ -62,7 +62,10 @@ class Peer {
     // CHALLENGE with or without the field `batches`, which the client's codec does not know.
     const body = batches ? [0x08, 5, 0x78, 1] : [0x08, 5];
     const login = { topic: C.TOPIC.AUTH, action: C.AUTH_ACTION.REQUEST, data: '{}' };
-    peer.send([Buffer.from([4 + body.length, 0x10, 2, 0x1a, body.length, ...body]), getMessage(login, false)]);
+    // One after the other: both answers may come in one frame else.
+    peer.send([Buffer.from([4 + body.length, 0x10, 2, 0x1a, body.length, ...body])]);
+    await peer.#until(1);
+    peer.send([getMessage(login, false)]);
     await peer.#until(2);
     return peer;
   }

@@ -28,9 +28,9 @@ const WAKER: Token = Token(usize::MAX);
 /// Readiness events taken from the kernel at once. More stay there for the next turn.
 const EVENTS_MAX: usize = 4096;
 
-/// Sends of one slice of a flush. Between slices the owner looks at its sockets, and what is in a hurry goes first; on
-/// loopback so many take about a millisecond. A whole ring of them, 2,000, took ten.
-pub const SLICE_SENDS_MAX: usize = 256;
+/// Sends of one slice of a flush. Between slices the owner looks at its sockets, and what is in a hurry goes first. On loopback
+/// so many take half a millisecond, to thousands of readers who sleep a whole one; 256 took 2 to 4 ms there, 2,000 ten.
+pub const SLICE_SENDS_MAX: usize = 64;
 
 /// Before a flush of many sends the loop looks around once for so many of them, and [`LOOKS_MAX`] times at most. A look
 /// costs a fifteenth of a send, and whoever it finds saves a second flush.

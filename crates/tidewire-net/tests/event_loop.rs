@@ -523,7 +523,7 @@ fn more_ranges_than_one_send_takes_leave_in_the_same_turn() {
 #[test]
 fn a_large_flush_goes_out_in_slices_between_which_sockets_are_seen() {
     let mut fixture = Fixture::new();
-    let mut connected: Vec<_> = (0..SLICE_SENDS_MAX + 100)
+    let mut connected: Vec<_> = (0..2 * SLICE_SENDS_MAX)
         .map(|_| fixture.connect(b""))
         .collect();
     let range = fixture.append(b"news");

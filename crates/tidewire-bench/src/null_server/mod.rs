@@ -219,8 +219,11 @@ impl Turns {
             self.event_loop.submit_slice(&self.logs, &mut self.broken);
             left = (left - SLICE_SENDS_MAX).min(self.rooms.owed_count());
             self.event_loop.poll(Some(Duration::ZERO))?;
+            let owed = self.rooms.owed_count();
             self.gather();
-            self.look_around()?;
+            if self.rooms.owed_count() > owed {
+                self.look_around()?;
+            }
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What else a server has to do while latencies are measured. A neighbour has a thread and a swarm of its own, at the lowest
-//! priority, so that on a machine with one core for both it delays the measuring thread as little as the system can.
+//! What else a server has to do while latencies are measured. A neighbour has a thread and a swarm of its own, which runs while
+//! the measuring thread is idle, so that on a machine with one core for both it delays that one as little as the system can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::setpriority_process;
+use tidewire_net::background;
 
 use super::unexpected;
 use crate::connection::Subscription;
@@ -16,8 +16,6 @@ use crate::failure::Failure;
 use crate::swarm::Swarm;
 use crate::target::Target;
 
-/// The lowest priority.
-const NICE: i32 = 19;
 /// What the crowd is subscribed to.
 const CROWD: &str = "bench/crowd";
 /// How often the crowd gets a message.
@@ -75,8 +73,8 @@ impl Neighbour {
         let (opened, ready) = channel();
         let (target, flag) = (target.clone(), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
-            // Refused nowhere: a thread may always make itself less important.
-            let _ = setpriority_process(None, NICE);
+            // Where it is refused, the measuring thread waits now and then.
+            let _ = background::enter();
             match self {
                 Self::Crowd(count) => crowd(&target, count, None, &flag, &opened),
                 Self::StuckCrowd(count) => {

@@ -47,7 +47,7 @@ use crate::penalty::{PenaltyBox, Sentence};
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A turn of so many sends is small. Less than a slice, so that a flush goes on however many small turns come between.
-const SMALL_TURN_SENDS_MAX: usize = 128;
+const SMALL_TURN_SENDS_MAX: usize = SLICE_SENDS_MAX / 2;
 
 /// How often the engine's gauges are published.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
@@ -231,8 +231,11 @@ impl Conductor {
                 .submit_slice(&self.sink.logs, &mut self.broken);
             left = (left - SLICE_SENDS_MAX).min(self.engine.owed_count());
             self.event_loop.poll(Some(Duration::ZERO))?;
+            let owed = self.engine.owed_count();
             self.gather();
-            self.look_around()?;
+            if self.engine.owed_count() > owed + SMALL_TURN_SENDS_MAX {
+                self.look_around()?;
+            }
         }
         Ok(())
     }
