@@ -1,7 +1,7 @@
 //! A shard's one read buffer, and the little that a connection keeps of a frame that is not complete.
 //!
-//! Records of TLS are decrypted in that buffer. An idle connection holds no buffer: it reads into the shard's, and only what makes no whole frame yet is copied
-//! into memory of its own, which is freed as soon as it is empty.
+//! Records of TLS are decrypted in that buffer. An idle connection holds no buffer: it reads into the shard's, and only
+//! what makes no whole frame yet is copied into memory of its own, which is freed as soon as it is empty.
 
 use std::io::{self, Read};
 use std::net::TcpStream;

@@ -6,9 +6,9 @@ mod shard_support;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::{Client, wait_until};
+use client::{Client, acknowledged, wait_until, write};
 use shard_support::{Node, Options};
-use tidewire_core::message::{Change, Connection, Message, Record, RecordBulk, Write};
+use tidewire_core::message::{Connection, Message, Record, RecordBulk};
 use tidewire_server::shard::ShardLimits;
 use tidewire_server::shard::stats::ShardStats;
 use tidewire_wire::frame::websocket::{Opcode, encode_masked};
@@ -41,24 +41,12 @@ fn text(bytes: usize) -> String {
     format!("{{\"a\":\"{}\"}}", "x".repeat(bytes))
 }
 
-fn write<'a>(name: &'a str, version: i32, data: &'a str) -> Message<'a> {
-    let write = Write {
-        name,
-        version,
-        correlation: Some("1"),
-        write_ack: true,
-    };
-    let change = Change::CreateAndUpdate { data: Some(data) };
-    Message::Record(Record::Write(write, change))
-}
-
 /// Creates a record and says which shard owns it.
 fn create(node: &Node, client: &mut Client, name: &str, data: &str) -> usize {
     let counts = || [0, 1, 2].map(|shard| node.stats(shard).engine.records.load(Ordering::Relaxed));
     let before = counts();
     client.send(&write(name, -1, data));
-    let correlation = Some("1");
-    client.expect(&Message::Record(Record::WriteAck { name, correlation }));
+    client.expect(&acknowledged(name));
     let grown = || (0..SHARDS).find(|&shard| counts()[shard] > before[shard]);
     wait_until(|| grown().is_some());
     grown().expect("it was there")
@@ -139,10 +127,9 @@ fn messages_of_a_turn_count_while_their_log_lives() {
     let mut client = node.log_in(0);
     let name = created_where(&node, &mut client, |owner| owner == 0);
     let data = text(LARGE);
-    client.send(&write(&name, 2, &data));
-    let correlation = Some("1");
     let name = name.as_str();
-    client.expect(&Message::Record(Record::WriteAck { name, correlation }));
+    client.send(&write(name, 2, &data));
+    client.expect(&acknowledged(name));
     let _hoarder = hoarder(&node, 500_000);
     wait_until(|| node.stats(0).inbound_bytes.load(Ordering::Relaxed) >= 500_000 - 100);
     client.ping();

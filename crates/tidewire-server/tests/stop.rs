@@ -8,32 +8,11 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use client::{Client, emit, subscribe, wait_until};
+use client::{Client, acknowledged, emit, subscribe, wait_until, write};
 use process::{PROGRAM, Server};
 use rustix::process::Signal;
-use tidewire_core::message::{Call, Change, EventBulk, Message, Record, Rpc, Write};
+use tidewire_core::message::{Call, EventBulk, Message, Record, Rpc};
 use tidewire_wire::frame::websocket::CloseCode;
-
-/// A write that is to be acknowledged and creates the record.
-fn write<'a>(name: &'a str, version: i32, data: &'a str) -> Message<'a> {
-    let write = Write {
-        name,
-        version,
-        correlation: Some("9"),
-        write_ack: true,
-    };
-    Message::Record(Record::Write(
-        write,
-        Change::CreateAndUpdate { data: Some(data) },
-    ))
-}
-
-fn acknowledged(name: &str) -> Message<'_> {
-    Message::Record(Record::WriteAck {
-        name,
-        correlation: Some("9"),
-    })
-}
 
 fn call<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     Message::Rpc(Rpc::Request {

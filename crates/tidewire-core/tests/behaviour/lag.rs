@@ -232,16 +232,20 @@ fn own_requests_are_answered_while_it_lags() {
     assert_eq!(saw, ["gap \"late\" of 1", "whole \"new\" to 1"]);
 }
 
-#[test]
-fn values_come_in_portions_that_are_read_in_between() {
-    let settings = Settings {
+/// Whoever lagged has to read each value before it gets the next one.
+fn one_value_at_a_time() -> Settings {
+    Settings {
         limits: Limits {
             catch_up_bytes_max: 1,
             ..Limits::default()
         },
         ..Settings::default()
-    };
-    let mut three = three(settings);
+    }
+}
+
+#[test]
+fn values_come_in_portions_that_are_read_in_between() {
+    let mut three = three(one_value_at_a_time());
     three.node.lag(three.jumper);
     RECORDS.iter().for_each(|name| three.write(name, "{}"));
     three.node.drained(three.jumper);
@@ -269,14 +273,7 @@ fn values_come_in_portions_that_are_read_in_between() {
 
 #[test]
 fn who_lags_again_before_it_has_everything_begins_anew() {
-    let settings = Settings {
-        limits: Limits {
-            catch_up_bytes_max: 1,
-            ..Limits::default()
-        },
-        ..Settings::default()
-    };
-    let mut three = three(settings);
+    let mut three = three(one_value_at_a_time());
     three.node.lag(three.jumper);
     RECORDS.iter().for_each(|name| three.write(name, "{}"));
     three.node.drained(three.jumper);

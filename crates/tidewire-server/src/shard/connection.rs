@@ -172,8 +172,8 @@ impl CloseCause {
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
                 Some(Offence::Fault)
             }
-            // Silence is a broken line, and a record that can't be read is the server's fault. Who is refused for good or has not logged in in time stays away, so that the
-            // wait would hit the next one behind the same address.
+            // Silence is a broken line, and a record that can't be read is the server's fault. Who is refused for good or
+            // has not logged in in time stays away, so that the wait would hit the next one behind the same address.
             Self::Engine(
                 CloseReason::AuthenticationTimeout
                 | CloseReason::Silent

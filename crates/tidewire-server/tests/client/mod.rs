@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use tidewire_core::message::{Auth, Connection, Event, EventBulk, Message};
+use tidewire_core::message::{Auth, Change, Connection, Event, EventBulk, Message, Record};
 use tidewire_wire::frame::deflate::{Deflater, Inflater};
 use tidewire_wire::frame::websocket::{
     self, CloseCode, Decoded, Decoder, Event as FrameEvent, Opcode, Role,
@@ -34,6 +34,26 @@ pub fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
     Message::Event(Event::Emit {
         name,
         data: Some(data),
+    })
+}
+
+/// A whole value that is to be acknowledged and creates the record if it is missing.
+pub fn write<'a>(name: &'a str, version: i32, data: &'a str) -> Message<'a> {
+    let write = tidewire_core::message::Write {
+        name,
+        version,
+        correlation: Some("9"),
+        write_ack: true,
+    };
+    let change = Change::CreateAndUpdate { data: Some(data) };
+    Message::Record(Record::Write(write, change))
+}
+
+/// The acknowledgement of [`write`].
+pub fn acknowledged(name: &str) -> Message<'_> {
+    Message::Record(Record::WriteAck {
+        name,
+        correlation: Some("9"),
     })
 }
 
