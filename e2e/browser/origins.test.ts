@@ -31,7 +31,7 @@ test('a page of another host is refused, and the log names the option', async (t
   const browser = await browserDuring(t);
   const page = await openPage(browser, FOREIGN_HOST, await servePage(t));
   assert.match(await loginFrom(page, `ws://127.0.0.1:${server.port}`), /^error/);
-  assert.match(server.output, /origin/i);
+  await server.prints(/origin/i);
 });
 
 test('a foreign name that leads to the server is refused', async (t) => {

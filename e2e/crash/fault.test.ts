@@ -42,7 +42,7 @@ for (const { what, plant } of FAULTS) {
     const shown = await reader.record.snapshot(unacknowledged.name);
     assert.equal((shown as { n: number }).n, unacknowledged.n);
     assert.equal((await server.get('/health')).status, 200);
-    assert.match(server.output, /the store can't commit/);
+    await server.prints(/the store can't commit/);
 
     end();
     await within(RECOVERY_MS, Promise.all(writes.map(({ acknowledged }) => acknowledged)), 'all writes are acknowledged');
@@ -82,7 +82,7 @@ test('a damaged record is reported and never served, and the others are', async 
     await assert.rejects(async () => client.record.snapshot('damaged'), /RECORD_LOAD_ERROR/);
   }
   await assert.rejects(async () => client.record.setDataWithAck('damaged', { n: 2 }), /RECORD_LOAD_ERROR/);
-  assert.match(server.output, /"record":"damaged"/);
+  await server.prints(/"record":"damaged"/);
   assert.match(await (await server.get('/metrics')).text(), /^tidewire_store_corrupt_records\S* [1-9]/m);
 });
 

@@ -166,9 +166,16 @@ export class Server {
     return this.options.dataFolder ?? join(this.folder, 'data');
   }
 
-  /** What the process printed lately, for messages of failures. */
-  get output(): string {
-    return this.#output;
+  /**
+   * Waits until the output has what `pattern` says. The pages answer before the first screen is printed, and what is printed
+   * comes through a pipe, so neither has to be here yet when an answer is.
+   */
+  async prints(pattern: RegExp): Promise<void> {
+    try {
+      await eventually(() => pattern.test(this.#output), `the server prints ${pattern}`);
+    } catch (error) {
+      throw new Error(`${(error as Error).message}; it printed:\n${this.#output}`);
+    }
   }
 
   /** Replaces the file of users for the next start. */

@@ -66,7 +66,7 @@ describe('scale', () => {
       await nextTurn();
     }
     await eventually(cut, 'the sleeping client is disconnected');
-    assert.match(server.output, /disconnected: .*outbox_bytes_max/);
+    await server.prints(/disconnected: .*outbox_bytes_max/);
     assert.ok(largest - before < 100e6, `the server grew by ${((largest - before) / 1e6).toFixed(0)} MB`);
     sleeper.signal('SIGCONT');
     await sleeper.until(({ connections, state }) => connections === 2 && state === C.CONNECTION_STATE.OPEN);

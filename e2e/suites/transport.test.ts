@@ -36,7 +36,7 @@ describe('transport', { skip: againstOriginal && 'deepstream has one way only' }
     assert.match(about('status'), /^CapEff:\t0+$/m);
     assert.match(about('limits'), new RegExp(`^Max open files +${DESCRIPTORS} +${DESCRIPTORS} `, 'm'));
     assert.match(about('mountinfo'), /^\d+ \d+ \S+ \S+ \/ ro,/m);
-    assert.match(server.output, /^ {2}connections +up to 9\d\d, by the limit of open files/m);
+    await server.prints(/^ {2}connections +up to 9\d\d, by the limit of open files/m);
   });
 });
 
@@ -54,7 +54,7 @@ async function publish(t: Parameters<typeof connect>[0], server: Server): Promis
 
 /** First screen, gauge and counter agree. */
 async function isSentBy(server: Server, shown: string): Promise<void> {
-  assert.match(server.output, new RegExp(`^  sends +${shown}`, 'm'));
+  await server.prints(new RegExp(`^  sends +${shown}`, 'm'));
   const hasRing = shown === 'io_uring';
   const shards = (path: string): Promise<number> => server.metric(`tidewire_sends_path{path="${path}"}`);
   assert.equal(await shards('io_uring'), hasRing ? SHARD_COUNT : 0);
