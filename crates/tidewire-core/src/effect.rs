@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::message::Message;
 use crate::store::{Loaded, StoreError, StoreWrite};
 use crate::text::{Name, Payload};
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 
 /// A wire format: protocol, dialect and compression together. The engine only compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -294,6 +294,25 @@ pub enum AuthOutcome {
         /// The reason for the client, as JSON.
         client_data: Option<Payload>,
     },
+    /// Kept out for good with these credentials, as when they were revoked: the answer is final, a client of deepstream
+    /// stays away after it.
+    Barred {
+        /// The reason for the client, as JSON.
+        client_data: Option<Payload>,
+    },
+    /// Nobody can say now, because a server that has to be asked is down. The session waits
+    /// [`crate::settings::Settings::auth_retry_delay`] and is then closed without an answer, after which a client of
+    /// deepstream comes back by itself and tries the same credentials again; a refusal it would take for the last word.
+    Unavailable,
+}
+
+/// What somebody has logged in with, by the id under which it can be revoked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Credential {
+    /// A token, by its own id (`jti`).
+    Token(Name),
+    /// A key of a back end, by its id.
+    Key(Name),
 }
 
 /// The identified peer, as permission sees it.
@@ -305,10 +324,12 @@ pub struct Principal {
     data: Option<Box<PrincipalData>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PrincipalData {
     server: Option<Payload>,
     client: Option<Payload>,
+    expires_at: Option<WallTime>,
+    credential: Option<Credential>,
 }
 
 impl Principal {
@@ -323,11 +344,36 @@ impl Principal {
 
     /// With what the auth handler says of the user to rules (`server`) and to the client, as JSON.
     #[must_use]
-    pub fn with_data(self, server: Option<Payload>, client: Option<Payload>) -> Self {
-        Self {
-            data: Some(Box::new(PrincipalData { server, client })),
-            ..self
-        }
+    pub fn with_data(mut self, server: Option<Payload>, client: Option<Payload>) -> Self {
+        let data = self.data.get_or_insert_default();
+        (data.server, data.client) = (server, client);
+        self
+    }
+
+    /// With the moment from which on it is nobody any more: its session is ended then, unless it was renewed.
+    #[must_use]
+    pub fn with_expiry(mut self, expires_at: WallTime) -> Self {
+        self.data.get_or_insert_default().expires_at = Some(expires_at);
+        self
+    }
+
+    /// With what it has logged in with.
+    #[must_use]
+    pub fn with_credential(mut self, credential: Credential) -> Self {
+        self.data.get_or_insert_default().credential = Some(credential);
+        self
+    }
+
+    /// When it ends; never if absent.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<WallTime> {
+        self.data.as_ref()?.expires_at
+    }
+
+    /// What it has logged in with, if that can be revoked by an id of its own.
+    #[must_use]
+    pub fn credential(&self) -> Option<&Credential> {
+        self.data.as_ref()?.credential.as_ref()
     }
 
     /// What the auth handler says of the user to rules, as JSON.
@@ -350,6 +396,10 @@ pub enum CloseReason {
     InvalidLogin,
     /// Too many refused logins.
     TooManyAuthAttempts,
+    /// The login's credentials are good for nothing any more.
+    Barred,
+    /// Nobody could say whether to let it in.
+    AuthUnavailable,
     /// No login within the time allowed.
     AuthenticationTimeout,
     /// Nothing was heard for two heartbeat intervals.

@@ -224,11 +224,9 @@ impl Shard {
                 parts.records.committed(&mut desk, batch, result);
             }
             Input::Auth(completion) => {
-                login::decided(
-                    &mut self.desk(now, out),
-                    completion.session,
-                    completion.outcome,
-                );
+                let session = completion.session;
+                let held = login::decided(&mut self.desk(now, out), session, completion.outcome);
+                self.detentions.extend(held.map(|until| (until, session)));
             }
             Input::InterestVisible { up_to } => self.desk(now, out).interest_visible(up_to),
             Input::DeadlineReached => self.deadline_reached(now, out),
@@ -534,7 +532,8 @@ impl Shard {
             && until <= now.monotonic
         {
             parts.detentions.pop_first();
-            login::release(&mut desk, session);
+            let held = login::release(&mut desk, session);
+            parts.detentions.extend(held.map(|until| (until, session)));
         }
         let home = desk.place.address;
         while let Some(seat) = parts.logins.pop_due(now.monotonic) {

@@ -1,5 +1,7 @@
 //! Getting connected and identified: everything before a session is open.
 
+use std::time::Duration;
+
 use crate::address::SessionId;
 use crate::desk::Desk;
 use crate::effect::{AuthOutcome, AuthRequest, CloseReason, Effects, Flow};
@@ -27,7 +29,7 @@ pub(crate) fn message<E: Effects>(
         }
         (Phase::Checking, _) => return Flow::Wait,
         (Phase::Detained(detention), message) => match (&mut detention.stage, message) {
-            (DetentionStage::Login { .. }, _) => return Flow::Wait,
+            (DetentionStage::Login { .. } | DetentionStage::Unavailable, _) => return Flow::Wait,
             (
                 DetentionStage::Challenge { asked },
                 Message::Connection(Connection::Challenge { jumps, .. }),
@@ -78,7 +80,9 @@ pub(crate) fn undecodable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
         Some(Phase::Challenge) => Message::Connection(Connection::InvalidMessage),
         Some(Phase::Detained(detention)) => match detention.stage {
             DetentionStage::Challenge { .. } => Message::Connection(Connection::InvalidMessage),
-            DetentionStage::Login { .. } => Message::Auth(Auth::InvalidMessage),
+            DetentionStage::Login { .. } | DetentionStage::Unavailable => {
+                Message::Auth(Auth::InvalidMessage)
+            }
         },
         Some(Phase::Login | Phase::Checking) => Message::Auth(Auth::InvalidMessage),
         Some(Phase::Open(_)) => Message::UnknownTopic,
@@ -87,21 +91,23 @@ pub(crate) fn undecodable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     desk.send(id, &answer);
 }
 
-/// The auth chain has decided.
-pub(crate) fn decided<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, outcome: AuthOutcome) {
+/// The auth chain has decided. Returns until when the session is held back, if it is.
+pub(crate) fn decided<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    outcome: AuthOutcome,
+) -> Option<Instant> {
     let attempts_max = desk.place.settings.auth_attempts_max;
-    let Some(session) = desk.sessions.find_mut(id) else {
-        return;
-    };
+    let session = desk.sessions.find_mut(id)?;
     match &mut session.phase {
         Phase::Checking => {}
         Phase::Detained(detention) => {
             if let DetentionStage::Login { outcome: held } = &mut detention.stage {
                 *held = Some(outcome);
             }
-            return;
+            return None;
         }
-        _ => return,
+        _ => return None,
     }
     match outcome {
         AuthOutcome::Accepted(principal) => {
@@ -121,8 +127,32 @@ pub(crate) fn decided<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, outcome
                 desk.out.close(id, CloseReason::TooManyAuthAttempts);
             }
         }
+        AuthOutcome::Barred { client_data } => {
+            session.phase = Phase::Login;
+            let data = client_data.as_ref().map(Payload::as_str);
+            desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
+            desk.send(id, &Message::Auth(Auth::TooManyAttempts));
+            desk.out.close(id, CloseReason::Barred);
+        }
+        AuthOutcome::Unavailable => {
+            let until = desk.now.monotonic + retry_delay(desk.place.settings.auth_retry_delay, id);
+            session.was_detained = true;
+            session.phase = Phase::Detained(Box::new(Detention {
+                until,
+                refuse: false,
+                stage: DetentionStage::Unavailable,
+            }));
+            return Some(until);
+        }
     }
     desk.out.resume(id);
+    None
+}
+
+/// How long a session waits for an auth server that is down. Those that came together go in sixteen groups over as much
+/// time again, so that they don't come back together.
+fn retry_delay(delay: Duration, id: SessionId) -> Duration {
+    delay + delay * (id.index % 16) / 16
 }
 
 /// Holds the next answer back; false if the session has come too far for it.
@@ -149,26 +179,23 @@ pub(crate) fn detain<E: Effects>(
     true
 }
 
-/// The time of a detention is over: the answer is given, if it was asked for.
-pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    let Some(session) = desk.sessions.find_mut(id) else {
-        return;
-    };
+/// The time of a detention is over: the answer is given, if it was asked for. Returns until when the session is held back
+/// again, if it is.
+pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Option<Instant> {
+    let session = desk.sessions.find_mut(id)?;
     let Phase::Detained(detention) = &session.phase else {
-        return;
+        return None;
     };
     if detention.until > desk.now.monotonic {
-        return;
+        return None;
     }
     let refuse = detention.refuse;
-    let in_login = matches!(detention.stage, DetentionStage::Login { .. });
-    let next = if in_login {
-        Phase::Checking
-    } else {
-        Phase::Challenge
+    let next = match detention.stage {
+        DetentionStage::Login { .. } | DetentionStage::Unavailable => Phase::Checking,
+        DetentionStage::Challenge { .. } => Phase::Challenge,
     };
     let Phase::Detained(detention) = std::mem::replace(&mut session.phase, next) else {
-        return;
+        return None;
     };
     match detention.stage {
         DetentionStage::Login { .. } if refuse => {
@@ -185,9 +212,11 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
         }
         DetentionStage::Login {
             outcome: Some(outcome),
-        } => decided(desk, id, outcome),
+        } => return decided(desk, id, outcome),
+        DetentionStage::Unavailable => desk.out.close(id, CloseReason::AuthUnavailable),
         DetentionStage::Challenge { asked: false } | DetentionStage::Login { outcome: None } => {}
     }
+    None
 }
 
 /// The time to log in is over; true if it begins again, because the session was kept waiting.

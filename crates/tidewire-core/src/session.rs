@@ -49,6 +49,8 @@ pub(crate) enum DetentionStage {
         /// What the auth chain has said.
         outcome: Option<AuthOutcome>,
     },
+    /// None will be given: nobody could say whether to let it in, and it is to come back.
+    Unavailable,
 }
 
 /// A record that the session is subscribed to, or wants to be.

@@ -24,6 +24,9 @@ pub struct Settings {
     pub login_timeout: Option<Duration>,
     /// Refused logins after which the connection is closed. Default 3.
     pub auth_attempts_max: u32,
+    /// How long a login waits that nobody could decide, before its connection is closed so that the peer comes back.
+    /// Some wait up to twice as long. Default 5 s.
+    pub auth_retry_delay: Duration,
     /// Time for an rpc provider to accept. Default 1 s.
     pub rpc_accept_timeout: Duration,
     /// Time for an rpc provider to respond, from the hand-over on. Default 10 s.
@@ -57,6 +60,7 @@ impl Default for Settings {
             heartbeat_interval: Duration::from_secs(30),
             login_timeout: Some(Duration::from_secs(180)),
             auth_attempts_max: 3,
+            auth_retry_delay: Duration::from_secs(5),
             rpc_accept_timeout: Duration::from_secs(1),
             rpc_response_timeout: Duration::from_secs(10),
             rpc_requestor_name: false,

@@ -1,11 +1,13 @@
-//! Answers that are held back from whoever was closed for a limit lately.
+//! Answers that are held back: from whoever was closed for a limit lately, and while nobody can say who is let in. And the
+//! final no.
 
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
-use tidewire_core::effect::CloseReason;
+use tidewire_core::effect::{AuthOutcome, CloseReason};
 use tidewire_core::message::{Auth, Connection, Message};
 use tidewire_core::settings::Settings;
+use tidewire_core::text::Payload;
 
 use crate::driver::Node;
 
@@ -147,4 +149,60 @@ fn whoever_leaves_while_waiting_is_forgotten() {
     assert_eq!(node.counts(0).detained, 0);
     node.pass(seconds(5));
     saw(&mut node, session, &[]);
+}
+
+#[test]
+fn a_login_that_nobody_can_decide_ends_without_an_answer_after_the_delay() {
+    let mut node = node(Some(seconds(3)));
+    node.login_outcome = Some(AuthOutcome::Unavailable);
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &LOGIN);
+    node.send(session, &PING);
+    saw(&mut node, session, &["Accept", "Pong"]);
+    assert_eq!(node.counts(0).detained, 1);
+    // The time to log in does not run meanwhile: its message would keep the client away.
+    node.pass(Duration::from_millis(4_999));
+    assert_eq!(node.close_reason(session), None);
+    node.pass(Duration::from_millis(1));
+    saw(&mut node, session, &[]);
+    let reason = node.close_reason(session);
+    assert_eq!(reason, Some(CloseReason::AuthUnavailable));
+    assert_eq!(node.counts(0).detained, 0);
+}
+
+#[test]
+fn sessions_that_nobody_could_decide_about_do_not_end_together() {
+    let mut node = node(None);
+    node.login_outcome = Some(AuthOutcome::Unavailable);
+    let sessions: Vec<SessionId> = (0..16).map(|_| node.connect(0)).collect();
+    for session in &sessions {
+        node.send(*session, &CHALLENGE);
+        node.send(*session, &LOGIN);
+    }
+    node.pass(seconds(5));
+    let has_ended = |node: &Node| {
+        let ended = |session: &&SessionId| node.close_reason(**session).is_some();
+        sessions.iter().filter(ended).count()
+    };
+    assert_eq!(has_ended(&node), 1);
+    node.pass(seconds(5));
+    assert_eq!(has_ended(&node), 16);
+}
+
+#[test]
+fn credentials_that_are_good_for_nothing_are_told_so_at_the_first_attempt() {
+    let mut node = node(None);
+    node.login_outcome = Some(AuthOutcome::Barred {
+        client_data: Some(Payload::from_checked(r#""revoked""#)),
+    });
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &LOGIN);
+    saw(
+        &mut node,
+        session,
+        &["Accept", "revoked", "TooManyAttempts"],
+    );
+    assert_eq!(node.close_reason(session), Some(CloseReason::Barred));
 }

@@ -116,6 +116,8 @@ pub struct Node {
     pub commits_fail: bool,
     /// Whether loads fail.
     pub loads_fail: bool,
+    /// What becomes of logins; everybody is let in as `open` if absent.
+    pub login_outcome: Option<AuthOutcome>,
     /// How long the answers to accepted logins are held back, and whether they are a final no.
     pub login_wait: Option<(Duration, bool)>,
 }
@@ -162,6 +164,7 @@ impl Node {
             store_hangs: false,
             commits_fail: false,
             loads_fail: false,
+            login_outcome: None,
             login_wait: None,
         }
     }
@@ -366,8 +369,9 @@ impl Node {
                 continue;
             }
             if let Some(login) = self.world.logins.pop() {
-                let principal = Principal::new("open".into());
-                let outcome = AuthOutcome::Accepted(Arc::new(principal));
+                let outcome = self.login_outcome.clone().unwrap_or_else(|| {
+                    AuthOutcome::Accepted(Arc::new(Principal::new("open".into())))
+                });
                 let session = login.session;
                 if let Some((wait, refuse)) = self.login_wait {
                     let until = self.now.monotonic + wait;

@@ -38,6 +38,13 @@ pub enum Verdict {
         /// JSON.
         client_data: Option<Payload>,
     },
+    /// Kept out for good: the credentials were revoked. A client that hears this does not come back with them.
+    Barred {
+        /// JSON.
+        client_data: Option<Payload>,
+    },
+    /// Not to be decided now, because a server that has to be asked is down: the client tries again later.
+    Unavailable,
     /// Not a user of this member; the next one is asked.
     Unknown,
 }
@@ -108,6 +115,8 @@ impl AuthChain {
                 }
                 Verdict::Accepted(principal) => return AuthOutcome::Accepted(Arc::new(principal)),
                 Verdict::Refused { client_data } => return AuthOutcome::Refused { client_data },
+                Verdict::Barred { client_data } => return AuthOutcome::Barred { client_data },
+                Verdict::Unavailable => return AuthOutcome::Unavailable,
                 Verdict::Unknown => {}
             }
         }

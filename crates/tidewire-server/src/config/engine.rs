@@ -49,6 +49,7 @@ impl Plan {
             heartbeat_interval: network.heartbeat_interval,
             login_timeout: auth.login_timeout.time(),
             auth_attempts_max: auth.attempts_max,
+            auth_retry_delay: auth.retry_delay,
             rpc_accept_timeout: rpc.accept_timeout,
             rpc_response_timeout: rpc.response_timeout,
             rpc_requestor_name: rpc.requestor_name,

@@ -213,6 +213,10 @@ section! {
         attempts_max: u32 = 3;
         /// A connection without a finished login is closed after this time.
         login_timeout: Limited = Limited::After(seconds(180));
+        /// How long a login waits that can't be decided because a server that must be asked is down. Then its connection is
+        /// closed with 1013, and the client comes back by itself; some wait up to twice as long, so that they don't all come
+        /// back at once.
+        retry_delay: Duration = seconds(5);
         /// The users of a file.
         file: AuthFile = AuthFile::default();
     }

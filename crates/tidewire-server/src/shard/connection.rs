@@ -156,7 +156,7 @@ impl CloseCause {
             Self::Peer(Some(code)) => websocket::close_payload(code, ""),
             Self::Frame(error) => websocket::close_payload(error.close_code(), &error.to_string()),
             Self::Engine(reason) => {
-                websocket::close_payload(CloseCode::POLICY, reason_text(reason))
+                websocket::close_payload(close_code(reason), reason_text(reason))
             }
             Self::GoingAway => websocket::close_payload(CloseCode::GOING_AWAY, "server stops"),
         };
@@ -176,6 +176,8 @@ impl CloseCause {
             // has not logged in in time stays away, so that the wait would hit the next one behind the same address.
             Self::Engine(
                 CloseReason::AuthenticationTimeout
+                | CloseReason::Barred
+                | CloseReason::AuthUnavailable
                 | CloseReason::Silent
                 | CloseReason::Refused
                 | CloseReason::NotCaughtUp,
@@ -186,10 +188,19 @@ impl CloseCause {
     }
 }
 
+fn close_code(reason: CloseReason) -> CloseCode {
+    match reason {
+        CloseReason::AuthUnavailable => CloseCode::TRY_AGAIN_LATER,
+        _ => CloseCode::POLICY,
+    }
+}
+
 fn reason_text(reason: CloseReason) -> &'static str {
     match reason {
         CloseReason::InvalidLogin => "login can't be read",
         CloseReason::TooManyAuthAttempts => "too many refused logins",
+        CloseReason::Barred => "these credentials are good for nothing any more",
+        CloseReason::AuthUnavailable => "logins can't be decided now",
         CloseReason::AuthenticationTimeout => "no login within the time allowed",
         CloseReason::Silent => "nothing heard for two heartbeat intervals",
         CloseReason::Refused => "closed for a limit too often",
