@@ -39,6 +39,8 @@ pub(crate) struct Place {
     pub(crate) refused: Cell<Refused>,
     /// The same of sessions that do not read fast enough.
     pub(crate) lag: Cell<LagCounts>,
+    /// Sessions that were ended because their login had expired.
+    pub(crate) expired: u64,
 }
 
 impl Place {

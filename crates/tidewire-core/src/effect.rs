@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
 use crate::entry::Entry;
-use crate::message::Message;
+use crate::message::{Auth, Message};
 use crate::store::{Loaded, StoreError, StoreWrite};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
@@ -320,15 +320,19 @@ pub enum Credential {
 pub struct Principal {
     /// The user id. `OPEN` stays invisible to presence.
     pub user_id: Name,
+    /// [`NEVER`] for most.
+    expires_at: WallTime,
     /// Boxed, because many have none and each session pays for its own principal.
     data: Option<Box<PrincipalData>>,
 }
+
+/// The expiry of who has none.
+const NEVER: WallTime = WallTime(u64::MAX);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PrincipalData {
     server: Option<Payload>,
     client: Option<Payload>,
-    expires_at: Option<WallTime>,
     credential: Option<Credential>,
 }
 
@@ -338,6 +342,7 @@ impl Principal {
     pub fn new(user_id: Name) -> Self {
         Self {
             user_id,
+            expires_at: NEVER,
             data: None,
         }
     }
@@ -353,7 +358,7 @@ impl Principal {
     /// With the moment from which on it is nobody any more: its session is ended then, unless it was renewed.
     #[must_use]
     pub fn with_expiry(mut self, expires_at: WallTime) -> Self {
-        self.data.get_or_insert_default().expires_at = Some(expires_at);
+        self.expires_at = expires_at;
         self
     }
 
@@ -367,7 +372,14 @@ impl Principal {
     /// When it ends; never if absent.
     #[must_use]
     pub fn expires_at(&self) -> Option<WallTime> {
-        self.data.as_ref()?.expires_at
+        Some(self.expires_at).filter(|expires_at| *expires_at != NEVER)
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_expired(&self, now: WallTime) -> bool {
+        self.expires_at()
+            .is_some_and(|expires_at| expires_at <= now)
     }
 
     /// What it has logged in with, if that can be revoked by an id of its own.
@@ -400,6 +412,8 @@ pub enum CloseReason {
     Barred,
     /// Nobody could say whether to let it in.
     AuthUnavailable,
+    /// Its login has expired. The engine knows the session no more: what it was owed is not sent.
+    Expired,
     /// No login within the time allowed.
     AuthenticationTimeout,
     /// Nothing was heard for two heartbeat intervals.
@@ -408,6 +422,23 @@ pub enum CloseReason {
     Refused,
     /// It has missed changes of a record that can't be read now, so it must begin anew.
     NotCaughtUp,
+}
+
+/// What a client is told of a login that has expired, as JSON.
+pub const LOGIN_EXPIRED: &str = r#"{"code":"LOGIN_EXPIRED","error":"the login has expired"}"#;
+
+impl CloseReason {
+    /// What the peer is told last, where the engine knows the session no more when it says so.
+    #[must_use]
+    pub fn farewell(self) -> &'static [Message<'static>] {
+        const EXPIRED: [Message<'static>; 1] = [Message::Auth(Auth::Unsuccessful {
+            data: Some(LOGIN_EXPIRED),
+        })];
+        match self {
+            Self::Expired => &EXPIRED,
+            _ => &[],
+        }
+    }
 }
 
 /// What the engine wants from the world.

@@ -16,6 +16,7 @@ use crate::effect::{
 };
 use crate::entry::{Answer, Asker, Entry, Gather, GatheredPart, Gathering, ReadFailed};
 use crate::event;
+use crate::expiry::Expiries;
 use crate::hub::{Hub, HubTopic};
 use crate::lag;
 use crate::limits::{LagCounts, Refused};
@@ -26,7 +27,7 @@ use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::record::{home, owner::RecordOwner};
 use crate::rpc::{self, RpcOwner};
-use crate::session::{Phase, RuleReads, Sessions};
+use crate::session::{Phase, RuleReads, Seat, Session, Sessions};
 use crate::settings::Settings;
 use crate::store::{Opened, Version};
 use crate::sweep::Sweep;
@@ -61,6 +62,10 @@ pub struct Counts {
     pub sessions: usize,
     /// Sessions whose next answer is held back.
     pub detained: usize,
+    /// Sessions whose login expires at some time.
+    pub expiring: usize,
+    /// Sessions that were ended because it did. Only grows.
+    pub expired: u64,
     /// Names with subscribers on this shard.
     pub subscribed_names: usize,
     /// Records in memory that this shard owns.
@@ -110,30 +115,7 @@ pub struct Shard {
     logins: DeadlineQueue<Seat>,
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
     detentions: BTreeSet<(Instant, SessionId)>,
-}
-
-/// A session of this shard: the part of its id that differs. Every session waits in a queue of them.
-#[derive(Clone, Copy, Debug)]
-struct Seat {
-    index: u32,
-    generation: u32,
-}
-
-impl Seat {
-    fn of(id: SessionId) -> Self {
-        Self {
-            index: id.index,
-            generation: id.generation,
-        }
-    }
-
-    fn session(self, home: Address) -> SessionId {
-        SessionId {
-            home,
-            index: self.index,
-            generation: self.generation,
-        }
-    }
+    expiries: Expiries,
 }
 
 /// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
@@ -145,6 +127,7 @@ struct Parts<'a> {
     heartbeats: &'a mut Sweep,
     logins: &'a mut DeadlineQueue<Seat>,
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
+    expiries: &'a mut Expiries,
 }
 
 impl Shard {
@@ -171,6 +154,7 @@ impl Shard {
                 draining: false,
                 refused: Cell::default(),
                 lag: Cell::default(),
+                expired: 0,
             },
             sessions: Sessions::new(),
             hub: Hub::new(seed),
@@ -187,6 +171,7 @@ impl Shard {
             heartbeats: Sweep::default(),
             logins: DeadlineQueue::new(),
             detentions: BTreeSet::new(),
+            expiries: Expiries::default(),
         }
     }
 
@@ -225,8 +210,9 @@ impl Shard {
             }
             Input::Auth(completion) => {
                 let session = completion.session;
-                let held = login::decided(&mut self.desk(now, out), session, completion.outcome);
-                self.detentions.extend(held.map(|until| (until, session)));
+                let (mut desk, mut parts) = self.split(now, out);
+                let held = login::decided(&mut desk, session, completion.outcome);
+                parts.logged_in(&desk, session, held);
             }
             Input::InterestVisible { up_to } => self.desk(now, out).interest_visible(up_to),
             Input::DeadlineReached => self.deadline_reached(now, out),
@@ -313,6 +299,7 @@ impl Shard {
             self.heartbeats.next(),
             self.logins.next(),
             self.detentions.first().map(|(until, _)| *until),
+            self.expiries.next(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -335,6 +322,8 @@ impl Shard {
         Counts {
             sessions: self.sessions.count(),
             detained: self.detentions.len(),
+            expiring: self.expiries.count(),
+            expired: self.place.expired,
             subscribed_names: self.hub.name_count(),
             records: self.records.count(),
             record_bytes: self.records.bytes(),
@@ -377,6 +366,7 @@ impl Shard {
             heartbeats: &mut self.heartbeats,
             logins: &mut self.logins,
             detentions: &mut self.detentions,
+            expiries: &mut self.expiries,
         };
         (desk, parts)
     }
@@ -429,6 +419,9 @@ impl Shard {
             desk.post_all(&Entry::SessionEnded { session: id });
         }
         if let Some(principal) = session.principal() {
+            if let Some(expires_at) = principal.expires_at() {
+                parts.expiries.remove(expires_at, Seat::of(id));
+            }
             login::count_online(&mut desk, &principal.user_id, false);
         }
     }
@@ -524,7 +517,7 @@ impl Shard {
     }
 
     fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
-        let (mut desk, parts) = self.split(now, out);
+        let (mut desk, mut parts) = self.split(now, out);
         parts.records.deadline_reached(&mut desk);
         parts.listens.deadline_reached(&mut desk);
         parts.rpcs.deadline_reached(&mut desk);
@@ -533,7 +526,7 @@ impl Shard {
         {
             parts.detentions.pop_first();
             let held = login::release(&mut desk, session);
-            parts.detentions.extend(held.map(|until| (until, session)));
+            parts.logged_in(&desk, session, held);
         }
         let home = desk.place.address;
         while let Some(seat) = parts.logins.pop_due(now.monotonic) {
@@ -547,7 +540,7 @@ impl Shard {
         if desk.sessions.count() == 0 {
             parts.heartbeats.end();
         }
-        let (sessions, out) = (&desk.sessions, &mut desk.out);
+        let (sessions, closes) = (&desk.sessions, &mut desk.out);
         let place_count = sessions.place_count();
         parts
             .heartbeats
@@ -555,9 +548,30 @@ impl Shard {
                 if let Some(session) = sessions.at(place as u32)
                     && now.monotonic.since(session.heard) > interval * 2
                 {
-                    out.close(session.id, CloseReason::Silent);
+                    closes.close(session.id, CloseReason::Silent);
                 }
             });
+        while let Some(seat) = self.expiries.pop_due(now) {
+            self.place.expired += 1;
+            self.expel(now, seat.session(home), CloseReason::Expired, out);
+        }
+    }
+
+    /// Ends a session that is nobody any more: it gets nothing from here on, not even what it is owed.
+    fn expel<E: Effects>(&mut self, now: Now, id: SessionId, reason: CloseReason, out: &mut E) {
+        out.close(id, reason);
+        self.closed(now, id, out);
+    }
+}
+
+impl Parts<'_> {
+    /// The auth chain has decided about a session: it is held back, or it may be open now.
+    fn logged_in<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId, held: Option<Instant>) {
+        self.detentions.extend(held.map(|until| (until, id)));
+        let principal = desk.sessions.find(id).and_then(Session::principal);
+        if let Some(expires_at) = principal.and_then(|principal| principal.expires_at()) {
+            self.expiries.add(desk.now, expires_at, Seat::of(id));
+        }
     }
 }
 

@@ -18,6 +18,7 @@ pub mod time;
 
 mod desk;
 mod event;
+mod expiry;
 mod hub;
 mod lag;
 mod listen;

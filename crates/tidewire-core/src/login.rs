@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::SessionId;
 use crate::desk::Desk;
-use crate::effect::{AuthOutcome, AuthRequest, CloseReason, Effects, Flow};
+use crate::effect::{AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED};
 use crate::entry::Entry;
 use crate::json::Kind;
 use crate::message::{Auth, Connection, Message, Topic};
@@ -110,6 +110,11 @@ pub(crate) fn decided<E: Effects>(
         _ => return None,
     }
     match outcome {
+        AuthOutcome::Accepted(principal) if principal.is_expired(desk.now.wall) => {
+            session.phase = Phase::Checking;
+            let client_data = Some(Payload::from_checked(LOGIN_EXPIRED));
+            return decided(desk, id, AuthOutcome::Refused { client_data });
+        }
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
             let data = principal.client_data().map(Payload::as_str);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::address::SessionId;
+use crate::address::{Address, SessionId};
 use crate::effect::{AuthOutcome, Format, Principal};
 use crate::hub::Memberships;
 use crate::lag::Lag;
@@ -149,6 +149,32 @@ impl Session {
         let belongings = self.belongings(seed);
         belongings.has_offered = true;
         belongings
+    }
+}
+
+/// A session of this shard: the part of its id that differs. Every session waits in a queue of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seat {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Seat {
+    /// The part of an id.
+    pub(crate) fn of(id: SessionId) -> Self {
+        Self {
+            index: id.index,
+            generation: id.generation,
+        }
+    }
+
+    /// The whole id.
+    pub(crate) fn session(self, home: Address) -> SessionId {
+        SessionId {
+            home,
+            index: self.index,
+            generation: self.generation,
+        }
     }
 }
 

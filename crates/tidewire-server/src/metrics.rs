@@ -156,7 +156,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 23] = [
+const COUNTERS: [Number; 24] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -223,6 +223,11 @@ const COUNTERS: [Number; 23] = [
         |stats| &stats.penalty_waits,
     ),
     (
+        "expired_sessions",
+        "Sessions that were ended because their login had expired",
+        |stats| &stats.engine.expired,
+    ),
+    (
         "penalty_refusals",
         "Those of them that were refused for good",
         |stats| &stats.penalty_refusals,
@@ -277,7 +282,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 17] = [
+const GAUGES: [Number; 18] = [
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -302,6 +307,11 @@ const GAUGES: [Number; 17] = [
         "detained_sessions",
         "Sessions whose challenge or login is not answered yet because of a penalty",
         |stats| &stats.engine.detained,
+    ),
+    (
+        "expiring_sessions",
+        "Sessions whose login expires at some time",
+        |stats| &stats.engine.expiring,
     ),
     (
         "lagging_sessions",

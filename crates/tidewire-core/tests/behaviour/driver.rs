@@ -46,6 +46,8 @@ struct World {
     store: VecDeque<StoreRequest>,
     logins: Vec<AuthRequest>,
     closed: Vec<(SessionId, CloseReason)>,
+    /// What sessions are told last, behind everything else.
+    farewells: Vec<(SessionId, String)>,
     resumed: Vec<SessionId>,
     awaited: BTreeSet<SessionId>,
     shards: u16,
@@ -91,6 +93,9 @@ impl Effects for World {
 
     fn close(&mut self, session: SessionId, reason: CloseReason) {
         self.closed.push((session, reason));
+        let farewell = reason.farewell().iter();
+        self.farewells
+            .extend(farewell.map(|message| (session, format!("{message:?}"))));
     }
 
     fn resume(&mut self, session: SessionId) {
@@ -412,6 +417,9 @@ impl Node {
                     seen.entry(session).or_default().extend_from_slice(messages);
                 }
             });
+        }
+        for (session, message) in self.world.farewells.drain(..) {
+            self.seen.entry(session).or_default().push(message);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod detention;
 mod driver;
+mod expiry;
 mod lag;
 mod limits;
 mod refusals;

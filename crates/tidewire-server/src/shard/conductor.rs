@@ -596,7 +596,8 @@ impl Conductor {
                     }
                 }
                 Errand::Close(session, reason) => {
-                    self.close(key(session), CloseCause::Engine(reason))
+                    let cause = self.cause(key(session), reason);
+                    self.close(key(session), cause)
                 }
                 Errand::Resume(session) => self.give_again(key(session)),
                 Errand::AwaitDrained(session) => self.event_loop.await_drained(key(session)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidewire_core::effect::{CloseReason, Format};
 use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opcode, Role};
-use tidewire_wire::protocol::deepstream::Dialect;
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::handle::Peer;
 use crate::front::place::Place;
@@ -144,23 +144,31 @@ pub(crate) enum CloseCause {
     Frame(FrameError),
     /// The engine wants it.
     Engine(CloseReason),
+    /// The same of a session that must not get what still waits for it: it has no time for a last word.
+    Severed(CloseReason),
     /// The server stops.
     GoingAway,
 }
 
 impl CloseCause {
-    /// The close frame. The reason is for people who debug; clients of deepstream ignore both code and reason.
+    /// What is said last, and the close frame. The reason in it is for people who debug; clients of deepstream ignore both
+    /// code and reason.
     pub(crate) fn frame(self) -> Vec<u8> {
         let payload = match self {
             Self::Peer(None) => Vec::new(),
             Self::Peer(Some(code)) => websocket::close_payload(code, ""),
             Self::Frame(error) => websocket::close_payload(error.close_code(), &error.to_string()),
-            Self::Engine(reason) => {
+            Self::Engine(reason) | Self::Severed(reason) => {
                 websocket::close_payload(close_code(reason), reason_text(reason))
             }
             Self::GoingAway => websocket::close_payload(CloseCode::GOING_AWAY, "server stops"),
         };
         let mut frame = Vec::new();
+        if let Self::Engine(reason) = self {
+            for message in reason.farewell() {
+                Deepstream::encode_frame(Dialect::Client, message, &mut frame);
+            }
+        }
         websocket::encode(Opcode::Close, &payload, &mut frame);
         frame
     }
@@ -178,10 +186,12 @@ impl CloseCause {
                 CloseReason::AuthenticationTimeout
                 | CloseReason::Barred
                 | CloseReason::AuthUnavailable
+                | CloseReason::Expired
                 | CloseReason::Silent
                 | CloseReason::Refused
                 | CloseReason::NotCaughtUp,
             )
+            | Self::Severed(_)
             | Self::Peer(_)
             | Self::GoingAway => None,
         }
@@ -201,6 +211,7 @@ fn reason_text(reason: CloseReason) -> &'static str {
         CloseReason::TooManyAuthAttempts => "too many refused logins",
         CloseReason::Barred => "these credentials are good for nothing any more",
         CloseReason::AuthUnavailable => "logins can't be decided now",
+        CloseReason::Expired => "the login has expired",
         CloseReason::AuthenticationTimeout => "no login within the time allowed",
         CloseReason::Silent => "nothing heard for two heartbeat intervals",
         CloseReason::Refused => "closed for a limit too often",
@@ -222,6 +233,18 @@ mod tests {
         for number in 0..FORMAT_COUNT {
             assert_eq!(Encoding::of(Format(number)).format(), Format(number));
         }
+    }
+
+    #[test]
+    fn a_farewell_is_said_before_the_close_frame() {
+        let frame = CloseCause::Engine(CloseReason::Expired).frame();
+        let mut farewell = Vec::new();
+        for message in CloseReason::Expired.farewell() {
+            Deepstream::encode_frame(Dialect::Client, message, &mut farewell);
+        }
+        assert!(!farewell.is_empty() && frame.starts_with(&farewell));
+        assert_eq!(frame[farewell.len()], 0x88);
+        assert_eq!(CloseCause::Severed(CloseReason::Expired).frame()[0], 0x88);
     }
 
     #[test]

@@ -130,6 +130,8 @@ impl ShardStats {
 pub struct EngineStats {
     pub sessions: AtomicU64,
     pub detained: AtomicU64,
+    pub expiring: AtomicU64,
+    pub expired: AtomicU64,
     pub subscribed_names: AtomicU64,
     pub records: AtomicU64,
     pub record_bytes: AtomicU64,
@@ -152,6 +154,8 @@ impl EngineStats {
     pub(crate) fn set(&self, counts: Counts) {
         set(&self.sessions, counts.sessions as u64);
         set(&self.detained, counts.detained as u64);
+        set(&self.expiring, counts.expiring as u64);
+        set(&self.expired, counts.expired);
         set(&self.subscribed_names, counts.subscribed_names as u64);
         set(&self.records, counts.records as u64);
         set(&self.record_bytes, counts.record_bytes as u64);

@@ -71,20 +71,26 @@ pub fn encode_login(out: &mut Vec<u8>) {
 
 /// The same for a library of this version.
 pub fn encode_login_as(sdk_version: &str, out: &mut Vec<u8>) {
-    encode_introduction(sdk_version, false, false, out);
+    encode_introduction(sdk_version, false, false, "{}", out);
 }
 
 /// The same for a library that reads several messages in one frame.
 pub fn encode_batching_login(out: &mut Vec<u8>) {
-    encode_introduction("7.0.5", true, false, out);
+    encode_introduction("7.0.5", true, false, "{}", out);
 }
 
 /// The same for a library that follows jumps.
 pub fn encode_jumping_login(out: &mut Vec<u8>) {
-    encode_introduction("7.0.5", false, true, out);
+    encode_introduction("7.0.5", false, true, "{}", out);
 }
 
-fn encode_introduction(sdk_version: &str, batches: bool, jumps: bool, out: &mut Vec<u8>) {
+fn encode_introduction(
+    sdk_version: &str,
+    batches: bool,
+    jumps: bool,
+    login: &str,
+    out: &mut Vec<u8>,
+) {
     let challenge = Message::Connection(Connection::Challenge {
         url: Some("ws://test"),
         protocol_version: Some("0.1a"),
@@ -94,7 +100,7 @@ fn encode_introduction(sdk_version: &str, batches: bool, jumps: bool, out: &mut 
         jumps,
     });
     Deepstream::encode_masked_frame(&challenge, [1, 2, 3, 4], out);
-    let request = Message::Auth(Auth::Request { data: Some("{}") });
+    let request = Message::Auth(Auth::Request { data: Some(login) });
     Deepstream::encode_masked_frame(&request, [5, 6, 7, 8], out);
 }
 
@@ -297,6 +303,15 @@ impl Client {
     pub fn log_in_as(&mut self, sdk_version: &str) {
         let mut bytes = Vec::new();
         encode_login_as(sdk_version, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+        self.expect_login();
+    }
+
+    /// The same with what `login()` was given.
+    #[track_caller]
+    pub fn log_in_with(&mut self, data: &str) {
+        let mut bytes = Vec::new();
+        encode_introduction("7.0.5", false, false, data, &mut bytes);
         self.stream.write_all(&bytes).unwrap();
         self.expect_login();
     }

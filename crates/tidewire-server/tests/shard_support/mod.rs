@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Principal, StoreRequest};
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
 use tidewire_core::settings::Settings;
+use tidewire_core::time::WallTime;
 use tidewire_server::config::section::SendsKind;
 use tidewire_server::front::place::Places;
 use tidewire_server::penalty::PenaltySettings;
@@ -70,7 +71,7 @@ impl Requests for Services {
     }
 
     fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Option<AuthCompletion> {
-        let principal = Principal::new(format!("user-{}", peer.address.port()).as_str().into());
+        let principal = principal(&request, &peer);
         let shards = self.shards.get().expect("set before the shards run");
         shards[usize::from(request.session.home.shard)].complete_auth(AuthCompletion {
             session: request.session,
@@ -78,6 +79,18 @@ impl Requests for Services {
         });
         None
     }
+}
+
+/// Who logs in: named after its port unless it says so itself, and, if it says so, with an expiry.
+fn principal(request: &AuthRequest, peer: &Peer) -> Principal {
+    let data: serde_json::Value = serde_json::from_str(request.data.as_str()).unwrap();
+    let port = format!("user-{}", peer.address.port());
+    let user = data["user"].as_str().unwrap_or(&port);
+    let mut principal = Principal::new(user.into());
+    if let Some(expires_at) = data["expires_at"].as_u64() {
+        principal = principal.with_expiry(WallTime(expires_at));
+    }
+    principal
 }
 
 pub struct Node {

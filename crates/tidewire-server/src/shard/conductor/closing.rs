@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidewire_core::effect::Input;
+use tidewire_core::effect::{CloseReason, Input};
 use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
 
@@ -18,6 +18,17 @@ use crate::shard::stats::add;
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Conductor {
+    /// How a connection ends that the engine wants closed. A peer that must not get what still waits for it can only be cut
+    /// off, because a farewell would have to lie behind the rest of a frame that has begun to be sent.
+    pub(super) fn cause(&self, key: Key, reason: CloseReason) -> CloseCause {
+        let connection = self.event_loop.connections().get(key);
+        let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);
+        if has_unsent && !reason.farewell().is_empty() {
+            return CloseCause::Severed(reason);
+        }
+        CloseCause::Engine(reason)
+    }
+
     /// Ends a connection with this turn.
     pub(super) fn close(&mut self, key: Key, cause: CloseCause) {
         let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
@@ -50,6 +61,10 @@ impl Conductor {
     /// Puts the close frames behind everything that the turn has for their connections, and tells the engine.
     pub(super) fn say_goodbyes(&mut self) {
         for (key, cause) in std::mem::take(&mut self.closing) {
+            if matches!(cause, CloseCause::Severed(_)) {
+                self.cut_off(key);
+                continue;
+            }
             let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
                 continue;
             };

@@ -1,0 +1,108 @@
+//! Logins that end by themselves: which session is due next.
+//!
+//! Expiries are wall-clock times, because tokens say so, while the engine's deadlines are monotonic. The clock on the wall
+//! may be set, so it is looked at again at least once a minute while anybody has an expiry.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::session::Seat;
+use crate::time::{Instant, Now, WallTime};
+
+/// An expiry is late by no more than this where the wall clock is set forward.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The sessions whose logins expire, by the time of that.
+#[derive(Debug, Default)]
+pub(crate) struct Expiries {
+    by_time: BTreeSet<(WallTime, Seat)>,
+    /// When the first of them is looked at.
+    due: Option<Instant>,
+}
+
+impl Expiries {
+    /// How many sessions have an expiry.
+    pub(crate) fn count(&self) -> usize {
+        self.by_time.len()
+    }
+
+    /// When [`Expiries::pop_due`] is to be called.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The login of a session expires.
+    pub(crate) fn add(&mut self, now: Now, expires_at: WallTime, seat: Seat) {
+        self.by_time.insert((expires_at, seat));
+        self.plan(now);
+    }
+
+    /// It does not any more: the session has ended, or its login was renewed.
+    pub(crate) fn remove(&mut self, expires_at: WallTime, seat: Seat) {
+        self.by_time.remove(&(expires_at, seat));
+        if self.by_time.is_empty() {
+            self.due = None;
+        }
+    }
+
+    /// The next session whose login has expired.
+    pub(crate) fn pop_due(&mut self, now: Now) -> Option<Seat> {
+        let first = self.by_time.first()?;
+        if first.0 > now.wall {
+            self.plan(now);
+            return None;
+        }
+        self.by_time.pop_first().map(|(_, seat)| seat)
+    }
+
+    fn plan(&mut self, now: Now) {
+        self.due = self.by_time.first().map(|(expires_at, _)| {
+            let left = Duration::from_millis(expires_at.0.saturating_sub(now.wall.0));
+            now.monotonic + left.min(LOOK_INTERVAL)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(monotonic: u64, wall: u64) -> Now {
+        Now {
+            monotonic: Instant(0) + Duration::from_secs(monotonic),
+            wall: WallTime(wall * 1_000),
+        }
+    }
+
+    fn seat(index: u32) -> Seat {
+        Seat {
+            index,
+            generation: 0,
+        }
+    }
+
+    #[test]
+    fn logins_expire_in_the_order_of_their_times() {
+        let mut expiries = Expiries::default();
+        expiries.add(at(0, 100), WallTime(120_000), seat(1));
+        expiries.add(at(0, 100), WallTime(110_000), seat(2));
+        assert_eq!(expiries.next(), Some(at(10, 0).monotonic));
+        assert_eq!(expiries.pop_due(at(9, 109)), None);
+        assert_eq!(expiries.pop_due(at(10, 110)), Some(seat(2)));
+        assert_eq!(expiries.pop_due(at(10, 110)), None);
+        assert_eq!(expiries.next(), Some(at(20, 0).monotonic));
+        expiries.remove(WallTime(120_000), seat(1));
+        assert_eq!(expiries.next(), None);
+        assert_eq!(expiries.pop_due(at(99, 999)), None);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_is_followed_within_a_minute() {
+        let mut expiries = Expiries::default();
+        expiries.add(at(0, 0), WallTime(86_400_000), seat(1));
+        assert_eq!(expiries.next(), Some(at(60, 0).monotonic));
+        assert_eq!(expiries.pop_due(at(60, 60)), None);
+        assert_eq!(expiries.next(), Some(at(120, 0).monotonic));
+        assert_eq!(expiries.pop_due(at(120, 90_000)), Some(seat(1)));
+    }
+}
