@@ -204,7 +204,6 @@ fn a_login_that_expires_costs_little_more() {
         node
     });
     assert!(bytes <= BYTES_MAX + EXPIRY_BYTES_MAX, "{bytes} bytes");
-   
 }
 
 #[test]
