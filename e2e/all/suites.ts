@@ -106,6 +106,16 @@ export const SUITES: Suite[] = [
     budgetSeconds: 120,
   },
   {
+    name: 'proxies',
+    shows: 'behind nginx and haproxy: addresses, the PROXY protocol, long silence, a path prefix, a reload',
+    needs: [
+      { program: 'nginx', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'nginx-light'] },
+      { program: 'haproxy', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'haproxy'] },
+    ],
+    commands: [npm('proxies')],
+    budgetSeconds: 180,
+  },
+  {
     name: 'documents',
     shows: 'the code blocks of the documents run, their links lead somewhere, make run starts',
     // `make run` builds the server alone, whose dependencies have fewer features than the workspace's.

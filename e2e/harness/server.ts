@@ -2,7 +2,7 @@
 // health page, stopped with SIGTERM (which must end it with code 0) or killed, and started again in the same place.
 // What the suites ask of a server is in `ServerOptions`; how Tidewire spells it is in `tidewireConfig`, and only there.
 
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -43,6 +43,10 @@ export interface ServerOptions {
   logLevel?: 'warn' | 'info';
   /** How messages reach the kernel. */
   sends?: 'plain';
+  /** Addresses and networks of proxies that are believed. */
+  trustedProxies?: string[];
+  /** Whether connections begin with a head of the PROXY protocol. */
+  proxyProtocol?: boolean;
   drainTimeoutMs?: number;
   /** Where the data lies; by default in the server's temporary folder. It is not removed with that. */
   dataFolder?: string;
@@ -71,7 +75,12 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number)
   const { hash, iterations, keyLength } = PASSWORD_HASH;
   const file = { path: join(folder, 'users.yml'), hash, iterations, key_length: keyLength };
   const sections = pruned({
-    network: { heartbeat_interval: milliseconds(options.heartbeatIntervalMs), sends: options.sends },
+    network: {
+      heartbeat_interval: milliseconds(options.heartbeatIntervalMs),
+      sends: options.sends,
+      trusted_proxies: options.trustedProxies,
+      proxy_protocol: options.proxyProtocol,
+    },
     compression: { enabled: options.compression },
     tls: {
       certificate: options.tls?.certificate,
@@ -287,11 +296,19 @@ export class Server {
   }
 
   async #answers(): Promise<boolean> {
+    if (this.options.proxyProtocol) return this.#saysItIsWell();
     try {
       return (await this.get(againstOriginal ? '/health-check' : '/ready')).ok;
     } catch {
       return false;
     }
+  }
+
+  /** Asks as an operator does whose server wants a head before each request. */
+  #saysItIsWell(): boolean {
+    const place = ['--config', join(this.folder, 'tidewire.yml'), '--host', '127.0.0.1', '--port', String(this.port)];
+    const { status } = spawnSync(this.binary, ['health', ...place], { env: environment(), stdio: 'ignore' });
+    return status === 0;
   }
 
   #process(): ChildProcess {
@@ -332,7 +349,7 @@ function innermost(pid: number): number {
 const PORTS = { first: 10_000, count: 20_000 };
 
 /** A port of the loopback address that nobody listens on. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   for (;;) {
     const port = PORTS.first + randomInt(PORTS.count);
     if (await canListen(port)) return port;

@@ -12,6 +12,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 
 use crate::config::plan::Plan;
 use crate::exit::{Exit, Failure};
+use crate::front::proxy_protocol;
 use crate::front::tls::Speaks;
 
 /// A server that does not answer within this time is not well.
@@ -29,10 +30,16 @@ pub fn ask(plan: &Plan) -> Result<Exit, Failure> {
     };
     let is_encrypted = plan.speaks != Speaks::Clear;
     let scheme = if is_encrypted { "https" } else { "http" };
+    let connected = connect(address).and_then(|mut stream| {
+        if plan.config.network.proxy_protocol {
+            stream.write_all(proxy_protocol::OWN)?;
+        }
+        Ok(stream)
+    });
     let status = if is_encrypted {
-        connect(address).and_then(encrypt).and_then(request)
+        connected.and_then(encrypt).and_then(request)
     } else {
-        connect(address).and_then(request)
+        connected.and_then(request)
     };
     let status =
         status.map_err(|error| unwell(&format!("{scheme}://{address}/health: {error}")))?;

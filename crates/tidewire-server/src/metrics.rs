@@ -46,6 +46,10 @@ pub struct Metrics {
     pub origin_refusals: Counter,
     /// Upgrades refused because of `limits.connections_max`.
     pub connection_refusals: Counter,
+    /// Connections refused because of `limits.connections_per_address_max`.
+    pub address_refusals: Counter,
+    /// Connections closed because of their head of the PROXY protocol, or because it is not for them to send one.
+    pub proxy_refusals: Counter,
 }
 
 impl Default for Metrics {
@@ -77,6 +81,14 @@ impl Default for Metrics {
             connection_refusals: counter(
                 "connection_refusals",
                 "WebSockets refused because of limits.connections_max",
+            ),
+            address_refusals: counter(
+                "address_refusals",
+                "Connections refused because of limits.connections_per_address_max",
+            ),
+            proxy_refusals: counter(
+                "proxy_refusals",
+                "Connections closed because they have no head of the PROXY protocol that may be believed",
             ),
             tls_handshakes: counter("tls_handshakes", "TLS handshakes completed"),
             tls_handshake_failures: counter("tls_handshake_failures", "TLS handshakes that failed"),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tidewire_server::config::machine::Machine;
 use tidewire_server::config::plan::{Plan, plan};
+use tidewire_server::config::value::Auto;
 use tidewire_server::config::{Sources, load};
 use tidewire_server::front::accept;
 use tidewire_server::front::place::{Adopter, Places};
@@ -511,6 +512,135 @@ fn the_connection_limit_is_a_clear_503() {
 }
 
 #[test]
+fn the_limit_of_an_address_is_a_clear_429() {
+    let server = Server::start(&[("limits.connections_per_address_max", "1")]);
+    let text = request("GET /deepstream", &upgrade_headers(&[]));
+    let mut first = server.connect();
+    first.write_all(text.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut first)), 101);
+    let connection = server.handed_over();
+    let refused = server.exchange(&text);
+    assert_eq!(status_of(&refused), 429);
+    assert!(header(&refused, "retry-after").is_some());
+    let numbers = server.front.metrics.text();
+    assert!(numbers.contains("tidewire_address_refusals_total 1"));
+    drop(connection);
+    let mut third = server.connect();
+    third.write_all(text.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut third)), 101);
+}
+
+#[test]
+fn clients_of_a_trusted_proxy_are_counted_at_their_own_address() {
+    let server = Server::start(&[
+        ("network.trusted_proxies", "127.0.0.0/8"),
+        ("limits.connections_per_address_max", "1"),
+    ]);
+    let mut open = Vec::new();
+    let mut check = |list: &str, expected| {
+        // Both ways in: the whole request at once, and in two pieces, which hyper reads.
+        let headers = upgrade_headers(&[("x-forwarded-for", list)]);
+        let text = request("GET /deepstream", &headers);
+        let mut stream = server.connect();
+        let half = text.len() / if open.len() % 2 == 0 { 1 } else { 2 };
+        stream.write_all(&text.as_bytes()[..half]).expect("sent");
+        stream.write_all(&text.as_bytes()[half..]).expect("sent");
+        let head = read_head(&mut stream);
+        assert_eq!(status_of(&head), expected, "{list}: {head}");
+        if expected == 101 {
+            let connection = server.handed_over();
+            let told = connection.peer.address.ip().to_string();
+            assert!(list.contains(&told), "{told} of {list}");
+            open.push((stream, connection));
+        }
+    };
+    check("192.0.2.1", 101);
+    check("192.0.2.2", 101);
+    check("192.0.2.1", 429);
+    check("203.0.113.5, 192.0.2.2, 127.0.0.9", 429);
+    check("192.0.2.1, 192.0.2.3", 101);
+    check("2001:db8::1", 101);
+    check("2001:db8::2", 429);
+    assert_eq!(server.front.places.address_count(), 4);
+    open.clear();
+    assert_eq!(server.front.places.address_count(), 0);
+}
+
+#[test]
+fn nobody_is_believed_who_is_not_named() {
+    let server = Server::start(&[("network.trusted_proxies", "10.0.0.0/8")]);
+    let headers = upgrade_headers(&[("x-forwarded-for", "192.0.2.1")]);
+    let mut stream = server.connect();
+    stream
+        .write_all(request("GET /deepstream", &headers).as_bytes())
+        .expect("sent");
+    assert_eq!(status_of(&read_head(&mut stream)), 101);
+    let told = server.handed_over().peer.address;
+    assert_eq!(told, stream.local_addr().expect("an address"));
+}
+
+#[test]
+fn a_load_balancer_tells_the_address_before_anything_else() {
+    let server = Server::start(&[
+        ("network.trusted_proxies", "127.0.0.1"),
+        ("network.proxy_protocol", "true"),
+        ("limits.connections_per_address_max", "1"),
+    ]);
+    let text = request("GET /deepstream", &upgrade_headers(&[]));
+    let exchange = |head: &str| {
+        let mut stream = server.connect();
+        let whole = format!("{head}{text}");
+        stream.write_all(whole.as_bytes()).expect("sent");
+        stream
+    };
+    let mut first = exchange("PROXY TCP4 192.0.2.1 10.0.0.1 4711 443\r\n");
+    assert_eq!(status_of(&read_head(&mut first)), 101);
+    let connection = server.handed_over();
+    assert_eq!(connection.peer.address.to_string(), "192.0.2.1:4711");
+    let mut unknown = exchange("PROXY UNKNOWN\r\n");
+    assert_eq!(status_of(&read_head(&mut unknown)), 101);
+    let own = unknown.local_addr().expect("an address");
+    assert_eq!(server.handed_over().peer.address, own);
+    for refused in [
+        "",
+        "PROXY TCP4 192.0.2.1 10.0.0.1 4712 443\r\n",
+        "PROXY TCP9\r\n",
+    ] {
+        let mut rest = Vec::new();
+        // What was sent and not read makes the kernel reset the connection.
+        let _ = exchange(refused).read_to_end(&mut rest);
+        assert!(rest.is_empty(), "{refused:?}");
+    }
+    let numbers = server.front.metrics.text();
+    assert!(
+        numbers.contains("tidewire_proxy_refusals_total 2"),
+        "{numbers}"
+    );
+    assert!(
+        numbers.contains("tidewire_address_refusals_total 1"),
+        "{numbers}"
+    );
+}
+
+#[test]
+fn addresses_are_told_by_trusted_load_balancers_only() {
+    let server = Server::start(&[
+        ("network.trusted_proxies", "10.0.0.0/8"),
+        ("network.proxy_protocol", "true"),
+    ]);
+    let text = request("GET /health", &[("connection", "close")]);
+    let told = format!("PROXY TCP4 192.0.2.1 10.0.0.1 4711 443\r\n{text}");
+    let mut stream = server.connect();
+    stream.write_all(told.as_bytes()).expect("sent");
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.is_empty());
+    // This machine may ask how the server is.
+    let own = format!("PROXY UNKNOWN\r\n{text}");
+    assert_eq!(status_of(&server.exchange(&own)), 200);
+}
+
+#[test]
 fn a_draining_server_takes_no_new_websockets() {
     let server = Server::start(&[]);
     server.front.status.set_stage(Stage::Draining);
@@ -583,7 +713,9 @@ fn a_connection_that_is_not_upgraded_ends() {
 
 #[test]
 fn accepting_pauses_without_descriptors_and_resumes() {
-    let server = Server::start_with(&[], |front| front.places = Places::new(usize::MAX, 2));
+    let server = Server::start_with(&[], |front| {
+        front.places = Places::new(usize::MAX, Auto::Auto, 2);
+    });
     let text = request("GET /deepstream", &upgrade_headers(&[]));
     let mut open: Vec<(TcpStream, Adopted)> = Vec::new();
     for _ in 0..2 {

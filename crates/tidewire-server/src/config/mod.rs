@@ -1,9 +1,10 @@
 //! The configuration: one table of options, read from flags, environment and file, and what follows from it.
 //!
-//! `section` is the table, `option` and `value` say what an option is, `document` reads YAML with places, `layer` lays
+//! `section` is the table, `option`, `value` and `address_range` say what an option is, `document` reads YAML with places, `layer` lays
 //! the sources over each other, `print` writes them, `plan` works out what the values mean on the `machine`, and `engine` hands
 //! them to engine and shards.
 
+pub mod address_range;
 pub mod document;
 pub mod engine;
 pub mod layer;

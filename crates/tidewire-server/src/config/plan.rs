@@ -111,6 +111,18 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             refuse("network.origins", reason);
         }
     }
+    if config.network.proxy_protocol && config.network.trusted_proxies.is_empty() {
+        refuse(
+            "network.proxy_protocol",
+            "somebody has to be believed; set network.trusted_proxies to the addresses of the load balancers".into(),
+        );
+    }
+    if config.limits.connections_per_address_max == Auto::Set(0) {
+        refuse(
+            "limits.connections_per_address_max",
+            "a number from 1 is needed, or `auto`".into(),
+        );
+    }
     let shards = config.shards.or_else(|| machine.processors.min(SHARDS_MAX));
     if shards == 0 || shards > SHARDS_MAX {
         refuse(
@@ -423,6 +435,16 @@ mod tests {
             "8KiB",
         );
         check(&[("drain_timeout", "0s")], "drain_timeout", "above 0");
+        check(
+            &[("network.proxy_protocol", "true")],
+            "network.proxy_protocol",
+            "network.trusted_proxies",
+        );
+        check(
+            &[("limits.connections_per_address_max", "0")],
+            "limits.connections_per_address_max",
+            "from 1",
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidewire_core::limits::Limits as CoreLimits;
 
+use super::address_range::AddressRange;
 use super::option::{Traits, section};
 use super::value::{Auto, ByteCount, Limited, List, OptionalPath, choice};
 use crate::penalty::PenaltySettings;
@@ -92,11 +93,29 @@ section! {
         origins: List<String> = words(&[]), Traits::NONE.reload();
         /// Host names under which browsers may reach the server in development mode, besides loopback names.
         hosts: List<String> = words(&[]), Traits::NONE.reload();
+        /// Addresses and networks of proxies that are believed when they tell a client's address, as `10.0.0.0/8`. Their
+        /// list is read from its end up to the first address that is none of these. Nobody is by default.
+        trusted_proxies: List<AddressRange> = List(Vec::new()), Traits::NONE.reload();
+        /// The header in which they tell it. The other one is left alone, because a proxy may pass on what a client wrote.
+        forwarded_header: ForwardedHeader = ForwardedHeader::XForwardedFor, Traits::NONE.reload();
+        /// Whether each connection begins with a head of the PROXY protocol, version 1 or 2, as load balancers send it that
+        /// pass bytes on. Connections from others than `network.trusted_proxies` are closed then.
+        proxy_protocol: bool = false;
         /// A client says something at least this often; silence of twice as long ends its connection.
         heartbeat_interval: Duration = seconds(30);
         /// How messages reach the kernel. `auto` submits many at once through an `io_uring`, and makes one system call
         /// for each where that is missing or refused, as in many containers. `plain` always does the latter.
         sends: SendsKind = SendsKind::Auto;
+    }
+}
+
+choice! {
+    /// Headers in which proxies tell whom they ask for.
+    ForwardedHeader {
+        /// `X-Forwarded-For`.
+        XForwardedFor = "x-forwarded-for",
+        /// `Forwarded`, the standard one (RFC 7239).
+        Forwarded = "forwarded",
     }
 }
 
@@ -329,6 +348,9 @@ section! {
     Limits {
         /// Connections. More are answered with 503. `auto` is what the limit of open files allows.
         connections_max: Auto<usize> = Auto::Auto;
+        /// Connections from one address, or from one /64 of IPv6 addresses. More are answered with 429. `auto` is half of
+        /// all connections, and does not count those of this machine, where a proxy may stand.
+        connections_per_address_max: Auto<usize> = Auto::Auto;
         /// Bytes of one message of a client. A larger frame closes the connection with 1009.
         message_bytes_max: ByteCount = bytes(CoreLimits::default().message_bytes_max);
         /// Bytes of a name, pattern or user id.

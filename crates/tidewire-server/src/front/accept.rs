@@ -20,8 +20,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Front;
-use super::greeting::{Greeting, greet};
+use super::greeting::{self, Greeting, greet};
 use super::http::{self, Arrival};
+use super::place::Ticket;
 use super::tls::Speaks;
 use crate::shard::handle::Adopted;
 
@@ -139,23 +140,33 @@ fn open(
         tracing::info!("accepting connections again");
     }
     front.metrics.accepted.inc();
+    let counted = match (front.proxy_protocol, front.count(peer.ip())) {
+        // The address is still to be told.
+        (true, _) => None,
+        (false, Ok(counted)) => counted,
+        (false, Err(_)) => return greeting::refuse(socket, speaks),
+    };
+    let ticket = Ticket {
+        descriptor,
+        counted,
+    };
     let greeting = match speaks {
-        Speaks::Clear => greet(front, socket, peer, descriptor),
-        // What would be read here is the handshake's.
-        Speaks::Tls | Speaks::Both => Greeting::Unanswered {
+        Speaks::Clear if !front.proxy_protocol => greet(front, socket, peer, ticket),
+        // What would be read here is the handshake's, or the load balancer's.
+        _ => Greeting::Unanswered {
             socket,
-            descriptor,
+            ticket,
             unread: Bytes::new(),
         },
     };
-    let (socket, descriptor, unread) = match greeting {
+    let (socket, ticket, unread) = match greeting {
         Greeting::Opened(connection) => return opened.push(*connection),
         Greeting::Gone => return,
         Greeting::Unanswered {
             socket,
-            descriptor,
+            ticket,
             unread,
-        } => (socket, descriptor, unread),
+        } => (socket, ticket, unread),
     };
     match TcpStream::from_std(socket) {
         Ok(stream) => {
@@ -164,7 +175,7 @@ fn open(
                 unread,
                 peer,
                 speaks,
-                descriptor,
+                ticket,
             };
             tokio::spawn(http::serve(Arc::clone(front), arrival));
         }

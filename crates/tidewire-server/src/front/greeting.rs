@@ -11,10 +11,11 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Uri};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::http::{allow_origin, is_page, peer, switching_protocols};
-use super::{Front, handshake};
+use super::place::Ticket;
+use super::tls::Speaks;
+use super::{Front, TooMany, handshake};
 use crate::shard::handle::Adopted;
 use crate::status::Stage;
 
@@ -33,7 +34,7 @@ pub enum Greeting {
         /// As it was.
         socket: TcpStream,
         /// As it was.
-        descriptor: OwnedSemaphorePermit,
+        ticket: Ticket,
         /// The first bytes of its stream.
         unread: Bytes,
     },
@@ -55,7 +56,7 @@ pub fn greet(
     front: &Arc<Front>,
     mut socket: TcpStream,
     address: SocketAddr,
-    descriptor: OwnedSemaphorePermit,
+    mut ticket: Ticket,
 ) -> Greeting {
     let mut buffer = [0; READ_BYTES];
     let input = match socket.read(&mut buffer) {
@@ -67,17 +68,31 @@ pub fn greet(
             return Greeting::Gone;
         }
     };
-    let unanswered = |socket, descriptor| Greeting::Unanswered {
+    let unanswered = |socket, ticket| Greeting::Unanswered {
         socket,
-        descriptor,
+        ticket,
         unread: Bytes::copy_from_slice(input),
     };
     let Some(opening) = opening(front, input) else {
-        return unanswered(socket, descriptor);
+        return unanswered(socket, ticket);
     };
-    let place = match front.places.take(descriptor) {
+    let address = front
+        .doors
+        .read()
+        .proxies
+        .client(address, &opening.parts.headers);
+    if ticket.counted.is_none() {
+        match front.count(address.ip()) {
+            Ok(counted) => ticket.counted = counted,
+            Err(TooMany) => {
+                let _ = socket.write(TOO_MANY);
+                return Greeting::Gone;
+            }
+        }
+    }
+    let place = match front.places.take(ticket) {
         Ok(place) => place,
-        Err(descriptor) => return unanswered(socket, descriptor),
+        Err(ticket) => return unanswered(socket, ticket),
     };
     // The send buffer of a new socket takes an answer whole; if not, nobody is there to read it.
     match socket.write(&opening.answer) {
@@ -97,6 +112,19 @@ pub fn greet(
         place,
         is_deflated: opening.is_deflated,
     }))
+}
+
+/// The answer to whoever has all the connections that its address may have.
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 54\r\n\
+    content-type: text/plain; charset=utf-8\r\n\r\nthis address has all the connections that it may have\n";
+
+/// Sends a new connection away, with an answer where that costs nothing.
+pub fn refuse(mut socket: TcpStream, speaks: Speaks) {
+    if speaks == Speaks::Clear {
+        // Unread bytes would make the kernel reset the connection and lose the answer.
+        let _ = socket.read(&mut [0; READ_BYTES]);
+        let _ = socket.write(TOO_MANY);
+    }
 }
 
 /// The request in `input`, if it is whole and nothing but the opening of a WebSocket that is let in.
@@ -208,6 +236,14 @@ mod tests {
         check(&REQUEST.replace("X-Two: 1", "Expect: 100-continue"));
         check(&REQUEST.replace("X-Two: 1", &"a: b\r\n".repeat(HEADERS_MAX)));
         check("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    }
+
+    #[test]
+    fn the_answer_to_too_many_is_whole() {
+        let text = std::str::from_utf8(TOO_MANY).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        let length = format!("content-length: {}\r\n", body.len());
+        assert!(head.contains(&length), "{length} in {head}");
     }
 
     #[test]

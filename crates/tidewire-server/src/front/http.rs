@@ -20,15 +20,15 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::Front;
 use super::handshake::{self, HandshakeError};
 use super::origin::{Refusal, host_name, is_loopback_name};
 use super::page;
-use super::place::Place;
+use super::place::{Place, Ticket};
+use super::proxy_protocol;
 use super::tls::{self, FrontStream, Handover, Speaks};
+use super::{Front, TooMany};
 use crate::config::plan::is_loopback;
 use crate::config::value::Choice;
 use crate::log::peer_line;
@@ -52,7 +52,7 @@ struct Socket {
     peer: SocketAddr,
     is_encrypted: bool,
     /// Moves to the shard with the upgrade.
-    descriptor: Mutex<Option<OwnedSemaphorePermit>>,
+    ticket: Mutex<Option<Ticket>>,
 }
 
 /// A socket that was accepted.
@@ -66,19 +66,25 @@ pub struct Arrival {
     pub peer: SocketAddr,
     /// What the peer may speak.
     pub speaks: Speaks,
-    /// Its place among the descriptors.
-    pub descriptor: OwnedSemaphorePermit,
+    /// Its place among the descriptors, and at its address.
+    pub ticket: Ticket,
 }
 
 /// Serves one connection to its end or its upgrade.
 pub async fn serve(front: Arc<Front>, arrival: Arrival) {
     let Arrival {
-        stream,
+        mut stream,
         unread,
-        peer,
+        mut peer,
         speaks,
-        descriptor,
+        mut ticket,
     } = arrival;
+    if front.proxy_protocol {
+        let Some(client) = introduce(&front, &mut stream, peer, &mut ticket).await else {
+            return;
+        };
+        peer = client;
+    }
     let limit = front.connection_timeout;
     let opening = tls::open(&front, stream, unread, speaks);
     // A handshake has the time of a request's head.
@@ -103,7 +109,7 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         front,
         peer,
         is_encrypted: stream.is_encrypted(),
-        descriptor: Mutex::new(Some(descriptor)),
+        ticket: Mutex::new(Some(ticket)),
     });
     let service = {
         let socket = Arc::clone(&socket);
@@ -122,6 +128,49 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
     }
 }
 
+/// Reads the head of the PROXY protocol and counts the connection at the address that it tells; `None` if it is to be
+/// closed.
+async fn introduce(
+    front: &Front,
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    ticket: &mut Ticket,
+) -> Option<SocketAddr> {
+    let refuse = |problem: &str| {
+        front.metrics.proxy_refusals.inc();
+        peer_line("connection without its proxy head", || {
+            tracing::warn!(%peer, problem, "connection closed: network.proxy_protocol is on");
+        });
+    };
+    let is_trusted = front.doors.read().proxies.trusts(peer.ip());
+    // This machine may ask for itself, as `tidewire health` does.
+    if !is_trusted && !is_loopback(peer.ip()) {
+        refuse("the peer is none of network.trusted_proxies");
+        return None;
+    }
+    let told = match timeout(front.head_timeout, proxy_protocol::read(stream)).await {
+        Ok(Ok(told)) => told,
+        Ok(Err(error)) => {
+            refuse(&error.to_string());
+            return None;
+        }
+        Err(_) => {
+            refuse("the head took too long");
+            return None;
+        }
+    };
+    if told.is_some() && !is_trusted {
+        refuse("the peer is none of network.trusted_proxies");
+        return None;
+    }
+    let client = told.unwrap_or(peer);
+    match front.count(client.ip()) {
+        Ok(counted) => ticket.counted = counted,
+        Err(TooMany) => return None,
+    }
+    Some(client)
+}
+
 impl Socket {
     fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
         let front = &self.front;
@@ -135,7 +184,7 @@ impl Socket {
         }
         let admitted = match front.doors.read().gate.admit(request.headers()) {
             Ok(admitted) => admitted,
-            Err(refusal) => return self.refuse(&refusal),
+            Err(refusal) => return self.refuse(self.client(request.headers()), &refusal),
         };
         let origin = admitted.origin.as_deref();
         let is_preflight = *request.method() == Method::OPTIONS
@@ -226,8 +275,12 @@ impl Socket {
         is_loopback(self.peer.ip()) && !is_forwarded && is_loopback_name(host_name(name))
     }
 
-    fn refuse(&self, refusal: &Refusal) -> Answer {
-        let peer = self.peer;
+    /// Who asks, seen through proxies that are believed.
+    fn client(&self, headers: &HeaderMap) -> SocketAddr {
+        self.front.doors.read().proxies.client(self.peer, headers)
+    }
+
+    fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> Answer {
         let text = match refusal {
             Refusal::Malformed(problem) => {
                 return plain(StatusCode::BAD_REQUEST, format!("{problem}\n"));
@@ -267,14 +320,20 @@ impl Socket {
         if self.front.status.stage() == Stage::Draining {
             return unavailable("the server is stopping\n");
         }
+        let client = self.client(&parts.headers);
+        if self.count(client) == Err(TooMany) {
+            let text = "this address has all the connections that it may have\n";
+            let answer = plain(StatusCode::TOO_MANY_REQUESTS, text.into());
+            return with_header(answer, RETRY_AFTER, RETRY_SECONDS);
+        }
         let Some(place) = self.take_place() else {
             self.front.metrics.connection_refusals.inc();
             peer_line("connection refused", || {
-                tracing::warn!(peer = %self.peer, "connection refused: limits.connections_max is reached");
+                tracing::warn!(peer = %client, "connection refused: limits.connections_max is reached");
             });
             return unavailable("the server has all the connections that it may have\n");
         };
-        let peer = Arc::new(peer(self.peer, &parts));
+        let peer = Arc::new(peer(client, &parts));
         let front = Arc::clone(&self.front);
         tokio::spawn(hand_over(front, on_upgrade, peer, place, deflate.is_some()));
         let mut answer = Response::new(Full::default());
@@ -283,13 +342,25 @@ impl Socket {
         answer
     }
 
+    /// Counts a WebSocket that comes through a proxy at its client's address.
+    fn count(&self, client: SocketAddr) -> Result<(), TooMany> {
+        let mut slot = self.ticket.lock();
+        match &mut *slot {
+            Some(ticket) if ticket.counted.is_none() => {
+                ticket.counted = self.front.count(client.ip())?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A place among the connections, with the descriptor of this socket.
     fn take_place(&self) -> Option<Place> {
-        let mut slot = self.descriptor.lock();
+        let mut slot = self.ticket.lock();
         match self.front.places.take(slot.take()?) {
             Ok(place) => Some(place),
-            Err(descriptor) => {
-                *slot = Some(descriptor);
+            Err(ticket) => {
+                *slot = Some(ticket);
                 None
             }
         }

@@ -3,14 +3,17 @@
 //! It runs on tokio with hyper. What happens on a connection after its upgrade is none of its business.
 
 pub mod accept;
+pub mod client_address;
 pub mod greeting;
 pub mod handshake;
 pub mod http;
 pub mod origin;
 pub mod page;
 pub mod place;
+pub mod proxy_protocol;
 pub mod tls;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -23,10 +26,12 @@ use crate::config::machine::connections_allowed;
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind;
 use crate::config::value::Auto;
+use crate::log::peer_line;
 use crate::metrics::Metrics;
 use crate::status::Status;
+use client_address::Proxies;
 use origin::Gate;
-use place::{Adopter, Places};
+use place::{Adopter, Counted, Places};
 use tls::Tls;
 
 /// What SIGHUP may change.
@@ -34,6 +39,8 @@ use tls::Tls;
 pub struct Doors {
     /// Which pages and names are served.
     pub gate: Gate,
+    /// Whom the server believes when it tells a client's address.
+    pub proxies: Proxies,
     /// Whether other machines may read `/metrics`.
     pub metrics_public: bool,
     /// Whether other machines may read the reasons of `/ready`.
@@ -51,11 +58,19 @@ impl Doors {
                 origins: network.origins.to_vec(),
                 hosts: network.hosts.to_vec(),
             },
+            proxies: Proxies {
+                trusted: network.trusted_proxies.to_vec(),
+                header: network.forwarded_header,
+            },
             metrics_public: plan.config.health.metrics_public,
             reasons_public: plan.config.health.reasons_public,
         }
     }
 }
+
+/// An address has all the connections that it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
 
 /// What all connections of the front share.
 pub struct Front {
@@ -67,6 +82,8 @@ pub struct Front {
     pub is_development: bool,
     /// Where records are kept, for `/ready`: memory must not be taken for a disk.
     pub store: StoreKind,
+    /// Whether connections begin with a head of the PROXY protocol.
+    pub proxy_protocol: bool,
     /// Time for a request's head.
     pub head_timeout: Duration,
     /// Bytes of a request's head.
@@ -113,11 +130,16 @@ impl Front {
             takes_deflate: plan.config.compression.enabled,
             is_development: plan.is_development,
             store: plan.config.store.kind,
+            proxy_protocol: plan.config.network.proxy_protocol,
             head_timeout: plan.config.http.head_timeout,
             head_bytes_max: plan.config.http.head_bytes_max.as_usize(),
             connection_timeout: plan.config.http.connection_timeout,
             doors: RwLock::new(Doors::new(plan)),
-            places: Places::new(open_max, descriptors),
+            places: Places::new(
+                open_max,
+                plan.config.limits.connections_per_address_max,
+                descriptors,
+            ),
             is_paused: AtomicBool::new(false),
             pause_logged: Mutex::new(None),
             status,
@@ -125,6 +147,28 @@ impl Front {
             tls,
             adopter,
         })
+    }
+
+    /// Counts a connection at its address; `Ok(None)` for a proxy, whose clients are counted instead.
+    ///
+    /// # Errors
+    /// `limits.connections_per_address_max` is reached; it was logged and counted.
+    pub fn count(&self, address: IpAddr) -> Result<Option<Counted>, TooMany> {
+        if self.doors.read().proxies.trusts(address) {
+            return Ok(None);
+        }
+        let counted = self.places.count(address);
+        if counted.is_none() {
+            self.metrics.address_refusals.inc();
+            peer_line("connections of one address refused", || {
+                tracing::warn!(
+                    %address,
+                    "connection refused: limits.connections_per_address_max is reached; if this is a proxy, add it to \
+                     network.trusted_proxies"
+                );
+            });
+        }
+        counted.map(Some).ok_or(TooMany)
     }
 
     /// Reads the certificate again. A wrong one changes nothing, and that is said.

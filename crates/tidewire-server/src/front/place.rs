@@ -1,16 +1,42 @@
 //! The places that connections occupy, and who takes upgraded connections over.
+//!
+//! A socket has a descriptor from its acceptance on, and is counted at its peer's address. A trusted proxy's sockets are not:
+//! there each WebSocket is counted at its client's address, once its request has told that.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::config::value::Auto;
 use crate::shard::handle::Adopted;
 
 /// Takes connections over: the shards of a node.
 pub trait Adopter: Send + Sync + 'static {
     /// Gives each connection to one shard, which owns it from then on. Must not block.
     fn adopt(&self, connections: Vec<Adopted>);
+}
+
+/// Whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one
+/// customer has. Small, because every connection keeps its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Subject(NonZeroU64);
+
+impl Subject {
+    fn new(address: IpAddr) -> Self {
+        let bits = match address.to_canonical() {
+            // No IPv6 network begins like that: the block is reserved.
+            IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),
+            IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+        };
+        // The network of `::1` has the number 0, and so has nobody else.
+        Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
+    }
 }
 
 /// The connections of a node, counted.
@@ -20,38 +46,76 @@ pub struct Places {
     open_max: usize,
     /// One permit for each socket that the limit of open files allows.
     pub descriptors: Arc<Semaphore>,
+    per_address_max: Auto<usize>,
+    /// Sockets or WebSockets by address; nobody who has none.
+    addresses: Mutex<HashMap<Subject, usize>>,
 }
 
 impl Places {
     /// Places for `open_max` connections, among `descriptors` sockets.
     #[must_use]
-    pub fn new(open_max: usize, descriptors: usize) -> Arc<Self> {
+    pub fn new(open_max: usize, per_address_max: Auto<usize>, descriptors: usize) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             open_max,
             descriptors: Arc::new(Semaphore::new(descriptors)),
+            per_address_max,
+            addresses: Mutex::default(),
         })
     }
 
-    /// Occupies a place, together with the descriptor of the socket; gives the descriptor back if there is none.
+    /// Counts a connection at its address; `None` if `limits.connections_per_address_max` is reached there.
+    #[must_use]
+    pub fn count(self: &Arc<Self>, address: IpAddr) -> Option<Counted> {
+        let max = match self.per_address_max {
+            Auto::Set(max) => max,
+            Auto::Auto if address.to_canonical().is_loopback() => usize::MAX,
+            Auto::Auto => (self.open_max / 2).max(1),
+        };
+        let subject = Subject::new(address);
+        let mut addresses = self.addresses.lock();
+        let count = addresses.entry(subject).or_default();
+        if *count >= max {
+            return None;
+        }
+        *count += 1;
+        drop(addresses);
+        Some(Counted {
+            places: Arc::clone(self),
+            subject: Some(subject),
+        })
+    }
+
+    fn uncount(&self, subject: Subject) {
+        let mut addresses = self.addresses.lock();
+        if let Entry::Occupied(mut count) = addresses.entry(subject) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// Occupies a place, together with the descriptor of the socket; gives the ticket back if there is none.
     ///
     /// # Errors
     /// `limits.connections_max` is reached.
-    pub fn take(
-        self: &Arc<Self>,
-        descriptor: OwnedSemaphorePermit,
-    ) -> Result<Place, OwnedSemaphorePermit> {
+    pub fn take(self: &Arc<Self>, ticket: Ticket) -> Result<Place, Ticket> {
         let add = |open: usize| (open < self.open_max).then_some(open + 1);
         match self
             .open
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, add)
         {
             Ok(_) => {
-                // The place gives it back itself: every connection has one, and so it is a single pointer.
-                descriptor.forget();
-                Ok(Place(Arc::clone(self)))
+                // The place gives both back itself: every connection has one, and so it is small.
+                ticket.descriptor.forget();
+                let counted = ticket.counted;
+                Ok(Place {
+                    places: Arc::clone(self),
+                    subject: counted.and_then(|mut counted| counted.subject.take()),
+                })
             }
-            Err(_) => Err(descriptor),
+            Err(_) => Err(ticket),
         }
     }
 
@@ -60,15 +124,122 @@ impl Places {
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Acquire)
     }
+
+    /// Addresses that have connections.
+    #[must_use]
+    pub fn address_count(&self) -> usize {
+        self.addresses.lock().len()
+    }
 }
 
-/// A connection's place and the descriptor of its socket. Whoever closes the socket drops it afterwards.
+/// That a connection is counted at its address, until this is dropped.
 #[derive(Debug)]
-pub struct Place(Arc<Places>);
+pub struct Counted {
+    places: Arc<Places>,
+    /// `None` once somebody else gives it back.
+    subject: Option<Subject>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(subject) = self.subject.take() {
+            self.places.uncount(subject);
+        }
+    }
+}
+
+/// What a socket has from its acceptance on.
+#[derive(Debug)]
+pub struct Ticket {
+    /// Its permit among the descriptors.
+    pub descriptor: OwnedSemaphorePermit,
+    /// Its place at its address; `None` for a trusted proxy's.
+    pub counted: Option<Counted>,
+}
+
+/// A connection's place, at its address and in all, and the descriptor of its socket. Whoever closes the socket drops it
+/// afterwards.
+#[derive(Debug)]
+pub struct Place {
+    places: Arc<Places>,
+    subject: Option<Subject>,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
-        self.0.descriptors.add_permits(1);
+        if let Some(subject) = self.subject {
+            self.places.uncount(subject);
+        }
+        self.places.open.fetch_sub(1, Ordering::AcqRel);
+        self.places.descriptors.add_permits(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn ticket(places: &Arc<Places>, counted: Option<Counted>) -> Ticket {
+        let descriptors = Arc::clone(&places.descriptors);
+        let descriptor = descriptors.try_acquire_owned().expect("a descriptor");
+        Ticket {
+            descriptor,
+            counted,
+        }
+    }
+
+    #[test]
+    fn an_address_has_so_many_and_another_is_not_touched() {
+        let places = Places::new(100, Auto::Set(2), 100);
+        let here = || places.count(address("192.0.2.1"));
+        let (first, second) = (here(), here());
+        assert!(first.is_some() && second.is_some());
+        assert!(here().is_none());
+        assert!(places.count(address("::ffff:192.0.2.1")).is_none());
+        assert!(places.count(address("192.0.2.2")).is_some());
+        drop(first);
+        assert!(here().is_some(), "what is given back can be had again");
+        drop(second);
+        assert_eq!(places.address_count(), 0, "nobody is remembered");
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one() {
+        let places = Places::new(100, Auto::Set(1), 100);
+        let _held = ["2001:db8::1", "2001:db8:0:1::1", "::1", "0.0.0.1"]
+            .map(|text| places.count(address(text)).expect(text));
+        assert!(places.count(address("2001:db8::ffff:1")).is_none());
+    }
+
+    #[test]
+    fn half_of_all_is_for_one_address_and_this_machine_is_not_counted_out() {
+        let places = Places::new(4, Auto::Auto, 100);
+        let here = || places.count(address("192.0.2.1"));
+        let _held = [here(), here()];
+        assert!(here().is_none());
+        let local: Vec<_> = (0..9).map(|_| places.count(address("127.0.0.1"))).collect();
+        assert!(local.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_place_gives_everything_back() {
+        let places = Places::new(1, Auto::Set(1), 2);
+        let counted = places.count(address("192.0.2.1"));
+        let place = places.take(ticket(&places, counted)).expect("a place");
+        assert_eq!((places.open(), places.address_count()), (1, 1));
+        assert!(places.count(address("192.0.2.1")).is_none());
+        let other = places.count(address("192.0.2.2"));
+        let refused = places
+            .take(ticket(&places, other))
+            .expect_err("all are taken");
+        assert!(refused.counted.is_some(), "the ticket is given back whole");
+        drop(refused);
+        drop(place);
+        assert_eq!((places.open(), places.address_count()), (0, 0));
+        assert_eq!(places.descriptors.available_permits(), 2);
     }
 }

@@ -12,7 +12,8 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question
 use tidewire_core::settings::Settings;
 use tidewire_core::time::WallTime;
 use tidewire_server::config::section::SendsKind;
-use tidewire_server::front::place::Places;
+use tidewire_server::config::value::Auto;
+use tidewire_server::front::place::{Places, Ticket};
 use tidewire_server::penalty::PenaltySettings;
 use tidewire_server::shard::handle::{Adopted, Peer, Requests, ShardHandle};
 use tidewire_server::shard::stats::ShardStats;
@@ -132,7 +133,7 @@ impl Node {
             shards: Some(running),
             store: Some(store),
             listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-            places: Places::new(usize::MAX, Semaphore::MAX_PERMITS),
+            places: Places::new(usize::MAX, Auto::Auto, Semaphore::MAX_PERMITS),
         }
     }
 
@@ -191,7 +192,13 @@ impl Node {
                 address,
                 headers: Vec::new(),
             }),
-            place: self.places.take(descriptor).unwrap(),
+            place: self
+                .places
+                .take(Ticket {
+                    descriptor,
+                    counted: None,
+                })
+                .unwrap(),
             is_deflated,
         }]);
         stream

@@ -1,0 +1,213 @@
+//! Where a client is, when proxies stand between it and the server.
+//!
+//! Only proxies that the configuration names are believed, and each of them for the hop before it only: the list that they
+//! make is read from its end, and the first address that is no trusted proxy is the client. What stands before that was
+//! written by the client itself.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::HeaderMap;
+use hyper::header::{FORWARDED, HeaderName};
+
+use crate::config::address_range::AddressRange;
+use crate::config::section::ForwardedHeader;
+
+/// The header that most proxies write.
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Proxies in a row that are believed. A longer list is somebody's play.
+const HOPS_MAX: usize = 16;
+
+/// The proxies that are believed, and what they write.
+#[derive(Clone, Debug)]
+pub struct Proxies {
+    /// Their addresses.
+    pub trusted: Vec<AddressRange>,
+    /// Which header they write. The other one is left alone: a proxy passes on what a client wrote there.
+    pub header: ForwardedHeader,
+}
+
+impl Default for Proxies {
+    fn default() -> Self {
+        Self {
+            trusted: Vec::new(),
+            header: ForwardedHeader::XForwardedFor,
+        }
+    }
+}
+
+impl Proxies {
+    /// Whether this is the address of a proxy that is believed.
+    #[must_use]
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|range| range.contains(address))
+    }
+
+    /// Whose request this is that came from `peer`. The port is 0 where a proxy does not tell it.
+    #[must_use]
+    pub fn client(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
+        if !self.trusts(peer.ip()) {
+            return peer;
+        }
+        let name = match self.header {
+            ForwardedHeader::XForwardedFor => &X_FORWARDED_FOR,
+            ForwardedHeader::Forwarded => &FORWARDED,
+        };
+        let mut nearest = peer;
+        // Lines of the same header are one list.
+        let lines = headers.get_all(name).iter().rev();
+        let elements = lines.flat_map(|line| line.to_str().unwrap_or_default().rsplit(','));
+        for element in elements.take(HOPS_MAX) {
+            let hop = match self.header {
+                ForwardedHeader::XForwardedFor => node(element.trim()),
+                ForwardedHeader::Forwarded => forwarded_for(element).and_then(node),
+            };
+            // A hop that can't be read hides everything before it.
+            let Some(hop) = hop else { break };
+            nearest = hop;
+            if !self.trusts(hop.ip()) {
+                break;
+            }
+        }
+        nearest
+    }
+}
+
+/// The value of `for` in one element of `Forwarded` (RFC 7239), without quotes.
+fn forwarded_for(element: &str) -> Option<&str> {
+    let mut pairs = element.split(';').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
+    let value = value.trim();
+    let unquoted = value
+        .strip_prefix('"')
+        .and_then(|value| value.strip_suffix('"'));
+    Some(unquoted.unwrap_or(value))
+}
+
+/// An address, with or without port, IPv6 in brackets where it has one.
+fn node(text: &str) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(canonical(address));
+    }
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    let address = bare.unwrap_or(text).parse::<IpAddr>().ok()?;
+    Some(canonical(SocketAddr::new(address, 0)))
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+    use crate::config::value::Scalar as _;
+
+    const PROXY: &str = "10.0.0.1:7";
+
+    fn proxies(header: ForwardedHeader) -> Proxies {
+        let trusted = ["10.0.0.0/8", "2001:db8::/32"];
+        Proxies {
+            trusted: trusted
+                .iter()
+                .map(|text| AddressRange::parse(text).expect("a range"))
+                .collect(),
+            header,
+        }
+    }
+
+    fn check(header: ForwardedHeader, peer: &str, lines: &[(&str, &str)], expected: &str) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            headers.append(
+                name,
+                HeaderValue::from_bytes(value.as_bytes()).expect("a value"),
+            );
+        }
+        let found = proxies(header).client(peer.parse().expect("an address"), &headers);
+        assert_eq!(found.to_string(), expected, "{peer} {lines:?}");
+    }
+
+    #[test]
+    fn nobody_else_is_believed() {
+        let lines = [
+            ("x-forwarded-for", "192.0.2.1"),
+            ("forwarded", "for=192.0.2.1"),
+        ];
+        for header in [ForwardedHeader::XForwardedFor, ForwardedHeader::Forwarded] {
+            check(header, "203.0.113.9:5", &lines, "203.0.113.9:5");
+        }
+    }
+
+    #[test]
+    fn the_list_is_read_from_its_end() {
+        let check = |lines: &[&str], expected: &str| {
+            let lines: Vec<_> = lines
+                .iter()
+                .map(|line| ("x-forwarded-for", *line))
+                .collect();
+            check(ForwardedHeader::XForwardedFor, PROXY, &lines, expected);
+        };
+        check(&[], PROXY);
+        check(&["192.0.2.1"], "192.0.2.1:0");
+        check(&["192.0.2.1:4711"], "192.0.2.1:4711");
+        check(&["::ffff:192.0.2.1"], "192.0.2.1:0");
+        check(&["[2001:db9::1]:4711"], "[2001:db9::1]:4711");
+        check(&["2001:db9::1"], "[2001:db9::1]:0");
+        // What the client wrote itself stands before its own address.
+        check(&["127.0.0.1, 192.0.2.1"], "192.0.2.1:0");
+        check(&["127.0.0.1", "192.0.2.1"], "192.0.2.1:0");
+        check(&["127.0.0.1, 192.0.2.1, 10.0.0.2"], "192.0.2.1:0");
+        check(
+            &["127.0.0.1,192.0.2.1", "2001:db8::7,10.0.0.2"],
+            "192.0.2.1:0",
+        );
+        // Proxies only: the first of them asked by itself.
+        check(&["10.0.0.3, 10.0.0.2"], "10.0.0.3:0");
+        // Behind what can't be read nobody is believed.
+        check(&["127.0.0.1, unknown, 10.0.0.2"], "10.0.0.2:0");
+        check(&["127.0.0.1,"], PROXY);
+        check(&["\u{e9}"], PROXY);
+        let long = vec!["10.0.0.2"; 100].join(",");
+        check(&[&format!("192.0.2.1,{long}")], "10.0.0.2:0");
+    }
+
+    #[test]
+    fn the_standard_header_is_read_where_it_is_asked_for() {
+        let check = |value: &str, expected: &str| {
+            let lines = [("x-forwarded-for", "127.0.0.1"), ("forwarded", value)];
+            check(ForwardedHeader::Forwarded, PROXY, &lines, expected);
+        };
+        check("for=192.0.2.1", "192.0.2.1:0");
+        check(
+            "For=\"192.0.2.1:4711\";proto=https;by=10.0.0.1",
+            "192.0.2.1:4711",
+        );
+        check(
+            "by=10.0.0.1; for=\"[2001:db9::1]:4711\"",
+            "[2001:db9::1]:4711",
+        );
+        check("for=\"[2001:db9::1]\"", "[2001:db9::1]:0");
+        check(
+            "for=127.0.0.1, for=192.0.2.1;proto=http, for=10.0.0.2",
+            "192.0.2.1:0",
+        );
+        check("for=unknown", PROXY);
+        check("for=_hidden, for=10.0.0.2", "10.0.0.2:0");
+        check("proto=https", PROXY);
+    }
+
+    #[test]
+    fn the_other_header_says_nothing() {
+        let lines = [
+            ("forwarded", "for=127.0.0.1"),
+            ("x-forwarded-for", "192.0.2.1"),
+        ];
+        check(ForwardedHeader::XForwardedFor, PROXY, &lines, "192.0.2.1:0");
+        check(ForwardedHeader::XForwardedFor, PROXY, &lines[..1], PROXY);
+    }
+}
