@@ -20,6 +20,10 @@ import { eventually, within } from './wait.ts';
 export interface ServerOptions {
   /** The content of a deepstream `users.yml`; with it only these users may log in. */
   users?: Users;
+  /** Options of the server's section `auth`, in its own names. */
+  auth?: Record<string, unknown>;
+  /** The page that answers 200 when the server has started; `/ready` by default. */
+  readyAt?: string;
   authAttemptsMax?: number;
   loginTimeoutMs?: number;
   heartbeatIntervalMs?: number;
@@ -40,7 +44,7 @@ export interface ServerOptions {
   penalty?: Record<string, string | number>;
   /** TLS on a port of its own, with these files. */
   tls?: { certificate: string; key: string; reloadIntervalMs?: number; minVersion?: '1.2' | '1.3' };
-  logLevel?: 'warn' | 'info';
+  logLevel?: 'warn' | 'info' | 'debug';
   /** How messages reach the kernel. */
   sends?: 'plain';
   /** Addresses and networks of proxies that are believed. */
@@ -93,6 +97,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number)
       ...(options.users && { chain: ['file'], file }),
       attempts_max: options.authAttemptsMax,
       login_timeout: milliseconds(options.loginTimeoutMs),
+      ...options.auth,
     },
     permission: { kind: options.denials ? 'test_rule' : undefined },
     rpc: {
@@ -168,6 +173,16 @@ export class Server {
   /** The program. */
   get binary(): string {
     return this.options.binary ?? (this.options.denials ? binaryWithRules() : binary());
+  }
+
+  /** Where its configuration lies. */
+  get configFile(): string {
+    return join(this.folder, 'tidewire.yml');
+  }
+
+  /** What it has printed, from its end. */
+  get output(): string {
+    return this.#output;
   }
 
   /** The data folder, whether the server runs or not. */
@@ -274,7 +289,7 @@ export class Server {
   #command(): string[] {
     if (this.options.users) writeFileSync(join(this.folder, 'users.yml'), JSON.stringify(this.options.users));
     if (againstOriginal) return originalServerCommand(this.options, this.port, this.folder);
-    const config = join(this.folder, 'tidewire.yml');
+    const config = this.configFile;
     writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder, this.tlsPort)));
     const level = this.options.logLevel ?? 'warn';
     const place = ['--host', '127.0.0.1', '--port', String(this.port), '--data', this.dataFolder];
@@ -298,7 +313,7 @@ export class Server {
   async #answers(): Promise<boolean> {
     if (this.options.proxyProtocol) return this.#saysItIsWell();
     try {
-      return (await this.get(againstOriginal ? '/health-check' : '/ready')).ok;
+      return (await this.get(againstOriginal ? '/health-check' : (this.options.readyAt ?? '/ready'))).ok;
     } catch {
       return false;
     }

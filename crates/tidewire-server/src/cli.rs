@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::auth::jwt::mint::Order;
 use crate::config::Sources;
 use crate::config::layer::rows;
+use crate::config::value::Scalar;
 use crate::exit::{Exit, Failure};
 
 /// What was asked for.
@@ -29,6 +32,13 @@ pub enum Invocation {
     Health(Sources),
     /// Hash the password on standard input.
     Hash,
+    /// Make a token.
+    Token {
+        /// What it says.
+        order: Order,
+        /// For the secret, the issuer and the audience.
+        sources: Sources,
+    },
     /// Check everything that is stored.
     StoreCheck(Sources),
     /// A text was asked for: help or version.
@@ -88,7 +98,8 @@ fn command() -> Command {
         )
         .subcommand(
             Command::new("hash").about("Hash the password on standard input for the users' file"),
-        );
+        )
+        .subcommand(token_command());
     root.arg(
         Arg::new("config")
             .long("config")
@@ -116,6 +127,50 @@ fn command() -> Command {
             argument.allow_hyphen_values(true)
         }
     }))
+}
+
+fn token_command() -> Command {
+    let argument = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    Command::new("token")
+        .about("Make a token that the configured auth.jwt accepts, for development")
+        .arg(argument("user", "ID", "Whose token it is").required(true))
+        .arg(
+            argument("expires-in", "TIME", "How long it is valid")
+                .default_value("1h")
+                .value_parser(|text: &str| <Duration as Scalar>::parse(text)),
+        )
+        .arg(
+            argument(
+                "claim",
+                "NAME=VALUE",
+                "A claim; JSON is taken as such; may be repeated",
+            )
+            .action(ArgAction::Append),
+        )
+        .arg(
+            argument(
+                "signing-key",
+                "FILE",
+                "A private key as PEM instead of auth.jwt.secret",
+            )
+            .value_parser(clap::value_parser!(PathBuf)),
+        )
+}
+
+fn order(token: &ArgMatches) -> Order {
+    let claims = token.get_many::<String>("claim").unwrap_or_default();
+    Order {
+        // Required, and with a default: clap has refused what lacks them.
+        user: token.get_one::<String>("user").cloned().unwrap_or_default(),
+        lifetime: token
+            .get_one::<Duration>("expires-in")
+            .copied()
+            .unwrap_or_default(),
+        claims: claims.cloned().collect(),
+        signing_key: token.get_one::<PathBuf>("signing-key").cloned(),
+    }
 }
 
 /// Reads the command line.
@@ -154,6 +209,10 @@ pub fn parse(
         }
         Some(("health", health)) => Invocation::Health(sources(health, environment)),
         Some(("hash", _)) => Invocation::Hash,
+        Some(("token", token)) => Invocation::Token {
+            order: order(token),
+            sources: sources(token, environment),
+        },
         Some(("store", store)) => {
             let (_, deepest) = store.subcommand().unwrap_or(("check", store));
             Invocation::StoreCheck(sources(deepest, environment))

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::auth::{AuthChain, password};
+use crate::auth::jwt::mint::{Order, mint};
+use crate::auth::{AuthChain, jwt, password, random_id};
 use crate::cli::{self, Invocation};
 use crate::config::layer::{Loaded, Problem, Sources, load};
 use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
@@ -55,6 +56,7 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
         Invocation::ConfigCheck(sources) => check(&sources),
         Invocation::Health(sources) => health::ask(&planned(&sources)?.1),
         Invocation::Hash => hash(),
+        Invocation::Token { order, sources } => token(&sources, &order),
         Invocation::StoreCheck(sources) => check_store(&planned(&sources)?.1),
         Invocation::Start(sources) => start(&sources, sync),
     }
@@ -124,6 +126,15 @@ fn hash() -> Result<Exit, Failure> {
     }
     let hash = password::hash(password).map_err(|error| Failure::new(Exit::Bug, error))?;
     print_out(&format!("{hash}\n"))
+}
+
+/// Prints a token. The rest of the configuration need not be right for it.
+fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
+    let loaded = load(sources).map_err(first_problem)?;
+    let id = random_id().map_err(|error| Failure::new(Exit::Bug, error))?;
+    let token = mint(&loaded.config.auth.jwt, order, jwt::now(), &id)
+        .map_err(|reason| Failure::new(Exit::Configuration, reason))?;
+    print_out(&format!("{token}\n"))
 }
 
 fn check_store(plan: &Plan) -> Result<Exit, Failure> {

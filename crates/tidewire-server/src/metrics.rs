@@ -109,6 +109,11 @@ impl Metrics {
         self.registry.lock().register_collector(collector);
     }
 
+    /// Adds a number that somebody else counts.
+    pub fn register_counter(&self, name: &str, help: &str, counter: &Counter) {
+        self.registry.lock().register(name, help, counter.clone());
+    }
+
     /// All numbers as text.
     #[must_use]
     pub fn text(&self) -> String {

@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::auth::AuthChain;
+use crate::auth::{AuthChain, Trouble};
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind as StoreChoice;
 use crate::exit::{Exit, Failure};
@@ -28,7 +28,7 @@ use crate::log::sum_peer_lines;
 use crate::metrics::{Metrics, ShardNumbers};
 use crate::shard::handle::{Adopted, ShardHandle};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
-use crate::status::{Stage, Status};
+use crate::status::{Reason, Stage, Status};
 use crate::store::folder::{DataFolder, FolderError};
 use crate::store::sqlite::{SqliteOptions, Sync as SyncMode};
 use crate::store::thread::{StoreHealth, StoreThreads};
@@ -119,6 +119,9 @@ impl Node {
         metrics.development_mode.set(plan.is_development.into());
         let store_health = Arc::clone(store.client().health());
         watch(&status, &handles, &store_health);
+        auth.counts().register(&metrics);
+        watch_auth(&status, &auth);
+        auth.run(runtime.handle());
         metrics.register(Box::new(ShardNumbers::new(
             Arc::clone(&handles),
             store_health,
@@ -274,6 +277,22 @@ fn watch(status: &Status, handles: &[ShardHandle], store: &Arc<StoreHealth>) {
     status.watch_store(Box::new(move || {
         let error = store.commit_error().or_else(|| store.read_error());
         error.map(|error| error.to_string())
+    }));
+}
+
+/// Shows the auth chain to `/ready`.
+fn watch_auth(status: &Status, auth: &Arc<AuthChain>) {
+    let auth = Arc::clone(auth);
+    status.watch_auth(Box::new(move || {
+        let troubles = auth.troubles().into_iter();
+        let told = troubles.map(
+            |Trouble {
+                 code,
+                 text,
+                 is_blocking,
+             }| { (Reason { code, text }, is_blocking) },
+        );
+        told.collect()
     }));
 }
 

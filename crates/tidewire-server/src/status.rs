@@ -42,11 +42,15 @@ pub type SinceTurn = Box<dyn Fn() -> Duration + Send + Sync>;
 /// Says why the store fails, if it does.
 pub type StoreFailure = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
+/// Says what keeps the auth chain from deciding as it should, and for each whether logins fail because of it.
+pub type AuthTroubles = Box<dyn Fn() -> Vec<(Reason, bool)> + Send + Sync>;
+
 /// The state that is shared by all threads of a node.
 pub struct Status {
     stage: AtomicU8,
     shards: RwLock<Vec<SinceTurn>>,
     store: RwLock<StoreFailure>,
+    auth: RwLock<AuthTroubles>,
 }
 
 impl Default for Status {
@@ -55,6 +59,7 @@ impl Default for Status {
             stage: AtomicU8::new(Stage::Starting as u8),
             shards: RwLock::default(),
             store: RwLock::new(Box::new(|| None)),
+            auth: RwLock::new(Box::new(Vec::new)),
         }
     }
 }
@@ -68,6 +73,23 @@ impl Status {
     /// Says how the store is found to fail.
     pub fn watch_store(&self, failure: StoreFailure) {
         *self.store.write() = failure;
+    }
+
+    /// Says how the auth chain is found to be in trouble.
+    pub fn watch_auth(&self, troubles: AuthTroubles) {
+        *self.auth.write() = troubles;
+    }
+
+    /// What is wrong without making the node useless: it should get new connections all the same.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Reason> {
+        self.auth_troubles(false)
+    }
+
+    fn auth_troubles(&self, is_blocking: bool) -> Vec<Reason> {
+        let troubles = (self.auth.read())().into_iter();
+        let wanted = troubles.filter(|(_, blocks)| *blocks == is_blocking);
+        wanted.map(|(reason, _)| reason).collect()
     }
 
     /// The node's stage.
@@ -111,6 +133,7 @@ impl Status {
         if let Some(cause) = (self.store.read())() {
             add("store_failing", format!("the store fails: {cause}"));
         }
+        reasons.extend(self.auth_troubles(true));
         reasons
     }
 }
@@ -137,6 +160,23 @@ mod tests {
         assert_eq!(codes(&status), ["draining"]);
         status.set_stage(Stage::Draining);
         assert_eq!(codes(&status), ["draining"]);
+    }
+
+    #[test]
+    fn trouble_of_authentication_is_a_reason_only_while_logins_fail() {
+        let status = Status::default();
+        status.set_stage(Stage::Serving);
+        let is_blocking = Arc::new(Mutex::new(false));
+        let blocks = Arc::clone(&is_blocking);
+        status.watch_auth(Box::new(move || {
+            let (code, text) = ("jwt_keys", "they can't be read".into());
+            vec![(Reason { code, text }, *blocks.lock())]
+        }));
+        assert_eq!(codes(&status), [""; 0]);
+        assert_eq!(status.warnings()[0].code, "jwt_keys");
+        *is_blocking.lock() = true;
+        assert_eq!(codes(&status), ["jwt_keys"]);
+        assert_eq!(status.warnings(), []);
     }
 
     #[test]

@@ -3,13 +3,17 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
-use tidewire_core::effect::AuthOutcome;
+use tidewire_core::effect::{AuthOutcome, Credential};
 use tidewire_core::text::Payload;
-use tidewire_server::auth::{AuthChain, password};
+use tidewire_server::auth::jwt::mint::{Order, mint};
+use tidewire_server::auth::{AuthChain, jwt, password};
 use tidewire_server::config::machine::Machine;
 use tidewire_server::config::plan::plan;
+use tidewire_server::config::section::AuthJwt;
+use tidewire_server::config::value::Secret;
 use tidewire_server::config::{Problem, Sources, load};
 use tidewire_server::shard::handle::Peer;
 use tokio::runtime::Runtime;
@@ -58,9 +62,14 @@ impl Suite {
     }
 
     fn login(&self, data: &str) -> AuthOutcome {
+        self.login_from(data, Vec::new())
+    }
+
+    /// Logs in over a connection whose request had these headers.
+    fn login_from(&self, data: &str, headers: Vec<(String, String)>) -> AuthOutcome {
         let peer = Arc::new(Peer {
             address: (Ipv4Addr::LOCALHOST, 1).into(),
-            headers: Vec::new(),
+            headers,
         });
         let data = Payload::from_checked(data);
         self.runtime.block_on(self.chain.authenticate(&data, peer))
@@ -268,4 +277,153 @@ fn a_reload_takes_new_users_and_keeps_the_old_on_errors() {
         Some("null"),
         Some("null"),
     );
+}
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// A token of this secret, made as `tidewire token` makes it.
+fn token(secret: &str, user: &str) -> String {
+    let options = AuthJwt {
+        secret: Secret(secret.to_owned()),
+        ..AuthJwt::default()
+    };
+    let order = Order {
+        user: user.to_owned(),
+        lifetime: Duration::from_secs(60),
+        claims: vec!["role=admin".into()],
+        signing_key: None,
+    };
+    mint(&options, &order, jwt::now(), "id-1").expect("minted")
+}
+
+fn login_with(token: &str) -> String {
+    format!(r#"{{"token":"{token}"}}"#)
+}
+
+#[test]
+fn a_token_says_who_it_is_and_until_when() {
+    let suite = Suite::new("", &[("auth.chain", "jwt"), ("auth.jwt.secret", SECRET)]);
+    let login = login_with(&token(SECRET, "alice"));
+    suite.accepts(&login, "alice", Some(r#"{"role":"admin"}"#), None);
+    let AuthOutcome::Accepted(principal) = suite.login(&login) else {
+        panic!("the token is right")
+    };
+    assert_eq!(
+        principal.credential(),
+        Some(&Credential::Token("id-1".into()))
+    );
+    let ends_in = principal.expires_at().expect("an end").0 - jwt::now().0;
+    assert!(
+        (80_000..=90_000).contains(&ends_in),
+        "a minute and the leeway: {ends_in}"
+    );
+    let refusals = [
+        ("{}".to_owned(), "MISSING_TOKEN"),
+        (r#"{"token":7}"#.to_owned(), "MISSING_TOKEN"),
+        (login_with("x"), "INVALID_TOKEN"),
+        (
+            login_with(&token(&SECRET.replace('0', "1"), "alice")),
+            "INVALID_TOKEN",
+        ),
+        (login_with(&token(SECRET, "")), "INVALID_TOKEN"),
+    ];
+    for (data, code) in refusals {
+        suite.refuses(&data, Some(&format!(r#"{{"error":"{code}"}}"#)));
+    }
+}
+
+#[test]
+fn whom_one_member_declines_the_next_one_may_know() {
+    let users = format!("alice:\n  password: \"{VECTOR}\"\n");
+    let flags = [
+        ("auth.chain", "jwt,file"),
+        ("auth.jwt.secret", SECRET),
+        ("auth.file.hash", "md5"),
+    ];
+    let suite = Suite::new(&users, &flags);
+    suite.accepts(
+        &login_with(&token(SECRET, "bob")),
+        "bob",
+        Some(r#"{"role":"admin"}"#),
+        None,
+    );
+    let password = r#"{"username":"alice","password":"password"}"#;
+    suite.accepts(password, "alice", Some("null"), Some("null"));
+    suite.refuses(&login_with("x"), Some(r#"{"error":"INVALID_TOKEN"}"#));
+}
+
+#[test]
+fn the_connection_may_bring_the_token_as_a_header() {
+    let suite = Suite::new("", &[("auth.chain", "jwt"), ("auth.jwt.secret", SECRET)]);
+    let token = token(SECRET, "alice");
+    let check = |header: String, is_accepted: bool| {
+        let outcome = suite.login_from("{}", vec![("authorization".into(), header.clone())]);
+        assert_eq!(
+            matches!(outcome, AuthOutcome::Accepted(_)),
+            is_accepted,
+            "{header}"
+        );
+    };
+    check(format!("Bearer {token}"), true);
+    check(format!("bearer {token}"), true);
+    check(format!("Basic {token}"), false);
+    check(token.clone(), false);
+    check("Bearer ".into(), false);
+}
+
+#[test]
+fn an_issuer_that_is_down_puts_logins_off() {
+    // Nobody listens on a port that was given back.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/keys", listener.local_addr().expect("an address"));
+    drop(listener);
+    let flags = [
+        ("auth.chain", "jwt"),
+        ("auth.jwt.jwks_url", url.as_str()),
+        ("auth.jwt.audience", "*"),
+        ("auth.jwt.secret", SECRET),
+    ];
+    let suite = Suite::new("", &flags);
+    suite.accepts(
+        &login_with(&token(SECRET, "alice")),
+        "alice",
+        Some(r#"{"role":"admin"}"#),
+        None,
+    );
+    let other = login_with(&token(&SECRET.replace('0', "1"), "alice"));
+    assert_eq!(suite.login(&other), AuthOutcome::Unavailable);
+    let troubles = suite.chain.troubles();
+    assert!(
+        troubles[0].is_blocking && troubles[0].code == "jwt_keys",
+        "{troubles:?}"
+    );
+    assert!(
+        !troubles[0].text.contains(&url),
+        "addresses may be secret: {troubles:?}"
+    );
+}
+
+#[test]
+fn options_of_tokens_that_make_no_sense_are_refused() {
+    let check = |flags: &[(&str, &str)], part: &str| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let all = [&[("auth.chain", "jwt")], flags].concat();
+        let problem = chain(&folder, "", &all).err().expect(part);
+        assert!(problem.to_string().contains(part), "{problem}");
+    };
+    check(&[], "there is no key");
+    check(&[("auth.jwt.secret", "short")], "32 bytes");
+    check(&[("auth.jwt.discover", "true")], "set auth.jwt.issuer");
+    check(
+        &[
+            ("auth.jwt.jwks_url", "http://id.example/keys"),
+            ("auth.jwt.audience", "a"),
+        ],
+        "not encrypted",
+    );
+    check(
+        &[("auth.jwt.jwks_url", "https://id.example/keys")],
+        "auth.jwt.audience",
+    );
+    check(&[("auth.jwt.key_file", "/nowhere")], "auth.jwt.key_file");
 }

@@ -3,20 +3,27 @@
 //! To add one, write a file with its name and add it to [`AuthChain::new`].
 
 pub mod file;
+pub mod jwt;
 pub mod open;
+pub mod outbound;
 pub mod password;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Map, Value};
 use tidewire_core::effect::{AuthOutcome, Principal};
 use tidewire_core::text::Payload;
+use tokio::runtime::Handle;
 
 use crate::config::Problem;
 use crate::config::plan::Plan;
 use crate::config::section::AuthKind;
+use crate::metrics::Metrics;
 use crate::shard::handle::Peer;
 
 /// A login as the chain sees it.
@@ -47,7 +54,44 @@ pub enum Verdict {
     Unavailable,
     /// Not a user of this member; the next one is asked.
     Unknown,
+    /// The same, with the reason that the client hears if none of the others decides.
+    Declined {
+        /// JSON.
+        client_data: Option<Payload>,
+    },
 }
+
+/// What keeps a member from deciding as it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// A constant word for programs.
+    pub code: &'static str,
+    /// A sentence for people.
+    pub text: String,
+    /// Whether logins that this member would decide fail, so that they are better made elsewhere.
+    pub is_blocking: bool,
+}
+
+/// What a client is told, as deepstream's handlers do: an object with `error`.
+fn reason(code: &'static str) -> Option<Payload> {
+    Some(Payload::from(
+        serde_json::json!({ "error": code }).to_string(),
+    ))
+}
+
+/// 128 random bits as text.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn random_id() -> Result<String, String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| format!("the system has no random numbers: {error}"))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// What a member does as long as the server runs.
+pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The pending answer of a member.
 pub type Judging<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
@@ -64,12 +108,55 @@ pub trait Authenticator: Send + Sync {
     fn reload(&self) -> Result<(), Problem> {
         Ok(())
     }
+
+    /// What it does beside judging, if anything; it never ends by itself.
+    fn run(&self) -> Option<Running<'_>> {
+        None
+    }
+
+    /// What is wrong with it now, for `/ready`.
+    fn trouble(&self) -> Option<Trouble> {
+        None
+    }
 }
 
 /// Members that are asked one after the other until one decides.
 pub struct AuthChain {
     members: Vec<Box<dyn Authenticator>>,
     user_bytes_max: usize,
+    counts: Counts,
+}
+
+/// What was counted, of all members together.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Logins that were let in.
+    pub accepted: Counter,
+    /// Logins that were not.
+    pub refused: Counter,
+    /// Logins that could not be decided.
+    pub unavailable: Counter,
+    /// The reading of an issuer's keys.
+    pub keys: jwt::remote::Counts,
+}
+
+impl Counts {
+    /// Shows them among the metrics.
+    pub fn register(&self, metrics: &Metrics) {
+        let add = |name, help, counter: &Counter| metrics.register_counter(name, help, counter);
+        add("logins_accepted", "Logins that were let in", &self.accepted);
+        add("logins_refused", "Logins that were refused", &self.refused);
+        let help = "Logins that could not be decided because a server that must be asked is down";
+        add("logins_unavailable", help, &self.unavailable);
+        let keys = &self.keys;
+        add(
+            "jwt_key_fetches",
+            "Readings of an issuer's keys",
+            &keys.fetches,
+        );
+        let help = "Readings of an issuer's keys that failed";
+        add("jwt_key_fetch_failures", help, &keys.failures);
+    }
 }
 
 impl AuthChain {
@@ -79,48 +166,101 @@ impl AuthChain {
     /// The files of a member are wrong.
     pub fn new(plan: &Plan, hashing_max: usize) -> Result<Self, Problem> {
         let is_alone = plan.auth_chain.len() == 1;
+        let options = &plan.config.auth;
+        let ca = options.ca.0.as_deref();
+        let counts = Counts::default();
         let member = |kind: &AuthKind| -> Result<Box<dyn Authenticator>, Problem> {
             Ok(match kind {
                 AuthKind::Open => Box::new(open::Open),
                 AuthKind::File => {
-                    let options = plan.config.auth.file.clone();
+                    let options = options.file.clone();
                     Box::new(file::File::open(options, is_alone, hashing_max)?)
+                }
+                AuthKind::Jwt => {
+                    let options = options.jwt.clone();
+                    Box::new(jwt::Jwt::open(options, ca, counts.keys.clone())?)
                 }
             })
         };
+        let members = plan
+            .auth_chain
+            .iter()
+            .map(member)
+            .collect::<Result<_, _>>()?;
         Ok(Self {
-            members: plan
-                .auth_chain
-                .iter()
-                .map(member)
-                .collect::<Result<_, _>>()?,
+            members,
             user_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
+            counts,
         })
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Starts what members do beside judging. It ends with the runtime.
+    pub fn run(self: &Arc<Self>, runtime: &Handle) {
+        for index in 0..self.members.len() {
+            let chain = Arc::clone(self);
+            runtime.spawn(async move {
+                if let Some(running) = chain.members[index].run() {
+                    running.await;
+                }
+            });
+        }
+    }
+
+    /// What is wrong with members now.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let members = self.members.iter();
+        members.filter_map(|member| member.trouble()).collect()
     }
 
     /// Judges the object or array given to `login()`.
     pub async fn authenticate(&self, data: &Payload, peer: Arc<Peer>) -> AuthOutcome {
-        let refused = AuthOutcome::Refused { client_data: None };
-        let data = match serde_json::from_str(data.as_str()) {
-            Ok(Value::Object(data)) => data,
-            Ok(_) => Map::new(),
+        let outcome = match serde_json::from_str(data.as_str()) {
+            Ok(Value::Object(data)) => self.judge(Attempt { data, peer }).await,
+            Ok(_) => {
+                let data = Map::new();
+                self.judge(Attempt { data, peer }).await
+            }
             // Well formed, but with a number that nothing can hold.
-            Err(_) => return refused,
+            Err(_) => AuthOutcome::Refused { client_data: None },
         };
-        let attempt = Attempt { data, peer };
+        match &outcome {
+            AuthOutcome::Accepted(_) => self.counts.accepted.inc(),
+            AuthOutcome::Unavailable => self.counts.unavailable.inc(),
+            AuthOutcome::Refused { .. } | AuthOutcome::Barred { .. } => self.counts.refused.inc(),
+        };
+        outcome
+    }
+
+    async fn judge(&self, attempt: Attempt) -> AuthOutcome {
+        let mut declined = None;
+        let mut is_undecided = false;
         for member in &self.members {
             match member.judge(&attempt).await {
                 Verdict::Accepted(principal) if principal.user_id.len() > self.user_bytes_max => {
-                    return refused;
+                    return AuthOutcome::Refused { client_data: None };
                 }
                 Verdict::Accepted(principal) => return AuthOutcome::Accepted(Arc::new(principal)),
                 Verdict::Refused { client_data } => return AuthOutcome::Refused { client_data },
                 Verdict::Barred { client_data } => return AuthOutcome::Barred { client_data },
-                Verdict::Unavailable => return AuthOutcome::Unavailable,
+                // Another one may know the user without asking anybody.
+                Verdict::Unavailable => is_undecided = true,
                 Verdict::Unknown => {}
+                Verdict::Declined { client_data } => declined = declined.or(client_data),
             }
         }
-        refused
+        match is_undecided {
+            true => AuthOutcome::Unavailable,
+            false => AuthOutcome::Refused {
+                client_data: declined,
+            },
+        }
     }
 
     /// Lets every member read its files again and says what went wrong.

@@ -255,7 +255,7 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
 }
 
 /// Times that make no sense as 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 11] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 15] {
     [
         ("drain_timeout", config.drain_timeout),
         (
@@ -269,6 +269,16 @@ fn positive_times(config: &Config) -> [(&'static str, Duration); 11] {
         ("rpc.accept_timeout", config.rpc.accept_timeout),
         ("rpc.response_timeout", config.rpc.response_timeout),
         ("listen.response_timeout", config.listen.response_timeout),
+        (
+            "auth.jwt.keys_refresh_interval",
+            config.auth.jwt.keys_refresh_interval,
+        ),
+        (
+            "auth.jwt.keys_refresh_pause",
+            config.auth.jwt.keys_refresh_pause,
+        ),
+        ("auth.jwt.keys_age_max", config.auth.jwt.keys_age_max),
+        ("auth.jwt.keys_timeout", config.auth.jwt.keys_timeout),
         ("penalty.wait_min", config.penalty.wait_min),
         ("penalty.forgive_interval", config.penalty.forgive_interval),
     ]

@@ -8,6 +8,8 @@ use super::section::Config;
 
 /// What is written instead of a secret.
 const MASK: &str = "\"********\"";
+/// Text that is not given.
+const NOTHING: &str = "\"\"";
 
 /// The defaults as `tidewire.yml` with the documentation of each option as comments.
 #[must_use]
@@ -95,7 +97,8 @@ impl Visitor for Yaml<'_> {
 
     fn option(&mut self, row: OptionRow, value: &mut dyn Value) {
         let indent = indent(&row.name);
-        let shown = if row.traits.secret {
+        let is_given = value.show() != NOTHING;
+        let shown = if row.traits.secret && is_given {
             MASK.to_owned()
         } else {
             value.show()

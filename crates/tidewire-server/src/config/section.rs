@@ -9,7 +9,7 @@ use tidewire_core::limits::Limits as CoreLimits;
 
 use super::address_range::AddressRange;
 use super::option::{Traits, section};
-use super::value::{Auto, ByteCount, Limited, List, OptionalPath, choice};
+use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Secret, choice};
 use crate::penalty::PenaltySettings;
 
 const fn seconds(count: u64) -> Duration {
@@ -215,14 +215,46 @@ choice! {
         Open = "open",
         /// The users of a file.
         File = "file",
+        /// Signed tokens.
+        Jwt = "jwt",
+    }
+}
+
+choice! {
+    /// Algorithms of signed tokens.
+    JwtAlgorithm {
+        /// HMAC with SHA-256.
+        Hs256 = "HS256",
+        /// HMAC with SHA-384.
+        Hs384 = "HS384",
+        /// HMAC with SHA-512.
+        Hs512 = "HS512",
+        /// RSA, PKCS #1, with SHA-256.
+        Rs256 = "RS256",
+        /// RSA, PKCS #1, with SHA-384.
+        Rs384 = "RS384",
+        /// RSA, PKCS #1, with SHA-512.
+        Rs512 = "RS512",
+        /// RSA, PSS, with SHA-256.
+        Ps256 = "PS256",
+        /// RSA, PSS, with SHA-384.
+        Ps384 = "PS384",
+        /// RSA, PSS, with SHA-512.
+        Ps512 = "PS512",
+        /// ECDSA on P-256.
+        Es256 = "ES256",
+        /// ECDSA on P-384.
+        Es384 = "ES384",
+        /// Ed25519.
+        EdDsa = "EdDSA",
     }
 }
 
 section! {
     /// Who may log in.
     Auth {
-        /// Ways to authenticate, asked in this order until one decides. `open` lets everybody in, `file` the users of
-        /// a file. None at all is `open` without having been asked for. As with deepstream, wrong passwords are passed
+        /// Ways to authenticate, asked in this order until one decides: `open` lets everybody in, `file` the users of a
+        /// file, `jwt` whoever has a signed token. None at all is `open` without having been asked for. As with deepstream, wrong passwords are passed
         /// on to the next one unless `auth.file.report_invalid_parameters` is set, so `open` behind `file` lets
         /// everybody in under any name.
         chain: List<AuthKind> = List(Vec::new());
@@ -236,8 +268,13 @@ section! {
         /// closed with 1013, and the client comes back by itself; some wait up to twice as long, so that they don't all come
         /// back at once.
         retry_delay: Duration = seconds(5);
+        /// A file with the certificates (PEM) that other servers are trusted by when they are asked, instead of those that
+        /// this machine trusts.
+        ca: OptionalPath = OptionalPath(None);
         /// The users of a file.
         file: AuthFile = AuthFile::default();
+        /// Signed tokens.
+        jwt: AuthJwt = AuthJwt::default();
     }
 }
 
@@ -271,6 +308,51 @@ section! {
         /// Whether a login without user name or password is told so. `auto` does when `file` is the only way to
         /// authenticate; else the next one is asked.
         report_invalid_parameters: Auto<bool> = Auto::Auto;
+    }
+}
+
+section! {
+    /// Signed tokens (JSON Web Tokens), as clients give them: `login({ token })`. `exp` is required; 30 s of difference between
+    /// clocks are allowed for. See `docs/authentication.md`.
+    AuthJwt {
+        /// A secret that tokens are signed with (HMAC), at least 32 bytes. Best given by the environment.
+        secret: Secret = Secret::default(), Traits::NONE.secret();
+        /// A file with that secret; white space at its end does not count. Read again at SIGHUP.
+        secret_file: OptionalPath = OptionalPath(None);
+        /// A file with public keys as PEM, or with a JSON Web Key or a set of them. Read again at SIGHUP.
+        key_file: OptionalPath = OptionalPath(None);
+        /// The one algorithm of the secret and of keys as PEM. `auto` is HS256, RS256, or what the curve of the key says. A
+        /// JSON Web Key says it itself.
+        algorithm: Auto<JwtAlgorithm> = Auto::Auto;
+        /// The address of the issuer's key set. `https://`, or `http://` for this machine.
+        jwks_url: String = String::new();
+        /// The `iss` that tokens must have; empty is not checked.
+        issuer: String = String::new();
+        /// Whether the issuer's keys are found by OpenID Connect Discovery, from `auth.jwt.issuer`.
+        discover: bool = false;
+        /// Values of which one must be in a token's `aud`; none is not checked, but must be given as `*` when keys come from an
+        /// issuer.
+        audience: List<String> = words(&[]);
+        /// The field of the object given to `login()` that has the token. Without it the header `Authorization: Bearer` of the
+        /// connection counts.
+        token_field: String = "token".to_owned();
+        /// The claim that becomes the user id.
+        user_claim: String = "sub".to_owned();
+        /// Claims that rules see as `user.data`: `role`, `roles=realm_access.roles` under another name, or `*` for all but the
+        /// registered ones.
+        server_data_claims: List<String> = words(&["*"]);
+        /// Claims that the client gets with its login.
+        client_data_claims: List<String> = words(&[]);
+        /// Bytes of a token. Larger ones are refused unread.
+        token_bytes_max: ByteCount = ByteCount(16 << 10);
+        /// How often the issuer's keys are read again.
+        keys_refresh_interval: Duration = seconds(300);
+        /// The time between two readings at least, however many tokens name an unknown key or however long the issuer is down.
+        keys_refresh_pause: Duration = seconds(10);
+        /// How long keys are used after they were read, while the issuer is down.
+        keys_age_max: Duration = seconds(24 * 3600);
+        /// Time for the issuer to answer.
+        keys_timeout: Duration = seconds(5);
     }
 }
 

@@ -303,6 +303,30 @@ impl Scalar for OptionalPath {
     }
 }
 
+/// Text that nobody may see. It must have the trait `secret`, too, so that it is masked where options are printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Scalar for Secret {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(Self(text.to_owned()))
+    }
+
+    fn format(&self) -> String {
+        quote(&self.0)
+    }
+
+    fn kind() -> String {
+        "a secret".into()
+    }
+}
+
 /// `text` as YAML, in quotes where it would mean something else without them.
 fn quote(text: &str) -> String {
     let is_plain_character =

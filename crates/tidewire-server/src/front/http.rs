@@ -229,6 +229,7 @@ impl Socket {
             body["development"] = self.front.is_development.into();
             body["store"] = self.front.store.word().into();
             body["reasons"] = serde_json::json!(reasons);
+            body["warnings"] = serde_json::json!(self.front.status.warnings());
         }
         let status = if is_ready {
             StatusCode::OK

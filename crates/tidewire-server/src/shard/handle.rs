@@ -33,6 +33,14 @@ impl Peer {
             .find(|(known, _)| known == name)
             .map(|(_, value)| value.as_str())
     }
+
+    /// The token of its header `Authorization: Bearer`. Pages of a browser can't set it, so who sent it meant it.
+    #[must_use]
+    pub fn bearer(&self) -> Option<&str> {
+        let (scheme, token) = self.header("authorization")?.split_once(' ')?;
+        let is_given = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
+        is_given.then(|| token.trim())
+    }
 }
 
 /// A connection that was upgraded to a WebSocket and from now on belongs to one shard.

@@ -1,0 +1,261 @@
+//! Signed tokens: JSON Web Tokens of HMAC, RSA, ECDSA or EdDSA, whose claims become the principal.
+//!
+//! Keys come from the configuration, a file or the issuer (`jwt/remote.rs`); what is accepted is decided in `jwt/token.rs`.
+
+pub mod key;
+pub mod mapping;
+pub mod mint;
+pub mod remote;
+pub mod token;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::RwLock;
+use serde_json::Value;
+use tidewire_core::time::WallTime;
+
+use self::key::KeySet;
+use self::mapping::Mapping;
+use self::remote::{Address, Counts, Remote, Times};
+use self::token::{Checks, TokenError, Unverified, Verified};
+use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound, reason};
+use crate::config::Problem;
+use crate::config::section::AuthJwt;
+
+/// What a client is told of a token that is not accepted. Why exactly is for the log: who makes tokens up learns nothing.
+pub const INVALID_TOKEN: &str = "INVALID_TOKEN";
+/// What it is told of one that was right and is over, so that it gets a new one.
+pub const TOKEN_EXPIRED: &str = "TOKEN_EXPIRED";
+/// What it is told when it gave none.
+pub const MISSING_TOKEN: &str = "MISSING_TOKEN";
+/// Takes every audience, by name.
+pub const ANY_AUDIENCE: &str = "*";
+
+/// Logins with tokens.
+#[derive(Debug)]
+pub struct Jwt {
+    options: AuthJwt,
+    local: RwLock<Arc<KeySet>>,
+    remote: Option<Remote>,
+    checks: Checks,
+    mapping: Mapping,
+}
+
+impl Jwt {
+    /// Reads the keys of the configuration; those of an issuer are fetched later.
+    ///
+    /// # Errors
+    /// A key can't be read or used, or there is none and nowhere to get one.
+    pub fn open(options: AuthJwt, ca: Option<&Path>, counts: Counts) -> Result<Self, Problem> {
+        let local = local_keys(&options)?;
+        let remote = match address(&options)? {
+            None => None,
+            Some(address) => {
+                let client = outbound::client(options.keys_timeout, ca, 0)
+                    .map_err(|reason| Problem::new("auth.ca", reason))?;
+                let times = Times {
+                    refresh_interval: options.keys_refresh_interval,
+                    pause: options.keys_refresh_pause,
+                    age_max: options.keys_age_max,
+                };
+                Some(Remote::new(address, client, times, counts))
+            }
+        };
+        if local.0.is_empty() && remote.is_none() {
+            return Err(Problem::new(
+                "auth.jwt",
+                "there is no key; set auth.jwt.secret, auth.jwt.key_file, auth.jwt.jwks_url or auth.jwt.discover",
+            ));
+        }
+        let any_audience = options.audience.iter().any(|name| name == ANY_AUDIENCE);
+        if remote.is_some() && options.audience.is_empty() {
+            return Err(Problem::new(
+                "auth.jwt.audience",
+                "an issuer makes tokens for others, too; name your own audience, or \"*\" for all",
+            ));
+        }
+        let checks = Checks {
+            issuer: Some(options.issuer.clone()).filter(|issuer| !issuer.is_empty()),
+            audiences: match any_audience {
+                true => Vec::new(),
+                false => options.audience.to_vec(),
+            },
+        };
+        Ok(Self {
+            mapping: Mapping::new(&options),
+            local: RwLock::new(Arc::new(local)),
+            remote,
+            checks,
+            options,
+        })
+    }
+
+    async fn judge_attempt(&self, attempt: &Attempt) -> Verdict {
+        let Some(text) = self.token(attempt) else {
+            return Verdict::Declined {
+                client_data: reason(MISSING_TOKEN),
+            };
+        };
+        match self.verify(text).await {
+            Ok(Some(token)) => match self.mapping.principal(&token) {
+                Some(principal) => Verdict::Accepted(principal),
+                None => {
+                    tracing::debug!(claim = ?self.options.user_claim, "a token names no user");
+                    declined(INVALID_TOKEN)
+                }
+            },
+            Ok(None) => Verdict::Unavailable,
+            Err(error) => {
+                tracing::debug!(%error, "a token was refused");
+                declined(match error {
+                    TokenError::Expired => TOKEN_EXPIRED,
+                    _ => INVALID_TOKEN,
+                })
+            }
+        }
+    }
+
+    /// The token of the login, or of the request that opened the connection, which a page of somebody else can't set.
+    fn token<'a>(&self, attempt: &'a Attempt) -> Option<&'a str> {
+        let field = attempt.data.get(&self.options.token_field);
+        let given = field
+            .and_then(Value::as_str)
+            .filter(|token| !token.is_empty());
+        given.or_else(|| attempt.peer.bearer())
+    }
+
+    /// Verifies a token; `None` when a key is needed that can't be asked for now.
+    ///
+    /// # Errors
+    /// Why it is not accepted.
+    pub async fn verify(&self, text: &str) -> Result<Option<Verified>, TokenError> {
+        let token = token::parse(text, self.options.token_bytes_max.as_usize())?;
+        let local = Arc::clone(&*self.local.read());
+        let outcome = token.verify(&local, &self.checks, now());
+        let Some(remote) = &self.remote else {
+            return outcome.map(Some);
+        };
+        match outcome {
+            Err(TokenError::UnknownKey | TokenError::Signature) => {
+                self.verify_by_issuer(&token, remote).await
+            }
+            outcome => outcome.map(Some),
+        }
+    }
+
+    async fn verify_by_issuer(
+        &self,
+        token: &Unverified<'_>,
+        remote: &Remote,
+    ) -> Result<Option<Verified>, TokenError> {
+        let try_with = |known: &remote::Known| match &known.keys {
+            Some(keys) => token.verify(keys, &self.checks, now()),
+            None => Err(TokenError::UnknownKey),
+        };
+        match try_with(&remote.known()) {
+            Err(TokenError::UnknownKey) => {}
+            // Without an id nobody can tell a wrong signature from a new key.
+            Err(TokenError::Signature) if token.key_id.is_none() => {}
+            outcome => return outcome.map(Some),
+        }
+        let known = remote.renewed().await;
+        match try_with(&known) {
+            Err(TokenError::UnknownKey) if known.is_stale || known.keys.is_none() => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+}
+
+impl Authenticator for Jwt {
+    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+        Box::pin(self.judge_attempt(attempt))
+    }
+
+    fn reload(&self) -> Result<(), Problem> {
+        *self.local.write() = Arc::new(local_keys(&self.options)?);
+        Ok(())
+    }
+
+    fn run(&self) -> Option<super::Running<'_>> {
+        let remote = self.remote.as_ref()?;
+        Some(Box::pin(remote.keep_fresh()))
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        let (cause, is_blocking) = self.remote.as_ref()?.failure()?;
+        let text = match is_blocking {
+            true => format!("no token can be verified: the issuer's keys can't be read: {cause}"),
+            false => format!("known keys are used on: the issuer's can't be read: {cause}"),
+        };
+        Some(Trouble {
+            code: "jwt_keys",
+            text,
+            is_blocking,
+        })
+    }
+}
+
+fn declined(code: &'static str) -> Verdict {
+    Verdict::Declined {
+        client_data: reason(code),
+    }
+}
+
+/// The wall clock.
+#[must_use]
+pub fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let milliseconds = since.map_or(0, |since| since.as_millis());
+    WallTime(u64::try_from(milliseconds).unwrap_or(u64::MAX))
+}
+
+/// The secret of the options, wherever it stands.
+///
+/// # Errors
+/// Its file can't be read.
+pub fn secret(options: &AuthJwt) -> Result<Option<Vec<u8>>, Problem> {
+    if let Some(path) = &options.secret_file.0 {
+        let bytes = std::fs::read(path).map_err(|error| {
+            let reason = format!("{} can't be read: {error}", path.display());
+            Problem::new("auth.jwt.secret_file", reason)
+        })?;
+        return Ok(Some(bytes.trim_ascii_end().to_vec()));
+    }
+    let secret = &options.secret.0;
+    Ok((!secret.is_empty()).then(|| secret.clone().into_bytes()))
+}
+
+fn local_keys(options: &AuthJwt) -> Result<KeySet, Problem> {
+    let mut keys = match &options.key_file.0 {
+        None => KeySet::default(),
+        Some(path) => key::file(path, options.algorithm).map_err(|reason| {
+            Problem::new(path.display(), format!("{reason}; see auth.jwt.key_file"))
+        })?,
+    };
+    if let Some(secret) = secret(options)? {
+        let key = key::secret(&secret, options.algorithm)
+            .map_err(|reason| Problem::new("auth.jwt.secret", reason))?;
+        keys.0.push(key);
+    }
+    Ok(keys)
+}
+
+fn address(options: &AuthJwt) -> Result<Option<Address>, Problem> {
+    let at = |option: &'static str| move |reason| Problem::new(option, reason);
+    if options.discover {
+        if options.issuer.is_empty() {
+            let reason = "discovery needs the issuer; set auth.jwt.issuer";
+            return Err(Problem::new("auth.jwt.discover", reason));
+        }
+        return Address::discovery(&options.issuer)
+            .map(Some)
+            .map_err(at("auth.jwt.issuer"));
+    }
+    if options.jwks_url.is_empty() {
+        return Ok(None);
+    }
+    let url = outbound::url(&options.jwks_url).map_err(at("auth.jwt.jwks_url"))?;
+    Ok(Some(Address::Keys(url)))
+}

@@ -1,0 +1,141 @@
+//! Requests of the auth chain to other servers: where they may go, how long they may take, how much is read.
+//!
+//! Everything is encrypted unless it stays on this machine. Errors never have the address, whose query may be a secret.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use reqwest::tls::Certificate;
+use reqwest::{Client, Response, Url};
+use serde_json::Value;
+
+use crate::front::origin::is_loopback_name;
+
+/// Bytes of an answer that are read; a set of 64 keys has about 64 KiB.
+pub const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// Reads an address that requests may be sent to.
+///
+/// # Errors
+/// It is no address, or the way there is neither encrypted nor within this machine.
+pub fn url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("{text:?} is no address: {error}"))?;
+    let host = url.host_str().unwrap_or_default();
+    match url.scheme() {
+        "https" if !host.is_empty() => Ok(url),
+        "http" if is_loopback_name(host.trim_matches(['[', ']'])) => Ok(url),
+        _ => Err(format!(
+            "{text:?} is not encrypted; write https://, or http:// for a server on this machine"
+        )),
+    }
+}
+
+/// A client with its limits.
+///
+/// # Errors
+/// The file `ca` has no certificates, or this machine has none to trust.
+pub fn client(
+    timeout: Duration,
+    ca: Option<&Path>,
+    redirects_max: usize,
+) -> Result<Client, String> {
+    // Already done by the program; tests have no program.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut builder = Client::builder()
+        .timeout(timeout)
+        .redirect(encrypted_redirects(redirects_max))
+        .no_proxy();
+    if let Some(path) = ca {
+        let text = std::fs::read(path)
+            .map_err(|error| format!("{} can't be read: {error}", path.display()))?;
+        let certificates = Certificate::from_pem_bundle(&text)
+            .ok()
+            .filter(|certificates| !certificates.is_empty())
+            .ok_or_else(|| format!("{} has no certificate as PEM", path.display()))?;
+        builder = builder.tls_certs_only(certificates);
+    }
+    builder.build().map_err(|error| {
+        format!("this machine has no certificates to trust ({error}); install them or set auth.ca")
+    })
+}
+
+/// A redirect must not lead out of what [`url`] allows.
+fn encrypted_redirects(count_max: usize) -> Policy {
+    Policy::custom(move |attempt| {
+        if attempt.previous().len() > count_max {
+            attempt.stop()
+        } else if url(attempt.url().as_str()).is_err() {
+            attempt.error("a redirect leads to an address that is not encrypted")
+        } else {
+            attempt.follow()
+        }
+    })
+}
+
+/// The body of an answer.
+///
+/// # Errors
+/// It is longer than `bytes_max`, or the connection ended.
+pub async fn body(mut answer: Response, bytes_max: usize) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(describe)? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(format!("the answer has more than {bytes_max} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Gets a JSON document.
+///
+/// # Errors
+/// There is no answer, another one than 200, or one that is no JSON.
+pub async fn json(client: &Client, url: Url) -> Result<Value, String> {
+    let answer = client.get(url).send().await.map_err(describe)?;
+    let status = answer.status().as_u16();
+    if status != 200 {
+        return Err(format!("the answer is {status}"));
+    }
+    let body = body(answer, ANSWER_BYTES_MAX).await?;
+    serde_json::from_slice(&body).map_err(|error| format!("the answer is no JSON: {error}"))
+}
+
+/// An error and its causes, without the address.
+pub fn describe(error: reqwest::Error) -> String {
+    use std::error::Error as _;
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let reason = error.to_string();
+        if !text.contains(&reason) {
+            text = format!("{text}: {reason}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_encrypted_addresses_and_this_machine_are_asked() {
+        let check = |text: &str, is_allowed: bool| {
+            assert_eq!(url(text).is_ok(), is_allowed, "{text}");
+        };
+        check("https://id.example/keys", true);
+        check("http://127.0.0.1:8080/keys", true);
+        check("http://localhost/keys", true);
+        check("http://[::1]:9/keys", true);
+        check("http://id.example/keys", false);
+        check("http://127.0.0.1.example/keys", false);
+        check("http://localhost.example/keys", false);
+        check("file:///etc/passwd", false);
+        check("id.example/keys", false);
+        check("", false);
+    }
+}
