@@ -15,8 +15,8 @@ use crate::entry::{Asker, Entry, Gather, GatheredPart, Gathering, Listening};
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
-use crate::message::{Event, Message, Presence};
-use crate::permission::{Access, Decision, Permission, Question};
+use crate::message::{Event, Message, Presence, PresenceAction};
+use crate::permission::{Access, Asked, Decision, Permission, Question};
 use crate::session::{Session, Sessions};
 use crate::settings::Settings;
 use crate::table::Map;
@@ -161,6 +161,31 @@ pub(crate) struct RunningGathering {
     pub(crate) session: SessionId,
     pub(crate) missing: usize,
     pub(crate) what: Gathering,
+}
+
+/// What a message at its session's shard asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    access: Access,
+    by: Asked,
+}
+
+impl From<Access> for Wish {
+    fn from(access: Access) -> Self {
+        Self {
+            access,
+            by: Asked::Plainly,
+        }
+    }
+}
+
+impl From<PresenceAction> for Wish {
+    fn from(action: PresenceAction) -> Self {
+        Self {
+            access: Access::Presence,
+            by: Asked::Presence(action),
+        }
+    }
 }
 
 /// What a judge said of a message at its session's shard.
@@ -449,11 +474,11 @@ impl<E: Effects> Desk<'_, E> {
     pub(crate) fn judge(
         &mut self,
         id: SessionId,
-        access: Access,
+        wish: impl Into<Wish>,
         name: Option<&str>,
         data: Option<&str>,
     ) -> Verdict {
-        self.judge_one_of(1, id, access, name, data)
+        self.judge_one_of(1, id, wish.into(), name, data)
     }
 
     /// Judges one of `count` names of a message. At most one read is under way for each session.
@@ -461,7 +486,7 @@ impl<E: Effects> Desk<'_, E> {
         &mut self,
         count: usize,
         id: SessionId,
-        access: Access,
+        wish: Wish,
         name: Option<&str>,
         data: Option<&str>,
     ) -> Verdict {
@@ -476,7 +501,8 @@ impl<E: Effects> Desk<'_, E> {
         let wall = self.now.wall;
         let question = Question {
             principal,
-            access,
+            access: wish.access,
+            by: wish.by,
             name,
             data,
             old_data: None,
@@ -499,15 +525,16 @@ impl<E: Effects> Desk<'_, E> {
     pub(crate) fn sift<'n>(
         &mut self,
         id: SessionId,
-        access: Access,
+        wish: impl Into<Wish>,
         names: &[&'n str],
     ) -> Option<Sifted<'n>> {
+        let wish = wish.into();
         let mut sifted = Sifted {
             allowed: Vec::with_capacity(names.len()),
             left_out: Vec::new(),
         };
         for name in names {
-            let why = match self.judge_one_of(names.len(), id, access, Some(name), None) {
+            let why = match self.judge_one_of(names.len(), id, wish, Some(name), None) {
                 Verdict::Wait => return None,
                 Verdict::Allow if self.place.is_name(name) => {
                     sifted.allowed.push(*name);

@@ -28,7 +28,7 @@ pub struct Limits {
     pub dirty_records_max: usize,
     /// Bytes of those records. Default 256 MiB.
     pub dirty_bytes_max: usize,
-    /// Records that one rule decision may read. Default 3.
+    /// Records that one rule decision may read. More fail the rule. Default 10.
     pub rule_reads_max: usize,
     /// Bytes of records that a session which lagged is given before it must have read them; one record may have more.
     /// Default 256 KiB.
@@ -93,7 +93,7 @@ impl Default for Limits {
             cache_bytes_max: 64 << 20,
             dirty_records_max: 100_000,
             dirty_bytes_max: 256 << 20,
-            rule_reads_max: 3,
+            rule_reads_max: 10,
             catch_up_bytes_max: 256 << 10,
         }
     }

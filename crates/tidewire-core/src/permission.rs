@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::effect::Principal;
+use crate::message::{PresenceAction, RecordAction};
 use crate::text::{Name, Payload};
 use crate::time::WallTime;
 
@@ -38,6 +39,18 @@ pub enum Access {
     Presence,
 }
 
+/// The message that asks, where its kind of access does not say it. Rules can tell them apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Asked {
+    /// The access says it.
+    #[default]
+    Plainly,
+    /// By this action of records.
+    Record(RecordAction),
+    /// By this action of presence.
+    Presence(PresenceAction),
+}
+
 /// A request for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
@@ -45,6 +58,8 @@ pub struct Question<'a> {
     pub principal: &'a Principal,
     /// For what.
     pub access: Access,
+    /// By which message.
+    pub by: Asked,
     /// On which name; absent for requests about all users.
     pub name: Option<&'a str>,
     /// The new data: an event's or call's payload, or the record as it would be after the write.

@@ -9,7 +9,6 @@ use crate::entry::{Entry, Gather, GatheredPart, Gathering};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
-use crate::permission::Access;
 use crate::text::Name;
 
 /// The user id of sessions whose auth handler gave none; presence never shows it.
@@ -207,7 +206,7 @@ fn judged_all<E: Effects>(
         correlation: None,
         write_ack: false,
     };
-    match desk.judge(id, Access::Presence, None, None) {
+    match desk.judge(id, action, None, None) {
         Verdict::Wait => return Flow::Wait,
         Verdict::Allow => act(desk),
         Verdict::Failed => refuse(desk, id, PresenceError::PermissionError(refusal)),
@@ -235,7 +234,7 @@ fn judged<'n, E: Effects>(
         refuse(desk, id, PresenceError::InvalidData(refusal(None)));
         return Flow::Taken;
     }
-    let Some(mut sifted) = desk.sift(id, Access::Presence, names) else {
+    let Some(mut sifted) = desk.sift(id, action, names) else {
         return Flow::Wait;
     };
     if action == PresenceAction::Subscribe {

@@ -51,6 +51,7 @@ fn decide_by(question: &Question<'_>, record: &str) -> Decision {
 #[cfg(test)]
 mod tests {
     use tidewire_core::effect::Principal;
+    use tidewire_core::permission::Asked;
     use tidewire_core::text::{Name, Payload};
     use tidewire_core::time::WallTime;
 
@@ -61,6 +62,7 @@ mod tests {
         let question = Question {
             principal: &principal,
             access,
+            by: Asked::Plainly,
             name: Some(name),
             data: None,
             old_data: None,

@@ -5,6 +5,7 @@
 //! JavaScript makes of it (`JSON.parse`, then the client's `setValue`), because every peer reads it that way.
 
 mod check;
+mod entries;
 mod literal;
 mod patch;
 mod patch_list;
@@ -12,6 +13,7 @@ mod path;
 mod scan;
 
 pub use check::{JsonError, JsonLimits, Kind, check};
+pub use entries::{Entries, Literal, entries};
 pub use literal::string;
 pub use patch::{PatchError, lookup, patch, patch_many};
 pub use patch_list::{PatchListError, parse_patches};

@@ -9,7 +9,7 @@ use crate::entry::{
     Answer, Asker, Entry, Gather, OwnedWrite, Published, ReadFailed, RecordAnswer, RecordRefusal,
 };
 use crate::message::{RecordAction, RecordBulk};
-use crate::permission::{Access, Decision, Question};
+use crate::permission::{Access, Asked, Decision, Question};
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -116,6 +116,7 @@ pub(super) fn judge<E: Effects>(
         let question = Question {
             principal: &job.principal,
             access,
+            by: Asked::Record(job.action()),
             name: Some(name),
             data: data.map(Payload::as_str),
             old_data: old.map(Payload::as_str),

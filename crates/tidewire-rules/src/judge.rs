@@ -1,0 +1,101 @@
+//! A set of rules as the engine's judge.
+
+use tidewire_core::permission::{Decision, Permission, Question};
+
+use crate::action;
+use crate::rule::{Document, Outcome, Records, Scope, User};
+use crate::set::{Body, PlacedRule, RuleSet};
+
+/// What a request about all users is called when paths are tried, as in deepstream.
+const NAMELESS: &str = "undefined";
+
+/// A decision and the rule that it comes from; without a rule nothing allows it.
+#[derive(Clone, Debug)]
+pub struct Verdict<'s> {
+    /// The decision.
+    pub decision: Decision,
+    /// The rule.
+    pub rule: Option<&'s PlacedRule>,
+}
+
+impl RuleSet {
+    /// Decides, and says by which rule.
+    #[must_use]
+    pub fn explain(&self, question: &Question<'_>) -> Verdict<'_> {
+        let name = question.name.unwrap_or(NAMELESS);
+        let Some((rule, variables)) = self.find(question.access, name) else {
+            return Verdict {
+                decision: Decision::Deny,
+                rule: None,
+            };
+        };
+        Verdict {
+            decision: self.judge(rule, &variables, question),
+            rule: Some(rule),
+        }
+    }
+
+    /// What each rule would say whose path takes the name; the first one is the one that decides.
+    pub fn candidates<'s>(&'s self, question: &Question<'_>) -> impl Iterator<Item = Verdict<'s>> {
+        let name = question.name.unwrap_or(NAMELESS);
+        self.rules(question.access).iter().filter_map(move |rule| {
+            let variables = rule.path.matches(name)?;
+            Some(Verdict {
+                decision: self.judge(rule, &variables, question),
+                rule: Some(rule),
+            })
+        })
+    }
+
+    fn judge(&self, rule: &PlacedRule, variables: &[&str], question: &Question<'_>) -> Decision {
+        let rule = match &rule.body {
+            Body::Constant(true) => return Decision::Allow,
+            Body::Constant(false) => return Decision::Deny,
+            Body::Rule(rule) => rule,
+        };
+        let scope = Scope {
+            user: User {
+                id: &question.principal.user_id,
+                data: Document::or_null(question.principal.server_data().map(|data| data.as_str())),
+            },
+            data: Document::or_undefined(question.data),
+            old_data: Document::or_null(question.old_data),
+            now: question.now.0,
+            action: action::number(question.access, question.by),
+            name: question.name,
+            variables,
+        };
+        match rule.decide(&scope, &Read(question), self.limits()) {
+            Outcome::True => Decision::Allow,
+            Outcome::False => Decision::Deny,
+            Outcome::Error => Decision::Failed,
+            Outcome::Need(name) => Decision::Need(name),
+        }
+    }
+}
+
+impl Permission for RuleSet {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        self.explain(question).decision
+    }
+}
+
+/// The records that the engine has read for a question.
+struct Read<'q>(&'q Question<'q>);
+
+impl<'q> Records<'q> for Read<'q> {
+    fn find(&self, name: &str) -> Option<Document<'q>> {
+        let (_, value) = self
+            .0
+            .values
+            .iter()
+            .find(|(known, _)| known.as_str() == name)?;
+        Some(Document::or_null(
+            value.as_ref().map(|value| value.as_str()),
+        ))
+    }
+
+    fn count(&self) -> usize {
+        self.0.values.len()
+    }
+}

@@ -1,0 +1,165 @@
+//! One rule: an expression that was accepted, and what it decides.
+
+use std::cell::{Cell, RefCell};
+
+use tidewire_core::text::Name;
+
+use crate::evaluate::{Run, Steps, Stop};
+use crate::expression::Expression;
+use crate::limits::RuleLimits;
+use crate::parser;
+
+pub use crate::evaluate::Scope;
+pub use crate::lexer::RuleError;
+pub use crate::parser::Uses;
+pub use crate::value::{Document, User};
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    text: String,
+    expression: Expression,
+    uses: Uses,
+}
+
+/// What a rule says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its value is truthy.
+    True,
+    /// Its value is falsy.
+    False,
+    /// JavaScript would throw, or a limit was reached.
+    Error,
+    /// It has to be run again with this record.
+    Need(Name),
+}
+
+/// The other records that are there, by name; `None` inside is one that does not exist.
+pub trait Records<'v> {
+    /// The record's value, or `None` if it has not been read.
+    fn find(&self, name: &str) -> Option<Document<'v>>;
+    /// How many are there.
+    fn count(&self) -> usize;
+}
+
+impl Rule {
+    /// Parses a rule of a path with these variables, named with their `$`.
+    ///
+    /// # Errors
+    /// The first thing that is not allowed, with its place.
+    pub fn parse(text: &str, variables: &[String], limits: &RuleLimits) -> Result<Self, RuleError> {
+        let (expression, uses) = parser::parse(text, variables, limits)?;
+        Ok(Self {
+            text: text.to_owned(),
+            expression,
+            uses,
+        })
+    }
+
+    /// The rule as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it uses.
+    #[must_use]
+    pub fn uses(&self) -> Uses {
+        self.uses
+    }
+
+    /// Runs the rule as deepstream does: with the records that are there, again with each it asks for, and no more often
+    /// than `iterations_max`.
+    pub fn decide<'v, R: Records<'v>>(
+        &'v self,
+        scope: &'v Scope<'v>,
+        records: &R,
+        limits: &RuleLimits,
+    ) -> Outcome {
+        // Each run but the last has asked for a record. With fewer of them than runs the limit can't be reached, and the
+        // last run, which finds all it asks for, is the only one that counts.
+        if !self.uses.records || records.count() < limits.iterations_max {
+            return self.run_to_need(scope, records, limits);
+        }
+        self.run_by_rounds(scope, records, limits)
+    }
+
+    /// One run that stops at the first record that is not there.
+    fn run_to_need<'v, R: Records<'v>>(
+        &'v self,
+        scope: &'v Scope<'v>,
+        records: &R,
+        limits: &RuleLimits,
+    ) -> Outcome {
+        let needed = Cell::new(None);
+        let find = |name: &str| {
+            records.find(name).ok_or_else(|| {
+                needed.set(Some(Name::from(name)));
+                Stop::Need
+            })
+        };
+        let run = Run {
+            scope,
+            records: &find,
+            steps: Steps::new(limits.steps_max),
+        };
+        let outcome = run
+            .evaluate(&self.expression)
+            .map(|value| value.is_truthy());
+        match (outcome, needed.take()) {
+            (Err(Stop::Need), Some(name)) => Outcome::Need(name),
+            (outcome, _) => finished(outcome),
+        }
+    }
+
+    /// Run by run: each sees what earlier ones have asked for, and goes on with undefined where it asks for more.
+    fn run_by_rounds<'v, R: Records<'v>>(
+        &'v self,
+        scope: &'v Scope<'v>,
+        records: &R,
+        limits: &RuleLimits,
+    ) -> Outcome {
+        let visible = RefCell::new(Vec::<Box<str>>::new());
+        for _ in 0..limits.iterations_max {
+            let asked = RefCell::new(Vec::<Box<str>>::new());
+            let needed = Cell::new(None);
+            let find = |name: &str| {
+                let value = records.find(name);
+                if value.is_none() {
+                    needed.set(Some(Name::from(name)));
+                    return Err(Stop::Need);
+                }
+                if visible.borrow().iter().any(|known| **known == *name) {
+                    return Ok(value.unwrap_or_default());
+                }
+                asked.borrow_mut().push(name.into());
+                Ok(Document::Undefined)
+            };
+            let run = Run {
+                scope,
+                records: &find,
+                steps: Steps::new(limits.steps_max),
+            };
+            let outcome = run
+                .evaluate(&self.expression)
+                .map(|value| value.is_truthy());
+            if let (Err(Stop::Need), Some(name)) = (outcome, needed.take()) {
+                return Outcome::Need(name);
+            }
+            if asked.borrow().is_empty() {
+                return finished(outcome);
+            }
+            visible.borrow_mut().append(&mut asked.borrow_mut());
+        }
+        Outcome::Error
+    }
+}
+
+fn finished(outcome: Result<bool, Stop>) -> Outcome {
+    match outcome {
+        Ok(true) => Outcome::True,
+        Ok(false) => Outcome::False,
+        Err(_) => Outcome::Error,
+    }
+}

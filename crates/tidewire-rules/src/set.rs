@@ -1,0 +1,200 @@
+//! A set of rules: for each kind of access the paths that have a rule for it, in the order in which they are tried.
+
+use std::sync::Arc;
+
+use tidewire_core::permission::Access;
+
+use crate::limits::RuleLimits;
+use crate::pattern::{Pattern, Variables};
+use crate::rule::Rule;
+
+/// The kinds of rules: section and name in the file, what they guard, and whether they may use `data` and `oldData`.
+pub const RULE_KINDS: [RuleKind; 12] = [
+    RuleKind::new("record", "create", Access::RecordCreate, false, false),
+    RuleKind::new("record", "read", Access::RecordRead, false, true),
+    RuleKind::new("record", "write", Access::RecordWrite, true, true),
+    RuleKind::new("record", "delete", Access::RecordDelete, false, true),
+    RuleKind::new("record", "listen", Access::RecordListen, false, false),
+    RuleKind::new("record", "notify", Access::RecordNotify, false, false),
+    RuleKind::new("event", "publish", Access::EventPublish, true, false),
+    RuleKind::new("event", "subscribe", Access::EventSubscribe, true, false),
+    RuleKind::new("event", "listen", Access::EventListen, false, false),
+    RuleKind::new("rpc", "provide", Access::RpcProvide, false, false),
+    RuleKind::new("rpc", "request", Access::RpcRequest, true, false),
+    RuleKind::new("presence", "allow", Access::Presence, false, false),
+];
+
+/// The sections of a file, all of which it must have.
+pub const SECTIONS: [&str; 4] = ["record", "event", "rpc", "presence"];
+
+/// One kind of rules.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleKind {
+    /// The section.
+    pub section: &'static str,
+    /// The name within a path.
+    pub name: &'static str,
+    /// What it guards.
+    pub access: Access,
+    /// Whether `data` is there.
+    pub has_data: bool,
+    /// Whether `oldData` is there.
+    pub has_old_data: bool,
+}
+
+impl RuleKind {
+    const fn new(
+        section: &'static str,
+        name: &'static str,
+        access: Access,
+        has_data: bool,
+        has_old_data: bool,
+    ) -> Self {
+        Self {
+            section,
+            name,
+            access,
+            has_data,
+            has_old_data,
+        }
+    }
+}
+
+/// A place in a file, both counted from 1, columns in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The line.
+    pub line: u64,
+    /// The column.
+    pub column: u64,
+}
+
+/// What a rule is.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// `true` or `false`.
+    Constant(bool),
+    /// An expression.
+    Rule(Box<Rule>),
+}
+
+/// A rule at its path.
+#[derive(Clone, Debug)]
+pub struct PlacedRule {
+    /// The path.
+    pub path: Arc<Pattern>,
+    /// The kind.
+    pub kind: &'static RuleKind,
+    /// The rule.
+    pub body: Body,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl PlacedRule {
+    /// The rule as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match &self.body {
+            Body::Constant(true) => "true",
+            Body::Constant(false) => "false",
+            Body::Rule(rule) => rule.text(),
+        }
+    }
+}
+
+/// All rules of a file.
+#[derive(Clone, Debug)]
+pub struct RuleSet {
+    /// What the file is called, for people.
+    file: Arc<str>,
+    /// By kind; within one the longest path first, of equally long ones the one that stands last in the file.
+    rules: [Vec<PlacedRule>; RULE_KINDS.len()],
+    limits: RuleLimits,
+}
+
+impl RuleSet {
+    /// Orders the rules of a file, which are given in its order.
+    pub(crate) fn new(file: &str, rules: Vec<PlacedRule>, limits: RuleLimits) -> Self {
+        let mut set = Self {
+            file: file.into(),
+            rules: Default::default(),
+            limits,
+        };
+        for rule in rules.into_iter().rev() {
+            set.rules[place_of(rule.kind.access)].push(rule);
+        }
+        for rules in &mut set.rules {
+            // Stable, and filled from the end of the file.
+            rules.sort_by_key(|rule| std::cmp::Reverse(utf16_length(rule.path.as_str())));
+        }
+        set
+    }
+
+    /// What the file is called.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The limits it was loaded with.
+    #[must_use]
+    pub fn limits(&self) -> &RuleLimits {
+        &self.limits
+    }
+
+    /// All rules of one kind, in the order in which they are tried.
+    #[must_use]
+    pub fn rules(&self, access: Access) -> &[PlacedRule] {
+        &self.rules[place_of(access)]
+    }
+
+    /// The rule that decides about a name, and what the variables of its path stand for.
+    #[must_use]
+    pub fn find<'n>(&self, access: Access, name: &'n str) -> Option<(&PlacedRule, Variables<'n>)> {
+        self.rules(access)
+            .iter()
+            .find_map(|rule| Some((rule, rule.path.matches(name)?)))
+    }
+}
+
+/// deepstream compares the lengths of paths as JavaScript counts them.
+fn utf16_length(text: &str) -> usize {
+    text.chars().map(char::len_utf16).sum()
+}
+
+const fn place_of(access: Access) -> usize {
+    match access {
+        Access::RecordCreate => 0,
+        Access::RecordRead => 1,
+        Access::RecordWrite => 2,
+        Access::RecordDelete => 3,
+        Access::RecordListen => 4,
+        Access::RecordNotify => 5,
+        Access::EventPublish => 6,
+        Access::EventSubscribe => 7,
+        Access::EventListen => 8,
+        Access::RpcProvide => 9,
+        Access::RpcRequest => 10,
+        Access::Presence => 11,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_place() {
+        for (place, kind) in RULE_KINDS.iter().enumerate() {
+            assert_eq!(
+                place_of(kind.access),
+                place,
+                "{} {}",
+                kind.section,
+                kind.name
+            );
+            assert!(SECTIONS.contains(&kind.section));
+        }
+    }
+}

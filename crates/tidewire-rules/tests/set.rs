@@ -1,0 +1,274 @@
+//! Files of rules: what is loaded, what is refused and where, and which rule decides.
+
+use tidewire_core::effect::Principal;
+use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
+use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
+use tidewire_core::text::{Name, Payload};
+use tidewire_core::time::WallTime;
+use tidewire_rules::limits::RuleLimits;
+use tidewire_rules::load;
+use tidewire_rules::set::RuleSet;
+
+/// deepstream's example, with every section.
+const EXAMPLE: &str = r#"# a comment
+record:
+  "*":            { create: true, read: true, write: "user.isAuthenticated", delete: false, listen: true, notify: false }
+  "profile/$id":  { write: "user.id === $id", create: "user.id === $id" }
+  "bid/$item":    { write: "data.price > oldData.price && _('item/' + $item).open === true" }
+event:
+  "*":            { publish: true, subscribe: true, listen: true }
+  "chat/$room":   { publish: "data.text.length < 500 && $room.startsWith('open-')" }
+rpc:
+  "*":            { provide: "user.data.role === 'backend'", request: true }
+presence:
+  "*":            { allow: true }
+"#;
+
+fn parse(text: &str) -> Result<RuleSet, Vec<String>> {
+    load::parse(text, "permissions.yml", &RuleLimits::default())
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+fn question<'a>(principal: &'a Principal, access: Access, name: &'a str) -> Question<'a> {
+    Question {
+        principal,
+        access,
+        by: Asked::Plainly,
+        name: Some(name),
+        data: None,
+        old_data: None,
+        now: WallTime(1),
+        values: &[],
+    }
+}
+
+#[test]
+fn deepstreams_example_loads_and_decides() {
+    let rules = parse(EXAMPLE).expect("valid");
+    let ann = Principal::new(Name::from("ann"));
+    let backend = Principal::new(Name::from("b"))
+        .with_data(Some(Payload::from_checked(r#"{"role":"backend"}"#)), None);
+    let ask = |who, access, name, data, old_data| {
+        rules.decide(&Question {
+            data,
+            old_data,
+            ..question(who, access, name)
+        })
+    };
+    let allowed = |who, access, name| ask(who, access, name, None, None) == Decision::Allow;
+    assert!(allowed(&ann, Access::RecordWrite, "any"));
+    assert!(allowed(&ann, Access::RecordWrite, "profile/ann"));
+    assert!(!allowed(&ann, Access::RecordWrite, "profile/bob"));
+    // The path has no rule for reading, so a shorter one decides.
+    assert!(allowed(&ann, Access::RecordRead, "profile/bob"));
+    assert!(!allowed(&ann, Access::RecordDelete, "any"));
+    assert_eq!(
+        ask(&ann, Access::RpcProvide, "any", None, None),
+        Decision::Failed
+    );
+    assert!(allowed(&backend, Access::RpcProvide, "any"));
+    let chat = |name, data| ask(&ann, Access::EventPublish, name, Some(data), None);
+    assert_eq!(chat("chat/open-1", r#"{"text":"hi"}"#), Decision::Allow);
+    assert_eq!(chat("chat/closed", r#"{"text":"hi"}"#), Decision::Deny);
+    assert_eq!(chat("chat/open-1", "{}"), Decision::Failed);
+    let bid = |values: &[(Name, Option<Payload>)]| {
+        rules.decide(&Question {
+            data: Some(r#"{"price":2}"#),
+            old_data: Some(r#"{"price":1}"#),
+            values,
+            ..question(&ann, Access::RecordWrite, "bid/7")
+        })
+    };
+    let item = Name::from("item/7");
+    assert_eq!(bid(&[]), Decision::Need(item.clone()));
+    let open = Payload::from_checked(r#"{"open":true}"#);
+    assert_eq!(bid(&[(item.clone(), Some(open))]), Decision::Allow);
+    assert_eq!(bid(&[(item, None)]), Decision::Failed);
+}
+
+#[test]
+fn a_decision_is_explained_by_line() {
+    let rules = parse(EXAMPLE).expect("valid");
+    let ann = Principal::new(Name::from("ann"));
+    let lines = |access, name| -> Vec<u64> {
+        rules
+            .candidates(&question(&ann, access, name))
+            .filter_map(|verdict| verdict.rule.map(|rule| rule.place.line))
+            .collect()
+    };
+    assert_eq!(lines(Access::RecordWrite, "profile/ann"), [4, 3]);
+    assert_eq!(lines(Access::RecordRead, "profile/ann"), [3]);
+    let verdict = rules.explain(&question(&ann, Access::RecordWrite, "profile/ann"));
+    let rule = verdict.rule.expect("a rule decides");
+    assert_eq!(
+        (rule.text(), rule.place.line, rule.place.column),
+        ("user.id === $id", 4, 28)
+    );
+}
+
+#[test]
+fn the_longest_path_decides_and_of_equal_ones_the_later() {
+    let rules = parse(
+        r#"{"record": {"*": {"read": false}, "a/*": {"read": true}, "*/b": {"read": false}, "a/b/c*": {"write": true}},
+            "event": {"*": {}}, "rpc": {"*": {}}, "presence": {"*": {"allow": "name === undefined"}}}"#,
+    )
+    .expect("JSON is YAML");
+    let ann = Principal::new(Name::from("ann"));
+    let decide = |access, name| rules.decide(&question(&ann, access, name));
+    assert_eq!(decide(Access::RecordRead, "a/x"), Decision::Allow);
+    assert_eq!(decide(Access::RecordRead, "a/b"), Decision::Deny);
+    assert_eq!(decide(Access::RecordRead, "a/b/c"), Decision::Allow);
+    // Nothing allows it.
+    assert_eq!(decide(Access::EventPublish, "x"), Decision::Deny);
+    let all = Question {
+        name: None,
+        ..question(&ann, Access::Presence, "")
+    };
+    assert_eq!(rules.decide(&all), Decision::Allow);
+    assert_eq!(decide(Access::Presence, "bob"), Decision::Deny);
+}
+
+#[test]
+fn actions_have_deepstreams_numbers() {
+    let ann = Principal::new(Name::from("ann"));
+    let bulk = |action| Asked::Record(RecordAction::Bulk(action));
+    for (access, by, number) in [
+        (Access::EventPublish, Asked::Plainly, 2),
+        (Access::EventSubscribe, Asked::Plainly, 3),
+        (Access::EventListen, Asked::Plainly, 5),
+        (Access::RpcProvide, Asked::Plainly, 8),
+        (Access::RpcRequest, Asked::Plainly, 2),
+        (
+            Access::RecordCreate,
+            Asked::Record(RecordAction::CreateAndPatch),
+            15,
+        ),
+        (Access::RecordRead, Asked::Record(RecordAction::Read), 3),
+        (Access::RecordRead, Asked::Record(RecordAction::Head), 5),
+        (
+            Access::RecordRead,
+            bulk(RecordBulk::SubscribeCreateAndRead),
+            3,
+        ),
+        (Access::RecordRead, bulk(RecordBulk::SubscribeAndHead), 21),
+        (Access::RecordRead, bulk(RecordBulk::SubscribeAndRead), 22),
+        (Access::RecordRead, bulk(RecordBulk::Subscribe), 25),
+        (
+            Access::RecordWrite,
+            Asked::Record(RecordAction::CreateAndUpdate),
+            18,
+        ),
+        (
+            Access::RecordWrite,
+            Asked::Record(RecordAction::CreateAndPatch),
+            19,
+        ),
+        (
+            Access::RecordWrite,
+            Asked::Record(RecordAction::PatchMulti),
+            35,
+        ),
+        (Access::RecordDelete, Asked::Record(RecordAction::Erase), 20),
+        (Access::RecordDelete, Asked::Record(RecordAction::Delete), 9),
+        (Access::RecordListen, Asked::Plainly, 27),
+        (Access::RecordNotify, bulk(RecordBulk::Notify), 2),
+        (
+            Access::Presence,
+            Asked::Presence(PresenceAction::QueryAll),
+            2,
+        ),
+        (Access::Presence, Asked::Presence(PresenceAction::Query), 4),
+        (
+            Access::Presence,
+            Asked::Presence(PresenceAction::Subscribe),
+            10,
+        ),
+        (
+            Access::Presence,
+            Asked::Presence(PresenceAction::SubscribeAll),
+            12,
+        ),
+    ] {
+        let kind = tidewire_rules::set::RULE_KINDS
+            .iter()
+            .find(|kind| kind.access == access)
+            .expect("a kind");
+        let sections = ["record", "event", "rpc", "presence"].map(|section| {
+            let rule = if section == kind.section {
+                format!("{}: action === {number}", kind.name)
+            } else {
+                String::new()
+            };
+            format!("{section}: {{\"*\": {{{rule}}}}}\n")
+        });
+        let rules = parse(&sections.concat()).expect("valid");
+        let asked = Question {
+            by,
+            ..question(&ann, access, "x")
+        };
+        assert_eq!(rules.decide(&asked), Decision::Allow, "{access:?} {by:?}");
+    }
+}
+
+#[test]
+fn everything_wrong_is_told_with_its_place() {
+    let errors = parse(
+        r#"record:
+  "*": { read: "user.idd === $x", create: "data.a", write: 5 }
+  "/a": { read: true }
+  "b": { reed: true, listen: "oldData" }
+  "c":
+    write: >
+      user.id === 'a' &&
+      parse(1)
+  "d": { read: "'\x41' === nothing" }
+  "e": true
+event:
+  "x": {}
+rpc: []
+extra: {}
+"#,
+    )
+    .expect_err("refused");
+    let expected = [
+        "1:1: the section `presence` is missing",
+        "2:30: the path has no variable `$x`",
+        "2:44: rule `create` of `record` does not support `data`",
+        "2:60: a rule is true, false or an expression",
+        "3:4: a path can't begin with `/`",
+        "4:10: `record` has no rule \"reed\"",
+        "4:31: rule `listen` of `record` does not support `oldData`",
+        "8:7: function `parse` is not supported",
+        "9:16: `nothing` is not known in a rule",
+        "10:8: rules are expected for the path \"e\"",
+        "11:1: `event` has no rules for the path \"*\"",
+        "13:6: paths are expected in `rpc`",
+        "14:1: there is no section \"extra\"",
+    ];
+    let expected: Vec<String> = expected
+        .iter()
+        .map(|error| format!("permissions.yml:{error}"))
+        .collect();
+    assert_eq!(errors, expected);
+}
+
+#[test]
+fn what_is_no_file_of_rules_is_refused() {
+    for text in ["", "[]", "a: [", "record: 1\nrecord: 2", "5", "\u{0}"] {
+        let errors = parse(text).expect_err(text);
+        assert!(
+            !errors.is_empty() && errors[0].starts_with("permissions.yml:"),
+            "{errors:?}"
+        );
+    }
+    let limits = RuleLimits {
+        file_bytes_max: 10,
+        ..RuleLimits::default()
+    };
+    assert!(load::parse(EXAMPLE, "x", &limits).is_err());
+    let limits = RuleLimits {
+        paths_max: 3,
+        ..RuleLimits::default()
+    };
+    assert!(load::parse(EXAMPLE, "x", &limits).is_err());
+}
