@@ -38,6 +38,8 @@ export interface ServerOptions {
   hotPathPrefixes?: string[];
   /** Limits under the names of the server's section `limits`. */
   limits?: Record<string, number>;
+  /** The server's section `rates`. */
+  rates?: Partial<Record<'connection' | 'user', Record<string, string>>>;
   /** Whether offers of compression are taken. */
   compression?: boolean;
   /** The server's section `penalty`. Without it nobody waits, since all clients of a suite share address and user. */
@@ -109,6 +111,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number)
     listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs) },
     record: { hot_path_prefixes: options.hotPathPrefixes },
     limits: { ...options.limits },
+    rates: { ...options.rates },
     penalty: options.penalty ?? { wait_max: '0s' },
     store: { cache: options.cacheBytesMax },
   });

@@ -28,6 +28,8 @@ use crate::time::Now;
 pub(crate) struct Place {
     pub(crate) address: Address,
     pub(crate) shard_count: u16,
+    /// Whether there are any rates.
+    pub(crate) is_rated: bool,
     pub(crate) owner_hash: FixedState,
     pub(crate) settings: Settings,
     pub(crate) permission: Arc<dyn Permission>,

@@ -25,6 +25,7 @@ use crate::login;
 use crate::message::{Connection, Listen, Message, Rpc};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
+use crate::rate::{RateKeeper, RateOwner};
 use crate::record::{home, owner::RecordOwner};
 use crate::rpc::{self, RpcOwner};
 use crate::session::{Phase, RuleReads, Seat, Session, Sessions};
@@ -96,6 +97,8 @@ pub struct Counts {
     pub parked_names: usize,
     /// How often limits and rules were in somebody's way.
     pub refused: Refused,
+    /// Sessions whose message waits for a rate.
+    pub throttled: usize,
 }
 
 /// The engine of one shard. See the head of this file.
@@ -111,6 +114,8 @@ pub struct Shard {
     listens: ListenOwner,
     rpcs: RpcOwner,
     presences: PresenceOwner,
+    rates: RateKeeper,
+    user_rates: RateOwner,
     heartbeats: Sweep,
     logins: DeadlineQueue<Seat>,
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
@@ -124,6 +129,8 @@ struct Parts<'a> {
     listens: &'a mut ListenOwner,
     rpcs: &'a mut RpcOwner,
     presences: &'a mut PresenceOwner,
+    rates: &'a mut RateKeeper,
+    user_rates: &'a mut RateOwner,
     heartbeats: &'a mut Sweep,
     logins: &'a mut DeadlineQueue<Seat>,
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
@@ -147,6 +154,7 @@ impl Shard {
             place: Place {
                 address,
                 shard_count,
+                is_rated: !settings.rates.is_off(),
                 owner_hash: FixedState::with_seed(owner_key),
                 settings,
                 permission,
@@ -168,6 +176,8 @@ impl Shard {
             listens: ListenOwner::new(seed),
             rpcs: RpcOwner::new(seed),
             presences: PresenceOwner::default(),
+            rates: RateKeeper::new(seed),
+            user_rates: RateOwner::new(seed),
             heartbeats: Sweep::default(),
             logins: DeadlineQueue::new(),
             detentions: BTreeSet::new(),
@@ -231,21 +241,26 @@ impl Shard {
         out: &mut impl Effects,
     ) -> Flow {
         self.heard(id, now);
-        let mut desk = self.desk(now, out);
+        let (mut desk, parts) = self.split(now, out);
         let open = desk
             .sessions
             .find(id)
             .is_some_and(|session| matches!(session.phase, Phase::Open(_)));
-        let flow = if open {
-            route(&mut desk, id, message)
-        } else {
+        let flow = if !open {
             login::message(&mut desk, id, message)
+        } else if desk.place.is_rated && !parts.rates.admits(&mut desk, id, message) {
+            Flow::Wait
+        } else {
+            route(&mut desk, id, message)
         };
         if flow == Flow::Taken
             && let Some(session) = self.sessions.find_mut(id)
             && let Some(belongings) = &mut session.belongings
         {
             belongings.rule_reads = RuleReads::default();
+            if let Some(spending) = &mut belongings.spending {
+                spending.has_paid = false;
+            }
         }
         self.tell_self(now, out);
         flow
@@ -296,6 +311,8 @@ impl Shard {
             self.records.next_deadline(),
             self.listens.next_deadline(),
             self.rpcs.next_deadline(),
+            self.rates.next_deadline(),
+            self.user_rates.next_deadline(),
             self.heartbeats.next(),
             self.logins.next(),
             self.detentions.first().map(|(until, _)| *until),
@@ -339,6 +356,7 @@ impl Shard {
             lag: self.place.lag.get(),
             parked_names: self.hub.parked_count(),
             refused: self.place.refused.get(),
+            throttled: self.rates.waiting_count(),
         }
     }
 
@@ -363,6 +381,8 @@ impl Shard {
             listens: &mut self.listens,
             rpcs: &mut self.rpcs,
             presences: &mut self.presences,
+            rates: &mut self.rates,
+            user_rates: &mut self.user_rates,
             heartbeats: &mut self.heartbeats,
             logins: &mut self.logins,
             detentions: &mut self.detentions,
@@ -412,6 +432,10 @@ impl Shard {
         if belongings.as_ref().is_some_and(|with| with.lag.is_some()) {
             desk.place.count_lag(|lag| lag.sessions -= 1);
         }
+        if let Some(spending) = belongings.as_ref().and_then(|with| with.spending.as_ref()) {
+            let user = session.principal().map(|principal| &principal.user_id);
+            parts.rates.session_ended(id, user, spending);
+        }
         let has_offered = belongings.as_ref().is_some_and(|with| with.has_offered);
         let holds = belongings.into_iter().flat_map(|with| with.holds);
         home::release_all(&mut desk, holds);
@@ -452,9 +476,21 @@ impl Shard {
             listens,
             rpcs,
             presences,
+            rates,
+            user_rates,
             ..
         } = parts;
         match entry {
+            Entry::RateAsked {
+                user,
+                operation,
+                shard,
+            } => user_rates.asked(desk, user, operation, shard),
+            Entry::RateGranted {
+                user,
+                operation,
+                count,
+            } => rates.granted(desk, &user, operation, count),
             Entry::Publication(publication) => match publication.as_news() {
                 News::Event { name, data } => event::deliver(desk, name, data, None),
                 news @ News::User { .. } => presence::deliver(desk, &news),
@@ -521,6 +557,8 @@ impl Shard {
         parts.records.deadline_reached(&mut desk);
         parts.listens.deadline_reached(&mut desk);
         parts.rpcs.deadline_reached(&mut desk);
+        parts.rates.deadline_reached(&mut desk);
+        parts.user_rates.deadline_reached(&mut desk);
         while let Some((until, session)) = parts.detentions.first().copied()
             && until <= now.monotonic
         {
@@ -547,6 +585,7 @@ impl Shard {
             .advance(now.monotonic, interval, place_count, |place| {
                 if let Some(session) = sessions.at(place as u32)
                     && now.monotonic.since(session.heard) > interval * 2
+                    && !session.is_throttled()
                 {
                     closes.close(session.id, CloseReason::Silent);
                 }

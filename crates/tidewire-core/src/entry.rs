@@ -11,6 +11,7 @@ use crate::address::{Address, SessionId};
 use crate::effect::{Principal, Publication};
 use crate::json::Path;
 use crate::message::{PresenceAction, RecordAction, RecordBulk, Topic};
+use crate::rate::Operation;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -99,6 +100,24 @@ pub enum Entry {
         gather: Gather,
         /// What the part brings.
         part: GatheredPart,
+    },
+    /// To the owner of a user id: a shard asks for some permits of a rate.
+    RateAsked {
+        /// The user.
+        user: Name,
+        /// What for.
+        operation: Operation,
+        /// Who asks.
+        shard: Address,
+    },
+    /// To the shard that asked: the permits.
+    RateGranted {
+        /// The user.
+        user: Name,
+        /// What for.
+        operation: Operation,
+        /// How many.
+        count: u32,
     },
     /// To every shard: the session is gone, with all that it offered and asked.
     SessionEnded {

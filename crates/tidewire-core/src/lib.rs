@@ -24,6 +24,7 @@ mod lag;
 mod listen;
 mod login;
 mod presence;
+pub mod rate;
 mod record;
 mod rpc;
 mod session;

@@ -77,6 +77,10 @@ pub struct Refused {
     pub waiting: u64,
     /// Beyond `dirty_records_max` or `dirty_bytes_max`, or, for records in memory only, `cache_bytes_max`.
     pub dirty: u64,
+    /// Had to wait because of a rate of their connection.
+    pub connection_rate: u64,
+    /// Had to wait because of a rate of their user.
+    pub user_rate: u64,
 }
 
 impl Default for Limits {

@@ -7,6 +7,7 @@ use crate::effect::{AuthOutcome, Format, Principal};
 use crate::hub::Memberships;
 use crate::lag::Lag;
 use crate::message::Topic;
+use crate::rate::Spending;
 use crate::table::{self, Map, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
@@ -86,6 +87,8 @@ pub(crate) struct Belongings {
     pub(crate) rule_reads: RuleReads,
     /// What it is owed because it does not read fast enough.
     pub(crate) lag: Option<Box<Lag>>,
+    /// What it has spent of its rates, where there are any.
+    pub(crate) spending: Option<Box<Spending>>,
 }
 
 /// A session. There are as many as connections, so what few have lies in [`Belongings`].
@@ -130,6 +133,15 @@ impl Session {
         })
     }
 
+    /// Whether its next message waits for a rate, so that it can't be heard.
+    pub(crate) fn is_throttled(&self) -> bool {
+        let spending = self
+            .belongings
+            .as_ref()
+            .and_then(|with| with.spending.as_ref());
+        spending.is_some_and(|spending| spending.is_waiting)
+    }
+
     /// What it has beside memberships, made on first use.
     pub(crate) fn belongings(&mut self, seed: u64) -> &mut Belongings {
         self.belongings.get_or_insert_with(|| {
@@ -140,6 +152,7 @@ impl Session {
                 has_offered: false,
                 rule_reads: RuleReads::default(),
                 lag: None,
+                spending: None,
             })
         })
     }

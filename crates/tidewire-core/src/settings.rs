@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::limits::Limits;
+use crate::rate::Rates;
 
 /// What becomes of events for a session that lags and follows jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum EventLagPolicy {
 pub struct Settings {
     /// Bounds.
     pub limits: Limits,
+    /// How much may be done in a time.
+    pub rates: Rates,
     /// A peer pings this often; silence of twice as long ends its connection. Default 30 s.
     pub heartbeat_interval: Duration,
     /// A connection without a finished login is closed after this time. Default 180 s, `None` never.
@@ -57,6 +60,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            rates: Rates::default(),
             heartbeat_interval: Duration::from_secs(30),
             login_timeout: Some(Duration::from_secs(180)),
             auth_attempts_max: 3,

@@ -299,7 +299,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 18] = [
+const GAUGES: [Number; 19] = [
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -324,6 +324,11 @@ const GAUGES: [Number; 18] = [
         "detained_sessions",
         "Sessions whose challenge or login is not answered yet because of a penalty",
         |stats| &stats.engine.detained,
+    ),
+    (
+        "throttled_sessions",
+        "Sessions whose message waits for a rate",
+        |stats| &stats.engine.throttled,
     ),
     (
         "expiring_sessions",
@@ -402,7 +407,8 @@ impl Collector for ShardNumbers {
         let unit = Unit::Seconds;
         let kind = gauge.metric_type();
         gauge.encode(encoder.encode_descriptor("turn_longest", help, Some(&unit), kind)?)?;
-        let help = "Messages refused, by the limit or rule that refused them";
+        let help =
+            "Messages refused or made to wait, by the limit, rate or rule that was in their way";
         let mut family =
             encoder.encode_descriptor("refused_messages", help, None, MetricType::Counter)?;
         for (index, cause) in REFUSALS.iter().enumerate() {

@@ -250,6 +250,21 @@ impl Node {
         }
     }
 
+    /// Gives a message of a session once. Whether it was taken; if not, [`Node::is_resumed`] says when to offer it again.
+    pub fn offer(&mut self, session: SessionId, message: &Message<'_>) -> bool {
+        self.world.resumed.retain(|resumed| *resumed != session);
+        self.world.home = Some(session.home);
+        let shard = &mut self.shards[usize::from(session.home.shard)];
+        let flow = shard.message(self.now, session, message, &mut self.world);
+        self.settle();
+        flow == Flow::Taken
+    }
+
+    /// Whether a message that had to wait may be given again.
+    pub fn is_resumed(&self, session: SessionId) -> bool {
+        self.world.resumed.contains(&session)
+    }
+
     /// What came since the last call, after sending a message.
     pub fn ask(&mut self, session: SessionId, message: &Message<'_>) -> Seen {
         self.send(session, message);

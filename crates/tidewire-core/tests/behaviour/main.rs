@@ -6,4 +6,5 @@ mod driver;
 mod expiry;
 mod lag;
 mod limits;
+mod rates;
 mod refusals;

@@ -76,13 +76,15 @@ pub enum Fault {
     JumpsUnasked,
     /// An answer is held back for a shorter time than it should be.
     DetentionShort,
+    /// The permits of a rate do not reach the shard that asked for them.
+    PermitsLost,
     /// An entry of a mailbox brings its shard down.
     ShardPanics,
 }
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 33] = [
+    pub const ALL: [(Self, &[Check]); 34] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -118,6 +120,7 @@ impl Fault {
         (Self::GapUntold, &[Check::GapCounted]),
         (Self::JumpsUnasked, &[Check::RecordOrder]),
         (Self::DetentionShort, &[Check::Detained]),
+        (Self::PermitsLost, &[Check::Quiet]),
         (Self::ShardPanics, &[Check::NoPanic]),
     ];
 }
@@ -193,7 +196,8 @@ impl Faults {
             }
             (Some(Fault::SessionUncounted), Entry::Online { .. })
             | (Some(Fault::EndForgotten), Entry::SessionEnded { .. })
-            | (Some(Fault::ListenNoticeLost), Entry::ListenNotice { .. }) => true,
+            | (Some(Fault::ListenNoticeLost), Entry::ListenNotice { .. })
+            | (Some(Fault::PermitsLost), Entry::RateGranted { .. }) => true,
             (Some(Fault::CensusLost), Entry::Listening(Listening::Present { names, .. })) => {
                 !names.is_empty()
             }

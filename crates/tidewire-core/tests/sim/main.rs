@@ -32,7 +32,7 @@ use sim::{Sim, Summary};
 
 const SEEDS: u64 = 2_000;
 /// What the engine can answer; a run in which nobody hears it shows nothing.
-const KINDS: [&str; 46] = [
+const KINDS: [&str; 48] = [
     "AcceptTimeout",
     "Accepted",
     "Changed",
@@ -72,6 +72,8 @@ const KINDS: [&str; 46] = [
     "ack SubscribeCreateAndRead",
     "ack Unsubscribe",
     "last version",
+    "rate of a connection",
+    "rate of a user",
     "refused Create",
     "refused Delete",
     "refused Denied",

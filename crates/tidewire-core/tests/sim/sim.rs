@@ -21,6 +21,7 @@ use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{Flow, Input, Publication, StoreCompletion, StoreRequest};
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::Entry;
+use tidewire_core::rate::{Operation, Rate};
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_core::store::{Incarnation, Loaded, Opened, StoredRecord, Version};
 use tidewire_core::text::Payload;
@@ -162,6 +163,15 @@ impl Sim {
         if random.chance(20) {
             settings.event_lag_policy = EventLagPolicy::Disconnect;
         }
+        // What waits for a rate comes later; nothing else changes.
+        if random.chance(20) {
+            let rate = Rate {
+                interval: Duration::from_millis(20),
+                burst: 4,
+            };
+            settings.rates.connection[Operation::Message as usize] = Some(rate);
+            settings.rates.user[Operation::Write as usize] = Some(rate);
+        }
         // One kind of trouble a run, because the model predicts each of them alone.
         match random.below(6) {
             0 => settings.limits.dirty_records_max = 1 + random.below(3),
@@ -261,7 +271,14 @@ impl Sim {
     pub fn run_counting(mut self) -> Result<BTreeMap<String, u64>, Violation> {
         self.kinds = Some(BTreeMap::new());
         self.run_on()?;
-        Ok(self.kinds.unwrap_or_default())
+        let mut kinds = self.kinds.unwrap_or_default();
+        for shard in &self.shards {
+            let refused = shard.counts().refused;
+            *kinds.entry("rate of a connection".into()).or_default() += refused.connection_rate;
+            *kinds.entry("rate of a user".into()).or_default() += refused.user_rate;
+        }
+        kinds.retain(|_, count| *count > 0);
+        Ok(kinds)
     }
 
     /// Runs to the end, through quiet with everybody connected to quiet with everybody gone.

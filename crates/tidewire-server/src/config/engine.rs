@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidewire_core::limits::Limits;
 use tidewire_core::permission::{AllowAll, Permission};
+use tidewire_core::rate::Rates;
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_net::event_loop::OutboxMarks;
 
@@ -31,6 +32,34 @@ impl section::Limits {
     }
 }
 
+impl section::Rates {
+    /// In the order of the engine's operations.
+    fn of_engine(&self) -> Rates {
+        let section::ConnectionRates {
+            messages,
+            publish,
+            write,
+            read,
+            subscribe,
+            call,
+        } = self.connection;
+        let connection = [messages, publish, write, read, subscribe, call];
+        let section::UserRates {
+            messages,
+            publish,
+            write,
+            read,
+            subscribe,
+            call,
+        } = self.user;
+        let user = [messages, publish, write, read, subscribe, call];
+        Rates {
+            connection: connection.map(|rate| rate.0),
+            user: user.map(|rate| rate.0),
+        }
+    }
+}
+
 impl Plan {
     /// The engine's settings. Every field is named, so the compiler says when one is missing.
     #[must_use]
@@ -42,10 +71,12 @@ impl Plan {
             rpc,
             listen,
             limits,
+            rates,
             ..
         } = &self.config;
         Settings {
             limits: self.limits(),
+            rates: rates.of_engine(),
             heartbeat_interval: network.heartbeat_interval,
             login_timeout: auth.login_timeout.time(),
             auth_attempts_max: auth.attempts_max,

@@ -1,6 +1,6 @@
 //! The configuration: one table of options, read from flags, environment and file, and what follows from it.
 //!
-//! `section` is the table, `option`, `value` and `address_range` say what an option is, `document` reads YAML with places, `layer` lays
+//! `section` is the table, `option`, `value`, `address_range` and `rate` say what an option is, `document` reads YAML with places, `layer` lays
 //! the sources over each other, `print` writes them, `plan` works out what the values mean on the `machine`, and `engine` hands
 //! them to engine and shards.
 
@@ -13,6 +13,7 @@ pub mod nearest;
 pub mod option;
 pub mod plan;
 pub mod print;
+pub mod rate;
 pub mod section;
 pub mod value;
 

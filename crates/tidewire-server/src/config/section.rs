@@ -9,6 +9,7 @@ use tidewire_core::limits::Limits as CoreLimits;
 
 use super::address_range::AddressRange;
 use super::option::{Traits, section};
+use super::rate::OptionalRate;
 use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Secret, choice};
 use crate::penalty::PenaltySettings;
 
@@ -61,6 +62,8 @@ section! {
         listen: Listen = Listen::default();
         /// Bounds of everything that a peer can make grow.
         limits: Limits = Limits::default();
+        /// How much clients may do in a time.
+        rates: Rates = Rates::default();
         /// How whoever was closed for a limit is let in again.
         penalty: Penalty = Penalty::default();
         /// The log on standard error.
@@ -477,6 +480,54 @@ section! {
         /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
         /// closed longest ago are forgotten.
         penalty_entries_max: usize = PenaltySettings::default().entries_max;
+    }
+}
+
+section! {
+    /// How much clients may do in a time, as `100/s`, `600/m` or `100/s burst 500`: so many at once after a pause, without
+    /// it as many as the number before the slash. A message that comes too early waits, with everything behind it on its
+    /// connection; nothing is refused or lost.
+    Rates {
+        /// Rates of each connection.
+        connection: ConnectionRates = ConnectionRates::default();
+        /// Rates of each user, over all connections of the node. Whoever logs in without a name has none.
+        user: UserRates = UserRates::default();
+    }
+}
+
+section! {
+    /// Rates of each connection.
+    ConnectionRates {
+        /// All messages but heartbeats.
+        messages: OptionalRate = OptionalRate(None);
+        /// Events published.
+        publish: OptionalRate = OptionalRate(None);
+        /// Records created, changed or deleted.
+        write: OptionalRate = OptionalRate(None);
+        /// Reads of records, questions who is online. One for several names counts as so many.
+        read: OptionalRate = OptionalRate(None);
+        /// Names subscribed to, listened for or provided. One message for several names counts as so many.
+        subscribe: OptionalRate = OptionalRate(None);
+        /// Rpc calls.
+        call: OptionalRate = OptionalRate(None);
+    }
+}
+
+section! {
+    /// Rates of each user, over all connections of the node. Whoever logs in without a name has none.
+    UserRates {
+        /// All messages but heartbeats.
+        messages: OptionalRate = OptionalRate(None);
+        /// Events published.
+        publish: OptionalRate = OptionalRate(None);
+        /// Records created, changed or deleted.
+        write: OptionalRate = OptionalRate(None);
+        /// Reads of records, questions who is online. One for several names counts as so many.
+        read: OptionalRate = OptionalRate(None);
+        /// Names subscribed to, listened for or provided. One message for several names counts as so many.
+        subscribe: OptionalRate = OptionalRate(None);
+        /// Rpc calls.
+        call: OptionalRate = OptionalRate(None);
     }
 }
 

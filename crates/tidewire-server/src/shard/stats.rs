@@ -20,7 +20,7 @@ pub const TOPICS: [&str; 7] = [
 ];
 
 /// What can refuse a message, by the names of the fields of [`Refused`].
-pub const REFUSALS: [&str; 11] = [
+pub const REFUSALS: [&str; 13] = [
     "denied",
     "rule_failed",
     "malformed",
@@ -32,6 +32,8 @@ pub const REFUSALS: [&str; 11] = [
     "calls",
     "waiting",
     "dirty",
+    "connection_rate",
+    "user_rate",
 ];
 
 /// The place of a message's topic in [`TOPICS`].
@@ -130,6 +132,8 @@ impl ShardStats {
 pub struct EngineStats {
     pub sessions: AtomicU64,
     pub detained: AtomicU64,
+    /// Gauge: sessions whose message waits for a rate.
+    pub throttled: AtomicU64,
     pub expiring: AtomicU64,
     pub expired: AtomicU64,
     pub subscribed_names: AtomicU64,
@@ -154,6 +158,7 @@ impl EngineStats {
     pub(crate) fn set(&self, counts: Counts) {
         set(&self.sessions, counts.sessions as u64);
         set(&self.detained, counts.detained as u64);
+        set(&self.throttled, counts.throttled as u64);
         set(&self.expiring, counts.expiring as u64);
         set(&self.expired, counts.expired);
         set(&self.subscribed_names, counts.subscribed_names as u64);
@@ -183,6 +188,8 @@ impl EngineStats {
             calls,
             waiting,
             dirty,
+            connection_rate,
+            user_rate,
         } = counts.refused;
         let refused = [
             denied,
@@ -196,6 +203,8 @@ impl EngineStats {
             calls,
             waiting,
             dirty,
+            connection_rate,
+            user_rate,
         ];
         for (number, count) in self.refused.iter().zip(refused) {
             set(number, count);

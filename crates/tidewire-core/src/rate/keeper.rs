@@ -1,0 +1,313 @@
+//! Who waits for a rate: what each session has spent, what a shard has fetched for its users, and the owners' buckets.
+
+use std::collections::BTreeSet;
+
+use super::{Bucket, ByOperation, Operation, Rate, cost};
+use crate::address::{Address, SessionId};
+use crate::desk::Desk;
+use crate::effect::Effects;
+use crate::entry::Entry;
+use crate::message::Message;
+use crate::presence;
+use crate::table::{self, Map};
+use crate::text::Name;
+use crate::time::Instant;
+
+/// The share of a burst that a shard fetches at once. What it fetched and nobody used is lost, so it is small.
+const LEASE_SHARE: u32 = 8;
+/// Buckets below which nobody looks for full ones.
+const BUCKETS_KEPT: usize = 1024;
+
+/// What one session has spent.
+#[derive(Debug, Default)]
+pub(crate) struct Spending {
+    buckets: ByOperation<Bucket>,
+    /// Whether the message that waits for something else has paid already.
+    pub(crate) has_paid: bool,
+    /// Whether a message waits for permits.
+    pub(crate) is_waiting: bool,
+    waits_until: Option<Instant>,
+    /// Whether it is counted among its user's sessions.
+    is_counted: bool,
+}
+
+/// Permits of a user that a shard has fetched from the user's owner.
+#[derive(Debug, Default)]
+struct Lease {
+    sessions: usize,
+    left: ByOperation<i64>,
+    is_asked: ByOperation<bool>,
+    /// Sessions whose message waits.
+    waiting: Vec<SessionId>,
+}
+
+/// Who of this shard waits, and what its users may still do.
+#[derive(Debug)]
+pub(crate) struct RateKeeper {
+    waiting: BTreeSet<(Instant, SessionId)>,
+    leases: Map<Name, Lease>,
+}
+
+impl RateKeeper {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            waiting: BTreeSet::new(),
+            leases: table::map(seed),
+        }
+    }
+
+    /// When [`RateKeeper::deadline_reached`] is due.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.waiting.first().map(|(until, _)| *until)
+    }
+
+    /// Sessions that wait.
+    pub(crate) fn waiting_count(&self) -> usize {
+        let by_user = self.leases.values().map(|lease| lease.waiting.len());
+        self.waiting.len() + by_user.sum::<usize>()
+    }
+
+    /// Whether an open session's message may be handled now. If not, it is given again when it may.
+    pub(crate) fn admits<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        id: SessionId,
+        message: &Message<'_>,
+    ) -> bool {
+        let rates = &desk.place.settings.rates;
+        let Some((operation, count)) = cost(message) else {
+            return true;
+        };
+        let costs = [(Operation::Message, 1)]
+            .into_iter()
+            .chain(operation.map(|operation| (operation, count)));
+        let Some(session) = desk.sessions.find_mut(id) else {
+            return true;
+        };
+        let user = session
+            .principal()
+            .map(|principal| principal.user_id.clone());
+        let seed = desk.place.seed;
+        let spending = session.belongings(seed).spending.get_or_insert_default();
+        if spending.has_paid {
+            return true;
+        }
+        let now = desk.now.monotonic;
+        let ready = costs.clone().filter_map(|(operation, _)| {
+            let number = operation as usize;
+            rates.connection[number].map(|rate| spending.buckets[number].ready_at(rate, 1))
+        });
+        let ready = ready.max().filter(|ready| *ready > now);
+        if let Some(until) = ready {
+            spending.is_waiting = true;
+            spending.waits_until = Some(until);
+            self.waiting.insert((until, id));
+            desk.place.count(|refused| refused.connection_rate += 1);
+            return false;
+        }
+        let user = user.filter(|user| user.as_str() != presence::INVISIBLE);
+        if let Some(user) = &user
+            && rates.user.iter().any(Option::is_some)
+        {
+            let lease = self.leases.entry(user.clone()).or_default();
+            if !std::mem::replace(&mut spending.is_counted, true) {
+                lease.sessions += 1;
+            }
+            let short = costs
+                .clone()
+                .map(|(operation, _)| operation as usize)
+                .filter(|number| rates.user[*number].is_some() && lease.left[*number] <= 0);
+            let short: Vec<usize> = short.collect();
+            if !short.is_empty() {
+                spending.is_waiting = true;
+                if !lease.waiting.contains(&id) {
+                    lease.waiting.push(id);
+                }
+                let asks = short
+                    .into_iter()
+                    .filter(|number| !std::mem::replace(&mut lease.is_asked[*number], true));
+                for number in asks.collect::<Vec<_>>() {
+                    let (owner, shard) = (desk.place.owner(user), desk.place.address);
+                    let ask = Entry::RateAsked {
+                        user: user.clone(),
+                        operation: Operation::ALL[number],
+                        shard,
+                    };
+                    desk.post(owner, ask);
+                }
+                desk.place.count(|refused| refused.user_rate += 1);
+                return false;
+            }
+            for (operation, count) in costs.clone() {
+                lease.left[operation as usize] -= i64::from(count);
+            }
+        }
+        for (operation, count) in costs {
+            let number = operation as usize;
+            if let Some(rate) = rates.connection[number] {
+                spending.buckets[number].take(now, rate, count);
+            }
+        }
+        spending.has_paid = true;
+        spending.is_waiting = false;
+        true
+    }
+
+    /// Permits have come from a user's owner.
+    pub(crate) fn granted<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        user: &Name,
+        operation: Operation,
+        count: u32,
+    ) {
+        // Without a lease the user's last session has ended meanwhile.
+        let Some(lease) = self.leases.get_mut(user) else {
+            return;
+        };
+        let number = operation as usize;
+        lease.left[number] += i64::from(count);
+        lease.is_asked[number] = false;
+        for session in std::mem::take(&mut lease.waiting) {
+            desk.out.resume(session);
+        }
+    }
+
+    /// Whose time has come has its message given again.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        while let Some((until, session)) = self.waiting.first().copied()
+            && until <= desk.now.monotonic
+        {
+            self.waiting.pop_first();
+            desk.out.resume(session);
+        }
+    }
+
+    /// A session has ended.
+    pub(crate) fn session_ended(
+        &mut self,
+        id: SessionId,
+        user: Option<&Name>,
+        spending: &Spending,
+    ) {
+        if let Some(until) = spending.waits_until {
+            self.waiting.remove(&(until, id));
+        }
+        let Some(user) = user.filter(|_| spending.is_counted) else {
+            return;
+        };
+        if let Some(lease) = self.leases.get_mut(user) {
+            lease.waiting.retain(|waiting| *waiting != id);
+            lease.sessions -= 1;
+            if lease.sessions == 0 {
+                self.leases.remove(user);
+            }
+        }
+    }
+}
+
+/// A shard that waits for permits of a user.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Ask {
+    until: Instant,
+    /// In the order of their coming.
+    number: u64,
+    user: Name,
+    operation: Operation,
+    shard: Address,
+}
+
+/// The buckets of the users that this shard owns.
+#[derive(Debug)]
+pub(crate) struct RateOwner {
+    buckets: Map<Name, ByOperation<Bucket>>,
+    asks: BTreeSet<Ask>,
+    ask_count: u64,
+    /// Buckets above which the full ones are forgotten.
+    kept: usize,
+}
+
+impl RateOwner {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            buckets: table::map(seed),
+            asks: BTreeSet::new(),
+            ask_count: 0,
+            kept: BUCKETS_KEPT,
+        }
+    }
+
+    /// When [`RateOwner::deadline_reached`] is due.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.asks.first().map(|ask| ask.until)
+    }
+
+    /// A shard asks for permits of a user.
+    pub(crate) fn asked<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        user: Name,
+        operation: Operation,
+        shard: Address,
+    ) {
+        self.ask_count += 1;
+        let ask = Ask {
+            until: desk.now.monotonic,
+            number: self.ask_count,
+            user,
+            operation,
+            shard,
+        };
+        self.give(desk, ask);
+    }
+
+    /// Those whose time has come get theirs.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        while self
+            .next_deadline()
+            .is_some_and(|due| due <= desk.now.monotonic)
+        {
+            if let Some(ask) = self.asks.pop_first() {
+                self.give(desk, ask);
+            }
+        }
+    }
+
+    fn give<E: Effects>(&mut self, desk: &mut Desk<'_, E>, mut ask: Ask) {
+        let number = ask.operation as usize;
+        let Some(rate) = desk.place.settings.rates.user[number] else {
+            return;
+        };
+        let now = desk.now.monotonic;
+        self.forget_full(now);
+        let bucket = &mut self.buckets.entry(ask.user.clone()).or_default()[number];
+        let count = lease(rate);
+        let ready = bucket.ready_at(rate, count);
+        if ready > now {
+            ask.until = ready;
+            self.asks.insert(ask);
+            return;
+        }
+        bucket.take(now, rate, count);
+        let grant = Entry::RateGranted {
+            user: ask.user,
+            operation: ask.operation,
+            count,
+        };
+        desk.post(ask.shard, grant);
+    }
+
+    fn forget_full(&mut self, now: Instant) {
+        if self.buckets.len() < self.kept {
+            return;
+        }
+        self.buckets
+            .retain(|_, buckets| !buckets.iter().all(|bucket| bucket.is_full(now)));
+        self.kept = (2 * self.buckets.len()).max(BUCKETS_KEPT);
+    }
+}
+
+/// How many permits are fetched at once.
+fn lease(rate: Rate) -> u32 {
+    (rate.burst / LEASE_SHARE).max(1)
+}

@@ -1,0 +1,222 @@
+//! Rates: how much one session, and one user over all of its sessions, may do.
+//!
+//! A message that comes too early is not refused. It waits, with everything behind it on its connection, so nothing is lost
+//! and the peer is slowed down by its own socket. A user's rate is exact although its sessions lie on several shards: the
+//! owner of the user's name keeps the bucket, and shards fetch a few permits at a time from there.
+
+mod keeper;
+
+use std::time::Duration;
+
+use crate::message::{Event, Listen, Message, Presence, Record, RecordBulk, Rpc};
+use crate::time::Instant;
+
+pub(crate) use keeper::{RateKeeper, RateOwner, Spending};
+
+/// What a rate is about. Each message counts as one, and once more as what it does; one with many names as so many of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// Any message but heartbeats.
+    Message,
+    /// Publish an event.
+    Publish,
+    /// Create, change or delete a record, or have it loaded again.
+    Write,
+    /// Read a record, ask who is online.
+    Read,
+    /// Subscribe to, listen for or provide a name.
+    Subscribe,
+    /// Call an rpc.
+    Call,
+}
+
+impl Operation {
+    /// All of them, each at the place of its number.
+    pub const ALL: [Self; 6] = [
+        Self::Message,
+        Self::Publish,
+        Self::Write,
+        Self::Read,
+        Self::Subscribe,
+        Self::Call,
+    ];
+}
+
+/// Something for each operation.
+pub(crate) type ByOperation<T> = [T; Operation::ALL.len()];
+
+/// A rate: one permit an interval, and so many at once after a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Time for one permit; between 1 ns and 10 s.
+    pub interval: Duration,
+    /// Permits that somebody has who did nothing for long; at least 1.
+    pub burst: u32,
+}
+
+/// The rates of a shard, by the number of the operation. Default none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// For each connection.
+    pub connection: ByOperation<Option<Rate>>,
+    /// For each user, over all connections of the node. Sessions without a name of their own share none.
+    pub user: ByOperation<Option<Rate>>,
+}
+
+impl Rates {
+    /// Whether nothing is bounded.
+    pub(crate) fn is_off(&self) -> bool {
+        let mut all = self.connection.iter().chain(&self.user);
+        all.all(Option::is_none)
+    }
+}
+
+/// Whoever owes more than this owes this much: one message with many names must not lock anybody out for hours.
+const DEBT_MAX: Duration = Duration::from_secs(10);
+
+/// A token bucket, kept as the time at which it is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    full_at: Instant,
+}
+
+impl Bucket {
+    /// When it has `count` permits, at most the burst.
+    pub(crate) fn ready_at(self, rate: Rate, count: u32) -> Instant {
+        let spare = rate.burst.saturating_sub(count);
+        Instant(
+            self.full_at
+                .0
+                .saturating_sub(times(rate.interval, spare).as_nanos() as u64),
+        )
+    }
+
+    /// Takes permits, also such that it has not got yet.
+    pub(crate) fn take(&mut self, now: Instant, rate: Rate, count: u32) {
+        let full_at = self.full_at.max(now) + times(rate.interval, count);
+        let latest = now + times(rate.interval, rate.burst) + DEBT_MAX;
+        self.full_at = full_at.min(latest);
+    }
+
+    /// Whether it is as good as a new one.
+    pub(crate) fn is_full(self, now: Instant) -> bool {
+        self.full_at <= now
+    }
+}
+
+fn times(interval: Duration, count: u32) -> Duration {
+    interval.checked_mul(count).unwrap_or(Duration::MAX)
+}
+
+/// What a message costs: its operation beside `Message`, if it has one, and how many of that. `None` is free.
+pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
+    let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
+    let (operation, count) = match message {
+        Message::Connection(_) => return None,
+        Message::Event(Event::Emit { .. }) => (Operation::Publish, 1),
+        Message::Event(Event::Subscribe { names, .. })
+        | Message::Presence(Presence::Subscribe { names, .. })
+        | Message::Rpc(Rpc::Provide { names, .. }) => (Operation::Subscribe, many(names)),
+        Message::Event(Event::Listen(Listen::Listen { .. }))
+        | Message::Record(Record::Listen(Listen::Listen { .. }))
+        | Message::Presence(Presence::SubscribeAll) => (Operation::Subscribe, 1),
+        Message::Record(Record::Bulk { action, names, .. }) => match action {
+            RecordBulk::Unsubscribe => return Some((None, 1)),
+            RecordBulk::Notify => (Operation::Write, many(names)),
+            _ => (Operation::Subscribe, many(names)),
+        },
+        Message::Record(Record::Read { .. } | Record::Head { .. })
+        | Message::Presence(Presence::QueryAll) => (Operation::Read, 1),
+        Message::Presence(Presence::Query { names, .. }) => (Operation::Read, many(names)),
+        Message::Record(Record::Write(..) | Record::Delete { .. }) => (Operation::Write, 1),
+        Message::Rpc(Rpc::Request { .. }) => (Operation::Call, 1),
+        _ => return Some((None, 1)),
+    };
+    Some((Some(operation), count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate {
+        interval: Duration::from_millis(100),
+        burst: 3,
+    };
+
+    fn at(millis: u64) -> Instant {
+        Instant(0) + Duration::from_millis(millis)
+    }
+
+    /// How many permits can be had one by one.
+    fn spend(bucket: &mut Bucket, now: Instant) -> u32 {
+        let mut count = 0;
+        while bucket.ready_at(RATE, 1) <= now {
+            bucket.take(now, RATE, 1);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_bucket_has_its_burst_and_then_one_an_interval() {
+        let mut bucket = Bucket::default();
+        assert_eq!(spend(&mut bucket, at(1_000)), 3);
+        assert_eq!(bucket.ready_at(RATE, 1), at(1_100));
+        assert_eq!(spend(&mut bucket, at(1_099)), 0);
+        assert_eq!(spend(&mut bucket, at(1_250)), 2);
+        assert!(!bucket.is_full(at(1_300)));
+        assert_eq!(
+            spend(&mut bucket, at(60_000)),
+            3,
+            "a long pause saves no more"
+        );
+    }
+
+    #[test]
+    fn several_at_once_are_waited_for_together() {
+        let mut bucket = Bucket::default();
+        assert_eq!(spend(&mut bucket, at(1_000)), 3);
+        assert_eq!(bucket.ready_at(RATE, 2), at(1_200));
+        assert_eq!(bucket.ready_at(RATE, 3), at(1_300));
+        assert!(
+            bucket.ready_at(RATE, 9) <= at(1_300),
+            "more than the burst never comes"
+        );
+    }
+
+    #[test]
+    fn a_debt_is_paid_later_and_has_an_end() {
+        let mut bucket = Bucket::default();
+        bucket.take(at(1_000), RATE, 10);
+        assert_eq!(bucket.ready_at(RATE, 1), at(1_800));
+        bucket.take(at(1_000), RATE, u32::MAX);
+        assert!(bucket.ready_at(RATE, 1) <= at(1_200) + DEBT_MAX);
+    }
+
+    #[test]
+    fn what_a_message_costs_follows_from_what_it_does() {
+        let check = |message: &Message<'_>, expected| assert_eq!(cost(message), expected);
+        check(&Message::Connection(crate::message::Connection::Ping), None);
+        let emit = Message::Event(Event::Emit {
+            name: "a",
+            data: None,
+        });
+        check(&emit, Some((Some(Operation::Publish), 1)));
+        let subscribe = Message::Event(Event::Subscribe {
+            names: vec!["a", "b", "c"],
+            correlation: None,
+        });
+        check(&subscribe, Some((Some(Operation::Subscribe), 3)));
+        let notify = Message::Record(Record::Bulk {
+            action: RecordBulk::Notify,
+            names: vec!["a", "b"],
+            correlation: None,
+        });
+        check(&notify, Some((Some(Operation::Write), 2)));
+        check(
+            &Message::Presence(Presence::UnsubscribeAll),
+            Some((None, 1)),
+        );
+    }
+}
