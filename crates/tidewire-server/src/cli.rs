@@ -32,6 +32,15 @@ pub enum Invocation {
     Health(Sources),
     /// Hash the password on standard input.
     Hash,
+    /// Make a key of a back end.
+    Key {
+        /// Its id.
+        id: String,
+        /// Whose it is, if not called like the key.
+        user: Option<String>,
+        /// How long it is valid, if not for ever.
+        lifetime: Option<Duration>,
+    },
     /// Make a token.
     Token {
         /// What it says.
@@ -99,7 +108,25 @@ fn command() -> Command {
         .subcommand(
             Command::new("hash").about("Hash the password on standard input for the users' file"),
         )
-        .subcommand(token_command());
+        .subcommand(token_command())
+        .subcommand(
+            Command::new("key")
+                .about("Make a key of a back end for the file of auth.keys.path")
+                .arg(text_argument("id", "ID", "Its id: letters, digits, - and _").required(true))
+                .arg(text_argument(
+                    "user",
+                    "ID",
+                    "Its user id, if not the id of the key",
+                ))
+                .arg(
+                    text_argument(
+                        "expires-in",
+                        "TIME",
+                        "How long it is valid [default: for ever]",
+                    )
+                    .value_parser(|text: &str| <Duration as Scalar>::parse(text)),
+                ),
+        );
     root.arg(
         Arg::new("config")
             .long("config")
@@ -129,10 +156,12 @@ fn command() -> Command {
     }))
 }
 
+fn text_argument(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
 fn token_command() -> Command {
-    let argument = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
+    let argument = text_argument;
     Command::new("token")
         .about("Make a token that the configured auth.jwt accepts, for development")
         .arg(argument("user", "ID", "Whose token it is").required(true))
@@ -209,6 +238,12 @@ pub fn parse(
         }
         Some(("health", health)) => Invocation::Health(sources(health, environment)),
         Some(("hash", _)) => Invocation::Hash,
+        Some(("key", key)) => Invocation::Key {
+            // Required: clap has refused what lacks it.
+            id: key.get_one::<String>("id").cloned().unwrap_or_default(),
+            user: key.get_one::<String>("user").cloned(),
+            lifetime: key.get_one::<Duration>("expires-in").copied(),
+        },
         Some(("token", token)) => Invocation::Token {
             order: order(token),
             sources: sources(token, environment),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::auth::jwt::mint::{Order, mint};
-use crate::auth::{AuthChain, jwt, password, random_id};
+use crate::auth::{AuthChain, jwt, keys, password, random_id};
 use crate::cli::{self, Invocation};
 use crate::config::layer::{Loaded, Problem, Sources, load};
 use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
@@ -56,6 +56,7 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
         Invocation::ConfigCheck(sources) => check(&sources),
         Invocation::Health(sources) => health::ask(&planned(&sources)?.1),
         Invocation::Hash => hash(),
+        Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
         Invocation::Token { order, sources } => token(&sources, &order),
         Invocation::StoreCheck(sources) => check_store(&planned(&sources)?.1),
         Invocation::Start(sources) => start(&sources, sync),
@@ -126,6 +127,15 @@ fn hash() -> Result<Exit, Failure> {
     }
     let hash = password::hash(password).map_err(|error| Failure::new(Exit::Bug, error))?;
     print_out(&format!("{hash}\n"))
+}
+
+/// Prints the entry of a key on standard output, for the file, and the key itself on standard error, so that the file never has it.
+fn key(id: &str, user: Option<&str>, lifetime: Option<Duration>) -> Result<Exit, Failure> {
+    let (entry, text) = keys::make(id, user, lifetime)
+        .map_err(|reason| Failure::new(Exit::Configuration, reason))?;
+    print_out(&entry)?;
+    eprintln!("the key for the back end, shown only now: {text}");
+    Ok(Exit::Stopped)
 }
 
 /// Prints a token. The rest of the configuration need not be right for it.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tidewire_core::effect::{AuthOutcome, Credential};
 use tidewire_core::text::Payload;
 use tidewire_server::auth::jwt::mint::{Order, mint};
-use tidewire_server::auth::{AuthChain, jwt, password};
+use tidewire_server::auth::{AuthChain, jwt, keys, password};
 use tidewire_server::config::machine::Machine;
 use tidewire_server::config::plan::plan;
 use tidewire_server::config::section::AuthJwt;
@@ -426,4 +426,70 @@ fn options_of_tokens_that_make_no_sense_are_refused() {
         "auth.jwt.audience",
     );
     check(&[("auth.jwt.key_file", "/nowhere")], "auth.jwt.key_file");
+}
+
+#[test]
+fn a_back_end_logs_in_with_its_key() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("keys.yml");
+    let (entry, key) = keys::make("billing", Some("service"), None).expect("made");
+    let (over, old) = keys::make("old", None, Some(Duration::ZERO)).expect("made");
+    let data = "  serverData: { role: service }\n";
+    fs::write(&path, format!("{entry}{data}{over}")).expect("written");
+    let path = path.display().to_string();
+    let suite = Suite::new("", &[("auth.chain", "keys"), ("auth.keys.path", &path)]);
+    let login = |key: &str| format!(r#"{{"key":"{key}"}}"#);
+    suite.accepts(
+        &login(&key),
+        "service",
+        Some(r#"{"role":"service"}"#),
+        Some("null"),
+    );
+    let bearer = vec![("authorization".to_owned(), format!("Bearer {key}"))];
+    let AuthOutcome::Accepted(principal) = suite.login_from("{}", bearer) else {
+        panic!("the header is right")
+    };
+    assert_eq!(
+        principal.credential(),
+        Some(&Credential::Key("billing".into()))
+    );
+    suite.refuses(&login(&old), Some(r#"{"error":"KEY_EXPIRED"}"#));
+    let (_, secret) = key.split_once('.').expect("two parts");
+    let wrong = [
+        String::new(),
+        "billing".into(),
+        "billing.".into(),
+        format!("{key}x"),
+        key[..key.len() - 1].to_owned(),
+        format!("other.{secret}"),
+        format!(".{secret}"),
+    ];
+    for wrong in wrong {
+        suite.refuses(&login(&wrong), Some(r#"{"error":"INVALID_KEY"}"#));
+    }
+    suite.refuses("{}", Some(r#"{"error":"INVALID_KEY"}"#));
+    // A key that was taken out of the file is none any more.
+    fs::write(&path, "").expect("written");
+    assert!(suite.chain.reload().is_empty());
+    suite.refuses(&login(&key), Some(r#"{"error":"INVALID_KEY"}"#));
+}
+
+#[test]
+fn options_of_the_webhook_that_make_no_sense_are_refused() {
+    let check = |flags: &[(&str, &str)], part: &str| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let all = [&[("auth.chain", "webhook")], flags].concat();
+        let problem = chain(&folder, "", &all).err().expect(part);
+        assert!(problem.to_string().contains(part), "{problem}");
+    };
+    check(&[], "auth.webhook.url");
+    check(
+        &[("auth.webhook.url", "http://id.example/")],
+        "not encrypted",
+    );
+    let url = ("auth.webhook.url", "http://127.0.0.1:1/");
+    check(
+        &[url, ("auth.webhook.promote_to_header", "a b")],
+        "no name of a header",
+    );
 }

@@ -37,6 +37,8 @@ pub const ANY_AUDIENCE: &str = "*";
 #[derive(Debug)]
 pub struct Jwt {
     options: AuthJwt,
+    /// Whether no other way to authenticate is asked, so that a missing token is worth a word.
+    is_alone: bool,
     local: RwLock<Arc<KeySet>>,
     remote: Option<Remote>,
     checks: Checks,
@@ -48,7 +50,12 @@ impl Jwt {
     ///
     /// # Errors
     /// A key can't be read or used, or there is none and nowhere to get one.
-    pub fn open(options: AuthJwt, ca: Option<&Path>, counts: Counts) -> Result<Self, Problem> {
+    pub fn open(
+        options: AuthJwt,
+        is_alone: bool,
+        ca: Option<&Path>,
+        counts: Counts,
+    ) -> Result<Self, Problem> {
         let local = local_keys(&options)?;
         let remote = match address(&options)? {
             None => None,
@@ -88,14 +95,16 @@ impl Jwt {
             local: RwLock::new(Arc::new(local)),
             remote,
             checks,
+            is_alone,
             options,
         })
     }
 
     async fn judge_attempt(&self, attempt: &Attempt) -> Verdict {
         let Some(text) = self.token(attempt) else {
-            return Verdict::Declined {
-                client_data: reason(MISSING_TOKEN),
+            return match self.is_alone {
+                true => declined(MISSING_TOKEN),
+                false => Verdict::Unknown,
             };
         };
         match self.verify(text).await {

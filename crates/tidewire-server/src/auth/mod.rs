@@ -4,9 +4,11 @@
 
 pub mod file;
 pub mod jwt;
+pub mod keys;
 pub mod open;
 pub mod outbound;
 pub mod password;
+pub mod webhook;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -138,6 +140,8 @@ pub struct Counts {
     pub unavailable: Counter,
     /// The reading of an issuer's keys.
     pub keys: jwt::remote::Counts,
+    /// Requests to the webhook.
+    pub webhook: webhook::Counts,
 }
 
 impl Counts {
@@ -156,6 +160,11 @@ impl Counts {
         );
         let help = "Readings of an issuer's keys that failed";
         add("jwt_key_fetch_failures", help, &keys.failures);
+        let webhook = &self.webhook;
+        let help = "Requests to the webhook of authentication";
+        add("auth_webhook_requests", help, &webhook.requests);
+        let help = "Requests to the webhook of authentication that failed";
+        add("auth_webhook_failures", help, &webhook.failures);
     }
 }
 
@@ -178,8 +187,13 @@ impl AuthChain {
                 }
                 AuthKind::Jwt => {
                     let options = options.jwt.clone();
-                    Box::new(jwt::Jwt::open(options, ca, counts.keys.clone())?)
+                    Box::new(jwt::Jwt::open(options, is_alone, ca, counts.keys.clone())?)
                 }
+                AuthKind::Webhook => {
+                    let (options, counts) = (options.webhook.clone(), counts.webhook.clone());
+                    Box::new(webhook::Webhook::open(options, is_alone, ca, counts)?)
+                }
+                AuthKind::Keys => Box::new(keys::Keys::open(options.keys.clone(), is_alone)?),
             })
         };
         let members = plan

@@ -255,7 +255,7 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
 }
 
 /// Times that make no sense as 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 15] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 16] {
     [
         ("drain_timeout", config.drain_timeout),
         (
@@ -279,6 +279,7 @@ fn positive_times(config: &Config) -> [(&'static str, Duration); 15] {
         ),
         ("auth.jwt.keys_age_max", config.auth.jwt.keys_age_max),
         ("auth.jwt.keys_timeout", config.auth.jwt.keys_timeout),
+        ("auth.webhook.timeout", config.auth.webhook.timeout),
         ("penalty.wait_min", config.penalty.wait_min),
         ("penalty.forgive_interval", config.penalty.forgive_interval),
     ]

@@ -220,6 +220,10 @@ choice! {
         File = "file",
         /// Signed tokens.
         Jwt = "jwt",
+        /// A server that decides.
+        Webhook = "webhook",
+        /// Keys of back ends.
+        Keys = "keys",
     }
 }
 
@@ -257,7 +261,7 @@ section! {
     /// Who may log in.
     Auth {
         /// Ways to authenticate, asked in this order until one decides: `open` lets everybody in, `file` the users of a
-        /// file, `jwt` whoever has a signed token. None at all is `open` without having been asked for. As with deepstream, wrong passwords are passed
+        /// file, `jwt` whoever has a signed token, `webhook` whom a server of yours lets in, `keys` back ends with a key. None at all is `open` without having been asked for. As with deepstream, wrong passwords are passed
         /// on to the next one unless `auth.file.report_invalid_parameters` is set, so `open` behind `file` lets
         /// everybody in under any name.
         chain: List<AuthKind> = List(Vec::new());
@@ -278,6 +282,10 @@ section! {
         file: AuthFile = AuthFile::default();
         /// Signed tokens.
         jwt: AuthJwt = AuthJwt::default();
+        /// A server that decides.
+        webhook: AuthWebhook = AuthWebhook::default();
+        /// Keys of back ends.
+        keys: AuthKeys = AuthKeys::default();
     }
 }
 
@@ -356,6 +364,39 @@ section! {
         keys_age_max: Duration = seconds(24 * 3600);
         /// Time for the issuer to answer.
         keys_timeout: Duration = seconds(5);
+    }
+}
+
+section! {
+    /// A server that decides logins: deepstream's HTTP authentication. It gets a POST with `connectionData` and `authData`.
+    AuthWebhook {
+        /// Its address. `https://`, or `http://` for this machine.
+        url: String = String::new();
+        /// Statuses of an answer that lets the user in; all others but `auth.webhook.retry_statuses` keep him out.
+        permitted_statuses: List<u16> = List(vec![200]);
+        /// Statuses after which it is asked again, as after no answer at all.
+        retry_statuses: List<u16> = List(vec![404, 429, 500, 502, 503, 504]);
+        /// How often it is asked again before the login is put off.
+        retry_attempts: u32 = 3;
+        /// The time before it is asked again.
+        retry_interval: Duration = seconds(1);
+        /// Time for an answer, and for a place among the requests.
+        timeout: Duration = seconds(2);
+        /// Fields of the object given to `login()` that are sent as headers, too.
+        promote_to_header: List<String> = words(&[]);
+        /// Requests at the same time. Logins beyond wait for a place.
+        requests_max: usize = 100;
+        /// Whether a login that it refuses is over. `auto` is when it is the only way to authenticate; else the next one is
+        /// asked.
+        report_invalid_parameters: Auto<bool> = Auto::Auto;
+    }
+}
+
+section! {
+    /// Keys of back ends: `login({ key })`, or `Authorization: Bearer`.
+    AuthKeys {
+        /// The file with their ids and hashes; `tidewire key` writes its entries. Read again at SIGHUP.
+        path: OptionalPath = OptionalPath(None);
     }
 }
 

@@ -1,0 +1,249 @@
+//! Keys of back ends: an id and a random secret, of which the file has the hash only.
+//!
+//! The secrets are made by `tidewire key` with 256 bits, so one round of SHA-256 protects them as well as any number would.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::text::{Name, Payload};
+use tidewire_core::time::WallTime;
+
+use super::password::is_same;
+use super::{Attempt, Authenticator, Judging, Verdict, reason};
+use crate::config::Problem;
+use crate::config::section::AuthKeys;
+
+/// What a client is told of a key that is not accepted.
+pub const INVALID_KEY: &str = "INVALID_KEY";
+/// What it is told of one that was right and is over.
+pub const KEY_EXPIRED: &str = "KEY_EXPIRED";
+/// The field of the object given to `login()`.
+const FIELD: &str = "key";
+const HASH_PREFIX: &str = "sha256:";
+const SECRET_BYTES: usize = 32;
+/// Characters of an id.
+const ID_CHARACTERS_MAX: usize = 128;
+
+/// A key as the file has it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Entry {
+    hash: String,
+    user: Option<String>,
+    #[serde(default)]
+    server_data: Value,
+    #[serde(default)]
+    client_data: Value,
+    /// Seconds since 1970.
+    expires_at: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Key {
+    hash: [u8; 32],
+    principal: Principal,
+}
+
+type Table = BTreeMap<String, Key>;
+
+/// The keys of a file.
+#[derive(Debug)]
+pub struct Keys {
+    options: AuthKeys,
+    is_alone: bool,
+    table: RwLock<Arc<Table>>,
+}
+
+impl Keys {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// The file can't be read, or a key in it is wrong.
+    pub fn open(options: AuthKeys, is_alone: bool) -> Result<Self, Problem> {
+        let table = RwLock::new(Arc::new(read(&options)?));
+        Ok(Self {
+            options,
+            is_alone,
+            table,
+        })
+    }
+
+    fn check(&self, attempt: &Attempt) -> Verdict {
+        let given = attempt.data.get(FIELD).and_then(Value::as_str);
+        let Some(text) = given.or_else(|| attempt.peer.bearer()) else {
+            return match self.is_alone {
+                true => declined(INVALID_KEY),
+                false => Verdict::Unknown,
+            };
+        };
+        let (id, secret) = text.split_once('.').unwrap_or((text, ""));
+        let table = Arc::clone(&*self.table.read());
+        let key = table.get(id);
+        let digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+        // Unknown ids cost the same work.
+        let is_right = is_same(&digest, &key.map_or([0; 32], |key| key.hash));
+        match key {
+            Some(key) if is_right => match key.principal.expires_at() {
+                Some(end) if end <= super::jwt::now() => declined(KEY_EXPIRED),
+                _ => Verdict::Accepted(key.principal.clone()),
+            },
+            _ => declined(INVALID_KEY),
+        }
+    }
+}
+
+impl Authenticator for Keys {
+    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+        Box::pin(std::future::ready(self.check(attempt)))
+    }
+
+    fn reload(&self) -> Result<(), Problem> {
+        *self.table.write() = Arc::new(read(&self.options)?);
+        Ok(())
+    }
+}
+
+fn declined(code: &'static str) -> Verdict {
+    Verdict::Declined {
+        client_data: reason(code),
+    }
+}
+
+fn read(options: &AuthKeys) -> Result<Table, Problem> {
+    let Some(path) = &options.path.0 else {
+        return Err(Problem::new(
+            "auth.keys.path",
+            "the file with the keys is not named",
+        ));
+    };
+    let wrong = |reason: String| Problem::new(path.display(), reason);
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| wrong(format!("can't be read: {error}; see auth.keys.path")))?;
+    parse(&text).map_err(wrong)
+}
+
+/// The keys in the text of such a file.
+fn parse(text: &str) -> Result<Table, String> {
+    let entries: Option<BTreeMap<String, Entry>> =
+        serde_saphyr::from_str(text).map_err(|error| {
+            let text = error.without_snippet().to_string();
+            text.lines().next().unwrap_or_default().to_owned()
+        })?;
+    let keys = entries.unwrap_or_default().into_iter();
+    keys.map(|(id, entry)| {
+        let key = key(&id, entry).map_err(|reason| format!("key {id:?} {reason}"))?;
+        Ok((id, key))
+    })
+    .collect()
+}
+
+fn key(id: &str, entry: Entry) -> Result<Key, &'static str> {
+    check_id(id)?;
+    let hash = entry
+        .hash
+        .strip_prefix(HASH_PREFIX)
+        .and_then(|text| URL_SAFE_NO_PAD.decode(text).ok())
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or("has no hash as `tidewire key` writes it")?;
+    let user = entry.user.as_deref().unwrap_or(id);
+    if user.is_empty() {
+        return Err("has an empty user");
+    }
+    let mut principal = Principal::new(Name::from(user))
+        .with_data(
+            Some(Payload::from(entry.server_data.to_string())),
+            Some(Payload::from(entry.client_data.to_string())),
+        )
+        .with_credential(Credential::Key(Name::from(id)));
+    if let Some(seconds) = entry.expires_at {
+        let end = seconds
+            .checked_mul(1_000)
+            .ok_or("has an expiresAt that no clock reaches")?;
+        principal = principal.with_expiry(WallTime(end));
+    }
+    Ok(Key { hash, principal })
+}
+
+fn check_id(id: &str) -> Result<(), &'static str> {
+    let is_right = |character: char| character.is_ascii_alphanumeric() || "-_".contains(character);
+    if id.is_empty() || id.len() > ID_CHARACTERS_MAX || !id.chars().all(is_right) {
+        return Err("has an id with other characters than letters, digits, - and _");
+    }
+    Ok(())
+}
+
+/// A new key: the entry of the file as YAML, and the text for the back end.
+///
+/// # Errors
+/// The id is none, or the system has no randomness.
+pub fn make(
+    id: &str,
+    user: Option<&str>,
+    lifetime: Option<Duration>,
+) -> Result<(String, String), String> {
+    check_id(id).map_err(|reason| format!("key {id:?} {reason}"))?;
+    let mut secret = [0; SECRET_BYTES];
+    getrandom::fill(&mut secret)
+        .map_err(|error| format!("the system has no random numbers: {error}"))?;
+    let secret = URL_SAFE_NO_PAD.encode(secret);
+    let hash = URL_SAFE_NO_PAD.encode(Sha256::digest(secret.as_bytes()));
+    let user = Value::from(user.unwrap_or(id));
+    let mut entry = format!("{id}:\n  hash: {HASH_PREFIX}{hash}\n  user: {user}\n");
+    if let Some(lifetime) = lifetime {
+        let end = super::jwt::now().0 / 1_000 + lifetime.as_secs();
+        entry.push_str(&format!("  expiresAt: {end}\n"));
+    }
+    Ok((entry, format!("{id}.{secret}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_key_is_read_as_it_was_made() {
+        let (entry, text) = make("billing-1", Some("billing"), None).expect("made");
+        let table = parse(&entry).expect("read");
+        let key = &table["billing-1"];
+        let (id, secret) = text.split_once('.').expect("two parts");
+        assert_eq!(id, "billing-1");
+        assert_eq!(
+            key.hash,
+            <[u8; 32]>::from(Sha256::digest(secret.as_bytes()))
+        );
+        assert!(!entry.contains(secret), "the file must not have the secret");
+        assert_eq!(key.principal.user_id.as_str(), "billing");
+        let credential = Credential::Key(Name::from("billing-1"));
+        assert_eq!(key.principal.credential(), Some(&credential));
+        assert_eq!(key.principal.expires_at(), None);
+    }
+
+    #[test]
+    fn wrong_files_are_refused() {
+        let (entry, _) = make("a", None, None).expect("made");
+        let check = |text: &str, part: &str| {
+            let reason = parse(text).expect_err(part);
+            assert!(reason.contains(part), "{reason}");
+        };
+        assert!(parse("").expect("an empty file").is_empty());
+        check("a: 7", "");
+        check("a:\n  hash: sha256:short\n", "no hash");
+        check("a:\n  hash: plain\n", "no hash");
+        check(&entry.replacen("a:", "a.b:", 1), "other characters");
+        check(&format!("{entry}  role: admin\n"), "role");
+        check(
+            &format!("{entry}  expiresAt: 18446744073709551615\n"),
+            "no clock",
+        );
+        check(&format!("{entry}{entry}"), "");
+        make("a.b", None, None).expect_err("the point ends the id");
+    }
+}

@@ -1,0 +1,311 @@
+//! Logins that a server of the operator decides: deepstream's contract of its HTTP authentication.
+//!
+//! What it asks and how it reads the answers is deepstream's. Beyond it: requests at once are bounded, an answer may have an
+//! expiry, and a server that is down puts logins off instead of refusing them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url};
+use serde_json::{Map, Value, json};
+use tidewire_core::effect::Principal;
+use tidewire_core::text::{Name, Payload};
+use tidewire_core::time::WallTime;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound};
+use crate::config::Problem;
+use crate::config::section::AuthWebhook;
+
+/// The user of an answer that names none; presence does not show it.
+const NAMELESS: &str = "OPEN";
+/// deepstream follows so many.
+const REDIRECTS_MAX: usize = 2;
+/// How long a failure is spoken of when nobody has logged in since.
+const TROUBLE_TIME: Duration = Duration::from_secs(30);
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Requests, repeated ones included.
+    pub requests: Counter,
+    /// Those without an answer, or with one after which they are repeated.
+    pub failures: Counter,
+}
+
+/// Logins that a server decides.
+#[derive(Debug)]
+pub struct Webhook {
+    options: AuthWebhook,
+    url: Url,
+    client: Client,
+    promoted: Vec<(String, HeaderName)>,
+    is_reporting: bool,
+    places: Semaphore,
+    failed: Mutex<Option<(Instant, String)>>,
+    counts: Counts,
+}
+
+/// What became of one request.
+enum Answer {
+    /// The server has decided.
+    Decided(Verdict),
+    /// It is asked again.
+    Failed(String),
+}
+
+impl Webhook {
+    /// Checks the options; nothing is asked yet.
+    ///
+    /// # Errors
+    /// The address is missing or not encrypted, or a field to promote is no name of a header.
+    pub fn open(
+        options: AuthWebhook,
+        is_alone: bool,
+        ca: Option<&Path>,
+        counts: Counts,
+    ) -> Result<Self, Problem> {
+        let url = outbound::url(&options.url)
+            .map_err(|reason| Problem::new("auth.webhook.url", reason))?;
+        let client = outbound::client(options.timeout, ca, REDIRECTS_MAX)
+            .map_err(|reason| Problem::new("auth.ca", reason))?;
+        let header = |field: &String| match HeaderName::from_bytes(field.as_bytes()) {
+            Ok(name) => Ok((field.clone(), name)),
+            Err(_) => Err(Problem::new(
+                "auth.webhook.promote_to_header",
+                format!("{field:?} is no name of a header"),
+            )),
+        };
+        let fields = options.promote_to_header.iter();
+        Ok(Self {
+            url,
+            client,
+            promoted: fields.map(header).collect::<Result<_, _>>()?,
+            is_reporting: options.report_invalid_parameters.or_else(|| is_alone),
+            places: Semaphore::new(options.requests_max.clamp(1, Semaphore::MAX_PERMITS)),
+            failed: Mutex::new(None),
+            counts,
+            options,
+        })
+    }
+
+    async fn ask(&self, attempt: &Attempt) -> Verdict {
+        // Whoever finds no place in the time of a request is better off coming back.
+        let Ok(Ok(_place)) = timeout(self.options.timeout, self.places.acquire()).await else {
+            return Verdict::Unavailable;
+        };
+        let body = self.body(attempt).to_string();
+        let headers = self.headers(attempt);
+        for attempt in 0..=self.options.retry_attempts {
+            if attempt > 0 {
+                sleep(self.options.retry_interval).await;
+            }
+            self.counts.requests.inc();
+            match self.request(&body, headers.clone()).await {
+                Answer::Decided(verdict) => {
+                    *self.failed.lock() = None;
+                    return verdict;
+                }
+                Answer::Failed(reason) => {
+                    self.counts.failures.inc();
+                    self.note(reason);
+                }
+            }
+        }
+        Verdict::Unavailable
+    }
+
+    fn note(&self, reason: String) {
+        let mut failed = self.failed.lock();
+        if failed
+            .as_ref()
+            .is_none_or(|(at, _)| at.elapsed() > TROUBLE_TIME)
+        {
+            tracing::warn!(
+                ?reason,
+                "the webhook of authentication fails; logins are put off"
+            );
+        }
+        *failed = Some((Instant::now(), reason));
+    }
+
+    /// What deepstream sends.
+    fn body(&self, attempt: &Attempt) -> Value {
+        let peer = &attempt.peer;
+        let mut headers = Map::new();
+        for (name, value) in &peer.headers {
+            let joined = match headers.get(name).and_then(Value::as_str) {
+                Some(before) => format!("{before}, {value}"),
+                None => value.clone(),
+            };
+            headers.insert(name.clone(), joined.into());
+        }
+        json!({
+            "connectionData": {
+                "remoteAddress": peer.address.ip().to_string(),
+                "headers": headers,
+                "referer": peer.header("referer"),
+            },
+            "authData": attempt.data,
+        })
+    }
+
+    fn headers(&self, attempt: &Attempt) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (field, name) in &self.promoted {
+            let text = match attempt.data.get(field) {
+                Some(Value::String(text)) if !text.is_empty() => text.clone(),
+                Some(Value::Number(number)) => number.to_string(),
+                _ => continue,
+            };
+            // What can't stand in a header, such as a line end, is left out: it is in the body all the same.
+            if let Ok(mut value) = HeaderValue::from_str(&text) {
+                value.set_sensitive(true);
+                headers.insert(name.clone(), value);
+            }
+        }
+        headers
+    }
+
+    async fn request(&self, body: &str, headers: HeaderMap) -> Answer {
+        let request = self.client.post(self.url.clone()).headers(headers);
+        let answer = match request.body(body.to_owned()).send().await {
+            Ok(answer) => answer,
+            Err(error) => return Answer::Failed(outbound::describe(error)),
+        };
+        let status = answer.status().as_u16();
+        if self.options.retry_statuses.contains(&status) {
+            return Answer::Failed(format!("the answer is {status}"));
+        }
+        let body = match outbound::body(answer, outbound::ANSWER_BYTES_MAX).await {
+            Ok(body) => body,
+            Err(reason) => return Answer::Failed(reason),
+        };
+        let Some(body) = read(&body) else {
+            return Answer::Failed("the answer is neither text nor a JSON object".into());
+        };
+        Answer::Decided(match self.options.permitted_statuses.contains(&status) {
+            true => self.permitted(body),
+            false => self.refused(match body {
+                Body::Empty => None,
+                Body::Text(text) => Some(json!({ "error": text })),
+                Body::Object(object) if object.is_empty() => None,
+                Body::Object(object) => Some(Value::Object(object)),
+            }),
+        })
+    }
+
+    fn permitted(&self, body: Body) -> Verdict {
+        let mut object = match body {
+            Body::Empty => return Verdict::Accepted(Principal::new(Name::from(NAMELESS))),
+            Body::Text(text) => {
+                return Verdict::Accepted(Principal::new(Name::from(text.as_str())));
+            }
+            Body::Object(object) => object,
+        };
+        let client = object.remove("clientData");
+        if object.get("isValid") == Some(&Value::Bool(false)) {
+            return self.refused(client);
+        }
+        let id = match object.remove("id") {
+            Some(Value::String(id)) if !id.is_empty() => id,
+            Some(Value::Number(id)) => id.to_string(),
+            _ => NAMELESS.to_owned(),
+        };
+        let text = |value: Option<Value>| value.map(|value| Payload::from(value.to_string()));
+        let server = object.remove("serverData");
+        let mut principal =
+            Principal::new(Name::from(id.as_str())).with_data(text(server), text(client));
+        match object.get("expiresAt") {
+            None | Some(Value::Null) => {}
+            Some(seconds) => match seconds
+                .as_u64()
+                .and_then(|seconds| seconds.checked_mul(1_000))
+            {
+                Some(end) => principal = principal.with_expiry(WallTime(end)),
+                // An end that can't be read must not become none.
+                None => return self.refused(None),
+            },
+        }
+        Verdict::Accepted(principal)
+    }
+
+    fn refused(&self, client_data: Option<Value>) -> Verdict {
+        let client_data = client_data.map(|data| Payload::from(data.to_string()));
+        match self.is_reporting {
+            true => Verdict::Refused { client_data },
+            false => Verdict::Declined { client_data },
+        }
+    }
+}
+
+/// A body as deepstream's handler sees it.
+#[derive(Debug, PartialEq)]
+enum Body {
+    Empty,
+    Text(String),
+    Object(Map<String, Value>),
+}
+
+/// Reads a body; `None` if it looks like an object and is none, or is no text: it must not become a name.
+fn read(bytes: &[u8]) -> Option<Body> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    if text.trim().is_empty() {
+        return Some(Body::Empty);
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Some(Body::Object(object)),
+        Ok(Value::String(text)) => Some(Body::Text(text)),
+        Ok(Value::Array(_)) => None,
+        Err(_) if text.trim_start().starts_with(['{', '[']) => None,
+        _ => Some(Body::Text(text.to_owned())),
+    }
+}
+
+impl Authenticator for Webhook {
+    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+        Box::pin(self.ask(attempt))
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        let failed = self.failed.lock();
+        let (_, reason) = failed
+            .as_ref()
+            .filter(|(at, _)| at.elapsed() <= TROUBLE_TIME)?;
+        Some(Trouble {
+            code: "auth_webhook",
+            text: format!("logins are put off: the webhook fails: {reason}"),
+            // As a reason it would take the node out of its balancer, and so away from the logins that show the end of it.
+            is_blocking: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_text_an_object_or_nothing_at_all() {
+        let check = |text: &str, expected: Option<Body>| {
+            assert_eq!(read(text.as_bytes()), expected, "{text}")
+        };
+        let text = |text: &str| Some(Body::Text(text.to_owned()));
+        check("", Some(Body::Empty));
+        check(" \n", Some(Body::Empty));
+        check("alice", text("alice"));
+        check("\"alice\"", text("alice"));
+        check("7", text("7"));
+        check("true", text("true"));
+        check("{}", Some(Body::Object(Map::new())));
+        check("{\"id\":", None);
+        check("{\"id\":\"\\ud800\"}", None);
+        check("[\"alice\"]", None);
+        assert_eq!(read(&[0xff]), None);
+    }
+}
