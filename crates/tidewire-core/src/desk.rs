@@ -200,6 +200,15 @@ pub(crate) enum Verdict {
     Wait,
 }
 
+/// Why a session has lost a right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// A rule said no.
+    Denied,
+    /// Its rule failed.
+    RuleFailed,
+}
+
 /// Why a name of a bulk message is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeftOut<'n> {

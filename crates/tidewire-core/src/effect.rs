@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::address::{Address, SessionId};
 use crate::entry::Entry;
 use crate::message::{Auth, Message};
+use crate::rights::RightsChange;
 use crate::store::{Loaded, StoreError, StoreWrite};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
@@ -92,6 +93,14 @@ pub enum Input {
     InterestVisible {
         /// As given with [`Effects::interest`].
         up_to: u64,
+    },
+    /// A change of rights. The numbers count up by one for the whole node; one that is known already, from another shard's
+    /// marker, has no effect. [`crate::engine::Shard::settled`] says when it is done.
+    Rights {
+        /// Its number, from 1 on.
+        number: u64,
+        /// What changes.
+        change: RightsChange,
     },
     /// The deadline given by [`crate::engine::Shard::next_deadline`] may have been reached.
     DeadlineReached,

@@ -10,11 +10,14 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
+use crate::barrier::Barrier;
 use crate::desk::{Desk, Gatherings, Interest, Place};
 use crate::effect::{
     CloseReason, Effects, Flow, Format, Input, InterestTopic, News, Span, StoreCompletion,
 };
-use crate::entry::{Answer, Asker, Entry, Gather, GatheredPart, Gathering, ReadFailed};
+use crate::entry::{
+    Answer, Asker, Entry, Gather, GatheredPart, Gathering, ReadFailed, RecordAnswer,
+};
 use crate::event;
 use crate::expiry::Expiries;
 use crate::hub::{Hub, HubTopic};
@@ -26,7 +29,9 @@ use crate::message::{Connection, Listen, Message, Rpc};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::rate::{RateKeeper, RateOwner};
+use crate::recheck::Recheck;
 use crate::record::{home, owner::RecordOwner};
+use crate::rights::RightsChange;
 use crate::rpc::{self, RpcOwner};
 use crate::session::{Phase, RuleReads, Seat, Session, Sessions};
 use crate::settings::Settings;
@@ -67,6 +72,8 @@ pub struct Counts {
     pub expiring: usize,
     /// Sessions that were ended because it did. Only grows.
     pub expired: u64,
+    /// Subscriptions, registrations and patterns that ended because the right to them was lost. Only grows.
+    pub rights_lost: u64,
     /// Names with subscribers on this shard.
     pub subscribed_names: usize,
     /// Records in memory that this shard owns.
@@ -121,6 +128,8 @@ pub struct Shard {
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
     detentions: BTreeSet<(Instant, SessionId)>,
     expiries: Expiries,
+    barrier: Barrier,
+    recheck: Recheck,
 }
 
 /// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
@@ -135,6 +144,7 @@ struct Parts<'a> {
     logins: &'a mut DeadlineQueue<Seat>,
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
     expiries: &'a mut Expiries,
+    recheck: &'a mut Recheck,
 }
 
 impl Shard {
@@ -182,6 +192,8 @@ impl Shard {
             logins: DeadlineQueue::new(),
             detentions: BTreeSet::new(),
             expiries: Expiries::default(),
+            barrier: Barrier::new(address, shard_count),
+            recheck: Recheck::new(seed),
         }
     }
 
@@ -225,10 +237,14 @@ impl Shard {
                 parts.logged_in(&desk, session, held);
             }
             Input::InterestVisible { up_to } => self.desk(now, out).interest_visible(up_to),
+            Input::Rights { number, change } => self.change(number, change, out),
             Input::DeadlineReached => self.deadline_reached(now, out),
             Input::Drain => self.place.draining = true,
         }
         self.tell_self(now, out);
+        if !self.recheck.is_sweeping() {
+            self.barrier.all_judged();
+        }
     }
 
     /// Handles a message of a session. After [`Flow::Wait`] the same message is given again once
@@ -271,6 +287,18 @@ impl Shard {
         if let Some(session) = self.sessions.find_mut(session) {
             session.format = format;
         }
+    }
+
+    /// Changes of rights up to this number are settled here: the sessions of this shard hold what they may, and nothing
+    /// that was judged before is on its way to it.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.barrier.settled()
+    }
+
+    /// The sessions that have lost something to a change of rights since the last call.
+    pub fn take_losers(&mut self) -> BTreeSet<SessionId> {
+        self.recheck.take_losers()
     }
 
     /// The user id of an open session.
@@ -317,6 +345,7 @@ impl Shard {
             self.logins.next(),
             self.detentions.first().map(|(until, _)| *until),
             self.expiries.next(),
+            self.recheck.next(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -341,6 +370,7 @@ impl Shard {
             detained: self.detentions.len(),
             expiring: self.expiries.count(),
             expired: self.place.expired,
+            rights_lost: self.recheck.lost_count(),
             subscribed_names: self.hub.name_count(),
             records: self.records.count(),
             record_bytes: self.records.bytes(),
@@ -387,6 +417,7 @@ impl Shard {
             logins: &mut self.logins,
             detentions: &mut self.detentions,
             expiries: &mut self.expiries,
+            recheck: &mut self.recheck,
         };
         (desk, parts)
     }
@@ -468,7 +499,42 @@ impl Shard {
         }
     }
 
+    /// Takes a change of rights over, unless it is known, and says so to all others behind everything posted before.
+    fn change<E: Effects>(&mut self, number: u64, change: RightsChange, out: &mut E) {
+        if !self.barrier.is_new(number) {
+            return;
+        }
+        match &change {
+            RightsChange::Rules(permission) => {
+                self.place.permission = permission.clone();
+                self.recheck.begin();
+                self.barrier.take_over(number, true);
+            }
+        }
+        let from = self.place.address;
+        for shard in self.place.shards().filter(|shard| *shard != from) {
+            let change = change.clone();
+            out.post(
+                shard,
+                Entry::Rights {
+                    from,
+                    number,
+                    change,
+                },
+            );
+        }
+    }
+
     fn entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
+        if let Entry::Rights {
+            from,
+            number,
+            change,
+        } = entry
+        {
+            self.change(number, change, out);
+            return self.barrier.mark(from, number);
+        }
         let (mut desk, parts) = self.split(now, out);
         let desk = &mut desk;
         let Parts {
@@ -478,6 +544,7 @@ impl Shard {
             presences,
             rates,
             user_rates,
+            recheck,
             ..
         } = parts;
         match entry {
@@ -499,12 +566,17 @@ impl Shard {
             Entry::RecordRelease { name, epoch, shard } => {
                 records.release(desk, listens, &name, epoch, shard)
             }
+            Entry::RecordAnswer(RecordAnswer {
+                what: Answer::Rechecked { ticket, lost },
+                ..
+            }) => recheck.record_judged(desk, ticket, lost),
             Entry::RecordAnswer(answer) => {
                 let part = answer
                     .gather
                     .map(|gather| (gather, !matches!(answer.what, Answer::Refused { .. })));
-                home::answered(desk, answer);
-                if let Some((gather, allowed)) = part {
+                if home::answered(desk, answer)
+                    && let Some((gather, allowed)) = part
+                {
                     gathered(desk, gather, allowed, GatheredPart::Done);
                 }
             }
@@ -522,6 +594,11 @@ impl Shard {
                 asker: Asker::Lagging(session),
                 value,
             } => lag::value_came(desk, session, &name, value),
+            Entry::Value {
+                name,
+                asker: Asker::Recheck { ticket, .. },
+                value,
+            } => recheck.value(desk, ticket, name, data_of(value)),
             Entry::Value {
                 name,
                 asker: Asker::Record { name: waiting, .. },
@@ -549,11 +626,14 @@ impl Shard {
                 listens.session_ended(desk, session);
                 rpcs.session_ended(desk, session);
             }
+            // Taken above.
+            Entry::Rights { .. } => {}
         }
     }
 
     fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
         let (mut desk, mut parts) = self.split(now, out);
+        parts.recheck.advance(&mut desk);
         parts.records.deadline_reached(&mut desk);
         parts.listens.deadline_reached(&mut desk);
         parts.rpcs.deadline_reached(&mut desk);

@@ -12,6 +12,7 @@ use crate::effect::{Principal, Publication};
 use crate::json::Path;
 use crate::message::{PresenceAction, RecordAction, RecordBulk, Topic};
 use crate::rate::Operation;
+use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -119,6 +120,15 @@ pub enum Entry {
         /// How many.
         count: u32,
     },
+    /// To every other shard: a change of rights, behind everything that was posted before it was known.
+    Rights {
+        /// Who says so.
+        from: Address,
+        /// The number of the change.
+        number: u64,
+        /// The change, for who does not know it yet.
+        change: RightsChange,
+    },
     /// To every shard: the session is gone, with all that it offered and asked.
     SessionEnded {
         /// Which.
@@ -152,6 +162,13 @@ pub enum Asker {
     /// A session that has missed changes of the record. The answer is posted like them, so it stands for all before it
     /// and for none behind it.
     Lagging(SessionId),
+    /// A right that is judged again.
+    Recheck {
+        /// The shard that judges.
+        home: Address,
+        /// Its number there.
+        ticket: u64,
+    },
     /// A record whose first waiting operation waits.
     Record {
         /// Its owner.
@@ -190,6 +207,8 @@ pub enum RecordRequestKind {
         /// For refusals.
         correlation: Option<Box<str>>,
     },
+    /// Judges again whether the session may read what it is subscribed to; with the number under which its shard waits.
+    Recheck(Name, u64),
     /// Reads a snapshot.
     Read(Name),
     /// Asks for a version.
@@ -268,6 +287,17 @@ pub enum Answer {
         provided: bool,
         /// What the session wants to know of the record now.
         told: Told,
+        /// As in the request, for who has to ask once more.
+        action: RecordBulk,
+        /// As in the request.
+        correlation: Option<Box<str>>,
+    },
+    /// The answer to `Recheck`.
+    Rechecked {
+        /// As in the request.
+        ticket: u64,
+        /// Why the subscription has to end; `None` if it may stay.
+        lost: Option<RecordRefusal>,
     },
     /// An answer without a subscription.
     Told(Told),
@@ -393,8 +423,8 @@ pub enum Listening {
         pattern: Name,
         /// Who listened.
         provider: SessionId,
-        /// Who waits until all shards know it, and so have said their last about it.
-        gather: Gather,
+        /// Who waits until all shards know it, and so have said their last about it; nobody, if the right to listen was lost.
+        gather: Option<Gather>,
     },
     /// A provider answers; to the name's owner.
     Answered {
@@ -471,6 +501,13 @@ pub enum RpcEntry {
         provider: SessionId,
         /// Who waits until all owners know it.
         gather: Gather,
+    },
+    /// A session must not provide this name any longer: its calls go to the next provider.
+    Expel {
+        /// The rpc.
+        name: Name,
+        /// Who.
+        provider: SessionId,
     },
     /// A call.
     Request(Box<OwnedCall>),

@@ -1,7 +1,7 @@
 //! Events: publish and subscribe, at most once, not stored.
 
 use crate::address::SessionId;
-use crate::desk::{Desk, HeldAck, LeftOut, Verdict};
+use crate::desk::{Desk, HeldAck, LeftOut, Lost, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
@@ -57,6 +57,32 @@ pub(crate) fn deliver<E: Effects>(
 pub(crate) fn lost_last<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
     desk.change_interest(InterestTopic::Event, name.clone(), false);
     desk.report_interest(name, false);
+}
+
+/// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
+pub(crate) fn lose<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: Name,
+    lost: Lost,
+) -> bool {
+    match desk.hub.expel(TOPIC, &name, id, desk.sessions) {
+        Edge::Unchanged => return false,
+        Edge::Inside => {}
+        Edge::Crossed => lost_last(desk, name.clone()),
+    }
+    let refusal = Refusal {
+        action: EventAction::Subscribe,
+        name: Some(&name),
+        correlation: None,
+        write_ack: false,
+    };
+    let error = match lost {
+        Lost::Denied => EventError::Denied(refusal),
+        Lost::RuleFailed => EventError::PermissionError(refusal),
+    };
+    desk.send(id, &Message::Event(Event::Error(error)));
+    true
 }
 
 fn emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, data: Option<&str>) -> Flow {

@@ -265,6 +265,32 @@ impl Hub {
         }
     }
 
+    /// Ends a membership whose right was lost: what was published and not sent before is not owed any more.
+    pub(crate) fn expel(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        id: SessionId,
+        sessions: &mut Sessions,
+    ) -> Edge {
+        match self.find(topic, name) {
+            Some(channel) => self.end_membership(channel, id.index, sessions, false),
+            None => Edge::Unchanged,
+        }
+    }
+
+    /// The names that a session is a member of, in an order that does not depend on a hash table.
+    pub(crate) fn memberships(&self, id: SessionId, sessions: &Sessions) -> Vec<(HubTopic, Name)> {
+        let session = sessions.find(id).into_iter();
+        let channels = session.flat_map(|session| session.memberships.channels());
+        channels
+            .map(|id| {
+                let channel = self.channel(id);
+                (channel.topic, channel.name.clone())
+            })
+            .collect()
+    }
+
     /// Ends all memberships of a name and says whose they were.
     pub(crate) fn dissolve(
         &mut self,
@@ -616,6 +642,17 @@ impl Hub {
     }
 
     fn leave_channel(&mut self, id: ChannelId, index: u32, sessions: &mut Sessions) -> Edge {
+        self.end_membership(id, index, sessions, true)
+    }
+
+    /// Ends a membership; what was published before stays owed if it `keeps` that.
+    fn end_membership(
+        &mut self,
+        id: ChannelId,
+        index: u32,
+        sessions: &mut Sessions,
+        keeps: bool,
+    ) -> Edge {
         let Some(session) = sessions.at_mut(index) else {
             return Edge::Unchanged;
         };
@@ -626,7 +663,10 @@ impl Hub {
         if position == PARKED {
             self.forget_parked(id, index);
         } else {
-            self.take_member(id, index, position, format, sessions);
+            let owed = self.take_member(id, index, position, format, sessions);
+            if keeps {
+                self.still_owe(index, &owed);
+            }
         }
         let channel = self.channel(id);
         let (emptied, silent) = (channel.is_empty(), channel.touched == 0);
@@ -636,7 +676,7 @@ impl Hub {
         if emptied { Edge::Crossed } else { Edge::Inside }
     }
 
-    /// Takes a session out of the members of a channel. What was published before stays owed.
+    /// Takes a session out of the members of a channel. Returns what was published before and not sent to it.
     fn take_member(
         &mut self,
         id: ChannelId,
@@ -644,7 +684,7 @@ impl Hub {
         position: u32,
         format: Format,
         sessions: &mut Sessions,
-    ) {
+    ) -> SmallVec<[Span; 4]> {
         let channel = self.channel_mut(id);
         channel.members.swap_remove(position as usize);
         if let Some(&moved) = channel.members.get(position as usize)
@@ -659,11 +699,15 @@ impl Hub {
             let listed = touched.map_or(0, |place| self.collected(place, index, sessions));
             joined_at.max(listed)
         });
-        let owed: SmallVec<[Span; 4]> = clip(self.spans(id, format), since).collect();
+        clip(self.spans(id, format), since).collect()
+    }
+
+    /// Owes ranges to a session that is no longer a member of their name.
+    fn still_owe(&mut self, index: u32, owed: &[Span]) {
         if !owed.is_empty() {
             let heavy = self.heavy(index);
             for span in owed {
-                append(&mut heavy.answers, span);
+                append(&mut heavy.answers, *span);
             }
         }
     }

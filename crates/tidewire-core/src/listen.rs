@@ -9,7 +9,7 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 
 use crate::address::SessionId;
-use crate::desk::{Desk, Verdict};
+use crate::desk::{Desk, Lost, Verdict};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, Gather, GatheredPart, Gathering, ListenNotice, Listening};
 use crate::message::{
@@ -191,9 +191,34 @@ fn unlisten<E: Effects>(
         topic,
         pattern: name,
         provider: id,
-        gather,
+        gather: Some(gather),
     }));
     Flow::Taken
+}
+
+/// Takes back a pattern whose right was lost; false if it is not there.
+pub(crate) fn lose<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    topic: Topic,
+    pattern: Name,
+    lost: Lost,
+) -> bool {
+    let session = desk.sessions.find_mut(id);
+    let has_listened = session
+        .and_then(|session| session.belongings.as_mut())
+        .is_some_and(|with| with.patterns.remove(&(topic, pattern.clone())));
+    if !has_listened {
+        return false;
+    }
+    desk.send(id, &refusal(topic, &pattern, lost == Lost::RuleFailed));
+    desk.post_all(&Entry::Listening(Listening::Remove {
+        topic,
+        pattern,
+        provider: id,
+        gather: None,
+    }));
+    true
 }
 
 fn answer<E: Effects>(
@@ -383,7 +408,9 @@ impl ListenOwner {
             } => {
                 let gone = Candidate { provider, pattern };
                 self.withdraw(desk, |of, candidate| of == topic && *candidate == gone);
-                desk.part_done(gather, GatheredPart::Done);
+                if let Some(gather) = gather {
+                    desk.part_done(gather, GatheredPart::Done);
+                }
             }
             Listening::Answered {
                 topic,

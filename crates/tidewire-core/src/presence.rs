@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::address::SessionId;
-use crate::desk::{Desk, HeldAck, LeftOut, Verdict};
+use crate::desk::{Desk, HeldAck, LeftOut, Lost, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
 use crate::entry::{Entry, Gather, GatheredPart, Gathering};
 use crate::hub::{Edge, HubTopic};
@@ -152,6 +152,38 @@ pub(crate) fn message<E: Effects>(
 /// A session that has ended was the last watcher of the name.
 pub(crate) fn lost_last<E: Effects>(desk: &mut Desk<'_, E>, topic: InterestTopic, name: Name) {
     desk.change_interest(topic, name, false);
+}
+
+/// Ends a watch whose right was lost; false if there is none.
+pub(crate) fn lose<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    topic: InterestTopic,
+    name: Name,
+    lost: Lost,
+) -> bool {
+    let key = HubTopic::Interest(topic);
+    match desk.hub.expel(key, &name, id, desk.sessions) {
+        Edge::Unchanged => return false,
+        Edge::Inside => {}
+        Edge::Crossed => lost_last(desk, topic, name.clone()),
+    }
+    let (action, name) = match topic {
+        InterestTopic::Everyone => (PresenceAction::SubscribeAll, None),
+        _ => (PresenceAction::Subscribe, Some(name.as_str())),
+    };
+    let refusal = Refusal {
+        action,
+        name,
+        correlation: None,
+        write_ack: false,
+    };
+    let error = match lost {
+        Lost::Denied => PresenceError::Denied(refusal),
+        Lost::RuleFailed => PresenceError::PermissionError(refusal),
+    };
+    refuse(desk, id, error);
+    true
 }
 
 /// Answers a query whose parts are all in.

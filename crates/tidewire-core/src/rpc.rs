@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use crate::address::{Address, SessionId};
-use crate::desk::{Desk, LeftOut, Verdict};
+use crate::desk::{Desk, LeftOut, Lost, Verdict};
 use crate::effect::{Effects, Flow};
 use crate::entry::{
-    CallAnswer, CallFailure, CallNotice, Entry, Gather, GatheredPart, Gathering, OwnedCall,
-    RpcDelivery, RpcEntry,
+    CallAnswer, CallFailure, CallNotice, Entry, GatheredPart, Gathering, OwnedCall, RpcDelivery,
+    RpcEntry,
 };
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
 use crate::permission::Access;
@@ -154,6 +154,37 @@ fn unprovide<E: Effects>(
     }
     register(desk, id, removed, false, correlation);
     Flow::Taken
+}
+
+/// Ends a registration whose right was lost; false if there is none.
+pub(crate) fn lose<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: Name,
+    lost: Lost,
+) -> bool {
+    let session = desk.sessions.find_mut(id);
+    let has_provided = session
+        .and_then(|session| session.belongings.as_mut())
+        .is_some_and(|with| with.provided.remove(&name));
+    if !has_provided {
+        return false;
+    }
+    let refusal = Refusal {
+        action: RpcAction::Provide,
+        name: Some(&name),
+        correlation: None,
+        write_ack: false,
+    };
+    let error = match lost {
+        Lost::Denied => RpcError::Denied(refusal),
+        Lost::RuleFailed => RpcError::PermissionError(refusal),
+    };
+    desk.send(id, &Message::Rpc(Rpc::Error(error)));
+    let owner = desk.place.owner(&name);
+    let provider = id;
+    desk.post(owner, Entry::Rpc(RpcEntry::Expel { name, provider }));
+    true
 }
 
 /// Notes that the session provides the name; false if it does already.
@@ -402,7 +433,13 @@ impl RpcOwner {
                 names,
                 provider,
                 gather,
-            } => self.unprovide(desk, &names, provider, gather),
+            } => {
+                for name in &names {
+                    self.take_provider(name, provider);
+                }
+                desk.part_done(gather, GatheredPart::Done);
+            }
+            RpcEntry::Expel { name, provider } => self.expel(desk, &name, provider),
             RpcEntry::Request(call) => self.request(desk, *call),
             RpcEntry::Answer {
                 name,
@@ -461,22 +498,29 @@ impl RpcOwner {
         }
     }
 
-    fn unprovide<E: Effects>(
-        &mut self,
-        desk: &mut Desk<'_, E>,
-        names: &[Name],
-        provider: SessionId,
-        gather: Gather,
-    ) {
-        for name in names {
-            if let Some(providers) = self.providers.get_mut(name) {
-                providers.retain(|known| *known != provider);
-                if providers.is_empty() {
-                    self.providers.remove(name);
-                }
+    fn take_provider(&mut self, name: &Name, provider: SessionId) {
+        if let Some(providers) = self.providers.get_mut(name) {
+            providers.retain(|known| *known != provider);
+            if providers.is_empty() {
+                self.providers.remove(name);
             }
         }
-        desk.part_done(gather, GatheredPart::Done);
+    }
+
+    /// A provider has lost its right: what it was asked is asked of the next one.
+    fn expel<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name, provider: SessionId) {
+        self.take_provider(name, provider);
+        let concerned: Vec<u64> = self
+            .calls
+            .iter()
+            .filter(|(_, running)| running.provider == provider && running.call.name == *name)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in concerned {
+            if let Some(running) = self.end(number) {
+                self.reroute(desk, running);
+            }
+        }
     }
 
     fn request<E: Effects>(&mut self, desk: &mut Desk<'_, E>, call: OwnedCall) {

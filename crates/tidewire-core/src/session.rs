@@ -61,6 +61,19 @@ pub(crate) struct Hold {
     pub(crate) serial: u32,
     /// The owner's interest epoch once it is granted.
     pub(crate) granted: Option<u64>,
+    /// Rights have changed since it was asked for, so the grant is not taken: it is asked for once more.
+    pub(crate) again: bool,
+}
+
+/// What a session holds beside memberships.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// Granted record subscriptions, with their serials.
+    pub(crate) records: Vec<(Name, u32)>,
+    /// The rpcs that it provides.
+    pub(crate) provided: Vec<Name>,
+    /// The patterns that it listens with.
+    pub(crate) patterns: Vec<(Topic, Name)>,
 }
 
 /// The reads of rules for the message that has to wait.

@@ -86,6 +86,14 @@ impl<C> Connection<C> {
         self.outbox.is_none() && !self.flags.queued_to_send
     }
 
+    /// Whether some of what waited at the last [`crate::event_loop::EventLoop::mark_backlog`] was not sent yet.
+    #[must_use]
+    pub fn has_marked(&self) -> bool {
+        self.outbox
+            .as_ref()
+            .is_some_and(|outbox| outbox.has_marked())
+    }
+
     /// Where the other end of the socket is; `None` once the kernel has forgotten it.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {

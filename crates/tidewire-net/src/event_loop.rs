@@ -209,6 +209,20 @@ impl<C> EventLoop<C> {
         self.listed.len()
     }
 
+    /// Remembers what waits to be sent now and says for whom; [`Connection::has_marked`] tells when it was sent.
+    pub fn mark_backlog(&mut self) -> Vec<Key> {
+        let mut keys = self.listed.clone();
+        keys.retain(|key| {
+            let connection = self.connections.get_mut(*key);
+            let outbox = connection.and_then(|connection| connection.outbox.as_mut());
+            outbox.is_some_and(|outbox| {
+                outbox.mark();
+                outbox.has_marked()
+            })
+        });
+        keys
+    }
+
     /// Takes over a nonblocking socket. `unread` are bytes of its stream that were read already; they are handled
     /// first, without waiting for readiness.
     ///

@@ -53,6 +53,12 @@ pub struct Outbox {
     own_bytes: usize,
     /// Bytes that don't count for its limit, see [`Outbox::forgive`].
     forgiven_bytes: usize,
+    /// Those of the first pieces that somebody waits for, see [`Outbox::mark`].
+    marked_bytes: usize,
+    /// Some of them were taken, to be sent or sealed.
+    has_taken_marked: bool,
+    /// Some of them lie in the ciphertext.
+    has_marked_sealed: bool,
 }
 
 impl Outbox {
@@ -65,6 +71,20 @@ impl Outbox {
     /// Does not count what waits now: it came before anybody could know that too much does.
     pub fn forgive(&mut self) {
         self.forgiven_bytes = self.bytes();
+    }
+
+    /// Remembers what waits now, until it was sent.
+    pub fn mark(&mut self) {
+        self.marked_bytes = self.bytes;
+        self.has_taken_marked = false;
+        self.has_marked_sealed = !self.sealed().is_empty();
+    }
+
+    /// Whether some of what waited at the last [`Outbox::mark`] was not sent yet. Ciphertext that stands behind it may count
+    /// too: what it was made of can't be told.
+    #[must_use]
+    pub fn has_marked(&self) -> bool {
+        self.marked_bytes > 0 || self.has_marked_sealed
     }
 
     /// All bytes that wait, ciphertext included.
@@ -92,12 +112,14 @@ impl Outbox {
             self.sealed.drain(..std::mem::take(&mut self.sealed_sent));
         }
         self.sealed.extend_from_slice(added);
+        self.has_marked_sealed |= self.has_taken_marked;
     }
 
     /// Forgets the first `count` bytes of the ciphertext, which were sent.
     pub fn advance_sealed(&mut self, count: usize) {
         debug_assert!(count <= self.sealed().len(), "more sent than there was");
         self.sealed_sent = (self.sealed_sent + count).min(self.sealed.len());
+        self.has_marked_sealed &= !self.sealed().is_empty();
     }
 
     /// How many slices the plaintext lies in.
@@ -130,6 +152,9 @@ impl Outbox {
     /// Puts a range before everything. Used for what is left of a send, last range first.
     pub fn push_range_front(&mut self, added: LogRange) {
         self.bytes += added.bytes();
+        if self.marked_bytes > 0 {
+            self.marked_bytes += added.bytes();
+        }
         self.pieces.push_front(Piece::Log(added));
     }
 
@@ -159,6 +184,8 @@ impl Outbox {
     pub fn advance(&mut self, mut count: usize) {
         debug_assert!(count <= self.bytes, "more sent than there was");
         self.bytes -= count.min(self.bytes);
+        self.has_taken_marked |= self.marked_bytes > 0 && count > 0;
+        self.marked_bytes = self.marked_bytes.saturating_sub(count);
         while let Some(piece) = self.pieces.front_mut() {
             let here = piece.bytes().min(count);
             match piece {
@@ -272,6 +299,25 @@ mod tests {
         assert_eq!((outbox.bytes(), outbox.piece_count()), (7, 0));
         outbox.advance_sealed(7);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn what_is_marked_was_sent_when_it_was_sent() {
+        let mut outbox = Outbox::default();
+        outbox.push_own(b"old");
+        outbox.mark();
+        outbox.push_own(b"new");
+        outbox.advance(2);
+        assert!(outbox.has_marked());
+        outbox.advance(1);
+        assert!(!outbox.has_marked());
+        outbox.mark();
+        // Sealing is not sending.
+        outbox.advance(3);
+        outbox.push_sealed(b"ciphertext");
+        assert!(outbox.has_marked());
+        outbox.advance_sealed(10);
+        assert!(!outbox.has_marked());
     }
 
     #[test]

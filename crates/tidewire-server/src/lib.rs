@@ -15,6 +15,7 @@ pub mod node;
 pub mod penalty;
 #[cfg(feature = "test-rules")]
 pub mod permission_test_rule;
+pub mod rights;
 pub mod shard;
 pub mod status;
 pub mod store;

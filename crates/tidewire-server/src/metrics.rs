@@ -173,7 +173,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 24] = [
+const COUNTERS: [Number; 26] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -243,6 +243,16 @@ const COUNTERS: [Number; 24] = [
         "expired_sessions",
         "Sessions that were ended because their login had expired",
         |stats| &stats.engine.expired,
+    ),
+    (
+        "rights_lost",
+        "Subscriptions, registrations and patterns that ended because the right to them was lost",
+        |stats| &stats.engine.rights_lost,
+    ),
+    (
+        "rights_cuts",
+        "Connections cut off because they had lost a right and did not read",
+        |stats| &stats.rights_cuts,
     ),
     (
         "penalty_refusals",

@@ -26,6 +26,7 @@ use crate::front::tls::{Speaks, Tls};
 use crate::front::{Doors, Front, accept};
 use crate::log::sum_peer_lines;
 use crate::metrics::{Metrics, ShardNumbers};
+use crate::rights::Rights;
 use crate::shard::handle::{Adopted, ShardHandle};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
 use crate::status::{Reason, Stage, Status};
@@ -48,6 +49,7 @@ pub struct Node {
     front: Arc<Front>,
     auth: Arc<AuthChain>,
     shards: RunningShards,
+    rights: Arc<Rights>,
     store: StoreThreads,
     /// Held until the store is closed.
     folder: Option<DataFolder>,
@@ -140,6 +142,7 @@ impl Node {
             runtime,
             front,
             auth,
+            rights: Arc::new(Rights::new(Arc::clone(shards.handles()))),
             shards,
             store,
             stop_accepting,
@@ -208,6 +211,12 @@ impl Node {
     #[must_use]
     pub fn front(&self) -> &Arc<Front> {
         &self.front
+    }
+
+    /// Where rights are changed.
+    #[must_use]
+    pub fn rights(&self) -> &Arc<Rights> {
+        &self.rights
     }
 
     /// The runtime of the front, on which signals are waited for.

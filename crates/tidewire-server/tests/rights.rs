@@ -3,16 +3,23 @@
 mod client;
 mod shard_support;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::{Client, emit, subscribe, wait_until};
 use shard_support::{Node, Options};
 use tidewire_core::effect::{CloseReason, LOGIN_EXPIRED};
-use tidewire_core::message::{Auth, EventBulk, Message};
+use tidewire_core::message::{
+    Auth, Connection, Event, EventBulk, EventError, Message, Record, RecordBulk, RecordError, Write,
+};
+use tidewire_core::permission::{Access, Decision, Permission, Question};
 use tidewire_net::event_loop::OutboxMarks;
+use tidewire_server::rights::Rights;
 use tidewire_server::shard::ShardLimits;
 use tidewire_wire::frame::websocket::CloseCode;
+use tokio::runtime::Builder;
 
 /// Long enough for a busy machine to do what a test does before the end.
 const SHORT: Duration = Duration::from_secs(5);
@@ -29,6 +36,39 @@ fn listen(mut client: Client, name: &str) -> Client {
     client.send(&subscribe(name));
     client.expect_ack(EventBulk::Subscribe);
     client
+}
+
+/// Outboxes that hold all that a test sends.
+fn large_outboxes() -> Options {
+    Options {
+        limits: ShardLimits {
+            outbox: OutboxMarks {
+                bytes_max: 64 << 20,
+                lagging_bytes: 64 << 20,
+                drained_bytes: 1 << 20,
+            },
+            ..ShardLimits::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// Emits more on shard 0 than the kernel takes for somebody who does not read. How many it were.
+fn fill(node: &Node, writer: &mut Client, name: &str) -> usize {
+    let data = format!("\"{}\"", "x".repeat(100_000));
+    let mut emit = || {
+        writer.send(&emit(name, &data));
+        writer.ping();
+    };
+    let outbox_bytes = || node.stats(0).outbox_bytes.load(Ordering::Relaxed);
+    let before = outbox_bytes();
+    let mut count = 10;
+    while outbox_bytes() == before {
+        emit();
+        count += 1;
+    }
+    (0..10).for_each(|_| emit());
+    count
 }
 
 #[test]
@@ -55,32 +95,10 @@ fn an_expired_session_is_told_so_and_closed() {
 
 #[test]
 fn what_waits_for_an_expired_session_is_not_sent() {
-    let node = Node::start(Options {
-        limits: ShardLimits {
-            outbox: OutboxMarks {
-                bytes_max: 64 << 20,
-                lagging_bytes: 64 << 20,
-                drained_bytes: 1 << 20,
-            },
-            ..ShardLimits::default()
-        },
-        ..Options::default()
-    });
+    let node = Node::start(large_outboxes());
     let mut short = listen(log_in_for(node.connect(0), SHORT), "news");
     let mut writer = node.log_in(0);
-    let data = format!("\"{}\"", "x".repeat(100_000));
-    // More than the kernel takes for somebody who does not read.
-    let mut count = 0;
-    while node.stats(0).outbox_bytes.load(Ordering::Relaxed) == 0 {
-        writer.send(&emit("news", &data));
-        writer.ping();
-        count += 1;
-    }
-    for _ in 0..10 {
-        writer.send(&emit("news", &data));
-        writer.ping();
-        count += 1;
-    }
+    let count = fill(&node, &mut writer, "news");
     wait_until(|| node.stats(0).engine.expired.load(Ordering::Relaxed) == 1);
     // The shard has let go of it, so what comes now was in the kernel already.
     wait_until(|| node.stats(0).connections.load(Ordering::Relaxed) == 1);
@@ -93,4 +111,170 @@ fn what_waits_for_an_expired_session_is_not_sent() {
         received += 1;
     });
     assert!(received < count, "{received} of {count}");
+}
+
+/// Denies all that begins with one of these letters.
+#[derive(Debug)]
+struct Closed(String);
+
+impl Permission for Closed {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        let judged = matches!(question.access, Access::EventSubscribe | Access::RecordRead);
+        let first = question.name.and_then(|name| name.chars().next());
+        match first {
+            Some(first) if judged && self.0.contains(first) => Decision::Deny,
+            _ => Decision::Allow,
+        }
+    }
+}
+
+fn set_rules(rights: &Rights, closed: &str) {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let rules = Arc::new(Closed(closed.to_owned()));
+    runtime.block_on(rights.set_rules(rules)).unwrap();
+}
+
+fn rights(node: &Node) -> Rights {
+    Rights::new(node.handles().into())
+}
+
+/// The names of the records and events that a client hears of, as long as it hears of them.
+fn name_of<'m>(message: &'m Message<'_>) -> Option<&'m str> {
+    match message {
+        Message::Event(Event::Emit { name, .. })
+        | Message::Record(Record::Write(Write { name, .. }, _)) => Some(name),
+        _ => None,
+    }
+}
+
+#[test]
+fn nothing_is_written_for_a_lost_right_once_the_change_is_acknowledged() {
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+    let node = Node::start(Options::default());
+    let rights = rights(&node);
+    // One reader alone on a shard, so that the bytes of the shard are its bytes.
+    let mut reader = node.log_in(0);
+    let mut writer = node.log_in(1);
+    let mut dice = 7_u64;
+    let mut below = |bound: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (dice >> 33) % bound
+    };
+    for round in 0..60 {
+        for name in NAMES {
+            reader.send(&subscribe(name));
+            reader.send(&Message::Record(Record::Bulk {
+                action: RecordBulk::SubscribeCreateAndRead,
+                names: vec![name],
+                correlation: Some("8"),
+            }));
+        }
+        let mut reads = 0;
+        reader.receive_until(|message| {
+            let is_read = matches!(message, Message::Record(Record::ReadResponse { .. }));
+            reads += usize::from(is_read);
+            reads == NAMES.len()
+        });
+        let closed: String = NAMES.iter().filter(|_| below(2) == 0).copied().collect();
+        let emits = below(200);
+        let writer = &mut writer;
+        std::thread::scope(|scope| {
+            // Goes on while the rules change, and afterwards.
+            let load = scope.spawn(move || {
+                for number in 0..emits + 50 {
+                    let name = NAMES[number as usize % NAMES.len()];
+                    writer.send(&emit(name, &number.to_string()));
+                    let data = format!("{{\"n\":{number}}}");
+                    writer.send(&client::write(name, -1, &data));
+                }
+                writer
+            });
+            set_rules(&rights, &closed);
+            // What was written until now, and perhaps a little more.
+            let written = node.stats(0).bytes_out.load(Ordering::Relaxed);
+            load.join().unwrap().ping_through();
+            reader.send(&Message::Connection(Connection::Ping));
+            let (mut events, mut records) = (BTreeSet::new(), BTreeSet::new());
+            reader.receive_with_bytes(|message, bytes| {
+                let name = name_of(message);
+                let after = bytes as u64 > written;
+                assert!(
+                    !name.is_some_and(|name| after && closed.contains(name)),
+                    "round {round}: {message:?} at {bytes}, acknowledged at {written}"
+                );
+                if let Message::Event(Event::Error(EventError::Denied(refusal))) = message {
+                    events.extend(refusal.name.map(str::to_owned));
+                }
+                if let Message::Record(Record::Error(RecordError::Denied(refusal))) = message {
+                    records.extend(refusal.name.map(str::to_owned));
+                }
+                *message == Message::Connection(Connection::Pong)
+            });
+            for ended in [events, records] {
+                let ended: String = ended.into_iter().collect();
+                assert_eq!(ended, closed, "round {round}");
+            }
+        });
+        // Everybody may again, and has to ask again.
+        set_rules(&rights, "");
+        for name in NAMES {
+            reader.send(&Message::Event(Event::Unsubscribe {
+                names: vec![name],
+                correlation: Some("7"),
+            }));
+            reader.send(&Message::Record(Record::Bulk {
+                action: RecordBulk::Unsubscribe,
+                names: vec![name],
+                correlation: Some("8"),
+            }));
+        }
+        reader.ping_through();
+    }
+}
+
+#[test]
+fn whoever_lost_a_right_and_does_not_read_is_cut_before_the_acknowledgement() {
+    let node = Node::start(large_outboxes());
+    let rights = rights(&node);
+    let mut loser = listen(node.log_in(0), "a");
+    let mut keeper = listen(node.log_in(0), "b");
+    let mut writer = node.log_in(0);
+    for name in ["a", "b"] {
+        fill(&node, &mut writer, name);
+    }
+    set_rules(&rights, "a");
+    assert_eq!(node.stats(0).rights_cuts.load(Ordering::Relaxed), 1);
+    loser.receive_all(|message| {
+        let is_event = matches!(message, Message::Event(Event::Emit { .. }));
+        assert!(is_event, "{message:?} behind what it could not get");
+    });
+    // Whoever keeps its rights gets everything, however slowly it reads.
+    keeper.ping_through();
+}
+
+#[test]
+fn rules_that_come_together_are_answered_together_by_the_newest() {
+    let node = Node::start(Options::default());
+    let rights = rights(&node);
+    let mut reader = listen(listen(node.log_in(0), "a"), "b");
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let changes = ["a", "b", "a", "b", "ab", "b"];
+    runtime.block_on(async {
+        let changes = changes.map(|closed| rights.set_rules(Arc::new(Closed(closed.to_owned()))));
+        let [first, second, third, fourth, fifth, sixth] = changes;
+        let done = tokio::join!(first, second, third, fourth, fifth, sixth);
+        assert_eq!(done, (Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(())));
+    });
+    reader.send(&subscribe("a"));
+    reader.send(&subscribe("b"));
+    let mut answers = Vec::new();
+    reader.send(&Message::Connection(Connection::Ping));
+    reader.receive_until(|message| {
+        answers.push(format!("{message:?}"));
+        *message == Message::Connection(Connection::Pong)
+    });
+    let denied = answers.iter().filter(|answer| answer.contains("Denied"));
+    let of_a = denied.clone().filter(|denied| denied.contains("\"a\""));
+    // The first change took place alone and ended `a`; of the others only the last did.
+    assert_eq!((denied.count(), of_a.count()), (3, 1), "{answers:?}");
 }

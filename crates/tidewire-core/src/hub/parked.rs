@@ -71,7 +71,8 @@ impl Hub {
             Some(place) if *place != PARKED => std::mem::replace(place, PARKED),
             _ => return,
         };
-        self.take_member(channel, id.index, position, format, sessions);
+        let owed = self.take_member(channel, id.index, position, format, sessions);
+        self.still_owe(id.index, &owed);
         self.channel_mut(channel).has_parked = true;
         let parked = self.parked.entry(channel).or_default();
         parked.since.insert(id.index, parked.passed);

@@ -39,6 +39,22 @@ impl RecordOwner {
                 ..
             } => self.notify(desk, listens, name, job, value),
             JobKind::Bulk { .. } => self.subscribe(desk, listens, name, job, value),
+            JobKind::Recheck(ticket) => {
+                let ticket = *ticket;
+                match judge(desk, &mut job, Access::RecordRead, name, None, value.data()) {
+                    Verdict::Allow => {}
+                    verdict => return stopped(desk, name, job, verdict),
+                }
+                let lost = None;
+                answer(
+                    desk,
+                    job.session,
+                    name,
+                    None,
+                    Answer::Rechecked { ticket, lost },
+                );
+                Step::Done
+            }
             JobKind::Read | JobKind::Head => {
                 let old = value.data();
                 match judge(desk, &mut job, Access::RecordRead, name, None, old) {
@@ -94,6 +110,7 @@ impl RecordOwner {
             action,
             serial,
             gather,
+            correlation,
             ..
         } = job.kind
         else {
@@ -114,6 +131,8 @@ impl RecordOwner {
                     epoch,
                     provided,
                     told,
+                    action,
+                    correlation,
                 }
             }
         };

@@ -71,23 +71,42 @@ pub(crate) fn message<E: Effects>(
     Flow::Taken
 }
 
-/// Tells the session what the owner answered.
-pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer) {
+/// Tells the session what the owner answered. True if the name is done with that; else it is asked for once more.
+pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer) -> bool {
     let RecordAnswer {
         session: id,
         name,
-        gather: _,
+        gather,
         what,
     } = answer;
     match what {
         Answer::Granted {
             serial,
             epoch,
+            action,
+            correlation,
+            ..
+        } if is_asked_again(desk, id, &name, serial) => {
+            release(desk, name.clone(), epoch);
+            let names = vec![(name.clone(), Some(serial))];
+            let what = RecordRequestKind::Bulk {
+                action,
+                names,
+                gather,
+                correlation,
+            };
+            post_request(desk, id, &name, what);
+            return false;
+        }
+        Answer::Granted {
+            serial,
+            epoch,
             provided,
             told,
+            ..
         } => {
             if !grant(desk, id, &name, serial, epoch) {
-                return;
+                return true;
             }
             if provided {
                 desk.send(
@@ -172,7 +191,42 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             };
             desk.send(id, &error(refused(why, refusal)));
         }
+        // The engine gives them to those who asked.
+        Answer::Rechecked { .. } => {}
     }
+    true
+}
+
+/// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
+pub(crate) fn lose<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &Name,
+    serial: u32,
+    why: RecordRefusal,
+) -> bool {
+    let session = desk.sessions.find_mut(id);
+    let Some(with) = session.and_then(|session| session.belongings.as_mut()) else {
+        return false;
+    };
+    let held = with.holds.get(name).copied();
+    let Some(epoch) = held
+        .filter(|hold| hold.serial == serial)
+        .and_then(|hold| hold.granted)
+    else {
+        return false;
+    };
+    with.holds.remove(name);
+    desk.hub.expel(TOPIC, name, id, desk.sessions);
+    release(desk, name.clone(), epoch);
+    let refusal = Refusal {
+        action: RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),
+        name: Some(name),
+        correlation: None,
+        write_ack: false,
+    };
+    desk.send(id, &error(refused(why, refusal)));
+    true
 }
 
 /// Delivers to this shard's subscribers what happened to a record.
@@ -433,10 +487,25 @@ fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> Held {
     let hold = Hold {
         serial: session.serial,
         granted: None,
+        again: false,
     };
     let holds = &mut session.belongings(desk.place.seed).holds;
     holds.insert(name.into(), hold);
     Held::New(session.serial)
+}
+
+/// Whether rights have changed since the subscription was asked for, so that it has to be judged again.
+fn is_asked_again<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &Name,
+    serial: u32,
+) -> bool {
+    let session = desk.sessions.find_mut(id);
+    let hold = session
+        .and_then(|session| session.belongings.as_mut())
+        .and_then(|with| with.holds.get_mut(name));
+    hold.is_some_and(|hold| hold.serial == serial && std::mem::take(&mut hold.again))
 }
 
 /// The owner has granted a subscription; false, and given back, if nobody wants it any more.

@@ -38,6 +38,8 @@ pub(super) enum JobKind {
         /// For `Notify`: the value before it was loaded again.
         reloaded: Option<Value>,
     },
+    /// Whether a subscription may stay; with the number under which its shard waits.
+    Recheck(u64),
     Read,
     Head,
     Delete,
@@ -55,6 +57,7 @@ impl Job {
     pub(super) fn action(&self) -> RecordAction {
         match &self.kind {
             JobKind::Bulk { action, .. } => RecordAction::Bulk(*action),
+            JobKind::Recheck(_) => RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),
             JobKind::Read => RecordAction::Read,
             JobKind::Head => RecordAction::Head,
             JobKind::Delete => RecordAction::Delete,
@@ -64,6 +67,10 @@ impl Job {
 
     pub(super) fn refusal(self, why: RecordRefusal) -> (SessionId, Option<Gather>, Answer) {
         let action = self.action();
+        if let JobKind::Recheck(ticket) = self.kind {
+            let lost = Some(why);
+            return (self.session, None, Answer::Rechecked { ticket, lost });
+        }
         let (why, serial, gather, correlation, write_ack) = match self.kind {
             JobKind::Bulk {
                 serial,
@@ -73,7 +80,7 @@ impl Job {
             } => (why, serial, gather, correlation, false),
             JobKind::Write(write) => (why, None, None, write.correlation, write.write_ack),
             JobKind::Delete => (deletion(why), None, None, None, false),
-            JobKind::Read | JobKind::Head => (why, None, None, None, false),
+            JobKind::Read | JobKind::Head | JobKind::Recheck(_) => (why, None, None, None, false),
         };
         (
             self.session,
@@ -200,6 +207,7 @@ pub(super) fn answer_value<E: Effects>(
     let to = match &asker {
         Asker::Session(session) | Asker::Lagging(session) => session.home,
         Asker::Record { owner, .. } => *owner,
+        Asker::Recheck { home, .. } => *home,
     };
     desk.post(to, Entry::Value { name, asker, value });
 }

@@ -136,6 +136,14 @@ impl RecordOwner {
                     self.take(desk, listens, name, job(principal.clone(), kind));
                 }
             }
+            RecordRequestKind::Recheck(name, ticket) => {
+                self.take(
+                    desk,
+                    listens,
+                    name,
+                    job(principal, JobKind::Recheck(ticket)),
+                );
+            }
             RecordRequestKind::Read(name) => {
                 self.take(desk, listens, name, job(principal, JobKind::Read))
             }

@@ -14,6 +14,7 @@ use tidewire_core::engine::{Counts, Shard, ShardConfig};
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
+use tidewire_core::rights::RightsChange;
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Loaded, Opened, StoreChange, StoreError, StoredRecord};
 use tidewire_core::text::Name;
@@ -115,8 +116,11 @@ pub struct Node {
     stored: BTreeMap<Name, StoredRecord>,
     seen: BTreeMap<SessionId, Seen>,
     next_session: u32,
-    /// Whether store requests stay unanswered.
+    /// The number of the last change of rights.
+    changes: u64,
+    /// Whether store requests stay unanswered, for now or for ever.
     pub store_hangs: bool,
+    unanswered: Vec<(u16, StoreRequest)>,
     /// Whether commits fail.
     pub commits_fail: bool,
     /// Whether loads fail.
@@ -166,7 +170,9 @@ impl Node {
             stored: BTreeMap::new(),
             seen: BTreeMap::new(),
             next_session: 0,
+            changes: 0,
             store_hangs: false,
+            unanswered: Vec::new(),
             commits_fail: false,
             loads_fail: false,
             login_outcome: None,
@@ -318,6 +324,42 @@ impl Node {
         }
     }
 
+    /// Changes the rules and waits until every shard has settled them.
+    pub fn set_rules(&mut self, permission: Arc<dyn Permission>) {
+        self.begin_change(RightsChange::Rules(permission));
+        self.finish_changes();
+    }
+
+    /// Gives a change to shard 0; the others learn of it from its marker.
+    pub fn begin_change(&mut self, change: RightsChange) {
+        self.changes += 1;
+        let number = self.changes;
+        self.input(0, Input::Rights { number, change });
+    }
+
+    /// Waits until every shard has settled all changes.
+    pub fn finish_changes(&mut self) {
+        let is_settled = |shard: &Shard, number| shard.settled() == number;
+        for _ in 0..10_000 {
+            let mut shards = self.shards.iter();
+            if shards.all(|shard| is_settled(shard, self.changes)) {
+                return;
+            }
+            self.go_on();
+        }
+        panic!("the change is never settled");
+    }
+
+    /// One slice of what is judged again on each shard.
+    pub fn go_on(&mut self) {
+        for shard in 0..self.world.shards {
+            let due = self.shards[usize::from(shard)].next_deadline();
+            if due.is_some_and(|due| due <= self.now.monotonic) {
+                self.input(shard, Input::DeadlineReached);
+            }
+        }
+    }
+
     /// Has new work refused.
     pub fn drain(&mut self) {
         for shard in 0..self.world.shards {
@@ -371,6 +413,16 @@ impl Node {
         }
     }
 
+    /// The store answers everything that it was asked while it hung.
+    pub fn answer_store(&mut self) {
+        self.store_hangs = false;
+        for (shard, request) in std::mem::take(&mut self.unanswered) {
+            let completion = self.answer(request);
+            self.give(shard, Input::Store(completion));
+        }
+        self.settle();
+    }
+
     /// Runs until nothing is left to do.
     fn settle(&mut self) {
         for shard in 0..self.world.shards {
@@ -413,7 +465,9 @@ impl Node {
                 self.shards[usize::from(shard)].end_turn(self.now, &mut self.world);
                 let requests: Vec<StoreRequest> = self.world.store.drain(..).collect();
                 for request in requests {
-                    if !self.store_hangs {
+                    if self.store_hangs {
+                        self.unanswered.push((shard, request));
+                    } else {
                         let completion = self.answer(request);
                         self.give(shard, Input::Store(completion));
                         asked = true;

@@ -8,3 +8,4 @@ mod lag;
 mod limits;
 mod rates;
 mod refusals;
+mod rules;

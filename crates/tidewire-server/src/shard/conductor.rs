@@ -7,6 +7,7 @@
 mod closing;
 mod memory;
 mod reading;
+mod rights;
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,6 +31,7 @@ use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
 
 use reading::TURN_BYTES_MAX;
+use rights::Settling;
 
 use super::ShardLimits;
 use super::batch::Batches;
@@ -105,6 +107,8 @@ pub(crate) struct Conductor {
     is_draining: bool,
     quiet: Vec<oneshot::Sender<Quiet>>,
     close_all: Option<CloseAll>,
+    /// Changes of rights that somebody waits for.
+    settlings: Vec<Settling>,
     gauges_published: Instant,
     send_path: Path,
     is_stopped: bool,
@@ -162,6 +166,7 @@ impl Conductor {
             is_draining: false,
             quiet: Vec::new(),
             close_all: None,
+            settlings: Vec::new(),
             gauges_published: Instant(0),
             send_path,
             is_stopped: false,
@@ -202,6 +207,7 @@ impl Conductor {
         self.watch_send_path();
         self.finish_closing();
         self.publish_stats(started);
+        self.settle_rights();
         Ok(())
     }
 
@@ -268,6 +274,7 @@ impl Conductor {
             self.engine.next_deadline(),
             self.lingering.front().map(|(deadline, _)| *deadline),
             self.close_all.as_ref().map(CloseAll::next_deadline),
+            self.settlings.iter().filter_map(Settling::deadline).min(),
         ];
         let next = deadlines.into_iter().flatten().min();
         next.map_or(TURN_INTERVAL, |deadline| {
@@ -478,6 +485,14 @@ impl Conductor {
                 self.handle_charged(Input::Store(completion), bytes);
             }
             Mail::Auth(completion) => self.complete_auth(completion),
+            Mail::Rights {
+                number,
+                change,
+                reply,
+            } => {
+                self.settlings.push(Settling::new(number, reply));
+                self.handle(Input::Rights { number, change });
+            }
             Mail::RefuseNew => {
                 self.is_refusing = true;
                 self.handle(Input::Drain);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidewire_core::effect::{AuthCompletion, AuthRequest, StoreCompletion, StoreRequest};
 use tidewire_core::entry::Entry;
+use tidewire_core::rights::RightsChange;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::tls::TlsState;
 use tokio::sync::oneshot;
@@ -86,6 +87,13 @@ pub(crate) enum Mail {
     Adopted(Adopted),
     Store(StoreCompletion),
     Auth(AuthCompletion),
+    /// A change of rights; answered when it is settled on this shard.
+    Rights {
+        /// Counted up by one for the whole node.
+        number: u64,
+        change: RightsChange,
+        reply: oneshot::Sender<()>,
+    },
     /// New work is refused from now on.
     RefuseNew,
     /// Sockets are no longer read.
@@ -157,6 +165,18 @@ impl ShardHandle {
     /// Gives the answer to a request of [`Requests::authenticate`].
     pub fn complete_auth(&self, completion: AuthCompletion) {
         self.0.mailbox.push(Mail::Auth(completion));
+    }
+
+    /// Changes rights. Numbers count up by one and reach every shard in order. Answered when the sessions of this shard hold what
+    /// they may, nothing judged before is on its way to it, and what waited to be sent to them was sent.
+    pub(crate) fn change_rights(&self, number: u64, change: RightsChange) -> oneshot::Receiver<()> {
+        let (reply, answer) = oneshot::channel();
+        self.0.mailbox.push(Mail::Rights {
+            number,
+            change,
+            reply,
+        });
+        answer
     }
 
     /// From now on new work is refused with a retryable code; running calls may still be answered.

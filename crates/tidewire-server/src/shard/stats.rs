@@ -112,6 +112,8 @@ pub struct ShardStats {
     pub inflight_bytes: AtomicU64,
     /// How often a connection was not read because of its bytes in flight.
     pub inflight_pauses: AtomicU64,
+    /// Connections cut off because they had lost a right and did not read what waited for them.
+    pub rights_cuts: AtomicU64,
     /// Gauges of the engine.
     pub engine: EngineStats,
 }
@@ -136,6 +138,7 @@ pub struct EngineStats {
     pub throttled: AtomicU64,
     pub expiring: AtomicU64,
     pub expired: AtomicU64,
+    pub rights_lost: AtomicU64,
     pub subscribed_names: AtomicU64,
     pub records: AtomicU64,
     pub record_bytes: AtomicU64,
@@ -161,6 +164,7 @@ impl EngineStats {
         set(&self.throttled, counts.throttled as u64);
         set(&self.expiring, counts.expiring as u64);
         set(&self.expired, counts.expired);
+        set(&self.rights_lost, counts.rights_lost);
         set(&self.subscribed_names, counts.subscribed_names as u64);
         set(&self.records, counts.records as u64);
         set(&self.record_bytes, counts.record_bytes as u64);

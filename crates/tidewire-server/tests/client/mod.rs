@@ -284,6 +284,27 @@ impl Client {
         }
     }
 
+    /// The same, with the number of bytes that had come by the end of each message.
+    #[track_caller]
+    pub fn receive_with_bytes(&mut self, mut is_last: impl FnMut(&Message<'_>, usize) -> bool) {
+        loop {
+            let Received::Message(payload) = self.receive() else {
+                panic!("no message");
+            };
+            let bytes = self.bytes_in - (self.input.len() - self.start);
+            if is_last(&Deepstream::decode(&payload).unwrap(), bytes) {
+                return;
+            }
+        }
+    }
+
+    /// A ping and its answer, with whatever comes before it.
+    #[track_caller]
+    pub fn ping_through(&mut self) {
+        self.send(&Message::Connection(Connection::Ping));
+        self.receive_until(|message| *message == Message::Connection(Connection::Pong));
+    }
+
     /// Receives messages until the connection ends, in the middle of one or not.
     #[track_caller]
     pub fn receive_all(&mut self, mut take: impl FnMut(&Message<'_>)) {

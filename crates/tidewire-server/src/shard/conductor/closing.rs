@@ -90,7 +90,7 @@ impl Conductor {
     }
 
     /// Drops a connection whose peer is still there.
-    fn cut_off(&mut self, key: Key) {
+    pub(super) fn cut_off(&mut self, key: Key) {
         let connection = self.event_loop.connections().get(key);
         let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);
         self.remove(key, has_unsent);

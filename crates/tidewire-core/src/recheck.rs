@@ -1,0 +1,372 @@
+//! Judging again: after a change of rules everybody who holds something, after a renewal one session.
+//!
+//! It goes on in slices, one a turn, so that nobody waits long for it. A session's rights are listed when its turn comes; each
+//! is judged where its value is, so that of a record at its owner, and whoever has lost one is told as if it were refused
+//! now. What was asked for and not granted yet is judged again when the grant comes.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::address::SessionId;
+use crate::desk::{Desk, Lost, Verdict};
+use crate::effect::{Effects, InterestTopic, Principal};
+use crate::entry::{Asker, Entry, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind};
+use crate::event;
+use crate::hub::HubTopic;
+use crate::listen;
+use crate::message::{PresenceAction, Topic};
+use crate::permission::{Access, Asked, Decision, Question};
+use crate::presence;
+use crate::record::home;
+use crate::rpc;
+use crate::session::{Held, Session};
+use crate::table::{self, Map};
+use crate::text::{Name, Payload};
+use crate::time::Instant;
+
+/// Rights that are judged, and sessions that are looked at, in one slice. About a millisecond.
+const SLICE: usize = 500;
+
+/// Judgements that may wait for other shards at a time.
+const WAITING_MAX: usize = 1_000;
+
+/// Something that a session holds by right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// Publications of an event, of one user or of all users.
+    Member(InterestTopic, Name),
+    /// Changes of a record, by the serial of the subscription.
+    Record(Name, u32),
+    /// Calls of an rpc.
+    Provide(Name),
+    /// Questions about names that a pattern matches.
+    Listen(Topic, Name),
+}
+
+/// A judgement that waits for another record, or for a record's owner.
+#[derive(Debug)]
+struct Waiting {
+    session: SessionId,
+    /// As whom an owner was asked.
+    principal: Arc<Principal>,
+    right: Right,
+    /// The records that its rule has read.
+    values: Vec<(Name, Option<Payload>)>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Recheck {
+    /// All sessions are judged again; sessions with a new principal have their turn afterwards.
+    is_sweeping: bool,
+    /// The next place to look at, while all sessions are.
+    place: Option<u32>,
+    /// Sessions whose principal has changed, each once.
+    renewed: VecDeque<SessionId>,
+    /// The session being looked at, with what is left of its rights.
+    current: Option<SessionId>,
+    rights: Vec<Right>,
+    /// By ticket. What comes for another one belongs to an earlier round.
+    waiting: Map<u64, Waiting>,
+    tickets: u64,
+    /// Sessions that have lost something to new rules, until somebody asks.
+    losers: BTreeSet<SessionId>,
+    lost: u64,
+}
+
+impl Recheck {
+    /// Nothing to do.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            is_sweeping: false,
+            place: None,
+            renewed: VecDeque::new(),
+            current: None,
+            rights: Vec::new(),
+            waiting: table::map(seed),
+            tickets: 0,
+            losers: BTreeSet::new(),
+            lost: 0,
+        }
+    }
+
+    /// Everybody is to be judged again. What is under way by older rules counts for nothing.
+    pub(crate) fn begin(&mut self) {
+        self.is_sweeping = true;
+        self.place = Some(0);
+        self.renewed.clear();
+        self.current = None;
+        self.rights.clear();
+        self.waiting.clear();
+    }
+
+    /// Whether somebody is still to be judged by the newest rules.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.is_sweeping
+    }
+
+    /// When the next slice is due: at once, unless it has to wait for others.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        (self.has_next() && self.waiting.len() < WAITING_MAX).then_some(Instant(0))
+    }
+
+    /// How many subscriptions, registrations and patterns have ended because their right was lost.
+    pub(crate) fn lost_count(&self) -> u64 {
+        self.lost
+    }
+
+    /// The sessions that have lost something since the last call.
+    pub(crate) fn take_losers(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.losers)
+    }
+
+    fn has_next(&self) -> bool {
+        self.place.is_some()
+            || !self.rights.is_empty()
+            || (!self.is_sweeping && !self.renewed.is_empty())
+    }
+
+    fn end_sweep(&mut self) {
+        if self.is_sweeping && !self.has_next() && self.waiting.is_empty() {
+            self.is_sweeping = false;
+        }
+    }
+
+    /// Judges a slice.
+    pub(crate) fn advance<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        self.judge_slice(desk);
+        self.end_sweep();
+    }
+
+    fn judge_slice<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        for _ in 0..SLICE {
+            if self.waiting.len() >= WAITING_MAX {
+                return;
+            }
+            let Some((id, right)) = self.current.zip(self.rights.pop()) else {
+                if !self.next_session(desk) {
+                    return;
+                }
+                continue;
+            };
+            if let Some(principal) = desk.principal(id) {
+                let waiting = Waiting {
+                    session: id,
+                    principal,
+                    right,
+                    values: Vec::new(),
+                };
+                self.judge(desk, waiting, false);
+            }
+        }
+    }
+
+    /// A value has come that a rule asked for.
+    pub(crate) fn value<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        ticket: u64,
+        name: Name,
+        value: Result<Option<Payload>, ReadFailed>,
+    ) {
+        let Some(mut waiting) = self.waiting.remove(&ticket) else {
+            return;
+        };
+        let has_failed = value.is_err();
+        waiting.values.extend(value.map(|value| (name, value)));
+        if let Some(principal) = desk.principal(waiting.session) {
+            waiting.principal = principal;
+            self.judge(desk, waiting, has_failed);
+        }
+        self.end_sweep();
+    }
+
+    /// The owner of a record has judged.
+    pub(crate) fn record_judged<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        ticket: u64,
+        lost: Option<RecordRefusal>,
+    ) {
+        let Some(mut waiting) = self.waiting.remove(&ticket) else {
+            return;
+        };
+        let id = waiting.session;
+        let principal = desk.principal(id);
+        if let Some(renewed) = principal.filter(|known| !Arc::ptr_eq(known, &waiting.principal)) {
+            // It was asked as somebody that the session is no more.
+            waiting.principal = renewed;
+            self.ask_owner(desk, waiting);
+        } else if let (Some(why), Right::Record(name, serial)) = (lost, waiting.right)
+            && home::lose(desk, id, &name, serial, why)
+        {
+            self.count(desk, id);
+        }
+        self.end_sweep();
+    }
+
+    /// Lists the rights of the next session; false if there is none.
+    fn next_session<E: Effects>(&mut self, desk: &mut Desk<'_, E>) -> bool {
+        self.current = None;
+        let Some(place) = self.place else {
+            let renewed = self.renewed.front().copied().filter(|_| !self.is_sweeping);
+            if let Some(id) = renewed {
+                self.renewed.pop_front();
+                self.list(desk, id);
+            }
+            return renewed.is_some();
+        };
+        self.place = Some(place + 1).filter(|next| (*next as usize) < desk.sessions.place_count());
+        if let Some(id) = desk.sessions.at(place).map(|session| session.id) {
+            self.list(desk, id);
+        }
+        true
+    }
+
+    fn list<E: Effects>(&mut self, desk: &mut Desk<'_, E>, id: SessionId) {
+        let names = desk.hub.memberships(id, desk.sessions);
+        let members = names.into_iter().filter_map(|(topic, name)| match topic {
+            HubTopic::Interest(topic) => Some(Right::Member(topic, name)),
+            HubTopic::Record => None,
+        });
+        self.rights.extend(members);
+        let Some(session) = desk.sessions.find_mut(id) else {
+            return;
+        };
+        let Held {
+            records,
+            provided,
+            patterns,
+        } = session.hold_again();
+        let records = records.into_iter();
+        let provided = provided.into_iter();
+        let patterns = patterns.into_iter();
+        self.rights
+            .extend(records.map(|(name, serial)| Right::Record(name, serial)));
+        self.rights.extend(provided.map(Right::Provide));
+        self.rights
+            .extend(patterns.map(|(topic, pattern)| Right::Listen(topic, pattern)));
+        self.current = Some(id);
+    }
+
+    fn judge<E: Effects>(&mut self, desk: &mut Desk<'_, E>, waiting: Waiting, has_failed: bool) {
+        let id = waiting.session;
+        let mut by = Asked::Plainly;
+        let (access, name) = match &waiting.right {
+            Right::Record(..) => return self.ask_owner(desk, waiting),
+            Right::Member(InterestTopic::Event, name) => (Access::EventSubscribe, Some(name)),
+            Right::Member(InterestTopic::User, name) => {
+                by = Asked::Presence(PresenceAction::Subscribe);
+                (Access::Presence, Some(name))
+            }
+            Right::Member(InterestTopic::Everyone, _) => {
+                by = Asked::Presence(PresenceAction::SubscribeAll);
+                (Access::Presence, None)
+            }
+            Right::Provide(name) => (Access::RpcProvide, Some(name)),
+            Right::Listen(Topic::Record, pattern) => (Access::RecordListen, Some(pattern)),
+            Right::Listen(_, pattern) => (Access::EventListen, Some(pattern)),
+        };
+        let question = Question {
+            principal: &waiting.principal,
+            access,
+            by,
+            name: name.map(Name::as_str),
+            data: None,
+            old_data: None,
+            now: desk.now.wall,
+            values: &waiting.values,
+        };
+        let lost = match desk.place.permission.decide(&question) {
+            Decision::Allow => return,
+            Decision::Deny => Lost::Denied,
+            Decision::Failed => Lost::RuleFailed,
+            Decision::Need(_) if has_failed => Lost::RuleFailed,
+            Decision::Need(_)
+                if waiting.values.len() >= desk.place.settings.limits.rule_reads_max =>
+            {
+                Lost::RuleFailed
+            }
+            Decision::Need(record) => return self.ask_value(desk, waiting, record),
+        };
+        let has_lost = match waiting.right {
+            Right::Member(InterestTopic::Event, name) => event::lose(desk, id, name, lost),
+            Right::Member(topic, name) => presence::lose(desk, id, topic, name, lost),
+            Right::Provide(name) => rpc::lose(desk, id, name, lost),
+            Right::Listen(topic, pattern) => listen::lose(desk, id, topic, pattern, lost),
+            Right::Record(..) => false,
+        };
+        if has_lost {
+            desk.place.count_verdict(match lost {
+                Lost::Denied => Verdict::Deny,
+                Lost::RuleFailed => Verdict::Failed,
+            });
+            self.count(desk, id);
+        }
+    }
+
+    fn count<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId) {
+        self.lost += 1;
+        if self.is_sweeping && desk.sessions.find(id).is_some() {
+            self.losers.insert(id);
+        }
+    }
+
+    fn ask_value<E: Effects>(&mut self, desk: &mut Desk<'_, E>, waiting: Waiting, record: Name) {
+        let ticket = self.wait(waiting);
+        let asker = Asker::Recheck {
+            home: desk.place.address,
+            ticket,
+        };
+        let owner = desk.place.owner(&record);
+        let name = record;
+        desk.post(owner, Entry::ReadValue { name, asker });
+    }
+
+    fn ask_owner<E: Effects>(&mut self, desk: &mut Desk<'_, E>, waiting: Waiting) {
+        let Right::Record(name, _) = waiting.right.clone() else {
+            return;
+        };
+        let (session, principal) = (waiting.session, Arc::clone(&waiting.principal));
+        let owner = desk.place.owner(&name);
+        let ticket = self.wait(waiting);
+        let what = RecordRequestKind::Recheck(name, ticket);
+        desk.post(
+            owner,
+            Entry::RecordRequest(RecordRequest {
+                session,
+                principal,
+                what,
+            }),
+        );
+    }
+
+    fn wait(&mut self, waiting: Waiting) -> u64 {
+        self.tickets += 1;
+        self.waiting.insert(self.tickets, waiting);
+        self.tickets
+    }
+}
+
+impl Session {
+    /// What it holds beside memberships, in an order that does not depend on hash tables. Record subscriptions that are not
+    /// granted yet are judged again when the grant comes.
+    fn hold_again(&mut self) -> Held {
+        let mut held = Held::default();
+        let Some(with) = &mut self.belongings else {
+            return held;
+        };
+        for (name, hold) in &mut with.holds {
+            match hold.granted {
+                Some(_) => held.records.push((name.clone(), hold.serial)),
+                None => hold.again = true,
+            }
+        }
+        held.provided.extend(with.provided.iter().cloned());
+        held.patterns.extend(with.patterns.iter().cloned());
+        held.records.sort_unstable();
+        held.provided.sort_unstable();
+        held.patterns.sort_unstable();
+        held
+    }
+}
