@@ -40,6 +40,8 @@ export interface ServerOptions {
   limits?: Record<string, number>;
   /** The server's section `rates`. */
   rates?: Partial<Record<'connection' | 'user', Record<string, string>>>;
+  /** The server's section `http`. */
+  http?: Record<string, string | number | boolean>;
   /** Whether offers of compression are taken. */
   compression?: boolean;
   /** The server's section `penalty`. Without it nobody waits, since all clients of a suite share address and user. */
@@ -110,6 +112,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number)
     },
     listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs) },
     record: { hot_path_prefixes: options.hotPathPrefixes },
+    http: { ...options.http },
     limits: { ...options.limits },
     rates: { ...options.rates },
     penalty: options.penalty ?? { wait_max: '0s' },

@@ -301,6 +301,14 @@ impl Shard {
         self.recheck.take_losers()
     }
 
+    /// Has presence not count a session, before it has logged in: it lives for one request, and a user who is online for a
+    /// millisecond is no news.
+    pub fn set_passing(&mut self, session: SessionId) {
+        if let Some(session) = self.sessions.find_mut(session) {
+            session.is_passing = true;
+        }
+    }
+
     /// The user id of an open session.
     #[must_use]
     pub fn user(&self, session: SessionId) -> Option<&Name> {
@@ -473,10 +481,13 @@ impl Shard {
         if session.calls > 0 || has_offered {
             desk.post_all(&Entry::SessionEnded { session: id });
         }
-        if let Some(principal) = session.principal() {
-            if let Some(expires_at) = principal.expires_at() {
-                parts.expiries.remove(expires_at, Seat::of(id));
-            }
+        if let Some(expires_at) = session
+            .principal()
+            .and_then(|principal| principal.expires_at())
+        {
+            parts.expiries.remove(expires_at, Seat::of(id));
+        }
+        if let Some(principal) = session.principal().filter(|_| !session.is_passing) {
             login::count_online(&mut desk, &principal.user_id, false);
         }
     }

@@ -117,9 +117,12 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
+            let is_passing = session.is_passing;
             let data = principal.client_data().map(Payload::as_str);
             desk.send(id, &Message::Auth(Auth::Successful { data }));
-            count_online(desk, &principal.user_id, true);
+            if !is_passing {
+                count_online(desk, &principal.user_id, true);
+            }
         }
         AuthOutcome::Refused { client_data } => {
             session.phase = Phase::Login;

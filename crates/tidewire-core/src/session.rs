@@ -116,6 +116,8 @@ pub(crate) struct Session {
     pub(crate) was_detained: bool,
     /// Whether it takes a record's newest value in place of the steps to it, and the number of events that it missed.
     pub(crate) follows_jumps: bool,
+    /// Whether presence does not count it.
+    pub(crate) is_passing: bool,
     /// When something last arrived.
     pub(crate) heard: Instant,
     /// Calls made and not answered yet.
@@ -233,6 +235,7 @@ impl Sessions {
             refused: 0,
             was_detained: false,
             follows_jumps: false,
+            is_passing: false,
             heard: now,
             calls: 0,
             serial: 0,

@@ -123,6 +123,8 @@ struct Slot<C> {
 pub struct Connections<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
+    /// Places without a connection that were lent.
+    lent_count: usize,
 }
 
 impl<C> Default for Connections<C> {
@@ -130,6 +132,7 @@ impl<C> Default for Connections<C> {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
+            lent_count: 0,
         }
     }
 }
@@ -138,7 +141,7 @@ impl<C> Connections<C> {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.lent_count
     }
 
     /// Whether there are none.
@@ -163,6 +166,12 @@ impl<C> Connections<C> {
     }
 
     pub(crate) fn insert(&mut self, connection: Connection<C>) -> Key {
+        let key = self.take_place();
+        self.slots[key.index as usize].connection = Some(connection);
+        key
+    }
+
+    fn take_place(&mut self) -> Key {
         let key = self.next_key();
         if self.free.pop().is_none() {
             self.slots.push(Slot {
@@ -170,8 +179,25 @@ impl<C> Connections<C> {
                 connection: None,
             });
         }
-        self.slots[key.index as usize].connection = Some(connection);
         key
+    }
+
+    /// Lends a place to what is no connection, so that its key differs from all of theirs. To be given back.
+    pub fn lend_place(&mut self) -> Key {
+        self.lent_count += 1;
+        self.take_place()
+    }
+
+    /// Takes a lent place back; whoever has it next has another generation.
+    pub fn take_back(&mut self, key: Key) {
+        let slot = &mut self.slots[key.index as usize];
+        debug_assert!(
+            slot.connection.is_none() && slot.generation == key.generation,
+            "the place is lent"
+        );
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        self.lent_count -= 1;
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Connection<C>> {
@@ -262,5 +288,19 @@ mod tests {
         );
         assert_eq!(connections.keys().collect::<Vec<_>>(), [third, second]);
         assert_eq!(connections.len(), 2);
+    }
+
+    #[test]
+    fn a_lent_place_is_nobodys_and_comes_back_with_another_generation() {
+        let mut connections = Connections::default();
+        let lent = connections.lend_place();
+        let own = connections.insert(connection(1));
+        assert_ne!(lent.index, own.index);
+        assert!(connections.get(lent).is_none());
+        assert_eq!(connections.len(), 1);
+        connections.take_back(lent);
+        let again = connections.lend_place();
+        assert_eq!((again.index, again.generation), (lent.index, 1));
+        assert_eq!(connections.keys().collect::<Vec<_>>(), [own]);
     }
 }

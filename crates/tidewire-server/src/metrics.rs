@@ -309,7 +309,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 19] = [
+const GAUGES: [Number; 21] = [
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -330,6 +330,16 @@ const GAUGES: [Number; 19] = [
         |stats| &stats.inflight_bytes,
     ),
     ("sessions", "Sessions", |stats| &stats.engine.sessions),
+    (
+        "http_sessions",
+        "Sessions of HTTP requests and streams",
+        |stats| &stats.carried_sessions,
+    ),
+    (
+        "http_session_bytes",
+        "Bytes that wait to be taken by them",
+        |stats| &stats.carried_bytes,
+    ),
     (
         "detained_sessions",
         "Sessions whose challenge or login is not answered yet because of a penalty",

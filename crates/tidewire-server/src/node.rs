@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::api::Api;
 use crate::auth::{AuthChain, Trouble};
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind as StoreChoice;
@@ -128,8 +129,10 @@ impl Node {
             Arc::clone(&handles),
             store_health,
         )));
+        let api = plan.config.http.api;
+        let api = api.then(|| Arc::new(Api::new(plan, Arc::clone(&handles))));
         let adopter = Arc::new(FewestConnections(handles));
-        let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter);
+        let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, api);
         let (stop_accepting, is_stopped) = watch::channel(false);
         let mut node = Self {
             send_paths,

@@ -33,6 +33,8 @@ pub struct PenaltySettings {
     pub forgive_interval: Duration,
     /// Closings through own fault after which the answer is a final no. Default 5.
     pub faults_max: u32,
+    /// Refused logins of requests from one address that count as one closing. Default 3.
+    pub login_attempts_max: u32,
     /// Addresses, and as many users, that are remembered. At the limit the ones closed longest ago are forgotten.
     /// Default 10,000.
     pub entries_max: usize,
@@ -45,6 +47,7 @@ impl Default for PenaltySettings {
             wait_max: Duration::from_secs(30),
             forgive_interval: Duration::from_secs(60),
             faults_max: 5,
+            login_attempts_max: 3,
             entries_max: 10_000,
         }
     }
@@ -102,6 +105,8 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Tables {
     addresses: HashMap<IpAddr, Entry>,
+    /// Refused logins of requests since the last one that counted as a closing.
+    attempts: HashMap<IpAddr, u32>,
     users: HashMap<Name, Entry>,
 }
 
@@ -157,6 +162,26 @@ impl PenaltyBox {
             strike(&mut tables.users, user, now, fault, settings);
         }
         self.recount(&tables);
+    }
+
+    /// A request's login was refused. A socket may try again some times before it is closed for it; a request is a new
+    /// session each time, so its address is what is counted.
+    pub(crate) fn refused_login(&self, now: Instant, address: IpAddr) {
+        let settings = &self.settings;
+        let mut tables = self.tables.lock();
+        let subject = subject(address);
+        if tables.attempts.len() >= settings.entries_max && !tables.attempts.contains_key(&subject)
+        {
+            tables.attempts.clear();
+        }
+        let attempts = tables.attempts.entry(subject).or_insert(0);
+        *attempts += 1;
+        if *attempts < settings.login_attempts_max {
+            return;
+        }
+        tables.attempts.remove(&subject);
+        drop(tables);
+        self.punish(now, Some(address), None, Offence::Fault);
     }
 
     /// A connection has come from `address`. What awaits it, if anything does; the next one is free unless another was

@@ -74,6 +74,7 @@ impl Server {
             status,
             Arc::new(Metrics::default()),
             adopter,
+            None,
         );
         change(Arc::get_mut(&mut front).expect("nobody else has it yet"));
         let runtime = Runtime::new().expect("a runtime");

@@ -147,6 +147,7 @@ impl Plan {
             wait_max: penalty.wait_max,
             forgive_interval: penalty.forgive_interval,
             faults_max: penalty.faults_max,
+            login_attempts_max: self.config.auth.attempts_max,
             entries_max: self.config.limits.penalty_entries_max,
         }
     }

@@ -133,6 +133,12 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     if config.http.head_bytes_max < HEAD_BYTES_MIN {
         refuse("http.head_bytes_max", "at least 8KiB are needed".into());
     }
+    if config.http.bodies_bytes_max < config.http.body_bytes_max {
+        refuse(
+            "http.bodies_bytes_max",
+            "at least http.body_bytes_max is needed, or no such body is ever taken".into(),
+        );
+    }
     let marks = config.limits.outbox_marks();
     if marks.lagging_bytes > marks.bytes_max {
         refuse(
@@ -255,7 +261,7 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
 }
 
 /// Times that make no sense as 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 16] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 18] {
     [
         ("drain_timeout", config.drain_timeout),
         (
@@ -264,6 +270,8 @@ fn positive_times(config: &Config) -> [(&'static str, Duration); 16] {
         ),
         ("http.head_timeout", config.http.head_timeout),
         ("http.connection_timeout", config.http.connection_timeout),
+        ("http.body_timeout", config.http.body_timeout),
+        ("http.request_timeout", config.http.request_timeout),
         ("record.load_timeout", config.record.load_timeout),
         ("record.write_timeout", config.record.write_timeout),
         ("rpc.accept_timeout", config.rpc.accept_timeout),
@@ -455,6 +463,11 @@ mod tests {
             &[("limits.connections_per_address_max", "0")],
             "limits.connections_per_address_max",
             "from 1",
+        );
+        check(
+            &[("http.body_bytes_max", "1GiB")],
+            "http.bodies_bytes_max",
+            "http.body_bytes_max",
         );
     }
 

@@ -167,13 +167,33 @@ section! {
 }
 
 section! {
-    /// HTTP connections that are not upgraded. No route takes a body; one that is sent is not read.
+    /// HTTP connections that are not upgraded, and what they may ask for.
     Http {
+        /// Whether the HTTP API is there (`docs/http-api.md`).
+        api: bool = true;
+        /// Whether `/api/auth` is there.
+        auth_endpoint: bool = true;
+        /// Whether a POST to `/api` may log in with `authData`, else only with a token.
+        allow_auth_data: bool = true;
+        /// Bytes of a request's body. A larger one is refused with 413.
+        body_bytes_max: ByteCount = ByteCount(1 << 20);
+        /// Time for a request's body to arrive; afterwards 408.
+        body_timeout: Duration = seconds(10);
+        /// Bytes of all bodies that are held at a time. A request that has no room is refused with 503.
+        bodies_bytes_max: ByteCount = ByteCount(64 << 20);
+        /// Requests that are worked on at a time. More are refused with 503.
+        requests_max: usize = 1_000;
+        /// Time for a request to be answered by the engine; what has no answer then has failed, and its outcome is unknown.
+        request_timeout: Duration = seconds(20);
+        /// Bytes of answers that may wait for one request to take them.
+        answer_bytes_max: ByteCount = ByteCount(16 << 20);
+        /// Commands of one POST to `/api`. More are refused with 400.
+        batch_commands_max: usize = 10_000;
         /// Time for a request's head to arrive, and before it for a TLS handshake.
         head_timeout: Duration = seconds(10);
         /// Bytes of a request's head. Larger ones are refused with 431.
         head_bytes_max: ByteCount = ByteCount(16 << 10);
-        /// A connection that is not upgraded is closed after this time, whatever it does.
+        /// A connection that is not upgraded is closed after this time. A request that runs then has as long again.
         connection_timeout: Duration = seconds(60);
     }
 }
@@ -267,7 +287,8 @@ section! {
         chain: List<AuthKind> = List(Vec::new());
         /// Whether everybody may log in although other machines can reach the server.
         open_on_public_address: bool = false;
-        /// Refused logins after which a connection is closed.
+        /// Refused logins after which a connection is closed, and after which an address whose requests are refused has to
+        /// wait like one whose connection was closed.
         attempts_max: u32 = 3;
         /// A connection without a finished login is closed after this time.
         login_timeout: Limited = Limited::After(seconds(180));

@@ -2,16 +2,17 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CACHE_CONTROL, CONNECTION,
-    CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
-    SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ALLOW,
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
@@ -29,6 +30,7 @@ use super::place::{Place, Ticket};
 use super::proxy_protocol;
 use super::tls::{self, FrontStream, Handover, Speaks};
 use super::{Front, TooMany};
+use crate::api::{Answer, ApiRequest, Body};
 use crate::config::plan::is_loopback;
 use crate::config::value::Choice;
 use crate::log::peer_line;
@@ -43,8 +45,10 @@ const HTML: &str = "text/html; charset=utf-8";
 const RETRY_SECONDS: &str = "5";
 /// Seconds for which a browser need not ask again.
 const PREFLIGHT_SECONDS: &str = "600";
-
-type Answer = Response<Full<Bytes>>;
+/// Headers that pages may send: of deepstream's API, and of what the server reads besides.
+const REQUEST_HEADERS: &str = "accept, authorization, content-type, if-match, if-none-match, last-event-id, x-http-method-override, x-requested-with";
+/// Headers of answers that pages may read.
+const ANSWER_HEADERS: &str = "etag, location, retry-after";
 
 /// A socket of the front, until it is handed over or closed.
 struct Socket {
@@ -114,14 +118,21 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
     let service = {
         let socket = Arc::clone(&socket);
         service_fn(move |request| {
-            let answer = socket.answer(request);
-            async move { Ok::<_, Infallible>(answer) }
+            let socket = Arc::clone(&socket);
+            async move { Ok::<_, Infallible>(socket.answer(request).await) }
         })
     };
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    match timeout(limit, connection).await {
+    let mut connection = pin!(connection);
+    let mut outcome = timeout(limit, connection.as_mut()).await;
+    if outcome.is_err() {
+        // A request that runs may end; no other one follows it.
+        connection.as_mut().graceful_shutdown();
+        outcome = timeout(limit, connection).await;
+    }
+    match outcome {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%peer, %error, "an http connection ended early"),
         Err(_) => tracing::debug!(%peer, "an http connection was closed after its time"),
@@ -172,9 +183,10 @@ async fn introduce(
 }
 
 impl Socket {
-    fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
         let front = &self.front;
-        let path = request.uri().path();
+        let path = request.uri().path().to_owned();
+        let path = path.as_str();
         let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
         match path {
             "/health" if is_reading => return self.health(),
@@ -187,12 +199,16 @@ impl Socket {
             Err(refusal) => return self.refuse(self.client(request.headers()), &refusal),
         };
         let origin = admitted.origin.as_deref();
+        let api = front.api.as_ref().filter(|api| api.serves(path));
         let is_preflight = *request.method() == Method::OPTIONS
             && request
                 .headers()
                 .contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let mut answer = if is_preflight && origin.is_some() {
-            preflight()
+            preflight(api.and_then(|api| api.methods(path)))
+        } else if let Some(api) = api {
+            let client = self.client(request.headers());
+            api.answer(ApiRequest::new(request, client)).await
         } else if front.paths.iter().any(|known| known == path) {
             self.upgrade(request)
         } else {
@@ -207,6 +223,11 @@ impl Socket {
         };
         if let Some(origin) = origin {
             allow_origin(answer.headers_mut(), origin);
+        }
+        // The answer that opens a WebSocket has no body to be taken for something else.
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let nosniff = HeaderValue::from_static("nosniff");
+            answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, nosniff);
         }
         answer
     }
@@ -337,7 +358,7 @@ impl Socket {
         let peer = Arc::new(peer(client, &parts));
         let front = Arc::clone(&self.front);
         tokio::spawn(hand_over(front, on_upgrade, peer, place, deflate.is_some()));
-        let mut answer = Response::new(Full::default());
+        let mut answer = Answer::default();
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *answer.headers_mut() = switching_protocols(&accepted, deflate.as_deref());
         answer
@@ -391,12 +412,14 @@ pub(super) fn switching_protocols(accepted: &str, deflate: Option<&str>) -> Head
 pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
     if let Ok(origin) = HeaderValue::from_str(origin) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        let exposed = HeaderValue::from_static(ANSWER_HEADERS);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
         headers.insert(VARY, HeaderValue::from_static("Origin"));
     }
 }
 
 /// What authentication may ask for.
-pub(super) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
+pub(crate) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
     let headers = parts.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
         (name.as_str().to_owned(), value)
@@ -468,10 +491,11 @@ fn refuse_handshake(error: HandshakeError) -> Answer {
     answer
 }
 
-fn preflight() -> Answer {
+fn preflight(methods: Option<&'static str>) -> Answer {
     let answer = plain(StatusCode::NO_CONTENT, String::new());
-    let answer = with_header(answer, ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, OPTIONS");
-    let answer = with_header(answer, ACCESS_CONTROL_ALLOW_HEADERS, "content-type");
+    let methods = methods.unwrap_or("GET, HEAD, OPTIONS");
+    let answer = with_header(answer, ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let answer = with_header(answer, ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS);
     with_header(answer, ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS)
 }
 
@@ -496,7 +520,7 @@ fn plain(status: StatusCode, text: String) -> Answer {
 }
 
 fn typed(status: StatusCode, content_type: &'static str, text: String) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    let mut answer = Response::new(Body::from(text));
     *answer.status_mut() = status;
     let answer = with_header(answer, CONTENT_TYPE, content_type);
     let answer = with_header(answer, X_CONTENT_TYPE_OPTIONS, "nosniff");

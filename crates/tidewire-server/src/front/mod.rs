@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::api::Api;
 use crate::config::machine::connections_allowed;
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind;
@@ -106,6 +107,8 @@ pub struct Front {
     pub tls: Option<Arc<Tls>>,
     /// The shards.
     pub adopter: Arc<dyn Adopter>,
+    /// What can be done without a WebSocket, unless `http.api` is off.
+    pub api: Option<Arc<Api>>,
 }
 
 impl Front {
@@ -117,6 +120,7 @@ impl Front {
         status: Arc<Status>,
         metrics: Arc<Metrics>,
         adopter: Arc<dyn Adopter>,
+        api: Option<Arc<Api>>,
     ) -> Arc<Self> {
         let descriptors = usize::try_from(connections_allowed(plan.shards))
             .unwrap_or(usize::MAX)
@@ -146,6 +150,7 @@ impl Front {
             metrics,
             tls,
             adopter,
+            api,
         })
     }
 

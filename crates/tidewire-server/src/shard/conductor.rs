@@ -4,6 +4,7 @@
 //! means is the engine's, how bytes move is the loop's. Control frames (pong, close) do not go through the turn log:
 //! they are bytes of their connection, put behind its ranges of the turn, because nobody shares them.
 
+mod carried;
 mod closing;
 mod memory;
 mod reading;
@@ -16,7 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidewire_core::address::{Address, SessionId};
-use tidewire_core::effect::{AuthCompletion, AuthOutcome, Format, Input, StoreCompletion};
+use tidewire_core::effect::{
+    AuthCompletion, AuthOutcome, CloseReason, Format, Input, StoreCompletion,
+};
 use tidewire_core::engine::Shard;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
@@ -30,12 +33,14 @@ use tidewire_wire::frame::deflate::Inflater;
 use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
 
+use carried::CarriedSessions;
 use reading::TURN_BYTES_MAX;
 use rights::Settling;
 
 use super::ShardLimits;
 use super::batch::Batches;
-use super::connection::{CloseCause, Encoding, Holds, State};
+use super::carrier::End;
+use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{Adopted, Mail, Quiet, Requests, ShardHandle};
@@ -72,6 +77,8 @@ pub(crate) struct Conductor {
     buffer: ReadBuffer,
     inflater: Inflater,
     batches: Batches,
+    /// Sessions without a socket.
+    carried: CarriedSessions,
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
@@ -141,6 +148,7 @@ impl Conductor {
             buffer: ReadBuffer::default(),
             inflater: Inflater::default(),
             batches: Batches::default(),
+            carried: CarriedSessions::default(),
             own,
             handles: node.handles,
             confirmations: node.confirmations,
@@ -263,6 +271,7 @@ impl Conductor {
     fn timeout(&self) -> Duration {
         let has_work = self.has_unflushed
             || !self.closing.is_empty()
+            || self.carried.has_ending()
             || self.event_loop.has_sends()
             || (self.may_read() && self.event_loop.readable_count() > 0);
         let wants_wake =
@@ -275,6 +284,7 @@ impl Conductor {
             self.lingering.front().map(|(deadline, _)| *deadline),
             self.close_all.as_ref().map(CloseAll::next_deadline),
             self.settlings.iter().filter_map(Settling::deadline).min(),
+            self.carried.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min();
         next.map_or(TURN_INTERVAL, |deadline| {
@@ -317,6 +327,7 @@ impl Conductor {
             self.handle(Input::DeadlineReached);
         }
         self.go_on_closing();
+        self.release_carried();
         self.read_sockets();
     }
 
@@ -348,9 +359,13 @@ impl Conductor {
     fn list_sends(&mut self, count: usize) {
         let (engine, event_loop) = (&mut self.engine, &mut self.event_loop);
         let (sink, batches, stats) = (&mut self.sink, &mut self.batches, self.own.stats());
+        let carried = &mut self.carried;
         let mut deliveries = 0;
         engine.flush_some(count, |session, format, spans| {
             deliveries += 1;
+            if format == CARRIED {
+                return carried.push(key(session), spans, &sink.logs);
+            }
             if Encoding::of(format).is_batched {
                 let Sink {
                     logs, deflation, ..
@@ -373,6 +388,7 @@ impl Conductor {
         for key in std::mem::take(&mut self.broken) {
             self.lose(key);
         }
+        self.settle_carried();
         self.settle_memory();
         let mut settled = std::mem::take(&mut self.settled);
         self.event_loop
@@ -493,6 +509,7 @@ impl Conductor {
                 self.settlings.push(Settling::new(number, reply));
                 self.handle(Input::Rights { number, change });
             }
+            Mail::Carried(mail) => self.take_carried(mail),
             Mail::RefuseNew => {
                 self.is_refusing = true;
                 self.handle(Input::Drain);
@@ -505,6 +522,7 @@ impl Conductor {
                 reply,
             } => {
                 self.stop_reading();
+                self.end_all_carried();
                 let keys = self.event_loop.connections().keys().collect();
                 self.close_all = Some(CloseAll::start(
                     keys,
@@ -551,12 +569,24 @@ impl Conductor {
     }
 
     fn complete_auth(&mut self, completion: AuthCompletion) {
-        let connection = self
-            .event_loop
-            .connections_mut()
-            .get_mut(key(completion.session));
+        let key = key(completion.session);
+        if matches!(completion.outcome, AuthOutcome::Refused { .. })
+            && let Some(peer) = self.carried.peer(key)
+        {
+            let address = peer.address.ip();
+            self.penalties.refused_login(self.now.monotonic, address);
+        }
+        if matches!(completion.outcome, AuthOutcome::Unavailable) {
+            // A request is told so at once; it knows when to come back.
+            self.end_carried(key, End::Engine(CloseReason::AuthUnavailable));
+        }
+        let connection = self.event_loop.connections_mut().get_mut(key);
+        let peer = match connection {
+            Some(connection) => &mut connection.state.peer,
+            None => self.carried.peer(key),
+        };
         if let AuthOutcome::Accepted(principal) = &completion.outcome
-            && let Some(peer) = connection.and_then(|connection| connection.state.peer.take())
+            && let Some(peer) = peer.take()
         {
             let (now, address) = (self.now.monotonic, peer.address.ip());
             if let Some(sentence) = self.penalties.login(now, address, &principal.user_id) {
@@ -602,20 +632,32 @@ impl Conductor {
                     self.sink.targets.clear();
                 }
                 Errand::Authenticate(request) => {
-                    let connection = self.event_loop.connections().get(key(request.session));
-                    if let Some(peer) =
-                        connection.and_then(|connection| connection.state.peer.clone())
+                    let key = key(request.session);
+                    let connection = self.event_loop.connections().get(key);
+                    let peer = match connection {
+                        Some(connection) => connection.state.peer.clone(),
+                        None => self.carried.peer(key).clone(),
+                    };
+                    if let Some(peer) = peer
                         && let Some(completion) = self.sink.ask_auth(request, peer)
                     {
                         self.complete_auth(completion);
                     }
                 }
                 Errand::Close(session, reason) => {
-                    let cause = self.cause(key(session), reason);
-                    self.close(key(session), cause)
+                    let key = key(session);
+                    self.end_carried(key, End::Engine(reason));
+                    let cause = self.cause(key, reason);
+                    self.close(key, cause);
                 }
-                Errand::Resume(session) => self.give_again(key(session)),
-                Errand::AwaitDrained(session) => self.event_loop.await_drained(key(session)),
+                Errand::Resume(session) => {
+                    self.give_again(key(session));
+                    self.resume_carried(key(session));
+                }
+                Errand::AwaitDrained(session) => {
+                    self.event_loop.await_drained(key(session));
+                    self.await_carried(key(session));
+                }
             }
         }
     }

@@ -11,7 +11,10 @@ use crate::front::place::Place;
 use crate::penalty::Offence;
 
 /// Wire formats, each with a turn log of its own.
-pub(crate) const FORMAT_COUNT: u8 = 8;
+pub(crate) const FORMAT_COUNT: u8 = 9;
+
+/// The format of sessions without a socket: messages without frames, as in a batch.
+pub(crate) const CARRIED: Format = Format(8);
 
 /// What a format stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,15 @@ pub(crate) struct Encoding {
 
 impl Encoding {
     /// How a format is encoded.
-    pub(crate) fn of(Format(number): Format) -> Self {
+    pub(crate) fn of(format: Format) -> Self {
+        if format == CARRIED {
+            return Self {
+                dialect: Dialect::Server,
+                is_deflated: false,
+                is_batched: true,
+            };
+        }
+        let Format(number) = format;
         Self {
             dialect: if number & 1 == 0 {
                 Dialect::Client
@@ -230,7 +241,7 @@ mod tests {
 
     #[test]
     fn formats_and_encodings_match() {
-        for number in 0..FORMAT_COUNT {
+        for number in 0..CARRIED.0 {
             assert_eq!(Encoding::of(Format(number)).format(), Format(number));
         }
     }

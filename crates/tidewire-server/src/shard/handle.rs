@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use tidewire_net::mailbox::Mailbox;
 use tidewire_net::tls::TlsState;
 use tokio::sync::oneshot;
 
+use super::carrier::{CarriedMail, CarriedSession, Stay};
 use super::stats::{Clock, ShardStats};
 use crate::front::place::Place;
 
@@ -94,6 +96,8 @@ pub(crate) enum Mail {
         change: RightsChange,
         reply: oneshot::Sender<()>,
     },
+    /// About a session that a task of the front carries.
+    Carried(CarriedMail),
     /// New work is refused from now on.
     RefuseNew,
     /// Sockets are no longer read.
@@ -134,6 +138,8 @@ pub(crate) struct Shared {
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) stats: ShardStats,
     pub(crate) clock: Clock,
+    /// What waits in the channels of the sessions that tasks of the front carry.
+    pub(crate) carried_bytes: Arc<AtomicUsize>,
 }
 
 /// A way to a shard. Clones lead to the same one.
@@ -155,6 +161,14 @@ impl ShardHandle {
         );
         let mail = connections.into_iter().map(Mail::Adopted);
         self.0.mailbox.push_all(mail);
+    }
+
+    /// Opens a session that is carried by the caller instead of a socket, and gives it its first messages: deepstream's,
+    /// encoded one behind the other.
+    #[must_use]
+    pub fn carry(&self, peer: Arc<Peer>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
+        let queued_bytes = Arc::clone(&self.0.carried_bytes);
+        CarriedSession::open(self.clone(), queued_bytes, peer, stay, messages)
     }
 
     /// Gives the answer to a request of [`Requests::store`].

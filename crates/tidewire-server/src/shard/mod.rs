@@ -1,6 +1,7 @@
 //! The shards of a node: their threads, and how others reach them. What a shard decides is the engine's.
 
 mod batch;
+pub mod carrier;
 mod conductor;
 mod connection;
 mod credit;
@@ -121,6 +122,7 @@ impl PreparedShards {
                 mailbox: Mailbox::new(waker),
                 stats,
                 clock,
+                carried_bytes: Arc::default(),
             })));
         }
         Ok(prepared)

@@ -88,6 +88,10 @@ pub struct ShardStats {
     pub log_bytes: AtomicU64,
     /// Bytes of records that nobody used and that were given up because the node held too much.
     pub cache_shrunk_bytes: AtomicU64,
+    /// Gauge: sessions of HTTP requests and streams.
+    pub carried_sessions: AtomicU64,
+    /// Gauge: bytes that wait to be taken by them.
+    pub carried_bytes: AtomicU64,
     /// Connections that were ended because they did not read, or held most when the node was over its budget.
     pub slow_disconnects: AtomicU64,
     /// Connections that were ended because their peer broke the protocol of frames.

@@ -60,6 +60,7 @@ impl Conductor {
 
     /// Puts the close frames behind everything that the turn has for their connections, and tells the engine.
     pub(super) fn say_goodbyes(&mut self) {
+        self.finish_carried();
         for (key, cause) in std::mem::take(&mut self.closing) {
             if matches!(cause, CloseCause::Severed(_)) {
                 self.cut_off(key);

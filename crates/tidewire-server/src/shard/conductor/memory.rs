@@ -1,6 +1,8 @@
 //! What a shard holds for the node's memory budget: turn logs, mail on its way, the records that it owns. Its connections'
 //! part is the loop's, which ends those who hold most when nothing else is left to give back.
 
+use std::sync::atomic::Ordering;
+
 use super::Conductor;
 use crate::shard::stats::{add, set};
 
@@ -12,7 +14,8 @@ impl Conductor {
     /// one still has records to give up. That one does so with its next turn, half a second later at most.
     pub(super) fn settle_memory(&mut self) {
         let log_bytes = self.sink.logs.bytes();
-        let others = log_bytes + self.credit.bytes();
+        let carried_bytes = self.own.0.carried_bytes.load(Ordering::Relaxed);
+        let others = log_bytes + self.credit.bytes() + carried_bytes;
         let cached = self.engine.record_bytes();
         self.memory.report(others + cached, cached);
         let excess = self.memory.budget().excess();
@@ -25,5 +28,7 @@ impl Conductor {
             add(&stats.cache_shrunk_bytes, freed as u64);
         }
         set(&stats.log_bytes, log_bytes as u64);
+        set(&stats.carried_bytes, carried_bytes as u64);
+        set(&stats.carried_sessions, self.carried.count() as u64);
     }
 }

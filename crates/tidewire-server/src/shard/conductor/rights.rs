@@ -8,7 +8,7 @@ use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
 use tokio::sync::oneshot;
 
-use super::Conductor;
+use super::{Conductor, key};
 use crate::log;
 use crate::shard::stats::add;
 
@@ -57,11 +57,10 @@ impl Conductor {
                 self.settlings.push(settling);
                 continue;
             }
-            let mut unread = settling.unread.take().unwrap_or_else(|| Unread {
-                deadline: self.now.monotonic + PATIENCE,
-                keys: self.event_loop.mark_backlog(),
-                losers: self.engine.take_losers(),
-            });
+            let mut unread = match settling.unread.take() {
+                Some(unread) => unread,
+                None => self.begin_settling(),
+            };
             let connections = self.event_loop.connections();
             unread.keys.retain(|key| {
                 let connection = connections.get(*key);
@@ -79,6 +78,18 @@ impl Conductor {
             }
             // Nobody may be waiting any more.
             let _ = settling.reply.send(());
+        }
+    }
+
+    fn begin_settling(&mut self) -> Unread {
+        let losers = self.engine.take_losers();
+        for session in &losers {
+            self.sever_carried(key(*session));
+        }
+        Unread {
+            deadline: self.now.monotonic + PATIENCE,
+            keys: self.event_loop.mark_backlog(),
+            losers,
         }
     }
 

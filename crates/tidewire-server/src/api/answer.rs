@@ -1,0 +1,115 @@
+//! Answers of HTTP: their bodies, and the few shapes that many operations share.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+/// The content type of JSON answers, as deepstream writes it.
+const JSON: &str = "application/json; charset=utf-8";
+/// The content type of errors in words.
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Seconds after which a refused client may try again.
+const RETRY_SECONDS: &str = "5";
+/// Deepstream ends its bodies so.
+const END: &str = "\r\n\r\n";
+
+/// An answer.
+pub type Answer = Response<Body>;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum Body {
+    /// All of it is there.
+    Whole(Full<Bytes>),
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Whole(Full::default())
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Whole(Full::new(Bytes::from(text)))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+        }
+    }
+}
+
+/// An error in words, as deepstream sends it.
+pub(super) fn text(status: StatusCode, text: &str) -> Answer {
+    typed(status, TEXT, format!("{text}{END}"))
+}
+
+/// A result, as deepstream sends it.
+pub(super) fn json(text: &str) -> Answer {
+    typed(StatusCode::OK, JSON, format!("{text}{END}"))
+}
+
+/// The server can't now; another attempt may succeed.
+pub(super) fn busy(reason: &str) -> Answer {
+    retryable(text(StatusCode::SERVICE_UNAVAILABLE, reason))
+}
+
+/// Says when another attempt makes sense.
+pub(super) fn retryable(mut answer: Answer) -> Answer {
+    let seconds = HeaderValue::from_static(RETRY_SECONDS);
+    answer.headers_mut().insert(RETRY_AFTER, seconds);
+    answer
+}
+
+/// The answer to an OPTIONS request that is no preflight of a browser.
+pub(super) fn options(methods: Option<&'static str>) -> Answer {
+    let mut answer = Answer::default();
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    with_allow(answer, methods)
+}
+
+/// Names the methods that the path takes.
+pub(super) fn with_allow(mut answer: Answer, methods: Option<&'static str>) -> Answer {
+    if let Some(methods) = methods {
+        let methods = HeaderValue::from_static(methods);
+        answer.headers_mut().insert(ALLOW, methods);
+    }
+    answer
+}
+
+pub(super) fn typed(status: StatusCode, content_type: &'static str, text: String) -> Answer {
+    let mut answer = Response::new(Body::from(text));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}

@@ -1,0 +1,397 @@
+//! `POST /api`: a batch of commands, answered with one result for each.
+//!
+//! Commands run concurrently, so many at a time; their answers find them by correlation id where the protocol has one, else
+//! by name in the order sent. An event has no answer, so a ping follows it: what comes before the pong is about it.
+
+use std::collections::VecDeque;
+
+use hyper::StatusCode;
+use serde_json::value::RawValue;
+use tidewire_core::message::{
+    Auth, Connection, Event, EventAction, EventError, Message, Presence, PresenceAction,
+    PresenceError, Record, RecordAction, RecordBulk, RecordError, Refusal, Rpc, RpcError,
+};
+
+use super::answer::{self, Answer};
+use super::caller::{CallError, encode, messages};
+use super::command::{Command, Properties};
+use super::login::{Credentials, unparsable, unsupported_type};
+use super::outcome::{Outcome, user_list};
+use super::{Api, ApiRequest, is_of_type};
+
+/// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that
+/// an answer belongs to is no work.
+const WINDOW: usize = 256;
+
+impl Api {
+    pub(super) async fn batch(&self, mut request: ApiRequest) -> Answer {
+        if !is_of_type(&request.parts, "application/json") {
+            return unsupported_type();
+        }
+        let body = match self.read(&mut request.body).await {
+            Ok(body) => body,
+            Err(error) => return error.answer(),
+        };
+        let text = std::str::from_utf8(&body.bytes).unwrap_or("");
+        let parsed = parse(
+            text,
+            |token, data| self.credentials(token, data),
+            |text| Command::parse(text, self.limits.name_bytes_max),
+            self.limits.commands_max,
+        );
+        let (credentials, commands) = match parsed {
+            Ok(parsed) => parsed,
+            Err(BatchError::NotJson) => return unparsable(),
+            Err(BatchError::Invalid(reason)) => {
+                return answer::text(StatusCode::BAD_REQUEST, &reason);
+            }
+        };
+        match self.run(&request, &credentials, &commands).await {
+            Ok(outcomes) => answer::json(&result(&outcomes)),
+            Err(error) => error.answer(),
+        }
+    }
+
+    /// Runs all commands; an error only if nothing was done.
+    async fn run(
+        &self,
+        request: &ApiRequest,
+        credentials: &Credentials,
+        commands: &[Command<'_>],
+    ) -> Result<Vec<Outcome>, CallError> {
+        let mut batch = Batch::new(commands);
+        let mut caller = self.call(request, credentials, &batch.next_messages())?;
+        loop {
+            let chunk = match caller.receive().await {
+                Ok(chunk) => chunk,
+                Err(error) if !batch.is_open => return Err(error),
+                Err(CallError::Timeout) => return Ok(batch.give_up(Outcome::timeout)),
+                Err(_) => {
+                    return Ok(batch.give_up(|| {
+                        Outcome::ended("The session was ended before a response was received.")
+                    }));
+                }
+            };
+            for message in messages(&chunk) {
+                batch.take(&message)?;
+            }
+            if batch.is_done() {
+                return Ok(batch.outcomes.into_iter().flatten().collect());
+            }
+            let messages = batch.next_messages();
+            if !messages.is_empty() {
+                caller.send(messages);
+            }
+        }
+    }
+}
+
+/// Why a batch is not run at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BatchError {
+    /// The body is not JSON.
+    NotJson,
+    /// What is wrong with it.
+    Invalid(String),
+}
+
+/// Reads the body of a batch: the credentials, then the commands.
+///
+/// # Errors
+/// Nothing of it must be run.
+pub fn parse<'a, C>(
+    text: &'a str,
+    credentials: impl FnOnce(Option<&'a RawValue>, Option<&'a RawValue>) -> Result<C, &'static str>,
+    command: impl Fn(&'a RawValue) -> Result<Command<'a>, String>,
+    commands_max: usize,
+) -> Result<(C, Vec<Command<'a>>), BatchError> {
+    let invalid = |reason: &str| BatchError::Invalid(reason.to_owned());
+    let raw: &RawValue = serde_json::from_str(text).map_err(|_| BatchError::NotJson)?;
+    let missing = "Invalid message: the \"body\" parameter must exist.";
+    let properties: Properties<'a> =
+        serde_json::from_str(raw.get()).map_err(|_| invalid(missing))?;
+    let property = |key: &str| properties.get(key).copied();
+    let body = property("body").ok_or_else(|| invalid(missing))?;
+    let commands: Vec<&RawValue> = serde_json::from_str(body.get()).unwrap_or_default();
+    if commands.is_empty() {
+        return Err(invalid(
+            "Invalid message: the \"body\" parameter must be a non-empty array of Objects.",
+        ));
+    }
+    if commands.len() > commands_max {
+        return Err(BatchError::Invalid(format!(
+            "Invalid message: the \"body\" parameter has more than {commands_max} commands (http.batch_commands_max)."
+        )));
+    }
+    let credentials = credentials(property("token"), property("authData")).map_err(invalid)?;
+    let mut parsed = Vec::with_capacity(commands.len());
+    for (index, text) in commands.into_iter().enumerate() {
+        parsed.push(command(text).map_err(|reason| {
+            BatchError::Invalid(format!(
+                "Failed to parse JIF object at index {index}. Reason: {reason}"
+            ))
+        })?);
+    }
+    Ok((credentials, parsed))
+}
+
+/// The results as one object.
+fn result(outcomes: &[Outcome]) -> String {
+    let success_count = outcomes.iter().filter(|outcome| outcome.is_success).count();
+    let word = match success_count {
+        0 => "FAILURE",
+        count if count == outcomes.len() => "SUCCESS",
+        _ => "PARTIAL_SUCCESS",
+    };
+    let results: Vec<&str> = outcomes
+        .iter()
+        .map(|outcome| outcome.text.as_str())
+        .collect();
+    format!("{{\"result\":\"{word}\",\"body\":[{}]}}", results.join(","))
+}
+
+/// A batch that runs.
+struct Batch<'a> {
+    commands: &'a [Command<'a>],
+    outcomes: Vec<Option<Outcome>>,
+    /// The next command to be sent.
+    next: usize,
+    /// Commands that wait for an answer, oldest first.
+    waiting: Vec<usize>,
+    /// Events whose pong has not come yet, oldest first.
+    emits: VecDeque<usize>,
+    /// Whether the login was accepted.
+    is_open: bool,
+}
+
+impl<'a> Batch<'a> {
+    fn new(commands: &'a [Command<'a>]) -> Self {
+        Self {
+            commands,
+            outcomes: commands.iter().map(|_| None).collect(),
+            next: 0,
+            waiting: Vec::new(),
+            emits: VecDeque::new(),
+            is_open: false,
+        }
+    }
+
+    /// The commands that may be sent now.
+    fn next_messages(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(command) = self.commands.get(self.next)
+            && self.waiting.len() + self.emits.len() < WINDOW
+        {
+            command.encode(&self.next.to_string(), &mut out);
+            if let Command::Emit { .. } = command {
+                encode(&Message::Connection(Connection::Ping), &mut out);
+                self.emits.push_back(self.next);
+            } else {
+                self.waiting.push(self.next);
+            }
+            self.next += 1;
+        }
+        out
+    }
+
+    fn is_done(&self) -> bool {
+        self.next == self.commands.len() && self.waiting.is_empty() && self.emits.is_empty()
+    }
+
+    /// The outcomes, with the same one for all that have none.
+    fn give_up(self, outcome: impl Fn() -> Outcome) -> Vec<Outcome> {
+        let outcomes = self.outcomes.into_iter();
+        outcomes
+            .map(|known| known.unwrap_or_else(&outcome))
+            .collect()
+    }
+
+    /// Takes an answer in.
+    fn take(&mut self, message: &Message<'_>) -> Result<(), CallError> {
+        match message {
+            Message::Connection(Connection::Pong) => {
+                if let Some(index) = self.emits.pop_front() {
+                    self.outcomes[index].get_or_insert_with(Outcome::done);
+                }
+            }
+            Message::Connection(Connection::Reject) => return Err(CallError::Banned),
+            Message::Auth(Auth::Successful { .. }) => self.is_open = true,
+            Message::Auth(
+                Auth::Unsuccessful { .. } | Auth::TooManyAttempts | Auth::InvalidMessageData,
+            ) => return Err(CallError::Refused),
+            Message::Event(Event::Error(error)) => self.take_event_error(error),
+            Message::Record(message) => self.take_record(message),
+            Message::Rpc(message) => self.take_rpc(message),
+            Message::Presence(message) => self.take_presence(message),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_event_error(&mut self, error: &EventError<'_>) {
+        let (EventError::Denied(refusal)
+        | EventError::PermissionError(refusal)
+        | EventError::InvalidData(refusal)) = error
+        else {
+            return;
+        };
+        if refusal.action == EventAction::Emit
+            && let Some(index) = self.emits.front()
+        {
+            self.outcomes[*index] = Some(Outcome::emit(error));
+        }
+    }
+
+    fn take_record(&mut self, message: &Record<'_>) {
+        match message {
+            Record::ReadResponse {
+                name,
+                version,
+                data,
+            } => self.settle(is_read(name), || Outcome::read(*version, data)),
+            Record::HeadResponse { name, version } => {
+                self.settle(is_head(name), || Outcome::head(*version));
+            }
+            Record::DeleteSuccess { name } => self.settle(is_delete(name), Outcome::done),
+            Record::WriteAck { correlation, .. }
+            | Record::Ack {
+                action: RecordBulk::Notify,
+                correlation,
+                ..
+            } => self.settle_by(*correlation, Outcome::done),
+            Record::Error(error) => self.take_record_error(error),
+            _ => {}
+        }
+    }
+
+    fn take_record_error(&mut self, error: &RecordError<'_>) {
+        match error {
+            RecordError::VersionExists {
+                name, correlation, ..
+            }
+            | RecordError::InvalidVersion {
+                name, correlation, ..
+            } => self.settle_by(*correlation, || Outcome::record(error, name)),
+            RecordError::NotFound { name, .. } => {
+                self.settle(is_read(name), || Outcome::record(error, name));
+            }
+            RecordError::Delete { name } => {
+                self.settle(is_delete(name), || Outcome::record(error, name));
+            }
+            RecordError::Notify { correlation, .. } => {
+                self.settle_by(*correlation, || Outcome::record(error, ""));
+            }
+            RecordError::Denied(refusal)
+            | RecordError::PermissionError(refusal)
+            | RecordError::InvalidData(refusal)
+            | RecordError::RetrievalTimeout(refusal)
+            | RecordError::Load(refusal)
+            | RecordError::Create(refusal)
+            | RecordError::Update(refusal)
+            | RecordError::PatchOnHotPath(refusal) => self.take_refusal(refusal, error),
+            RecordError::MultipleSubscriptions { .. } => {}
+        }
+    }
+
+    fn take_refusal(&mut self, refusal: &Refusal<'_, RecordAction>, error: &RecordError<'_>) {
+        let name = refusal.name.unwrap_or_default();
+        let outcome = || Outcome::record(error, name);
+        match refusal.action {
+            RecordAction::Read => self.settle(is_read(name), outcome),
+            RecordAction::Head => self.settle(is_head(name), outcome),
+            RecordAction::Delete => self.settle(is_delete(name), outcome),
+            _ => self.settle_by(refusal.correlation, outcome),
+        }
+    }
+
+    fn take_rpc(&mut self, message: &Rpc<'_>) {
+        match message {
+            Rpc::Response { call, data } => {
+                self.settle_by(Some(call.correlation), || Outcome::response(*data));
+            }
+            Rpc::RequestError { call, data } => {
+                self.settle_by(Some(call.correlation), || Outcome::provider_error(*data));
+            }
+            Rpc::Error(error) => {
+                let correlation = match error {
+                    RpcError::NoProvider(call)
+                    | RpcError::AcceptTimeout(call)
+                    | RpcError::ResponseTimeout(call)
+                    | RpcError::InvalidCorrelation { call, .. } => Some(call.correlation),
+                    RpcError::Denied(refusal)
+                    | RpcError::PermissionError(refusal)
+                    | RpcError::InvalidData(refusal) => refusal.correlation,
+                    RpcError::MultipleAccept(_) | RpcError::MultipleProviders { .. } => None,
+                };
+                self.settle_by(correlation, || Outcome::rpc(error));
+            }
+            _ => {}
+        }
+    }
+
+    fn take_presence(&mut self, message: &Presence<'_>) {
+        let is_query_all =
+            |command: &Command<'_>| matches!(command, Command::Query { names: None });
+        match message {
+            Presence::QueryAllResponse { names } => {
+                self.settle(is_query_all, || Outcome::users(&user_list(names)));
+            }
+            Presence::QueryResponse { correlation, data } => {
+                self.settle_by(*correlation, || Outcome::users(data));
+            }
+            Presence::Error(error) => {
+                let (PresenceError::Denied(refusal)
+                | PresenceError::PermissionError(refusal)
+                | PresenceError::InvalidData(refusal)) = error
+                else {
+                    return;
+                };
+                match refusal.action {
+                    PresenceAction::QueryAll => {
+                        self.settle(is_query_all, || Outcome::presence(error));
+                    }
+                    _ => self.settle_by(refusal.correlation, || Outcome::presence(error)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives its outcome to the oldest waiting command that fits.
+    fn settle(&mut self, fits: impl Fn(&Command<'_>) -> bool, outcome: impl FnOnce() -> Outcome) {
+        let commands = self.commands;
+        let place = self
+            .waiting
+            .iter()
+            .position(|index| fits(&commands[*index]));
+        if let Some(place) = place {
+            let index = self.waiting.remove(place);
+            self.outcomes[index] = Some(outcome());
+        }
+    }
+
+    /// Gives its outcome to the command with this correlation id.
+    fn settle_by(&mut self, correlation: Option<&str>, outcome: impl FnOnce() -> Outcome) {
+        let index = correlation.and_then(|id| id.parse::<usize>().ok());
+        let place = self
+            .waiting
+            .iter()
+            .position(|waiting| Some(*waiting) == index);
+        if let Some(place) = place {
+            let index = self.waiting.remove(place);
+            self.outcomes[index] = Some(outcome());
+        }
+    }
+}
+
+fn is_read(record: &str) -> impl Fn(&Command<'_>) -> bool {
+    move |command| matches!(command, Command::Read { name } if name == record)
+}
+
+fn is_head(record: &str) -> impl Fn(&Command<'_>) -> bool {
+    move |command| matches!(command, Command::Head { name } if name == record)
+}
+
+fn is_delete(record: &str) -> impl Fn(&Command<'_>) -> bool {
+    move |command| matches!(command, Command::Delete { name } if name == record)
+}

@@ -1,0 +1,78 @@
+//! Bodies of requests: how much of them is taken, for how long, and how much of all of them at a time.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::StatusCode;
+use hyper::body::{Body as _, Incoming};
+use tokio::sync::SemaphorePermit;
+use tokio::time::timeout;
+
+use super::Api;
+use super::answer::{self, Answer};
+
+/// A body that was read, with its room among all of them.
+pub(super) struct Taken<'a> {
+    pub(super) bytes: Bytes,
+    _room: SemaphorePermit<'a>,
+}
+
+/// Why a body was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyError {
+    /// It has more than `http.body_bytes_max`.
+    TooLarge,
+    /// It did not arrive within `http.body_timeout`.
+    TooSlow,
+    /// The bodies of all requests have `http.bodies_bytes_max`.
+    NoRoom,
+    /// The connection was lost, or the framing is wrong.
+    Broken,
+}
+
+impl BodyError {
+    /// The answer in deepstream's words.
+    pub(super) fn answer(self) -> Answer {
+        let failed = "Failed to parse body of request: ";
+        let (status, reason) = match self {
+            Self::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "it is too large (http.body_bytes_max)",
+            ),
+            Self::TooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "it did not arrive in time (http.body_timeout)",
+            ),
+            Self::NoRoom => {
+                return answer::busy(
+                    "the server holds all the bodies that it may (http.bodies_bytes_max)",
+                );
+            }
+            Self::Broken => (StatusCode::BAD_REQUEST, "it did not arrive whole"),
+        };
+        answer::text(status, &format!("{failed}{reason}"))
+    }
+}
+
+impl Api {
+    /// Reads a body within all limits.
+    pub(super) async fn read(&self, body: &mut Incoming) -> Result<Taken<'_>, BodyError> {
+        let bytes_max = self.limits.body_bytes_max;
+        let hint = body.size_hint();
+        let bytes = match hint.exact().map(usize::try_from) {
+            Some(Ok(bytes)) if bytes <= bytes_max => bytes,
+            Some(_) => return Err(BodyError::TooLarge),
+            None => bytes_max,
+        };
+        let room = self.room(bytes).ok_or(BodyError::NoRoom)?;
+        let reading = Limited::new(body, bytes_max).collect();
+        match timeout(self.limits.body_timeout, reading).await {
+            Ok(Ok(collected)) => Ok(Taken {
+                bytes: collected.to_bytes(),
+                _room: room,
+            }),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+            Ok(Err(_)) => Err(BodyError::Broken),
+            Err(_) => Err(BodyError::TooSlow),
+        }
+    }
+}

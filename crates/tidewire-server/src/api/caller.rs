@@ -1,0 +1,145 @@
+//! The session of a request: opened, logged in, and listened to until a deadline.
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use tidewire_core::effect::CloseReason;
+use tidewire_core::message::{Auth, Connection, Message};
+use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
+use tokio::time::{Instant, timeout_at};
+
+use super::answer::{self, Answer};
+use super::login::Credentials;
+use super::{Api, ApiRequest, peer};
+use crate::shard::carrier::{CarriedSession, End, Stay};
+
+/// Why a caller gets no more answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallError {
+    /// The login was refused.
+    Refused,
+    /// Its address was closed for a limit too often.
+    Banned,
+    /// Nobody can say now whether to let it in.
+    Unavailable,
+    /// The server stops, or has no shard.
+    GoingAway,
+    /// The answers have more than `http.answer_bytes_max`, or the session was ended for another reason.
+    Ended,
+    /// The time is over.
+    Timeout,
+}
+
+impl CallError {
+    /// The answer to a request of which nothing was done, or nothing is known.
+    pub(super) fn answer(self) -> Answer {
+        match self {
+            Self::Refused => answer::text(
+                StatusCode::UNAUTHORIZED,
+                "Unsuccessful authentication attempt.",
+            ),
+            Self::Banned => answer::retryable(answer::text(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many failed logins.",
+            )),
+            Self::Unavailable => answer::busy("logins can't be decided now"),
+            Self::GoingAway => answer::busy("the server is stopping"),
+            Self::Ended => answer::busy("the session was ended"),
+            Self::Timeout => answer::retryable(answer::text(
+                StatusCode::GATEWAY_TIMEOUT,
+                "Request exceeded timeout before a response was received.",
+            )),
+        }
+    }
+}
+
+impl From<End> for CallError {
+    fn from(end: End) -> Self {
+        match end {
+            End::GoingAway => Self::GoingAway,
+            End::Engine(CloseReason::Refused) => Self::Banned,
+            End::Engine(
+                CloseReason::InvalidLogin
+                | CloseReason::TooManyAuthAttempts
+                | CloseReason::Barred
+                | CloseReason::Expired,
+            ) => Self::Refused,
+            End::Engine(CloseReason::AuthUnavailable) => Self::Unavailable,
+            End::Engine(_) | End::Slow | End::Severed => Self::Ended,
+        }
+    }
+}
+
+/// A session with a deadline.
+pub(super) struct Caller {
+    session: CarriedSession,
+    deadline: Instant,
+}
+
+impl Caller {
+    /// Gives the session more messages.
+    pub(super) fn send(&self, messages: Vec<u8>) {
+        self.session.send(messages);
+    }
+
+    /// The next chunk of whole messages; read them with [`messages`].
+    pub(super) async fn receive(&mut self) -> Result<Bytes, CallError> {
+        match timeout_at(self.deadline, self.session.receive()).await {
+            Ok(chunk) => Ok(chunk?),
+            Err(_) => Err(CallError::Timeout),
+        }
+    }
+}
+
+impl Api {
+    /// Opens a session that logs in and then does what `messages` say, without waiting in between: what stands behind a
+    /// login waits for it, and is not done if it is refused.
+    pub(super) fn call(
+        &self,
+        request: &ApiRequest,
+        credentials: &Credentials,
+        messages: &[u8],
+    ) -> Result<Caller, CallError> {
+        let shard = self.shard().ok_or(CallError::GoingAway)?;
+        let mut first = introduction(credentials, false);
+        first.extend_from_slice(messages);
+        let peer = peer(&request.parts, request.address);
+        let bytes_max = self.limits.answer_bytes_max;
+        Ok(Caller {
+            session: shard.carry(peer, Stay::Passing { bytes_max }, first),
+            deadline: Instant::now() + self.limits.request_timeout,
+        })
+    }
+}
+
+/// The messages that every session begins with.
+fn introduction(credentials: &Credentials, jumps: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let challenge = Connection::Challenge {
+        url: None,
+        protocol_version: None,
+        sdk_version: None,
+        sdk_type: None,
+        batches: false,
+        jumps,
+    };
+    encode(&Message::Connection(challenge), &mut out);
+    let data = Some(credentials.as_json());
+    encode(&Message::Auth(Auth::Request { data }), &mut out);
+    out
+}
+
+/// Appends a message for a session.
+pub(super) fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
+    Deepstream::encode(Dialect::Server, message, out);
+}
+
+/// The messages of a chunk, in order.
+pub(super) fn messages(mut chunk: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let bytes = Deepstream::message_bytes(chunk)?;
+        let (message, rest) = chunk.split_at(bytes);
+        chunk = rest;
+        // The shard wrote it with the same file, so it can be read.
+        Deepstream::decode(message).ok()
+    })
+}

@@ -1,0 +1,411 @@
+//! Commands of a batch: deepstream's JSON objects, checked and turned into messages.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use tidewire_core::message::{
+    Call, Change, Event, Message, Presence, Record, RecordBulk, Rpc, WireVersion, Write,
+};
+
+use super::caller::encode;
+
+/// The version in a write that takes whatever is next.
+const ANY_VERSION: WireVersion = -1;
+
+/// The properties of an object. Of equal keys the last one counts, as in `JSON.parse`.
+pub(super) type Properties<'a> = BTreeMap<String, &'a RawValue>;
+
+/// A checked command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Publishes an event.
+    Emit {
+        /// The event.
+        name: String,
+        /// JSON.
+        data: Option<&'a str>,
+    },
+    /// Calls an rpc.
+    Make {
+        /// The rpc.
+        name: String,
+        /// JSON.
+        data: Option<&'a str>,
+    },
+    /// Reads a record or list.
+    Read {
+        /// The record.
+        name: String,
+    },
+    /// Asks for a version.
+    Head {
+        /// The record.
+        name: String,
+    },
+    /// Writes a record or list, or one path of it.
+    Write {
+        /// The record.
+        name: String,
+        /// The path; without one the whole value.
+        path: Option<String>,
+        /// JSON.
+        data: &'a str,
+        /// The version that the write expects to make, or -1.
+        version: WireVersion,
+    },
+    /// Deletes a record or list.
+    Delete {
+        /// The record.
+        name: String,
+    },
+    /// Has records loaded again.
+    Notify {
+        /// The records.
+        names: Vec<String>,
+    },
+    /// Who is online? All, or which of these.
+    Query {
+        /// User ids.
+        names: Option<Vec<String>>,
+    },
+}
+
+impl<'a> Command<'a> {
+    /// Reads a command whose names may have `name_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &'a RawValue, name_bytes_max: usize) -> Result<Self, String> {
+        let properties: Properties<'a> =
+            serde_json::from_str(text.get()).map_err(|_| "a command is an object".to_owned())?;
+        let mut fields = Fields {
+            properties,
+            name_bytes_max,
+        };
+        let topic = fields.text("topic")?;
+        let action = fields.text("action")?;
+        let command = match (topic.as_str(), action.as_str()) {
+            ("event", "emit") => Self::Emit {
+                name: fields.name("eventName")?,
+                data: fields.take("data").map(RawValue::get),
+            },
+            ("rpc", "make") => Self::Make {
+                name: fields.name("rpcName")?,
+                data: fields.take("data").map(RawValue::get),
+            },
+            ("record", "read") => Self::Read {
+                name: fields.name("recordName")?,
+            },
+            ("list", "read") => Self::Read {
+                name: fields.name("listName")?,
+            },
+            ("record", "head") => Self::Head {
+                name: fields.name("recordName")?,
+            },
+            ("record", "delete") => Self::Delete {
+                name: fields.name("recordName")?,
+            },
+            ("list", "delete") => Self::Delete {
+                name: fields.name("listName")?,
+            },
+            ("record", "write") => fields.record_write()?,
+            ("list", "write") => fields.list_write()?,
+            ("record", "notify") => Self::Notify {
+                names: fields
+                    .names("recordNames")?
+                    .ok_or("recordNames is missing")?,
+            },
+            ("presence", "query") => Self::Query {
+                names: fields.names("names")?,
+            },
+            _ => return Err(format!("there is no action {action:?} of topic {topic:?}")),
+        };
+        match fields.properties.into_keys().next() {
+            None => Ok(command),
+            Some(unknown) => Err(format!("unknown property {unknown:?}")),
+        }
+    }
+
+    /// Appends the command as messages. `correlation` tells its answers from those of others.
+    pub fn encode(&self, correlation: &str, out: &mut Vec<u8>) {
+        let id = correlation;
+        let correlation = Some(id);
+        let message = match self {
+            Self::Emit { name, data } => Message::Event(Event::Emit { name, data: *data }),
+            Self::Make { name, data } => Message::Rpc(Rpc::Request {
+                call: Call {
+                    name,
+                    correlation: id,
+                },
+                data: *data,
+                requestor_name: None,
+                requestor_data: None,
+            }),
+            Self::Read { name } => Message::Record(Record::Read { name }),
+            Self::Head { name } => Message::Record(Record::Head { name }),
+            Self::Delete { name } => Message::Record(Record::Delete { name }),
+            Self::Write {
+                name,
+                path,
+                data,
+                version,
+            } => {
+                let write = Write {
+                    name,
+                    version: *version,
+                    correlation,
+                    write_ack: true,
+                };
+                let data = Some(*data);
+                let change = match path {
+                    Some(path) => Change::CreateAndPatch {
+                        path: Some(path),
+                        data,
+                    },
+                    None => Change::CreateAndUpdate { data },
+                };
+                Message::Record(Record::Write(write, change))
+            }
+            Self::Notify { names } => Message::Record(Record::Bulk {
+                action: RecordBulk::Notify,
+                names: names.iter().map(String::as_str).collect(),
+                correlation,
+            }),
+            Self::Query { names: None } => Message::Presence(Presence::QueryAll),
+            Self::Query { names: Some(names) } => Message::Presence(Presence::Query {
+                names: names.iter().map(String::as_str).collect(),
+                correlation,
+            }),
+        };
+        encode(&message, out);
+    }
+}
+
+/// The properties of a command that were not taken yet.
+struct Fields<'a> {
+    properties: Properties<'a>,
+    name_bytes_max: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, key: &str) -> Option<&'a RawValue> {
+        self.properties.remove(key)
+    }
+
+    fn text(&mut self, key: &str) -> Result<String, String> {
+        let value = self.take(key).and_then(text_of);
+        value.ok_or_else(|| format!("{key:?} must be a string"))
+    }
+
+    fn name(&mut self, key: &str) -> Result<String, String> {
+        let name = self.text(key)?;
+        self.check_name(key, &name)?;
+        Ok(name)
+    }
+
+    fn check_name(&self, key: &str, name: &str) -> Result<(), String> {
+        match name.len() {
+            0 => Err(format!("{key:?} must not be empty")),
+            bytes if bytes > self.name_bytes_max => Err(format!(
+                "{key:?} has more than {} bytes (limits.name_bytes_max)",
+                self.name_bytes_max
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn names(&mut self, key: &str) -> Result<Option<Vec<String>>, String> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        let names: Vec<String> = serde_json::from_str(value.get())
+            .map_err(|_| format!("{key:?} must be an array of strings"))?;
+        if names.is_empty() {
+            return Err(format!("{key:?} must not be empty"));
+        }
+        for name in &names {
+            self.check_name(key, name)?;
+        }
+        Ok(Some(names))
+    }
+
+    /// 0 and nothing mean whatever is next.
+    fn version(&mut self) -> Result<WireVersion, String> {
+        let Some(value) = self.take("version") else {
+            return Ok(ANY_VERSION);
+        };
+        match serde_json::from_str::<WireVersion>(value.get()) {
+            Ok(0) => Ok(ANY_VERSION),
+            Ok(version) if version >= ANY_VERSION => Ok(version),
+            _ => Err("\"version\" must be an integer from -1 on".into()),
+        }
+    }
+
+    fn record_write(&mut self) -> Result<Command<'a>, String> {
+        let name = self.name("recordName")?;
+        let path = self
+            .take("path")
+            .map(|path| text_of(path).ok_or_else(|| "\"path\" must be a string".to_owned()));
+        // An empty path is the whole record.
+        let path = path.transpose()?.filter(|path| !path.is_empty());
+        let data = self.take("data").ok_or("\"data\" is missing")?;
+        if path.is_none() && !is_container(data) {
+            return Err("\"data\" must be an object or array".into());
+        }
+        let version = self.version()?;
+        Ok(Command::Write {
+            name,
+            path,
+            data: data.get(),
+            version,
+        })
+    }
+
+    fn list_write(&mut self) -> Result<Command<'a>, String> {
+        let name = self.name("listName")?;
+        let data = self.take("data").ok_or("\"data\" is missing")?;
+        if serde_json::from_str::<Vec<String>>(data.get()).is_err() {
+            return Err("\"data\" must be an array of strings".into());
+        }
+        let version = self.version()?;
+        Ok(Command::Write {
+            name,
+            path: None,
+            data: data.get(),
+            version,
+        })
+    }
+}
+
+/// The text of a JSON string.
+pub(super) fn text_of(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// Whether a value is an object.
+pub(super) fn is_object(value: &RawValue) -> bool {
+    value.get().starts_with('{')
+}
+
+/// Whether a value is an object or array.
+pub(super) fn is_container(value: &RawValue) -> bool {
+    value.get().starts_with(['{', '['])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<Command<'_>, &str>) {
+        let raw = RawValue::from_string(text.to_owned()).expect("the case is JSON");
+        let found = Command::parse(&raw, 10);
+        assert_eq!(found, expected.map_err(str::to_owned), "{text}");
+    }
+
+    #[test]
+    fn every_command_of_the_table_is_read() {
+        check(
+            r#"{"topic":"event","action":"emit","eventName":"e"}"#,
+            Ok(Command::Emit {
+                name: "e".into(),
+                data: None,
+            }),
+        );
+        check(
+            r#"{"data": {"a":1.0},"topic":"rpc","action":"make","rpcName":"r"}"#,
+            Ok(Command::Make {
+                name: "r".into(),
+                data: Some(r#"{"a":1.0}"#),
+            }),
+        );
+        let write = |path: Option<&str>, data, version| {
+            Ok(Command::Write {
+                name: "r".into(),
+                path: path.map(str::to_owned),
+                data,
+                version,
+            })
+        };
+        let head = r#""topic":"record","action":"write","recordName":"r""#;
+        check(&format!(r#"{{{head},"data":[]}}"#), write(None, "[]", -1));
+        check(
+            &format!(r#"{{{head},"data":{{}},"version":7}}"#),
+            write(None, "{}", 7),
+        );
+        check(
+            &format!(r#"{{{head},"path":"a.b","data":null,"version":0}}"#),
+            write(Some("a.b"), "null", -1),
+        );
+        check(
+            &format!(r#"{{{head},"path":"","data":{{}}}}"#),
+            write(None, "{}", -1),
+        );
+        check(
+            r#"{"topic":"list","action":"write","listName":"r","data":["a"]}"#,
+            write(None, r#"["a"]"#, -1),
+        );
+        check(
+            r#"{"topic":"presence","action":"query"}"#,
+            Ok(Command::Query { names: None }),
+        );
+    }
+
+    #[test]
+    fn of_equal_keys_the_last_one_counts() {
+        check(
+            r#"{"topic":"x","action":"read","topic":"record","recordName":"a","recordName":"b"}"#,
+            Ok(Command::Read { name: "b".into() }),
+        );
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_named() {
+        let cases = [
+            ("7", "a command is an object"),
+            (r#"{"action":"emit"}"#, r#""topic" must be a string"#),
+            (
+                r#"{"topic":"event","action":"listen"}"#,
+                r#"there is no action "listen" of topic "event""#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":""}"#,
+                r#""eventName" must not be empty"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"12345678901"}"#,
+                r#""eventName" has more than 10 bytes (limits.name_bytes_max)"#,
+            ),
+            (
+                r#"{"topic":"event","action":"emit","eventName":"e","x":1}"#,
+                r#"unknown property "x""#,
+            ),
+            (
+                r#"{"topic":"record","action":"write","recordName":"r"}"#,
+                r#""data" is missing"#,
+            ),
+            (
+                r#"{"topic":"record","action":"write","recordName":"r","data":1}"#,
+                r#""data" must be an object or array"#,
+            ),
+            (
+                r#"{"topic":"record","action":"write","recordName":"r","data":{},"version":-2}"#,
+                r#""version" must be an integer from -1 on"#,
+            ),
+            (
+                r#"{"topic":"record","action":"write","recordName":"r","data":{},"version":1.5}"#,
+                r#""version" must be an integer from -1 on"#,
+            ),
+            (
+                r#"{"topic":"list","action":"write","listName":"r","data":[1]}"#,
+                r#""data" must be an array of strings"#,
+            ),
+            (
+                r#"{"topic":"record","action":"notify","recordNames":[]}"#,
+                r#""recordNames" must not be empty"#,
+            ),
+        ];
+        for (text, expected) in cases {
+            check(text, Err(expected));
+        }
+    }
+}

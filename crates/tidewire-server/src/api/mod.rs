@@ -1,0 +1,198 @@
+//! The HTTP API: what can be done without a WebSocket. Contract: `docs/http-api.md`.
+//!
+//! A request gets a session at a shard (see [`crate::shard::carrier`]), logs it in through the same auth chain and is judged
+//! by the same rules. Nothing here decides what a caller may do; it translates HTTP to messages and answers back.
+
+mod answer;
+mod batch;
+mod body;
+mod caller;
+mod command;
+mod login;
+mod outcome;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::http::request::Parts;
+use hyper::{Method, Request, StatusCode};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::config::plan::Plan;
+use crate::shard::handle::{Peer, ShardHandle};
+
+pub use answer::{Answer, Body};
+
+/// Bytes that one permit of [`Api::body_permits`] stands for.
+const PERMIT_BYTES: usize = 1 << 10;
+
+/// Bounds and times of the API, all of them options of the section `http`.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiLimits {
+    /// Bytes of a request's body.
+    pub body_bytes_max: usize,
+    /// Time for it to arrive.
+    pub body_timeout: Duration,
+    /// Time for the answers of the engine.
+    pub request_timeout: Duration,
+    /// Bytes of them.
+    pub answer_bytes_max: usize,
+    /// Commands of one batch.
+    pub commands_max: usize,
+    /// Bytes of a name.
+    pub name_bytes_max: usize,
+    /// Whether a batch may log in with the data of a login instead of a token.
+    pub allow_auth_data: bool,
+    /// Whether `/api/auth` is there.
+    pub auth_endpoint: bool,
+}
+
+/// What all requests of the API share.
+#[derive(Debug)]
+pub struct Api {
+    shards: Arc<[ShardHandle]>,
+    next_shard: AtomicUsize,
+    limits: ApiLimits,
+    /// Requests that may be worked on now.
+    requests: Semaphore,
+    /// Kilobytes of bodies that may be held now.
+    body_permits: Semaphore,
+}
+
+/// A request of the API as the front hands it over.
+#[derive(Debug)]
+pub struct ApiRequest {
+    /// Its head.
+    pub parts: Parts,
+    /// Its body, not read yet.
+    pub body: Incoming,
+    /// Where it comes from.
+    pub address: SocketAddr,
+}
+
+impl ApiRequest {
+    /// Takes a request apart.
+    #[must_use]
+    pub fn new(request: Request<Incoming>, address: SocketAddr) -> Self {
+        let (parts, body) = request.into_parts();
+        Self {
+            parts,
+            body,
+            address,
+        }
+    }
+}
+
+/// The operations, by their paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// `/api`: a batch of commands.
+    Batch,
+    /// `/api/auth`: a login.
+    Login,
+}
+
+impl Api {
+    /// An API of these shards.
+    #[must_use]
+    pub fn new(plan: &Plan, shards: Arc<[ShardHandle]>) -> Self {
+        let http = &plan.config.http;
+        let permits = http.bodies_bytes_max.as_usize() / PERMIT_BYTES;
+        Self {
+            shards,
+            next_shard: AtomicUsize::new(0),
+            limits: ApiLimits {
+                body_bytes_max: http.body_bytes_max.as_usize(),
+                body_timeout: http.body_timeout,
+                request_timeout: http.request_timeout,
+                answer_bytes_max: http.answer_bytes_max.as_usize(),
+                commands_max: http.batch_commands_max,
+                name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
+                allow_auth_data: http.allow_auth_data,
+                auth_endpoint: http.auth_endpoint,
+            },
+            requests: Semaphore::new(http.requests_max.min(Semaphore::MAX_PERMITS)),
+            body_permits: Semaphore::new(permits.min(Semaphore::MAX_PERMITS)),
+        }
+    }
+
+    /// Whether a path is one of the API's.
+    #[must_use]
+    pub fn serves(&self, path: &str) -> bool {
+        self.route(path).is_some()
+    }
+
+    /// The methods that a path of the API takes, as the value of `Allow`.
+    #[must_use]
+    pub fn methods(&self, path: &str) -> Option<&'static str> {
+        self.route(path).map(|route| match route {
+            Route::Batch => "GET, POST, OPTIONS",
+            Route::Login => "POST, OPTIONS",
+        })
+    }
+
+    fn route(&self, path: &str) -> Option<Route> {
+        match path {
+            "/api" => Some(Route::Batch),
+            "/api/auth" if self.limits.auth_endpoint => Some(Route::Login),
+            _ => None,
+        }
+    }
+
+    /// Answers a request to one of the API's paths.
+    pub async fn answer(&self, request: ApiRequest) -> Answer {
+        let Some(route) = self.route(request.parts.uri.path()) else {
+            return answer::text(StatusCode::NOT_FOUND, "Endpoint not found.");
+        };
+        let Ok(_running) = self.requests.try_acquire() else {
+            return answer::busy(
+                "the server works on all the requests that it may (http.requests_max)",
+            );
+        };
+        match (route, &request.parts.method) {
+            (Route::Batch, &Method::POST) => self.batch(request).await,
+            (Route::Login, &Method::POST) => self.log_in(request).await,
+            (Route::Batch, &Method::GET) => answer::text(
+                StatusCode::BAD_REQUEST,
+                "Reading records via HTTP GET is not yet implemented, please use a post request instead.",
+            ),
+            (_, &Method::OPTIONS) => answer::options(self.methods(request.parts.uri.path())),
+            _ => answer::with_allow(
+                answer::text(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "Unsupported method. Supported methods: GET, POST, OPTIONS",
+                ),
+                self.methods(request.parts.uri.path()),
+            ),
+        }
+    }
+
+    /// The shard for the next session: one after the other, since requests are short and many.
+    fn shard(&self) -> Option<&ShardHandle> {
+        let next = self.next_shard.fetch_add(1, Ordering::Relaxed);
+        self.shards.get(next.checked_rem(self.shards.len())?)
+    }
+
+    /// Room for a body, held while the request is worked on.
+    fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+        self.body_permits.try_acquire_many(permits).ok()
+    }
+}
+
+/// Whether the body is said to be of this type, whatever parameters follow.
+fn is_of_type(parts: &Parts, expected: &str) -> bool {
+    let value = parts.headers.get(CONTENT_TYPE);
+    let value = value.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = value.split(';').next().unwrap_or("");
+    essence.trim().eq_ignore_ascii_case(expected)
+}
+
+/// Who asks, as the auth chain may want to know it.
+fn peer(parts: &Parts, address: SocketAddr) -> Arc<Peer> {
+    Arc::new(crate::front::http::peer(address, parts))
+}

@@ -1,0 +1,248 @@
+//! What became of a command, as deepstream says it: the object of one result.
+
+use serde_json::{Map, Value, json};
+use tidewire_core::json;
+use tidewire_core::message::{
+    EventError, PresenceAction, PresenceError, RecordAction, RecordBulk, RecordError, RpcError,
+};
+
+/// The result of a command as a JSON object.
+pub(super) struct Outcome {
+    pub(super) text: String,
+    pub(super) is_success: bool,
+}
+
+impl Outcome {
+    /// It was done.
+    pub(super) fn done() -> Self {
+        Self::success(String::from("{\"success\":true}"))
+    }
+
+    /// A record's version and value.
+    pub(super) fn read(version: i32, data: &str) -> Self {
+        Self::success(format!(
+            "{{\"version\":{version},\"data\":{data},\"success\":true}}"
+        ))
+    }
+
+    /// A record's version.
+    pub(super) fn head(version: i32) -> Self {
+        Self::success(format!("{{\"version\":{version},\"success\":true}}"))
+    }
+
+    /// The response of an rpc; absent data stays absent.
+    pub(super) fn response(data: Option<&str>) -> Self {
+        match data {
+            Some(data) => Self::success(format!("{{\"data\":{data},\"success\":true}}")),
+            None => Self::done(),
+        }
+    }
+
+    /// The users that are online, as JSON.
+    pub(super) fn users(users: &str) -> Self {
+        Self::success(format!("{{\"users\":{users},\"success\":true}}"))
+    }
+
+    fn success(text: String) -> Self {
+        Self {
+            text,
+            is_success: true,
+        }
+    }
+
+    fn failure(fields: Value) -> Self {
+        let mut object = Map::new();
+        object.insert("success".into(), false.into());
+        if let Value::Object(fields) = fields {
+            object.extend(fields);
+        }
+        Self {
+            text: Value::Object(object).to_string(),
+            is_success: false,
+        }
+    }
+
+    /// The error of an rpc's provider: any JSON value.
+    pub(super) fn provider_error(data: Option<&str>) -> Self {
+        let error = data.unwrap_or("null");
+        Self {
+            text: format!("{{\"success\":false,\"errorTopic\":\"rpc\",\"error\":{error}}}"),
+            is_success: false,
+        }
+    }
+
+    /// The time of the request is over.
+    pub(super) fn timeout() -> Self {
+        Self::failure(json!({
+            "errorTopic": "connection",
+            "errorEvent": "HTTP_REQUEST_TIMEOUT",
+            "error": "Request exceeded timeout before a response was received.",
+        }))
+    }
+
+    /// The session was ended before the answer.
+    pub(super) fn ended(reason: &str) -> Self {
+        Self::failure(json!({
+            "errorTopic": "connection",
+            "errorEvent": "SESSION_ENDED",
+            "error": reason,
+        }))
+    }
+
+    /// An event was not published.
+    pub(super) fn emit(error: &EventError<'_>) -> Self {
+        match error {
+            EventError::Denied(_) => Self::failure(json!({
+                "errorTopic": "event",
+                "errorEvent": "MESSAGE_DENIED",
+                "errorAction": "emit",
+                "error": "Message denied. Action 'emit' is not permitted.",
+            })),
+            EventError::PermissionError(_) => other("event", 103, "MESSAGE_PERMISSION_ERROR"),
+            EventError::InvalidData(_) => other("event", 105, "INVALID_MESSAGE_DATA"),
+            EventError::MultipleSubscriptions { .. } => {
+                other("event", 106, "MULTIPLE_SUBSCRIPTIONS")
+            }
+        }
+    }
+
+    /// An rpc was not answered by a provider.
+    pub(super) fn rpc(error: &RpcError<'_>) -> Self {
+        match error {
+            RpcError::Denied(_) => denied("rpc", 107, "REQUEST", 2),
+            RpcError::PermissionError(_) => other("rpc", 106, "MESSAGE_PERMISSION_ERROR"),
+            RpcError::InvalidData(_) => other("rpc", 108, "INVALID_MESSAGE_DATA"),
+            RpcError::NoProvider(call) => Self::failure(json!({
+                "errorTopic": "rpc",
+                "errorEvent": 100,
+                "error": format!("No provider was available to handle the RPC \"{}\".", call.name),
+            })),
+            RpcError::ResponseTimeout(_) => Self::failure(json!({
+                "errorTopic": "rpc",
+                "errorEvent": 104,
+                "error": "The RPC response timeout was exceeded by the provider.",
+            })),
+            RpcError::AcceptTimeout(_) => other("rpc", 101, "ACCEPT_TIMEOUT"),
+            RpcError::MultipleAccept(_) => other("rpc", 102, "MULTIPLE_ACCEPT"),
+            RpcError::InvalidCorrelation { .. } => other("rpc", 103, "INVALID_RPC_CORRELATION_ID"),
+            RpcError::MultipleProviders { .. } => other("rpc", 109, "MULTIPLE_PROVIDERS"),
+        }
+    }
+
+    /// A presence query was refused.
+    pub(super) fn presence(error: &PresenceError<'_>) -> Self {
+        match error {
+            PresenceError::Denied(refusal) => {
+                let (name, number) = match refusal.action {
+                    PresenceAction::QueryAll => ("QUERY_ALL", 2),
+                    _ => ("QUERY", 4),
+                };
+                denied("presence", 102, name, number)
+            }
+            PresenceError::PermissionError(_) => other("presence", 101, "MESSAGE_PERMISSION_ERROR"),
+            PresenceError::InvalidData(_) => other("presence", 100, "INVALID_PRESENCE_USERS"),
+            PresenceError::MultipleSubscriptions { .. } => {
+                other("presence", 103, "MULTIPLE_SUBSCRIPTIONS")
+            }
+        }
+    }
+
+    /// A command for the record `record` failed.
+    pub(super) fn record(error: &RecordError<'_>, record: &str) -> Self {
+        let (event, name) = match error {
+            RecordError::Denied(refusal) => {
+                let (name, number) = action(refusal.action);
+                return denied("record", 115, name, number);
+            }
+            RecordError::VersionExists { version, data, .. } => {
+                return Self::failure(json!({
+                    "errorTopic": "record",
+                    "errorEvent": 102,
+                    "error": format!("Record update failed. Version {version} exists for record \"{record}\"."),
+                    "currentVersion": version,
+                    // It was checked where it entered.
+                    "currentData": serde_json::from_str::<Value>(data).unwrap_or(Value::Null),
+                }));
+            }
+            RecordError::InvalidVersion { version, .. } => {
+                return Self::failure(json!({
+                    "errorTopic": "record",
+                    "errorEvent": 108,
+                    "error": format!("Record update failed. Version {version} is not valid for record \"{record}\"."),
+                    "currentVersion": version,
+                }));
+            }
+            RecordError::NotFound { .. } => {
+                return Self::failure(json!({
+                    "errorTopic": "record",
+                    "errorEvent": 107,
+                    "error": format!("Record read failed. Record \"{record}\" could not be found."),
+                }));
+            }
+            RecordError::RetrievalTimeout(_) => (101, "STORAGE_RETRIEVAL_TIMEOUT"),
+            RecordError::Load(_) => (103, "RECORD_LOAD_ERROR"),
+            RecordError::Create(_) => (104, "RECORD_CREATE_ERROR"),
+            RecordError::Update(_) => (105, "RECORD_UPDATE_ERROR"),
+            RecordError::Delete { .. } => (106, "RECORD_DELETE_ERROR"),
+            RecordError::PatchOnHotPath(_) => (109, "INVALID_PATCH_ON_HOTPATH"),
+            RecordError::Notify { .. } => (113, "RECORD_NOTIFY_ERROR"),
+            RecordError::PermissionError(_) => (114, "MESSAGE_PERMISSION_ERROR"),
+            RecordError::InvalidData(_) => (116, "INVALID_MESSAGE_DATA"),
+            RecordError::MultipleSubscriptions { .. } => (117, "MULTIPLE_SUBSCRIPTIONS"),
+        };
+        other("record", event, name)
+    }
+}
+
+/// A list of users as JSON.
+pub(super) fn user_list(names: &[&str]) -> String {
+    let mut text = String::from("[");
+    for (index, name) in names.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        json::string(name, &mut text);
+    }
+    text.push(']');
+    text
+}
+
+fn denied(topic: &str, event: u32, action: &str, number: u32) -> Outcome {
+    Outcome::failure(json!({
+        "errorTopic": topic,
+        "errorEvent": event,
+        "error": format!("Message denied. Action \"{action}\" is not permitted."),
+        "action": number,
+    }))
+}
+
+fn other(topic: &str, event: u32, name: &str) -> Outcome {
+    Outcome::failure(json!({
+        "errorTopic": topic,
+        "errorEvent": event,
+        "error": format!("An error occurred: {name}."),
+        "errorParams": name,
+    }))
+}
+
+/// Deepstream's name and number of an action.
+fn action(action: RecordAction) -> (&'static str, u32) {
+    match action {
+        RecordAction::Bulk(RecordBulk::Notify) => ("NOTIFY", 2),
+        RecordAction::Read => ("READ", 3),
+        RecordAction::Head => ("HEAD", 5),
+        RecordAction::Delete => ("DELETE", 9),
+        RecordAction::CreateAndUpdate => ("CREATEANDUPDATE", 16),
+        RecordAction::CreateAndPatch => ("CREATEANDPATCH", 17),
+        RecordAction::Update => ("UPDATE", 18),
+        RecordAction::Patch => ("PATCH", 19),
+        RecordAction::Erase => ("ERASE", 20),
+        RecordAction::Bulk(RecordBulk::SubscribeAndHead) => ("SUBSCRIBEANDHEAD", 21),
+        RecordAction::Bulk(RecordBulk::SubscribeAndRead) => ("SUBSCRIBEANDREAD", 22),
+        RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead) => ("SUBSCRIBECREATEANDREAD", 23),
+        RecordAction::Bulk(RecordBulk::Subscribe) => ("SUBSCRIBE", 25),
+        RecordAction::Bulk(RecordBulk::Unsubscribe) => ("UNSUBSCRIBE", 26),
+        RecordAction::Listen => ("LISTEN", 27),
+        RecordAction::PatchMulti => ("PATCH_MULTI", 35),
+    }
+}
