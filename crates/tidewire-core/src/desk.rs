@@ -17,6 +17,7 @@ use crate::json;
 use crate::limits::{LagCounts, Refused};
 use crate::message::{Event, Message, Presence, PresenceAction};
 use crate::permission::{Access, Asked, Decision, Permission, Question};
+use crate::rights::Revocations;
 use crate::session::{Session, Sessions};
 use crate::settings::Settings;
 use crate::table::Map;
@@ -43,6 +44,9 @@ pub(crate) struct Place {
     pub(crate) lag: Cell<LagCounts>,
     /// Sessions that were ended because their login had expired.
     pub(crate) expired: u64,
+    /// Sessions that were ended because their login was revoked.
+    pub(crate) revoked: u64,
+    pub(crate) revocations: Revocations,
 }
 
 impl Place {

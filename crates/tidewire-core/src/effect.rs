@@ -391,6 +391,13 @@ impl Principal {
             .is_some_and(|expires_at| expires_at <= now)
     }
 
+    /// Whether rules can't tell them apart.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        self.user_id == other.user_id
+            && self.server_data() == other.server_data()
+            && self.client_data() == other.client_data()
+    }
+
     /// What it has logged in with, if that can be revoked by an id of its own.
     #[must_use]
     pub fn credential(&self) -> Option<&Credential> {
@@ -423,6 +430,8 @@ pub enum CloseReason {
     AuthUnavailable,
     /// Its login has expired. The engine knows the session no more: what it was owed is not sent.
     Expired,
+    /// Its login was revoked. As with one that has expired, what it was owed is not sent.
+    Revoked,
     /// No login within the time allowed.
     AuthenticationTimeout,
     /// Nothing was heard for two heartbeat intervals.
@@ -436,6 +445,9 @@ pub enum CloseReason {
 /// What a client is told of a login that has expired, as JSON.
 pub const LOGIN_EXPIRED: &str = r#"{"code":"LOGIN_EXPIRED","error":"the login has expired"}"#;
 
+/// What a client is told of a login that was revoked, as JSON.
+pub const LOGIN_REVOKED: &str = r#"{"code":"LOGIN_REVOKED","error":"the login was revoked"}"#;
+
 impl CloseReason {
     /// What the peer is told last, where the engine knows the session no more when it says so.
     #[must_use]
@@ -443,8 +455,15 @@ impl CloseReason {
         const EXPIRED: [Message<'static>; 1] = [Message::Auth(Auth::Unsuccessful {
             data: Some(LOGIN_EXPIRED),
         })];
+        const REVOKED: [Message<'static>; 2] = [
+            Message::Auth(Auth::Unsuccessful {
+                data: Some(LOGIN_REVOKED),
+            }),
+            Message::Auth(Auth::TooManyAttempts),
+        ];
         match self {
             Self::Expired => &EXPIRED,
+            Self::Revoked => &REVOKED,
             _ => &[],
         }
     }

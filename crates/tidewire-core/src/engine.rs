@@ -24,14 +24,14 @@ use crate::hub::{Hub, HubTopic};
 use crate::lag;
 use crate::limits::{LagCounts, Refused};
 use crate::listen::{self, ListenOwner};
-use crate::login;
-use crate::message::{Connection, Listen, Message, Rpc};
+use crate::login::{self, Decided};
+use crate::message::{Auth, Connection, Listen, Message, Rpc};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::rate::{RateKeeper, RateOwner};
 use crate::recheck::Recheck;
 use crate::record::{home, owner::RecordOwner};
-use crate::rights::RightsChange;
+use crate::rights::{Revocations, Revoked, RightsChange};
 use crate::rpc::{self, RpcOwner};
 use crate::session::{Phase, RuleReads, Seat, Session, Sessions};
 use crate::settings::Settings;
@@ -74,6 +74,10 @@ pub struct Counts {
     pub expired: u64,
     /// Subscriptions, registrations and patterns that ended because the right to them was lost. Only grows.
     pub rights_lost: u64,
+    /// Sessions that were ended because their login was revoked. Only grows.
+    pub revoked: u64,
+    /// Revocations that logins are checked against.
+    pub revocations: usize,
     /// Names with subscribers on this shard.
     pub subscribed_names: usize,
     /// Records in memory that this shard owns.
@@ -173,6 +177,8 @@ impl Shard {
                 refused: Cell::default(),
                 lag: Cell::default(),
                 expired: 0,
+                revoked: 0,
+                revocations: Revocations::default(),
             },
             sessions: Sessions::new(),
             hub: Hub::new(seed),
@@ -233,11 +239,16 @@ impl Shard {
             Input::Auth(completion) => {
                 let session = completion.session;
                 let (mut desk, mut parts) = self.split(now, out);
-                let held = login::decided(&mut desk, session, completion.outcome);
-                parts.logged_in(&desk, session, held);
+                match login::decided(&mut desk, session, completion.outcome) {
+                    Decided::Revoked => {
+                        self.place.revoked += 1;
+                        self.expel(now, session, CloseReason::Revoked, out);
+                    }
+                    decided => parts.logged_in(&desk, session, decided),
+                }
             }
             Input::InterestVisible { up_to } => self.desk(now, out).interest_visible(up_to),
-            Input::Rights { number, change } => self.change(number, change, out),
+            Input::Rights { number, change } => self.change(now, number, change, out),
             Input::DeadlineReached => self.deadline_reached(now, out),
             Input::Drain => self.place.draining = true,
         }
@@ -378,6 +389,8 @@ impl Shard {
             detained: self.detentions.len(),
             expiring: self.expiries.count(),
             expired: self.place.expired,
+            revoked: self.place.revoked,
+            revocations: self.place.revocations.count(),
             rights_lost: self.recheck.lost_count(),
             subscribed_names: self.hub.name_count(),
             records: self.records.count(),
@@ -511,7 +524,7 @@ impl Shard {
     }
 
     /// Takes a change of rights over, unless it is known, and says so to all others behind everything posted before.
-    fn change<E: Effects>(&mut self, number: u64, change: RightsChange, out: &mut E) {
+    fn change<E: Effects>(&mut self, now: Now, number: u64, change: RightsChange, out: &mut E) {
         if !self.barrier.is_new(number) {
             return;
         }
@@ -520,6 +533,15 @@ impl Shard {
                 self.place.permission = permission.clone();
                 self.recheck.begin();
                 self.barrier.take_over(number, true);
+            }
+            RightsChange::Revoke(revocation) => {
+                self.place.revocations.add(revocation.clone(), now.wall);
+                self.revoke(now, &revocation.what, out);
+                self.barrier.take_over(number, false);
+            }
+            RightsChange::Restore(what) => {
+                self.place.revocations.remove(what);
+                self.barrier.take_over(number, false);
             }
         }
         let from = self.place.address;
@@ -536,6 +558,21 @@ impl Shard {
         }
     }
 
+    /// Ends the sessions of whoever was revoked.
+    fn revoke<E: Effects>(&mut self, now: Now, what: &Revoked, out: &mut E) {
+        for place in 0..self.sessions.place_count() as u32 {
+            let session = self.sessions.at(place);
+            let revoked = session.filter(|session| {
+                let principal = session.principal();
+                principal.is_some_and(|principal| what.covers(principal))
+            });
+            if let Some(id) = revoked.map(|session| session.id) {
+                self.place.revoked += 1;
+                self.expel(now, id, CloseReason::Revoked, out);
+            }
+        }
+    }
+
     fn entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
         if let Entry::Rights {
             from,
@@ -543,7 +580,7 @@ impl Shard {
             change,
         } = entry
         {
-            self.change(number, change, out);
+            self.change(now, number, change, out);
             return self.barrier.mark(from, number);
         }
         let (mut desk, parts) = self.split(now, out);
@@ -654,8 +691,8 @@ impl Shard {
             && until <= now.monotonic
         {
             parts.detentions.pop_first();
-            let held = login::release(&mut desk, session);
-            parts.logged_in(&desk, session, held);
+            let decided = login::release(&mut desk, session);
+            parts.logged_in(&desk, session, decided);
         }
         let home = desk.place.address;
         while let Some(seat) = parts.logins.pop_due(now.monotonic) {
@@ -695,11 +732,23 @@ impl Shard {
 }
 
 impl Parts<'_> {
-    /// The auth chain has decided about a session: it is held back, or it may be open now.
-    fn logged_in<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId, held: Option<Instant>) {
-        self.detentions.extend(held.map(|until| (until, id)));
-        let principal = desk.sessions.find(id).and_then(Session::principal);
-        if let Some(expires_at) = principal.and_then(|principal| principal.expires_at()) {
+    /// The auth chain has decided about a session: it is held back, or it may be open now, or it has another principal.
+    fn logged_in<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId, decided: Decided) {
+        let Some(principal) = desk.sessions.find(id).and_then(Session::principal) else {
+            if let Decided::Held(until) = decided {
+                self.detentions.insert((until, id));
+            }
+            return;
+        };
+        if let Decided::Renewed(before) = decided {
+            if let Some(expires_at) = before.expires_at() {
+                self.expiries.remove(expires_at, Seat::of(id));
+            }
+            if !before.is_alike(principal) {
+                self.recheck.renew(id);
+            }
+        }
+        if let Some(expires_at) = principal.expires_at() {
             self.expiries.add(desk.now, expires_at, Seat::of(id));
         }
     }
@@ -715,6 +764,7 @@ fn route<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, message: &Message<'_
         Message::Record(message) => return home::message(desk, id, message),
         Message::Rpc(message) => return rpc::message(desk, id, message),
         Message::Presence(message) => return presence::message(desk, id, message),
+        Message::Auth(Auth::Request { data }) => return login::renew(desk, id, *data),
         Message::Connection(_) | Message::Auth(_) | Message::UnknownTopic => {
             desk.send(id, &Message::UnknownTopic)
         }

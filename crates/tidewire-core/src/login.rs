@@ -1,10 +1,13 @@
 //! Getting connected and identified: everything before a session is open.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::SessionId;
 use crate::desk::Desk;
-use crate::effect::{AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED};
+use crate::effect::{
+    AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED, LOGIN_REVOKED, Principal,
+};
 use crate::entry::Entry;
 use crate::json::Kind;
 use crate::message::{Auth, Connection, Message, Topic};
@@ -12,6 +15,12 @@ use crate::presence;
 use crate::session::{Detention, DetentionStage, Phase};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
+
+/// What a session is told that wants to go on as somebody else.
+const OTHER_USER: &str = r#"{"code":"OTHER_USER","error":"a renewal can't change the user"}"#;
+/// What a session is told whose renewal nobody can decide now. It stays as it is.
+const AUTH_UNAVAILABLE: &str =
+    r#"{"code":"AUTH_UNAVAILABLE","error":"logins can't be decided now, try again"}"#;
 
 /// Handles a message of a session that is not open.
 pub(crate) fn message<E: Effects>(
@@ -91,25 +100,54 @@ pub(crate) fn undecodable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     desk.send(id, &answer);
 }
 
-/// The auth chain has decided. Returns until when the session is held back, if it is.
+/// What is left to do after the auth chain has decided.
+#[derive(Debug)]
+pub(crate) enum Decided {
+    /// Nothing; the session may be open now.
+    Done,
+    /// The session is held back until then.
+    Held(Instant),
+    /// The session has another principal than this.
+    Renewed(Arc<Principal>),
+    /// The session must end at once.
+    Revoked,
+}
+
+/// The auth chain has decided.
 pub(crate) fn decided<E: Effects>(
     desk: &mut Desk<'_, E>,
     id: SessionId,
     outcome: AuthOutcome,
-) -> Option<Instant> {
+) -> Decided {
     let attempts_max = desk.place.settings.auth_attempts_max;
-    let session = desk.sessions.find_mut(id)?;
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return Decided::Done;
+    };
     match &mut session.phase {
         Phase::Checking => {}
         Phase::Detained(detention) => {
             if let DetentionStage::Login { outcome: held } = &mut detention.stage {
                 *held = Some(outcome);
             }
-            return None;
+            return Decided::Done;
         }
-        _ => return None,
+        Phase::Open(principal) if session.is_renewing => {
+            session.is_renewing = false;
+            let principal = Arc::clone(principal);
+            let decided = renewed(desk, id, principal, outcome);
+            desk.out.resume(id);
+            return decided;
+        }
+        _ => return Decided::Done,
     }
     match outcome {
+        AuthOutcome::Accepted(principal)
+            if desk.place.revocations.covers(&principal, desk.now.wall) =>
+        {
+            session.phase = Phase::Checking;
+            let client_data = Some(Payload::from_checked(LOGIN_REVOKED));
+            return decided(desk, id, AuthOutcome::Barred { client_data });
+        }
         AuthOutcome::Accepted(principal) if principal.is_expired(desk.now.wall) => {
             session.phase = Phase::Checking;
             let client_data = Some(Payload::from_checked(LOGIN_EXPIRED));
@@ -150,11 +188,77 @@ pub(crate) fn decided<E: Effects>(
                 refuse: false,
                 stage: DetentionStage::Unavailable,
             }));
-            return Some(until);
+            return Decided::Held(until);
         }
     }
     desk.out.resume(id);
-    None
+    Decided::Done
+}
+
+/// Handles the login of an open session: it wants to go on as the same user with other credentials.
+pub(crate) fn renew<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, data: Option<&str>) -> Flow {
+    let session = desk.sessions.find_mut(id);
+    match session {
+        Some(session) if session.is_renewing => return Flow::Wait,
+        _ => {}
+    }
+    if let Some(request) = readable(desk, id, data) {
+        if let Some(session) = desk.sessions.find_mut(id) {
+            session.is_renewing = true;
+        }
+        desk.out.authenticate(request);
+    }
+    Flow::Taken
+}
+
+/// The auth chain has decided about a renewal.
+fn renewed<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    before: Arc<Principal>,
+    outcome: AuthOutcome,
+) -> Decided {
+    let data = match outcome {
+        AuthOutcome::Barred { .. } => return Decided::Revoked,
+        AuthOutcome::Accepted(principal)
+            if desk.place.revocations.covers(&principal, desk.now.wall) =>
+        {
+            return Decided::Revoked;
+        }
+        AuthOutcome::Accepted(principal) if principal.user_id != before.user_id => {
+            Some(Payload::from_checked(OTHER_USER))
+        }
+        AuthOutcome::Accepted(principal) if principal.is_expired(desk.now.wall) => {
+            Some(Payload::from_checked(LOGIN_EXPIRED))
+        }
+        AuthOutcome::Accepted(principal) => {
+            if let Some(session) = desk.sessions.find_mut(id) {
+                session.phase = Phase::Open(Arc::clone(&principal));
+                session.refused = 0;
+            }
+            let data = principal.client_data().map(Payload::as_str);
+            desk.send(id, &Message::Auth(Auth::Successful { data }));
+            return Decided::Renewed(before);
+        }
+        AuthOutcome::Unavailable => {
+            let data = Some(AUTH_UNAVAILABLE);
+            desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
+            return Decided::Done;
+        }
+        AuthOutcome::Refused { client_data } => client_data,
+    };
+    let attempts_max = desk.place.settings.auth_attempts_max;
+    let data = data.as_ref().map(Payload::as_str);
+    desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
+    let refused = desk.sessions.find_mut(id).map_or(0, |session| {
+        session.refused += 1;
+        session.refused
+    });
+    if refused >= attempts_max {
+        desk.send(id, &Message::Auth(Auth::TooManyAttempts));
+        desk.out.close(id, CloseReason::TooManyAuthAttempts);
+    }
+    Decided::Done
 }
 
 /// How long a session waits for an auth server that is down. Those that came together go in sixteen groups over as much
@@ -187,15 +291,16 @@ pub(crate) fn detain<E: Effects>(
     true
 }
 
-/// The time of a detention is over: the answer is given, if it was asked for. Returns until when the session is held back
-/// again, if it is.
-pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Option<Instant> {
-    let session = desk.sessions.find_mut(id)?;
+/// The time of a detention is over: the answer is given, if it was asked for.
+pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Decided {
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return Decided::Done;
+    };
     let Phase::Detained(detention) = &session.phase else {
-        return None;
+        return Decided::Done;
     };
     if detention.until > desk.now.monotonic {
-        return None;
+        return Decided::Done;
     }
     let refuse = detention.refuse;
     let next = match detention.stage {
@@ -203,7 +308,7 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Opti
         DetentionStage::Challenge { .. } => Phase::Challenge,
     };
     let Phase::Detained(detention) = std::mem::replace(&mut session.phase, next) else {
-        return None;
+        return Decided::Done;
     };
     match detention.stage {
         DetentionStage::Login { .. } if refuse => {
@@ -224,7 +329,7 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Opti
         DetentionStage::Unavailable => desk.out.close(id, CloseReason::AuthUnavailable),
         DetentionStage::Challenge { asked: false } | DetentionStage::Login { outcome: None } => {}
     }
-    None
+    Decided::Done
 }
 
 /// The time to log in is over; true if it begins again, because the session was kept waiting.
@@ -261,18 +366,31 @@ pub(crate) fn count_online<E: Effects>(desk: &mut Desk<'_, E>, user: &Name, open
 }
 
 fn request<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, data: Option<&str>) {
-    let Some(data) =
-        data.filter(|data| matches!(desk.place.json_kind(data), Ok(Kind::Object | Kind::Array)))
-    else {
-        return refuse_unreadable(desk, id);
+    let Some(request) = readable(desk, id, data) else {
+        return;
     };
     if let Some(session) = desk.sessions.find_mut(id) {
         session.phase = Phase::Checking;
     }
-    desk.out.authenticate(AuthRequest {
+    desk.out.authenticate(request);
+}
+
+/// The request to the auth chain, unless what was given to `login()` can't be read.
+fn readable<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    data: Option<&str>,
+) -> Option<AuthRequest> {
+    let is_readable =
+        |data: &&str| matches!(desk.place.json_kind(data), Ok(Kind::Object | Kind::Array));
+    let Some(data) = data.filter(is_readable) else {
+        refuse_unreadable(desk, id);
+        return None;
+    };
+    Some(AuthRequest {
         session: id,
         data: Payload::from_checked(data),
-    });
+    })
 }
 
 fn refuse_unreadable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {

@@ -100,6 +100,13 @@ impl Recheck {
         self.waiting.clear();
     }
 
+    /// One session is to be judged again.
+    pub(crate) fn renew(&mut self, id: SessionId) {
+        if !self.renewed.contains(&id) {
+            self.renewed.push_back(id);
+        }
+    }
+
     /// Whether somebody is still to be judged by the newest rules.
     pub(crate) fn is_sweeping(&self) -> bool {
         self.is_sweeping

@@ -118,6 +118,8 @@ pub(crate) struct Session {
     pub(crate) follows_jumps: bool,
     /// Whether presence does not count it.
     pub(crate) is_passing: bool,
+    /// Whether the auth chain thinks about a renewal of the login.
+    pub(crate) is_renewing: bool,
     /// When something last arrived.
     pub(crate) heard: Instant,
     /// Calls made and not answered yet.
@@ -236,6 +238,7 @@ impl Sessions {
             was_detained: false,
             follows_jumps: false,
             is_passing: false,
+            is_renewing: false,
             heard: now,
             calls: 0,
             serial: 0,

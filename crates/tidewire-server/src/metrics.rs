@@ -173,7 +173,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 26] = [
+const COUNTERS: [Number; 27] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -248,6 +248,11 @@ const COUNTERS: [Number; 26] = [
         "rights_lost",
         "Subscriptions, registrations and patterns that ended because the right to them was lost",
         |stats| &stats.engine.rights_lost,
+    ),
+    (
+        "revoked_sessions",
+        "Sessions that were ended because their login was revoked",
+        |stats| &stats.engine.revoked,
     ),
     (
         "rights_cuts",

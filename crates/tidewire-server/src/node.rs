@@ -148,7 +148,10 @@ impl Node {
             runtime,
             front,
             auth,
-            rights: Arc::new(Rights::new(Arc::clone(shards.handles()))),
+            rights: Arc::new(Rights::new(
+                Arc::clone(shards.handles()),
+                plan.config.limits.revocations_max,
+            )),
             shards,
             store,
             stop_accepting,

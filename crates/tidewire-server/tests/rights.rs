@@ -6,17 +6,19 @@ mod shard_support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use client::{Client, emit, subscribe, wait_until};
 use shard_support::{Node, Options};
-use tidewire_core::effect::{CloseReason, LOGIN_EXPIRED};
+use tidewire_core::effect::{CloseReason, Credential, LOGIN_EXPIRED};
 use tidewire_core::message::{
     Auth, Connection, Event, EventBulk, EventError, Message, Record, RecordBulk, RecordError, Write,
 };
 use tidewire_core::permission::{Access, Decision, Permission, Question};
+use tidewire_core::rights::{Revocation, Revoked};
+use tidewire_core::time::WallTime;
 use tidewire_net::event_loop::OutboxMarks;
-use tidewire_server::rights::Rights;
+use tidewire_server::rights::{RevokeError, Rights};
 use tidewire_server::shard::ShardLimits;
 use tidewire_wire::frame::websocket::CloseCode;
 use tokio::runtime::Builder;
@@ -26,10 +28,15 @@ const SHORT: Duration = Duration::from_secs(5);
 
 /// Logs in for so long.
 fn log_in_for(mut client: Client, time: Duration) -> Client {
+    client.log_in_with(&login_data(time));
+    client
+}
+
+/// What `login()` is given for a login of so long.
+fn login_data(time: Duration) -> String {
     let expires_at = SystemTime::now() + time;
     let expires_at = expires_at.duration_since(UNIX_EPOCH).unwrap().as_millis();
-    client.log_in_with(&format!(r#"{{"expires_at":{expires_at}}}"#));
-    client
+    format!(r#"{{"expires_at":{expires_at}}}"#)
 }
 
 fn listen(mut client: Client, name: &str) -> Client {
@@ -135,7 +142,7 @@ fn set_rules(rights: &Rights, closed: &str) {
 }
 
 fn rights(node: &Node) -> Rights {
-    Rights::new(node.handles().into())
+    Rights::new(node.handles().into(), 2)
 }
 
 /// The names of the records and events that a client hears of, as long as it hears of them.
@@ -277,4 +284,66 @@ fn rules_that_come_together_are_answered_together_by_the_newest() {
     let of_a = denied.clone().filter(|denied| denied.contains("\"a\""));
     // The first change took place alone and ended `a`; of the others only the last did.
     assert_eq!((denied.count(), of_a.count()), (3, 1), "{answers:?}");
+}
+
+fn token(id: &str) -> Revoked {
+    Revoked::Credential(Credential::Token(id.into()))
+}
+
+/// Revokes for an hour and says how long that took.
+fn revoke(rights: &Rights, what: Revoked) -> Result<Duration, RevokeError> {
+    let millis = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let now = SystemTime::now();
+    let until = WallTime(millis(now + Duration::from_secs(3_600)));
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let revocation = Revocation { what, until };
+    let began = Instant::now();
+    runtime.block_on(rights.revoke(revocation, WallTime(millis(now))))?;
+    Ok(began.elapsed())
+}
+
+#[test]
+fn who_was_revoked_hears_so_and_nothing_behind_it() {
+    let node = Node::start(Options::default());
+    let rights = rights(&node);
+    let mut revoked = node.connect(0);
+    revoked.log_in_with(r#"{"user":"anna","token":"1"}"#);
+    let mut revoked = listen(revoked, "news");
+    let mut kept = node.connect(1);
+    kept.log_in_with(r#"{"user":"anna","token":"2"}"#);
+    let mut kept = listen(kept, "news");
+    revoke(&rights, token("1")).unwrap();
+    let mut writer = node.log_in(2);
+    writer.send(&emit("news", "1"));
+    kept.expect(&emit("news", "1"));
+    for message in CloseReason::Revoked.farewell() {
+        revoked.expect(message);
+    }
+    assert_eq!(revoked.expect_close(), Some(CloseCode::POLICY));
+    // The same token again, and then more than may be remembered.
+    assert!(revoke(&rights, token("1")).is_ok());
+    assert!(revoke(&rights, token("3")).is_ok());
+    assert_eq!(revoke(&rights, token("4")), Err(RevokeError::Full));
+}
+
+#[test]
+fn a_renewed_login_goes_on_beyond_its_first_expiry() {
+    let node = Node::start(Options::default());
+    let mut client = listen(log_in_for(node.connect(0), SHORT), "news");
+    client.send(&Message::Auth(Auth::Request {
+        data: Some(r#"{"user":"somebody else"}"#),
+    }));
+    client.expect(&Message::Auth(Auth::Unsuccessful {
+        data: Some(r#"{"code":"OTHER_USER","error":"a renewal can't change the user"}"#),
+    }));
+    let user = client.stream.local_addr().unwrap().port();
+    let data = login_data(Duration::from_secs(3_600));
+    let data = data.replace('{', &format!(r#"{{"user":"user-{user}","#));
+    client.send(&Message::Auth(Auth::Request { data: Some(&data) }));
+    client.expect(&Message::Auth(Auth::Successful { data: None }));
+    let mut other = log_in_for(node.connect(0), SHORT);
+    for message in CloseReason::Expired.farewell() {
+        other.expect(message);
+    }
+    client.ping();
 }

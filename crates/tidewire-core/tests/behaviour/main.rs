@@ -8,4 +8,6 @@ mod lag;
 mod limits;
 mod rates;
 mod refusals;
+mod renewal;
+mod revocation;
 mod rules;

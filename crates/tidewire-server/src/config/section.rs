@@ -525,6 +525,9 @@ section! {
         /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
         /// closed longest ago are forgotten.
         penalty_entries_max: usize = PenaltySettings::default().entries_max;
+        /// Users, tokens and keys that may be revoked at a time, until they would have ended by themselves. More revocations are
+        /// refused.
+        revocations_max: usize = 100_000;
     }
 }
 

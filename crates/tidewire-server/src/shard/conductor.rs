@@ -43,7 +43,7 @@ use super::carrier::End;
 use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
-use super::handle::{Adopted, Mail, Quiet, Requests, ShardHandle};
+use super::handle::{Adopted, Mail, Peer, Quiet, Requests, ShardHandle};
 use super::sink::{Errand, Sink};
 use super::stats::{ShardStats, add, set};
 use crate::interest::InterestMap;
@@ -596,6 +596,19 @@ impl Conductor {
         self.handle(Input::Auth(completion));
     }
 
+    /// What is known of a peer. After the login, for its renewal, that is the address of its socket only.
+    fn peer(&mut self, key: Key) -> Option<Arc<Peer>> {
+        let Some(connection) = self.event_loop.connections().get(key) else {
+            return self.carried.peer(key).clone();
+        };
+        let known = connection.state.peer.clone();
+        known.or_else(|| {
+            let address = connection.peer_address()?;
+            let headers = Vec::new();
+            Some(Arc::new(Peer { address, headers }))
+        })
+    }
+
     /// Holds the next answer of a session back.
     fn detain(&mut self, session: SessionId, sentence: Sentence) {
         let stats = self.own.stats();
@@ -632,13 +645,7 @@ impl Conductor {
                     self.sink.targets.clear();
                 }
                 Errand::Authenticate(request) => {
-                    let key = key(request.session);
-                    let connection = self.event_loop.connections().get(key);
-                    let peer = match connection {
-                        Some(connection) => connection.state.peer.clone(),
-                        None => self.carried.peer(key).clone(),
-                    };
-                    if let Some(peer) = peer
+                    if let Some(peer) = self.peer(key(request.session))
                         && let Some(completion) = self.sink.ask_auth(request, peer)
                     {
                         self.complete_auth(completion);
@@ -646,6 +653,9 @@ impl Conductor {
                 }
                 Errand::Close(session, reason) => {
                     let key = key(session);
+                    if !reason.farewell().is_empty() {
+                        self.carried.take_back(key);
+                    }
                     self.end_carried(key, End::Engine(reason));
                     let cause = self.cause(key, reason);
                     self.close(key, cause);

@@ -198,6 +198,7 @@ impl CloseCause {
                 | CloseReason::Barred
                 | CloseReason::AuthUnavailable
                 | CloseReason::Expired
+                | CloseReason::Revoked
                 | CloseReason::Silent
                 | CloseReason::Refused
                 | CloseReason::NotCaughtUp,
@@ -223,6 +224,7 @@ fn reason_text(reason: CloseReason) -> &'static str {
         CloseReason::Barred => "these credentials are good for nothing any more",
         CloseReason::AuthUnavailable => "logins can't be decided now",
         CloseReason::Expired => "the login has expired",
+        CloseReason::Revoked => "the login was revoked",
         CloseReason::AuthenticationTimeout => "no login within the time allowed",
         CloseReason::Silent => "nothing heard for two heartbeat intervals",
         CloseReason::Refused => "closed for a limit too often",

@@ -143,6 +143,8 @@ pub struct EngineStats {
     pub expiring: AtomicU64,
     pub expired: AtomicU64,
     pub rights_lost: AtomicU64,
+    pub revoked: AtomicU64,
+    pub revocations: AtomicU64,
     pub subscribed_names: AtomicU64,
     pub records: AtomicU64,
     pub record_bytes: AtomicU64,
@@ -169,6 +171,8 @@ impl EngineStats {
         set(&self.expiring, counts.expiring as u64);
         set(&self.expired, counts.expired);
         set(&self.rights_lost, counts.rights_lost);
+        set(&self.revoked, counts.revoked);
+        set(&self.revocations, counts.revocations as u64);
         set(&self.subscribed_names, counts.subscribed_names as u64);
         set(&self.records, counts.records as u64);
         set(&self.record_bytes, counts.record_bytes as u64);

@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, Principal, StoreRequest};
+use tidewire_core::effect::{
+    AuthCompletion, AuthOutcome, AuthRequest, Credential, Principal, StoreRequest,
+};
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
 use tidewire_core::settings::Settings;
 use tidewire_core::time::WallTime;
@@ -90,6 +92,9 @@ fn principal(request: &AuthRequest, peer: &Peer) -> Principal {
     let mut principal = Principal::new(user.into());
     if let Some(expires_at) = data["expires_at"].as_u64() {
         principal = principal.with_expiry(WallTime(expires_at));
+    }
+    if let Some(token) = data["token"].as_str() {
+        principal = principal.with_credential(Credential::Token(token.into()));
     }
     principal
 }

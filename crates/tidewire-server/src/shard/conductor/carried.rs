@@ -95,6 +95,13 @@ impl CarriedSessions {
         }
     }
 
+    /// Takes back what waits for a session that must not get it any more.
+    pub(super) fn take_back(&self, key: Key) {
+        if let Some(carried) = self.sessions.get(&key) {
+            carried.carrier.sever();
+        }
+    }
+
     /// Gives a session its ranges of the log.
     pub(super) fn push(&mut self, key: Key, spans: &[Span], logs: &TurnLogs) {
         let Some(carried) = self.sessions.get(&key) else {
