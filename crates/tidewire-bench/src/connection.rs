@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use mio::net::TcpStream;
 use tidewire_wire::frame::deflate::Inflater;
@@ -230,6 +231,25 @@ impl Connection {
         };
         self.outbox.drain(..sent);
         result
+    }
+
+    /// Socket and bytes of a send that somebody else makes and that [`Connection::complete`] ends; `None` with TLS.
+    pub(crate) fn unsealed(&self) -> Option<(BorrowedFd<'_>, &[u8])> {
+        let is_sealed = self.tls.is_some();
+        (!is_sealed).then(|| (self.socket.as_fd(), &self.outbox[..]))
+    }
+
+    /// Notes how that send ended. What the socket did not take waits until it is writable, or for the next flush.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn complete(&mut self, sent: io::Result<usize>) -> Result<(), Failure> {
+        match sent {
+            Ok(count) => drop(self.outbox.drain(..count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(self.broken(&format!("broke while sending: {error}"))),
+        }
+        Ok(())
     }
 
     /// To be called when the socket became writable: finishes the connecting, goes on sending. Only a socket that

@@ -2,7 +2,7 @@
 //! decoding, and a report says when that was the bottleneck.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
@@ -12,6 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use tidewire_net::send_batch::{Completion, Sender};
 
 use crate::connection::{self, Connection, Reading, Subscription};
 use crate::driver::{Driver, Incoming, Protocol};
@@ -43,6 +44,10 @@ pub struct Swarm {
     poll: Poll,
     events: Events,
     connections: Vec<Connection>,
+    /// Those of a burst that is being prepared, each once.
+    burst: Vec<usize>,
+    sender: Sender,
+    completions: Vec<Completion>,
     reading: Reading,
     /// Wakes the poll to the microsecond; its own timeout is rounded to milliseconds.
     timer: OwnedFd,
@@ -103,6 +108,9 @@ impl Swarm {
             poll,
             events: Events::with_capacity(events_max),
             connections: Vec::new(),
+            burst: Vec::new(),
+            sender: Sender::detect(),
+            completions: Vec::new(),
             reading: Reading::new(READ_BYTES, target),
             timer,
             due: None,
@@ -221,6 +229,39 @@ impl Swarm {
         let connection = &mut self.connections[connection];
         connection.push(write);
         connection.flush()
+    }
+
+    /// Takes note of what `write` lets the driver say, for the next [`Swarm::send_burst`].
+    pub fn prepare(&mut self, connection: usize, write: impl FnOnce(&mut Driver, &mut Vec<u8>)) {
+        let number = connection;
+        let connection = &mut self.connections[number];
+        // What waits for its socket goes on by itself.
+        if connection.outbox_bytes() == 0 {
+            self.burst.push(number);
+        }
+        connection.push(write);
+    }
+
+    /// Sends all that was prepared, as fast as the kernel takes it: in one submission, where there are no records to seal.
+    ///
+    /// # Errors
+    /// A connection is broken.
+    pub fn send_burst(&mut self) -> Result<(), Failure> {
+        let mut batch = self.sender.batch();
+        for &number in &self.burst {
+            let connection = &self.connections[number];
+            if let Some((socket, bytes)) = connection.unsealed() {
+                batch.push(number as u32, socket, [IoSlice::new(bytes)].into_iter());
+            }
+        }
+        self.sender.submit(batch, &mut self.completions);
+        for Completion { token, result } in self.completions.drain(..) {
+            self.connections[token as usize].complete(result)?;
+        }
+        for number in self.burst.drain(..) {
+            self.connections[number].flush()?;
+        }
+        Ok(())
     }
 
     /// A connection, to push several messages and flush them together.

