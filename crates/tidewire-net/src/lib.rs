@@ -5,6 +5,7 @@
 
 pub mod background;
 pub mod connection;
+pub mod crowd;
 pub mod descriptors;
 pub mod event_loop;
 pub mod listener;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use mio::Waker;
 use tidewire_net::connection::Key;
+use tidewire_net::crowd::{self, Owner, TURN_BYTES_MAX};
 use tidewire_net::event_loop::{EventLoop, OutboxMarks, SLICE_SENDS_MAX, Settled};
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::outbox::LogRange;
@@ -27,8 +28,6 @@ use room::{EVERYBODY, Rooms};
 
 /// The one log.
 const FORMAT: u8 = 0;
-/// What a turn reads at most, as in a shard of Tidewire.
-const TURN_BYTES_MAX: usize = 4 << 20;
 /// No scenario sends a longer message.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -60,11 +59,14 @@ pub struct PlantedFaults {
 pub struct NullServer {
     listener: TcpListener,
     waker: Waker,
+    accepted: Sender<io::Result<TcpStream>>,
     turns: Turns,
 }
 
 /// Everything but the listener, which has a thread of its own.
 struct Turns {
+    /// What the listener's thread has accepted.
+    sockets: Receiver<io::Result<TcpStream>>,
     event_loop: EventLoop<Peer>,
     buffer: ReadBuffer,
     logs: TurnLogs,
@@ -88,7 +90,9 @@ impl NullServer {
         // Nobody is cut off: whoever reads slowly shows in the figures.
         let (event_loop, waker) =
             EventLoop::new(&MemoryBudget::new(usize::MAX), TurnSender::detect())?;
+        let (accepted, sockets) = channel();
         let turns = Turns {
+            sockets,
             event_loop,
             buffer: ReadBuffer::default(),
             logs: TurnLogs::new(1),
@@ -103,6 +107,7 @@ impl NullServer {
         Ok(Self {
             listener,
             waker,
+            accepted,
             turns,
         })
     }
@@ -123,11 +128,11 @@ impl NullServer {
         let Self {
             listener,
             waker,
+            accepted,
             turns,
         } = self;
-        let (accepted, sockets) = channel();
         let accepting = std::thread::spawn(move || accept(&listener, &accepted, &waker));
-        turns.run(&sockets)?;
+        turns.run()?;
         // The turns ended without an error because nobody accepts any more.
         accepting
             .join()
@@ -160,35 +165,60 @@ fn accept(
     }
 }
 
+impl Owner for Turns {
+    type State = Peer;
+
+    fn event_loop(&mut self) -> &mut EventLoop<Peer> {
+        &mut self.event_loop
+    }
+
+    fn owed_count(&self) -> usize {
+        self.rooms.owed_count()
+    }
+
+    fn turn_bytes(&self) -> usize {
+        self.turn_bytes
+    }
+
+    /// New connections first. They are looked for after every poll, because each may have taken the listener's wake-up.
+    fn gather(&mut self) -> io::Result<()> {
+        for socket in self.sockets.try_iter() {
+            self.event_loop.adopt(socket?, &[], Peer::default())?;
+        }
+        self.read_sockets();
+        Ok(())
+    }
+
+    fn send_slice(&mut self) {
+        self.list_sends(SLICE_SENDS_MAX);
+        self.event_loop.submit_slice(&self.logs, &mut self.broken);
+    }
+}
+
 impl Turns {
-    fn run(mut self, sockets: &Receiver<io::Result<TcpStream>>) -> io::Result<()> {
+    fn run(mut self) -> io::Result<()> {
         loop {
             // What was gathered between two slices of sends is to be sent though nobody else comes.
             let has_work = self.rooms.owed_count() > 0
                 || self.event_loop.has_sends()
                 || self.event_loop.readable_count() > 0;
             self.event_loop.poll(has_work.then_some(Duration::ZERO))?;
-            for socket in sockets.try_iter() {
-                let adopted = self.event_loop.adopt(socket?, &[], Peer::default());
-                adopted?;
-            }
             self.turn()?;
         }
     }
 
     /// The same turn as a shard's: gather, then send in slices, and look at the sockets between two slices.
     fn turn(&mut self) -> io::Result<()> {
-        self.gather();
-        self.look_around()?;
-        self.send_to_crowd()?;
+        self.gather()?;
+        crowd::send(self)?;
         self.end_gathering();
         loop {
             self.event_loop.submit_slice(&self.logs, &mut self.broken);
             if !self.event_loop.has_sends() {
                 break;
             }
-            self.event_loop.poll(Some(Duration::ZERO))?;
-            self.gather();
+            self.event_loop.look()?;
+            self.gather()?;
         }
         // Nobody has an outbox limit, so nobody is cut.
         let (marks, mut settled) = (OutboxMarks::limit(usize::MAX), Settled::default());
@@ -199,36 +229,7 @@ impl Turns {
         Ok(())
     }
 
-    /// As a shard does it.
-    fn look_around(&mut self) -> io::Result<()> {
-        for _ in 0..self.rooms.owed_count() {
-            let is_full = self.turn_bytes >= TURN_BYTES_MAX;
-            if is_full || !self.event_loop.look_around(self.rooms.owed_count())? {
-                break;
-            }
-            self.gather();
-        }
-        Ok(())
-    }
-
-    /// As a shard does it.
-    fn send_to_crowd(&mut self) -> io::Result<()> {
-        let mut left = self.rooms.owed_count();
-        while left > SLICE_SENDS_MAX && self.turn_bytes < TURN_BYTES_MAX {
-            self.list_sends(SLICE_SENDS_MAX);
-            self.event_loop.submit_slice(&self.logs, &mut self.broken);
-            left = (left - SLICE_SENDS_MAX).min(self.rooms.owed_count());
-            self.event_loop.poll(Some(Duration::ZERO))?;
-            let owed = self.rooms.owed_count();
-            self.gather();
-            if self.rooms.owed_count() > owed {
-                self.look_around()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn gather(&mut self) {
+    fn read_sockets(&mut self) {
         for _ in 0..self.event_loop.readable_count() {
             if self.turn_bytes >= TURN_BYTES_MAX {
                 return;

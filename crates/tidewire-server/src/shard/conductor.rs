@@ -24,6 +24,7 @@ use tidewire_core::engine::Shard;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_net::connection::Key;
+use tidewire_net::crowd::{self, SMALL_TURN_SENDS_MAX};
 use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX, Settled};
 use tidewire_net::memory_budget::Share;
 use tidewire_net::outbox::LogRange;
@@ -34,7 +35,6 @@ use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
 
 use carried::CarriedSessions;
-use reading::TURN_BYTES_MAX;
 use rights::Settling;
 
 use super::ShardLimits;
@@ -52,9 +52,6 @@ use crate::penalty::{PenaltyBox, Sentence};
 
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
-
-/// A turn of so many sends is small. Less than a slice, so that a flush goes on however many small turns come between.
-const SMALL_TURN_SENDS_MAX: usize = SLICE_SENDS_MAX / 2;
 
 /// How often the engine's gauges are published.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
@@ -195,10 +192,9 @@ impl Conductor {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        self.gather();
+        self.take_in();
         let started = self.now.monotonic;
-        self.look_around()?;
-        self.send_to_crowd()?;
+        crowd::send(self)?;
         self.end_gathering();
         loop {
             self.event_loop
@@ -207,8 +203,8 @@ impl Conductor {
                 break;
             }
             // Whatever comes in meanwhile belongs to the next turn, whose log has begun already.
-            self.event_loop.poll(Some(Duration::ZERO))?;
-            self.gather();
+            self.event_loop.look()?;
+            self.take_in();
             self.hurry();
         }
         self.end_sending();
@@ -216,41 +212,6 @@ impl Conductor {
         self.finish_closing();
         self.publish_stats(started);
         self.settle_rights();
-        Ok(())
-    }
-
-    /// Takes in what comes right behind what was read, before a large flush begins: its recipients would else be visited
-    /// twice. It ends as soon as nobody comes. To read somebody costs about as much as a send, so this at most doubles the
-    /// time that the flush takes anyway.
-    fn look_around(&mut self) -> io::Result<()> {
-        for _ in 0..self.engine.owed_count() {
-            let is_full = self.turn_bytes >= TURN_BYTES_MAX || !self.may_read();
-            if is_full || !self.event_loop.look_around(self.engine.owed_count())? {
-                break;
-            }
-            self.gather();
-        }
-        Ok(())
-    }
-
-    /// Sends to many, slice by slice, and takes in what comes meanwhile: who still waits gets it with the rest, and
-    /// everybody else once more. When as many sends are done as there were recipients, it is over, or a steady flood would
-    /// never let the turn end.
-    fn send_to_crowd(&mut self) -> io::Result<()> {
-        let mut left = self.engine.owed_count();
-        while left > SLICE_SENDS_MAX && self.turn_bytes < TURN_BYTES_MAX {
-            self.decide();
-            self.list_sends(SLICE_SENDS_MAX);
-            self.event_loop
-                .submit_slice(&self.sink.logs, &mut self.broken);
-            left = (left - SLICE_SENDS_MAX).min(self.engine.owed_count());
-            self.event_loop.poll(Some(Duration::ZERO))?;
-            let owed = self.engine.owed_count();
-            self.gather();
-            if self.engine.owed_count() > owed + SMALL_TURN_SENDS_MAX {
-                self.look_around()?;
-            }
-        }
         Ok(())
     }
 
@@ -309,7 +270,7 @@ impl Conductor {
     }
 
     /// Takes in what there is: confirmations, mail, deadlines, sockets.
-    fn gather(&mut self) {
+    fn take_in(&mut self) {
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -728,6 +689,38 @@ impl Conductor {
             }
         }
         set(&stats.last_turn_end, now.0);
+    }
+}
+
+impl crowd::Owner for Conductor {
+    type State = State;
+
+    fn event_loop(&mut self) -> &mut EventLoop<State> {
+        &mut self.event_loop
+    }
+
+    fn owed_count(&self) -> usize {
+        self.engine.owed_count()
+    }
+
+    fn turn_bytes(&self) -> usize {
+        self.turn_bytes
+    }
+
+    fn may_read(&self) -> bool {
+        Self::may_read(self)
+    }
+
+    fn gather(&mut self) -> io::Result<()> {
+        self.take_in();
+        Ok(())
+    }
+
+    fn send_slice(&mut self) {
+        self.decide();
+        self.list_sends(SLICE_SENDS_MAX);
+        self.event_loop
+            .submit_slice(&self.sink.logs, &mut self.broken);
     }
 }
 

@@ -6,6 +6,7 @@ use tidewire_core::engine::Shard;
 use tidewire_core::message::{Connection as Introduction, Message};
 use tidewire_core::time::Now;
 use tidewire_net::connection::{Connection, Key};
+use tidewire_net::crowd::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, Kind, Opcode};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
@@ -14,9 +15,6 @@ use super::Conductor;
 use crate::shard::connection::{CloseCause, Holds, Phase, State};
 use crate::shard::sink::Sink;
 use crate::shard::stats::{ShardStats, add, topic_index};
-
-/// What all sockets of a shard together may give in a turn; the rest comes first in the next one.
-pub(super) const TURN_BYTES_MAX: usize = 4 << 20;
 
 impl Conductor {
     pub(super) fn read_sockets(&mut self) {
