@@ -224,6 +224,7 @@ fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
             "{:?} rounds, {} turns, {} s",
             cell.rounds, cell.turns, cell.seconds
         ),
+        format!("{:?} turns of our own", cell.own_turns),
         format!("{} shards, rooms {}", cell.shards, cell.null_has_rooms),
         format!("{:?}", cell.transport),
     ];
@@ -256,8 +257,9 @@ fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<Meas
             longest: Duration::from_secs(1),
         })
         .collect();
-    for turn in 0..cell.turns {
-        for one in &mut running {
+    let turns_of = |one: &Running<'_>| cell.turns_of(one.contender.identity.role);
+    for turn in 0..running.iter().map(turns_of).max().unwrap_or_default() {
+        for one in running.iter_mut().filter(|one| turn < turns_of(one)) {
             one.turn(cell, turn)?;
         }
     }
@@ -283,7 +285,8 @@ impl Running<'_> {
             return Ok(());
         }
         let title = &self.measured.title;
-        let label = format!("{} {}/{} {title}", cell.id, turn + 1, cell.turns);
+        let turns = cell.turns_of(self.contender.identity.role);
+        let label = format!("{} {}/{turns} {title}", cell.id, turn + 1);
         if self.server.is_none() {
             let kind = self.contender.kind(cell.shards, cell.null_has_rooms);
             match Server::start_with(&kind, link(cell)?) {

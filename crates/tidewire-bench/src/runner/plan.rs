@@ -79,6 +79,8 @@ pub struct Planned {
     pub rounds: Option<usize>,
     /// How often each contender is measured.
     pub turns: usize,
+    /// How often Tidewire and the null server are in the end, where they are compared by a rare event.
+    pub own_turns: Option<usize>,
     /// Seconds that a contender has in all its turns together.
     pub seconds: u64,
     /// Who takes part.
@@ -115,6 +117,15 @@ impl Planned {
             Role::Rival => self.rival_arguments.as_ref(),
         };
         own.unwrap_or(&self.arguments)
+    }
+
+    /// How often somebody in this role is measured.
+    #[must_use]
+    pub fn turns_of(&self, role: Role) -> usize {
+        match role {
+            Role::Tidewire | Role::Null => self.own_turns.unwrap_or(self.turns),
+            Role::Rival => self.turns,
+        }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -183,6 +194,10 @@ const TICKS: [(&str, &str, usize, usize, Transport); 7] = [
         Transport::Tls,
     ),
 ];
+
+/// Turns of Tidewire and the null server at a steady rate. The thousandth of a turn that decides there is what three of its
+/// milliseconds were like, so that one of five turns in which the machine was away for so long moves the median.
+const RATE_TURNS: usize = 15;
 
 /// The cells of a profile, in their order.
 #[must_use]
@@ -370,7 +385,9 @@ fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
         cells.push(pairs.with(|cell| cell.turns = 3));
     }
     cells.extend([
-        latency("rate", "latency", "100 x 10 at 100,000/s", "rate"),
+        latency("rate", "latency", "100 x 10 at 100,000/s", "rate").with(|cell| {
+            cell.own_turns = (profile == Profile::Full).then_some(RATE_TURNS);
+        }),
         beside("flood", "Beside a flood"),
         beside("stuck-reader", "Beside a stuck reader"),
     ]);
@@ -391,6 +408,7 @@ fn cell(id: &str, group: &'static str, title: &str) -> Planned {
         null_arguments: None,
         rounds: None,
         turns: 1,
+        own_turns: None,
         seconds: 120,
         who: Who::All,
         shards: 1,
