@@ -39,6 +39,9 @@ function blocks(): Block[] {
   );
 }
 
+/** The last file of rules among the blocks. */
+let rules = '';
+
 for (const { place, language, text } of blocks()) {
   if (language === 'js') {
     test(`${place} runs`, async (t) => {
@@ -62,6 +65,19 @@ for (const { place, language, text } of blocks()) {
       writeFileSync(file, text);
       const checked = spawnSync(server.binary, ['config', 'check', '--config', file], { encoding: 'utf8' });
       assert.equal(checked.status, 0, checked.stderr);
+    });
+  } else if (language === 'yml') {
+    test(`${place} is a file of rules, or of cases for the file of rules before it`, async (t) => {
+      const server = await Server.during(t);
+      const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
+      t.after(() => rmSync(folder, { recursive: true }));
+      const isCases = /^cases:/m.test(text);
+      if (!isCases) rules = text;
+      writeFileSync(join(folder, 'permissions.yml'), rules);
+      writeFileSync(join(folder, 'cases.yml'), text);
+      const args = isCases ? ['rules', 'test', 'cases.yml'] : ['config', 'check', '--permissions', 'permissions.yml'];
+      const checked = spawnSync(server.binary, args, { cwd: folder, encoding: 'utf8' });
+      assert.equal(checked.status, 0, checked.stderr + checked.stdout);
     });
   } else if (language === 'sh') {
     test(`${place} runs`, async (t) => {

@@ -34,6 +34,8 @@ export interface ServerOptions {
   rpcRequestor?: boolean;
   /** Whether the rule of the permission tests is in force (see `suites/denials.test.ts`). */
   denials?: boolean;
+  /** The text of a deepstream `permissions.yml`; without it everything is allowed. */
+  permissions?: string;
   /** Beginnings of names whose records are whole values without versions. */
   hotPathPrefixes?: string[];
   /** Limits under the names of the server's section `limits`. */
@@ -103,7 +105,6 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number)
       login_timeout: milliseconds(options.loginTimeoutMs),
       ...options.auth,
     },
-    permission: { kind: options.denials ? 'test_rule' : undefined },
     rpc: {
       accept_timeout: milliseconds(options.rpcAcceptTimeoutMs),
       response_timeout: milliseconds(options.rpcResponseTimeoutMs),
@@ -118,7 +119,9 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number)
     penalty: options.penalty ?? { wait_max: '0s' },
     store: { cache: options.cacheBytesMax },
   });
-  return { ...(options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) }), ...sections };
+  const permissions = options.permissions ? join(folder, 'permissions.yml') : options.denials ? 'test_rule' : 'allow_all';
+  const drain = options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) };
+  return { ...drain, permissions, ...sections };
 }
 
 function milliseconds(count: number | undefined): string | undefined {
@@ -293,6 +296,7 @@ export class Server {
   }
 
   #command(): string[] {
+    if (this.options.permissions) writeFileSync(join(this.folder, 'permissions.yml'), this.options.permissions);
     if (this.options.users) writeFileSync(join(this.folder, 'users.yml'), JSON.stringify(this.options.users));
     if (againstOriginal) return originalServerCommand(this.options, this.port, this.folder);
     const config = this.configFile;

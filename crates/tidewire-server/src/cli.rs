@@ -50,8 +50,42 @@ pub enum Invocation {
     },
     /// Check everything that is stored.
     StoreCheck(Sources),
+    /// Try rules of permission.
+    Rules(RulesCommand),
     /// A text was asked for: help or version.
     Text(String),
+}
+
+/// What is to be done with rules.
+#[derive(Clone, Debug)]
+pub enum RulesCommand {
+    /// Write a file to begin with.
+    Init(PathBuf),
+    /// Say which rule decides.
+    Explain(Sources, Box<CaseText>),
+    /// Run the cases of a file.
+    Test(Sources, PathBuf),
+}
+
+/// A case as it stands on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaseText {
+    /// `record.write`
+    pub rule: String,
+    /// The name that is asked for.
+    pub name: Option<String>,
+    /// The user id.
+    pub user: String,
+    /// `user.data` as JSON.
+    pub user_data: Option<String>,
+    /// `data` as JSON.
+    pub payload: Option<String>,
+    /// `oldData` as JSON.
+    pub old: Option<String>,
+    /// The action, where one rule guards several.
+    pub action: Option<String>,
+    /// Other records as `NAME=JSON`.
+    pub others: Vec<String>,
 }
 
 /// The options whose flags are in the short help; the others are in `--help`.
@@ -100,6 +134,7 @@ fn command() -> Command {
                         .about("Verify every stored record; the server must not run"),
                 ),
         )
+        .subcommand(rules())
         .subcommand(Command::new("version").about("Print the version"))
         .subcommand(
             Command::new("health")
@@ -202,6 +237,80 @@ fn order(token: &ArgMatches) -> Order {
     }
 }
 
+fn rules() -> Command {
+    let text = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name(value)
+            .allow_hyphen_values(true)
+            .help(help)
+    };
+    Command::new("rules")
+        .about("Write, try and explain rules of permission")
+        .subcommand_required(true)
+        .subcommand(
+            Command::new("init").about("Write a commented file of rules to begin with").arg(
+                Arg::new("file")
+                    .value_name("FILE")
+                    .default_value("permissions.yml")
+                    .help("Where to; nothing is overwritten"),
+            ),
+        )
+        .subcommand(
+            Command::new("test").about("Run the cases of a file against the rules").arg(
+                Arg::new("file").value_name("FILE").required(true).help("The cases, as docs/permissions.md says"),
+            ),
+        )
+        .subcommand(
+            Command::new("explain")
+                .about("Say which rule decides, as `tidewire rules explain record.write profile/ann --user ann`")
+                .arg(
+                    Arg::new("rule")
+                        .value_name("SECTION.RULE")
+                        .required(true)
+                        .help("As record.read or event.publish"),
+                )
+                .arg(Arg::new("name").value_name("NAME").help("The name; none asks for presence of all users"))
+                .arg(text("user", "ID", "The user id [default: open]"))
+                .arg(text("user-data", "JSON", "What the auth handler says of the user, as user.data"))
+                .arg(text("payload", "JSON", "The payload or the record after the write, as data"))
+                .arg(text("old", "JSON", "The record as it is, as oldData"))
+                .arg(text("action", "ACTION", "The action, as PATCH, where one rule guards several"))
+                .arg(
+                    text("other", "NAME=JSON", "Another record; may be given several times")
+                        .action(ArgAction::Append),
+                ),
+        )
+}
+
+fn rules_command(matches: &ArgMatches, environment: BTreeMap<String, String>) -> RulesCommand {
+    let (name, deepest) = matches.subcommand().unwrap_or(("init", matches));
+    let text = |name: &str| deepest.get_one::<String>(name).cloned();
+    match name {
+        "explain" => {
+            let others = deepest.get_many::<String>("other").into_iter().flatten();
+            let case = CaseText {
+                rule: text("rule").unwrap_or_default(),
+                name: text("name"),
+                user: text("user").unwrap_or_else(|| "open".to_owned()),
+                user_data: text("user-data"),
+                payload: text("payload"),
+                old: text("old"),
+                action: text("action"),
+                others: others.cloned().collect(),
+            };
+            RulesCommand::Explain(sources(deepest, environment), Box::new(case))
+        }
+        "test" => {
+            let file = PathBuf::from(text("file").unwrap_or_default());
+            RulesCommand::Test(sources(deepest, environment), file)
+        }
+        _ => RulesCommand::Init(PathBuf::from(
+            text("file").unwrap_or_else(|| "permissions.yml".to_owned()),
+        )),
+    }
+}
+
 /// Reads the command line.
 ///
 /// # Errors
@@ -244,6 +353,7 @@ pub fn parse(
             user: key.get_one::<String>("user").cloned(),
             lifetime: key.get_one::<Duration>("expires-in").copied(),
         },
+        Some(("rules", rules)) => Invocation::Rules(rules_command(rules, environment)),
         Some(("token", token)) => Invocation::Token {
             order: order(token),
             sources: sources(token, environment),

@@ -9,17 +9,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::auth::jwt::mint::{Order, mint};
 use crate::auth::{AuthChain, jwt, keys, password, random_id};
-use crate::cli::{self, Invocation};
+use crate::cli::{self, Invocation, RulesCommand};
 use crate::config::layer::{Loaded, Problem, Sources, load};
 use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
 use crate::config::plan::{Plan, plan};
 use crate::config::print;
+use crate::config::value::Rules;
 use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};
 use crate::front::tls::{Tls, install_provider};
 use crate::health;
 use crate::log::{self, LogHandle};
 use crate::node::{Node, Stopped};
+use crate::permission;
+use crate::rules;
 use crate::store::sqlite::Sync;
 
 /// How often it is looked whether a shard has ended.
@@ -59,6 +62,15 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
         Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
         Invocation::Token { order, sources } => token(&sources, &order),
         Invocation::StoreCheck(sources) => check_store(&planned(&sources)?.1),
+        Invocation::Rules(RulesCommand::Init(path)) => rules::init(&path),
+        Invocation::Rules(RulesCommand::Explain(sources, case)) => rules::explain(
+            &load(&sources).map_err(first_problem)?.config.permissions,
+            *case,
+        ),
+        Invocation::Rules(RulesCommand::Test(sources, path)) => rules::test(
+            &load(&sources).map_err(first_problem)?.config.permissions,
+            &path,
+        ),
         Invocation::Start(sources) => start(&sources, sync),
     }
 }
@@ -93,6 +105,9 @@ fn check(sources: &Sources) -> Result<Exit, Failure> {
         let plan = plan(&loaded, &Machine::read())?;
         AuthChain::new(&plan, plan.hashing_max).map_err(|problem| vec![problem])?;
         Tls::open(&plan).map_err(|problem| vec![problem])?;
+        if let Rules::File(path) = &plan.config.permissions {
+            permission::load(path)?;
+        }
         Ok(loaded)
     });
     match checked {

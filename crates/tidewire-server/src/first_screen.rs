@@ -9,8 +9,8 @@ use std::path::Path;
 use tidewire_net::send_batch::Path as SendPath;
 
 use crate::config::plan::Plan;
-use crate::config::section::{AuthKind, PermissionKind, StoreKind};
-use crate::config::value::{Auto, Choice};
+use crate::config::section::{AuthKind, StoreKind};
+use crate::config::value::{Auto, Choice, Rules};
 use crate::front::tls::Speaks;
 
 /// What the screen shows.
@@ -79,10 +79,12 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     row("login", &login(plan));
     row(
         "permission",
-        match config.permission.kind {
-            PermissionKind::AllowAll => "allow_all: whoever is logged in may do everything",
+        &match &config.permissions {
+            Rules::None => "none: everybody may do everything".to_owned(),
+            Rules::AllowAll => "allow_all: whoever is logged in may do everything".to_owned(),
             #[cfg(feature = "test-rules")]
-            PermissionKind::TestRule => "test_rule: the rule of the permission tests",
+            Rules::TestRule => "test_rule: the rule of the permission tests".to_owned(),
+            Rules::File(path) => path.display().to_string(),
         },
     );
     row("shards", &plan.shards.to_string());

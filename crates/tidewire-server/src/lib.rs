@@ -14,9 +14,11 @@ pub mod log;
 pub mod metrics;
 pub mod node;
 pub mod penalty;
+pub mod permission;
 #[cfg(feature = "test-rules")]
 pub mod permission_test_rule;
 pub mod rights;
+pub mod rules;
 pub mod shard;
 pub mod status;
 pub mod store;

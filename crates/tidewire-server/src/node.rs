@@ -27,6 +27,7 @@ use crate::front::tls::{Speaks, Tls};
 use crate::front::{Doors, Front, accept};
 use crate::log::sum_peer_lines;
 use crate::metrics::{Metrics, ShardNumbers};
+use crate::permission;
 use crate::rights::Rights;
 use crate::shard::handle::{Adopted, ShardHandle};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
@@ -75,6 +76,8 @@ impl Node {
             .enable_all()
             .build()
             .map_err(|error| bug("no threads for the front", &error))?;
+        let permission = permission::open(plan)
+            .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let auth = AuthChain::new(plan, plan.hashing_max)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let auth = Arc::new(auth);
@@ -109,7 +112,7 @@ impl Node {
                 settings: plan.settings(),
                 limits,
                 penalty: plan.penalty(),
-                permission: plan.permission(),
+                permission,
                 opened,
                 requests: Arc::new(requests),
                 seed: random()?,

@@ -35,6 +35,7 @@ fn chain(folder: &TempDir, users: &str, flags: &[(&str, &str)]) -> Result<AuthCh
     let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
     let mut all: Vec<(String, String)> = flags.iter().map(owned).collect();
     all.push(("auth.file.path".into(), path.display().to_string()));
+    all.push(("permissions".into(), "allow_all".into()));
     let loaded = load(&Sources {
         flags: all,
         ..Sources::default()

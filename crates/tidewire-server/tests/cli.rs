@@ -71,6 +71,8 @@ fn wrong_configurations_end_with_2() {
             "file",
             "--auth-file-path",
             "missing.yml",
+            "--permissions",
+            "allow_all",
         ],
         2,
         &["missing.yml", "can't be read"],
@@ -91,6 +93,18 @@ fn wrong_configurations_end_with_2() {
         &["auth.chain", "auth.file.path"],
     );
     fails(
+        &["--auth-chain", "file", "--auth-file-path", "users.yml"],
+        2,
+        &[
+            "permissions (default): no permission rules: set `permissions`, or `permissions: allow_all` by name",
+        ],
+    );
+    fails(
+        &["--port", "0", "--permissions", "missing.yml"],
+        2,
+        &["missing.yml", "can't be read"],
+    );
+    fails(
         &[
             "--port",
             "0",
@@ -98,6 +112,8 @@ fn wrong_configurations_end_with_2() {
             "file",
             "--auth-file-path",
             "missing.yml",
+            "--permissions",
+            "allow_all",
         ],
         2,
         &["missing.yml", "can't be read"],

@@ -1,15 +1,12 @@
 //! The options as the engine and the shards take them.
 
-use std::sync::Arc;
-
 use tidewire_core::limits::Limits;
-use tidewire_core::permission::{AllowAll, Permission};
 use tidewire_core::rate::Rates;
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_net::event_loop::OutboxMarks;
 
 use super::plan::Plan;
-use super::section::{self, Config, EventLagKind, PermissionKind};
+use super::section::{self, Config, EventLagKind};
 use super::value::ByteCount;
 use crate::penalty::PenaltySettings;
 use crate::shard::ShardLimits;
@@ -149,16 +146,6 @@ impl Plan {
             faults_max: penalty.faults_max,
             login_attempts_max: self.config.auth.attempts_max,
             entries_max: self.config.limits.penalty_entries_max,
-        }
-    }
-
-    /// The judge.
-    #[must_use]
-    pub fn permission(&self) -> Arc<dyn Permission> {
-        match self.config.permission.kind {
-            PermissionKind::AllowAll => Arc::new(AllowAll),
-            #[cfg(feature = "test-rules")]
-            PermissionKind::TestRule => Arc::new(crate::permission_test_rule::TestRule),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::layer::{Loaded, Problem};
 use super::machine::Machine;
 use super::section::{AuthKind, Config};
-use super::value::{Auto, ByteCount, Limited};
+use super::value::{Auto, ByteCount, Limited, Rules};
 use crate::front::tls::Speaks;
 
 /// The share of memory that the cache and, beside it, all that is held for connections may take.
@@ -90,6 +90,13 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         refuse(
             "auth.chain",
             "`file` needs auth.file.path, the file with the users".into(),
+        );
+    }
+    let knows_users = auth_chain.iter().any(|kind| *kind != AuthKind::Open);
+    if knows_users && config.permissions == Rules::None {
+        refuse(
+            "permissions",
+            "no permission rules: set `permissions`, or `permissions: allow_all` by name".into(),
         );
     }
     for path in config.network.paths.iter() {
@@ -380,12 +387,18 @@ mod tests {
         check(&[("dev", "false")], false);
         check(&[public, by_name], false);
         check(&[public, by_name, ("dev", "true")], true);
+        let rules = ("permissions", "allow_all");
         check(
-            &[("auth.chain", "file"), ("auth.file.path", "users.yml")],
+            &[
+                ("auth.chain", "file"),
+                ("auth.file.path", "users.yml"),
+                rules,
+            ],
             false,
         );
         check(
             &[
+                rules,
                 ("auth.chain", "file"),
                 ("auth.file.path", "users.yml"),
                 ("dev", "true"),
@@ -430,7 +443,20 @@ mod tests {
             "network.host",
             "no such host",
         );
-        check(&[("auth.chain", "file")], "auth.chain", "auth.file.path");
+        let rules = ("permissions", "allow_all");
+        check(
+            &[("auth.chain", "file"), rules],
+            "auth.chain",
+            "auth.file.path",
+        );
+        let users = ("auth.file.path", "users.yml");
+        for chain in ["file", "open,file", "jwt"] {
+            check(
+                &[("auth.chain", chain), users],
+                "permissions",
+                "`permissions: allow_all` by name",
+            );
+        }
         check(
             &[("network.paths", "deepstream")],
             "network.paths",

@@ -10,7 +10,7 @@ use tidewire_core::limits::Limits as CoreLimits;
 use super::address_range::AddressRange;
 use super::option::{Traits, section};
 use super::rate::OptionalRate;
-use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Secret, choice};
+use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Rules, Secret, choice};
 use crate::penalty::PenaltySettings;
 
 const fn seconds(count: u64) -> Duration {
@@ -52,8 +52,10 @@ section! {
         store: Store = Store::default();
         /// Who may log in.
         auth: Auth = Auth::default();
-        /// Who may do what.
-        permission: Permission = Permission::default();
+        /// Who may do what: a file of rules, as deepstream's `permissions.yml`, or `allow_all`, with which whoever is
+        /// logged in may do everything. `none` allows everything while everybody may log in; beside any other
+        /// authentication the start is refused with it.
+        permissions: Rules = Rules::None;
         /// Records.
         record: Record = Record::default();
         /// Remote procedure calls.
@@ -421,25 +423,6 @@ section! {
     }
 }
 
-choice! {
-    /// Judges.
-    PermissionKind {
-        /// Everything is allowed.
-        AllowAll = "allow_all",
-        /// The rule of the permission tests.
-        #[cfg(feature = "test-rules")]
-        TestRule = "test_rule",
-    }
-}
-
-section! {
-    /// Who may do what.
-    Permission {
-        /// `allow_all`: whoever is logged in may do everything.
-        kind: PermissionKind = PermissionKind::AllowAll;
-    }
-}
-
 section! {
     /// Records.
     Record {
@@ -518,7 +501,7 @@ section! {
         dirty_records_max: usize = CoreLimits::default().dirty_records_max;
         /// Bytes of those records.
         dirty_bytes_max: ByteCount = bytes(CoreLimits::default().dirty_bytes_max);
-        /// Records that one permission decision may read.
+        /// Records that one permission decision may read. A rule that needs more has failed.
         rule_reads_max: usize = CoreLimits::default().rule_reads_max;
         /// Bytes that one connection may have handed over and that are not yet handled. Beyond it the connection
         /// is not read.

@@ -327,6 +327,47 @@ impl Scalar for Secret {
     }
 }
 
+/// Where the rules of permission come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// Written `none`: nobody has said anything.
+    #[default]
+    None,
+    /// Written `allow_all`.
+    AllowAll,
+    /// The rule of the permission tests.
+    #[cfg(feature = "test-rules")]
+    TestRule,
+    /// This file.
+    File(PathBuf),
+}
+
+impl Scalar for Rules {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "allow_all" => Ok(Self::AllowAll),
+            #[cfg(feature = "test-rules")]
+            "test_rule" => Ok(Self::TestRule),
+            path => PathBuf::parse(path).map(Self::File),
+        }
+    }
+
+    fn format(&self) -> String {
+        match self {
+            Self::None => "none".into(),
+            Self::AllowAll => "allow_all".into(),
+            #[cfg(feature = "test-rules")]
+            Self::TestRule => "test_rule".into(),
+            Self::File(path) => path.format(),
+        }
+    }
+
+    fn kind() -> String {
+        "a path, `allow_all` or `none`".into()
+    }
+}
+
 /// `text` as YAML, in quotes where it would mean something else without them.
 fn quote(text: &str) -> String {
     let is_plain_character =

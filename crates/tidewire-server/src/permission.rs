@@ -1,0 +1,187 @@
+//! From the option `permissions` to the engine's judge, and what is logged of a denial. The language itself is
+//! `tidewire-rules`.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidewire_core::permission::{AllowAll, Decision, Permission, Question};
+use tidewire_rules::judge::Verdict;
+use tidewire_rules::limits::RuleLimits;
+use tidewire_rules::load::parse;
+use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
+
+use crate::config::Problem;
+use crate::config::plan::Plan;
+use crate::config::value::Rules;
+
+/// Denials that are logged in one second; the others are only counted. A crowd that is denied must not fill the disk.
+const REPORTS_PER_SECOND_MAX: u64 = 20;
+
+/// Reads a file of rules. Called again, it reads it again; a wrong file gives no rules.
+///
+/// # Errors
+/// Everything that is wrong, each with file, line and column. Never empty.
+pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
+    let file = path.display().to_string();
+    let text = fs::read_to_string(path)
+        .map_err(|error| vec![Problem::new(&file, format!("can't be read: {error}"))])?;
+    parse(&text, &file, &RuleLimits::default()).map_err(|errors| {
+        errors
+            .into_iter()
+            .map(|error| {
+                let origin = format!("{}:{}:{}", error.file, error.place.line, error.place.column);
+                Problem::new(origin, error.reason)
+            })
+            .collect()
+    })
+}
+
+/// The judge that the options ask for.
+///
+/// # Errors
+/// The first thing that is wrong with the file of rules.
+pub fn open(plan: &Plan) -> Result<Arc<dyn Permission>, Problem> {
+    match &plan.config.permissions {
+        Rules::None | Rules::AllowAll => Ok(Arc::new(AllowAll)),
+        #[cfg(feature = "test-rules")]
+        Rules::TestRule => Ok(Arc::new(crate::permission_test_rule::TestRule)),
+        Rules::File(path) => {
+            let rules = load(path).map_err(|mut problems| problems.remove(0))?;
+            Ok(Arc::new(Reported::new(rules, plan.is_development)))
+        }
+    }
+}
+
+/// Rules whose denials are logged with the rule that denied: at `info` in development mode, else at `debug`.
+#[derive(Debug)]
+pub struct Reported {
+    rules: RuleSet,
+    is_development: bool,
+    /// The second of the last report, and how many there were in it.
+    second: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Reported {
+    /// Reports what these rules deny.
+    #[must_use]
+    pub fn new(rules: RuleSet, is_development: bool) -> Self {
+        Self {
+            rules,
+            is_development,
+            second: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// The rules.
+    #[must_use]
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Whether this second has room for another report. Two shards may both begin a second; that lets one more through.
+    fn may_report(&self, now_ms: u64) -> bool {
+        let second = now_ms / 1000;
+        if self.second.swap(second, Ordering::Relaxed) != second {
+            self.count.store(0, Ordering::Relaxed);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed) < REPORTS_PER_SECOND_MAX
+    }
+
+    #[cold]
+    fn report(&self, question: &Question<'_>, verdict: &Verdict<'_>) {
+        if !self.may_report(question.now.0) {
+            return;
+        }
+        let user = question.principal.user_id.as_str();
+        let name = question.name.unwrap_or_default();
+        let outcome = if verdict.decision == Decision::Failed {
+            "the rule failed"
+        } else {
+            "denied"
+        };
+        let by = verdict.rule.map_or_else(
+            || {
+                format!(
+                    "no path of {} that takes the name has this rule",
+                    self.rules.file()
+                )
+            },
+            |rule| describe(&self.rules, rule),
+        );
+        let allowing = allowing(&self.rules, question);
+        let kind = kind_of(question);
+        if self.is_development {
+            tracing::info!(?user, ?name, kind, by, allowing, "{outcome}");
+        } else {
+            tracing::debug!(?user, ?name, kind, by, allowing, "{outcome}");
+        }
+    }
+}
+
+impl Permission for Reported {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        let verdict = self.rules.explain(question);
+        let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Failed);
+        if is_refused && (self.is_development || tracing::enabled!(tracing::Level::DEBUG)) {
+            self.report(question, &verdict);
+        }
+        verdict.decision
+    }
+}
+
+/// `permissions.yml:4:28 "profile/$id" write: user.id === $id`
+pub(crate) fn describe(rules: &RuleSet, rule: &PlacedRule) -> String {
+    let (place, path) = (rule.place, rule.path.as_str());
+    let text = rule.text().trim();
+    format!(
+        "{}:{}:{} {path:?} {}: {text}",
+        rules.file(),
+        place.line,
+        place.column,
+        rule.kind.name
+    )
+}
+
+/// The next rule that takes the name and would have allowed it, if there is one.
+fn allowing(rules: &RuleSet, question: &Question<'_>) -> String {
+    let mut candidates = rules.candidates(question);
+    let allowing = candidates.find(|verdict| verdict.decision == Decision::Allow);
+    allowing.and_then(|verdict| verdict.rule).map_or_else(
+        || "no rule for this name".to_owned(),
+        |rule| describe(rules, rule),
+    )
+}
+
+fn kind_of(question: &Question<'_>) -> String {
+    let kind = RULE_KINDS
+        .iter()
+        .find(|kind| kind.access == question.access);
+    kind.map_or_else(String::new, |kind| {
+        format!("{}.{}", kind.section, kind.name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_bounded_by_the_second() {
+        let reported = Reported::new(
+            parse(rules_text(), "f", &RuleLimits::default()).expect("valid"),
+            true,
+        );
+        let count = |now| (0..100).filter(|_| reported.may_report(now)).count() as u64;
+        assert_eq!(count(1_000), REPORTS_PER_SECOND_MAX);
+        assert_eq!(count(1_999), 0);
+        assert_eq!(count(2_000), REPORTS_PER_SECOND_MAX);
+    }
+
+    fn rules_text() -> &'static str {
+        "record: {\"*\": {}}\nevent: {\"*\": {}}\nrpc: {\"*\": {}}\npresence: {\"*\": {}}\n"
+    }
+}

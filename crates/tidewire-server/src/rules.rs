@@ -1,0 +1,147 @@
+//! `tidewire rules`: write a file to begin with, say which rule decides, run a table of cases.
+
+mod case;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use tidewire_core::permission::Decision;
+use tidewire_rules::set::RuleSet;
+
+use crate::cli::CaseText;
+use crate::config::Problem;
+use crate::config::value::Rules;
+use crate::exit::{Exit, Failure};
+use crate::permission::{describe, load};
+
+use case::{Case, CaseFile};
+
+/// What `tidewire rules init` writes.
+const INITIAL: &str = include_str!("rules/permissions.yml");
+/// The file that is read when no option names one.
+const DEFAULT_FILE: &str = "permissions.yml";
+
+/// Writes a file of rules to begin with.
+///
+/// # Errors
+/// It is there already or can't be written.
+pub fn init(path: &Path) -> Result<Exit, Failure> {
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(INITIAL.as_bytes()));
+    let shown = path.display();
+    match written {
+        Ok(()) => {
+            println!("{shown} written; set `permissions: {shown}` in tidewire.yml");
+            Ok(Exit::Stopped)
+        }
+        Err(error) => Err(Failure::new(
+            Exit::Configuration,
+            format!("{shown}: {error}"),
+        )),
+    }
+}
+
+/// The rules that the option names.
+fn rules_of(option: &Rules) -> Result<RuleSet, Failure> {
+    let path = match option {
+        Rules::File(path) => path.as_path(),
+        _ => Path::new(DEFAULT_FILE),
+    };
+    load(path).map_err(|problems| failure(&problems))
+}
+
+fn failure(problems: &[Problem]) -> Failure {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Failure::new(Exit::Configuration, lines.join("; "))
+}
+
+/// Says which rule decides a case.
+///
+/// # Errors
+/// The rules or the case are wrong.
+pub fn explain(option: &Rules, case: CaseText) -> Result<Exit, Failure> {
+    let rules = rules_of(option)?;
+    let case = Case::parse(case).map_err(|reason| Failure::new(Exit::Configuration, reason))?;
+    let decided = case.decide(&rules);
+    let outcome = word(&decided.decision);
+    match decided.rule {
+        Some(rule) => println!("{outcome} by {}", describe(&rules, rule)),
+        None => println!(
+            "{outcome}: no path of {} that takes the name has this rule",
+            rules.file()
+        ),
+    }
+    for (name, is_given) in &decided.reads {
+        let how = if *is_given {
+            "as given"
+        } else {
+            "not given, so null"
+        };
+        println!("  reads {name:?} ({how})");
+    }
+    for (rule, decision) in decided.others {
+        println!(
+            "  it would be {} by {}",
+            word(&decision),
+            describe(&rules, rule)
+        );
+    }
+    Ok(Exit::Stopped)
+}
+
+fn word(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Allow => "allowed",
+        Decision::Deny => "denied",
+        Decision::Failed | Decision::Need(_) => "denied, because the rule fails,",
+    }
+}
+
+/// Runs the cases of a file.
+///
+/// # Errors
+/// The rules or the file are wrong.
+pub fn test(option: &Rules, path: &Path) -> Result<Exit, Failure> {
+    let shown = path.display().to_string();
+    let wrong = |reason: String| Failure::new(Exit::Configuration, format!("{shown}{reason}"));
+    let text = fs::read_to_string(path).map_err(|error| wrong(format!(": {error}")))?;
+    let file = CaseFile::parse(&text).map_err(wrong)?;
+    let option = match &file.permissions {
+        // As everything that a file names, it lies beside that file.
+        Some(named) => Rules::File(path.parent().unwrap_or(Path::new("")).join(named)),
+        None => option.clone(),
+    };
+    let rules = rules_of(&option)?;
+    let mut wrong_count = 0;
+    for (line, expected, case) in &file.cases {
+        let decided = case.decide(&rules);
+        let is_expected = match decided.decision {
+            Decision::Allow => expected.decision == Decision::Allow,
+            Decision::Deny => expected.decision == Decision::Deny,
+            Decision::Failed | Decision::Need(_) => expected.decision == Decision::Failed,
+        };
+        let decided_line = decided.rule.map(|rule| rule.place.line);
+        if is_expected && expected.line.is_none_or(|line| Some(line) == decided_line) {
+            continue;
+        }
+        wrong_count += 1;
+        let by = decided
+            .rule
+            .map_or_else(|| "no rule".to_owned(), |rule| describe(&rules, rule));
+        println!("{shown}:{line}: {} by {by}", word(&decided.decision));
+    }
+    println!(
+        "{} of {} cases decided as expected",
+        file.cases.len() - wrong_count,
+        file.cases.len()
+    );
+    Ok(if wrong_count == 0 {
+        Exit::Stopped
+    } else {
+        Exit::Unwell
+    })
+}
