@@ -12,7 +12,7 @@ import { againstOriginal } from './harness/server.ts';
 
 const SUITES = resolve(import.meta.dirname, 'suites');
 /** Suites that load the machine: they run alone, after the others. */
-const ALONE = ['bytes', 'drain', 'scale'];
+const ALONE = ['bytes', 'drain', 'revocation', 'scale'];
 /** A suite that takes longer hangs. */
 const SUITE_TIMEOUT_MS = 120_000;
 const ALONE_TIMEOUT_MS = 400_000;

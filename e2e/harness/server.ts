@@ -22,6 +22,8 @@ export interface ServerOptions {
   users?: Users;
   /** Options of the server's section `auth`, in its own names. */
   auth?: Record<string, unknown>;
+  /** The key of the admin API, which is off without it. */
+  adminKey?: string;
   /** The page that answers 200 when the server has started; `/ready` by default. */
   readyAt?: string;
   authAttemptsMax?: number;
@@ -81,7 +83,7 @@ const OUTPUT_KEPT = 8_000;
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 
 /** The options of `tidewire.yml`, under the names that the server gives them. JSON is YAML, too. */
-function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number): object {
+function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number, adminPort: number): object {
   const { hash, iterations, keyLength } = PASSWORD_HASH;
   const file = { path: join(folder, 'users.yml'), hash, iterations, key_length: keyLength };
   const sections = pruned({
@@ -105,6 +107,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number)
       login_timeout: milliseconds(options.loginTimeoutMs),
       ...options.auth,
     },
+    admin: { key: options.adminKey, port: options.adminKey && adminPort },
     rpc: {
       accept_timeout: milliseconds(options.rpcAcceptTimeoutMs),
       response_timeout: milliseconds(options.rpcResponseTimeoutMs),
@@ -148,6 +151,8 @@ export class Server {
     readonly port: number,
     /** The port of TLS, if the server has one. */
     readonly tlsPort: number,
+    /** The port of the admin API, if it is on. */
+    readonly adminPort: number,
     readonly folder: string,
     options: ServerOptions,
   ) {
@@ -157,7 +162,7 @@ export class Server {
   /** Starts a server on a free port and waits until it is ready. */
   static async start(options: ServerOptions = {}): Promise<Server> {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-e2e-'));
-    const server = new Server(await freePort(), await freePort(), folder, options);
+    const server = new Server(await freePort(), await freePort(), await freePort(), folder, options);
     await server.start();
     return server;
   }
@@ -300,7 +305,7 @@ export class Server {
     if (this.options.users) writeFileSync(join(this.folder, 'users.yml'), JSON.stringify(this.options.users));
     if (againstOriginal) return originalServerCommand(this.options, this.port, this.folder);
     const config = this.configFile;
-    writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder, this.tlsPort)));
+    writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder, this.tlsPort, this.adminPort)));
     const level = this.options.logLevel ?? 'warn';
     const place = ['--host', '127.0.0.1', '--port', String(this.port), '--data', this.dataFolder];
     return [this.binary, 'start', '--config', config, ...place, '--shards', String(SHARD_COUNT), '--log-level', level];

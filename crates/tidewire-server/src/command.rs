@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::admin;
 use crate::auth::jwt::mint::{Order, mint};
 use crate::auth::{AuthChain, jwt, keys, password, random_id};
 use crate::cli::{self, Invocation, RulesCommand};
@@ -108,6 +109,7 @@ fn check(sources: &Sources) -> Result<Exit, Failure> {
         if let Rules::File(path) = &plan.config.permissions {
             permission::load(path)?;
         }
+        admin::Key::read(&plan.config.admin).map_err(|problem| vec![problem])?;
         Ok(loaded)
     });
     match checked {

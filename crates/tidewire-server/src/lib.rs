@@ -1,5 +1,6 @@
 //! The Tidewire server: joins the engine, the wire formats and the event loops, and adds what a program needs.
 
+pub mod admin;
 pub mod api;
 pub mod auth;
 pub mod cli;

@@ -17,8 +17,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::admin;
+use crate::admin::api::Admin;
 use crate::api::Api;
-use crate::auth::{AuthChain, Trouble};
+use crate::auth::ledger::{self, Ledger};
+use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind as StoreChoice;
 use crate::exit::{Exit, Failure};
@@ -88,6 +91,12 @@ impl Node {
             let _guard = runtime.enter();
             (listen(&plan.addresses)?, listen(&plan.tls_addresses)?)
         };
+        let admin_listener = {
+            let _guard = runtime.enter();
+            listen(plan.admin_address.as_slice())?.pop()
+        };
+        let admin_key = admin::Key::read(&plan.config.admin)
+            .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let (folder, store, opened) = open_store(plan, sync)?;
 
         let limits = plan.shard_limits();
@@ -156,6 +165,11 @@ impl Node {
             store,
             stop_accepting,
         };
+        // Before anybody gets in.
+        let ledger = node.open_ledger()?;
+        if let (Some(listener), Some(key)) = (admin_listener, admin_key) {
+            node.open_admin(key, listener, ledger, &is_stopped);
+        }
         node.accept(listeners, plan.speaks, &is_stopped);
         node.accept(tls_listeners, plan.tls_speaks(), &is_stopped);
         node.keep_house(plan.config.tls.reload_interval.time());
@@ -174,6 +188,50 @@ impl Node {
             let task = accept::run(listener, speaks, front, is_stopped.clone());
             self.accepting.push(self.runtime.spawn(task));
         }
+    }
+
+    /// Reads what was revoked in earlier runs, and keeps it out again.
+    fn open_ledger(&self) -> Result<Arc<Ledger>, Failure> {
+        let folder = self.folder.as_ref().map(DataFolder::path);
+        let now = jwt::now();
+        let opened = Ledger::open(folder, now).and_then(|ledger| Ok((ledger.list(now)?, ledger)));
+        let (stored, ledger) = opened.map_err(|error| {
+            let file = folder
+                .unwrap_or(std::path::Path::new(""))
+                .join(ledger::FILE);
+            let line = format!(
+                "{}: {error}; restore it from a backup, or remove it and revoke anew",
+                file.display()
+            );
+            Failure::new(Exit::DataFolder, line)
+        })?;
+        let revocations = stored.into_iter().map(|stored| stored.revocation);
+        self.rights
+            .revoke_again(revocations, now)
+            .map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
+        Ok(Arc::new(ledger))
+    }
+
+    fn open_admin(
+        &mut self,
+        key: admin::Key,
+        listener: TcpListener,
+        ledger: Arc<Ledger>,
+        is_stopped: &watch::Receiver<bool>,
+    ) {
+        let admin = Admin {
+            status: Arc::clone(&self.front.status),
+            auth: Arc::clone(&self.auth),
+            ledger,
+            rights: Arc::clone(&self.rights),
+            reload: Box::new(hang_up),
+        };
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "the admin api listens");
+        }
+        let server = admin::Server::new(key, admin);
+        let task = server.run(listener, is_stopped.clone());
+        self.accepting.push(self.runtime.spawn(task));
     }
 
     fn keep_house(&self, certificate_interval: Option<Duration>) {
@@ -296,6 +354,12 @@ fn watch(status: &Status, handles: &[ShardHandle], store: &Arc<StoreHealth>) {
         let error = store.commit_error().or_else(|| store.read_error());
         error.map(|error| error.to_string())
     }));
+}
+
+/// Has the configuration read again, as an operator does.
+fn hang_up() -> bool {
+    use rustix::process::{Signal, getpid, kill_process};
+    kill_process(getpid(), Signal::HUP).is_ok()
 }
 
 /// Shows the auth chain to `/ready`.

@@ -192,6 +192,10 @@ impl Authenticator for Jwt {
         Some(Box::pin(remote.keep_fresh()))
     }
 
+    fn token_field(&self) -> Option<&str> {
+        Some(&self.options.token_field)
+    }
+
     fn trouble(&self) -> Option<Trouble> {
         let (cause, is_blocking) = self.remote.as_ref()?.failure()?;
         let text = match is_blocking {

@@ -5,6 +5,7 @@
 pub mod file;
 pub mod jwt;
 pub mod keys;
+pub mod ledger;
 pub mod open;
 pub mod outbound;
 pub mod password;
@@ -116,6 +117,11 @@ pub trait Authenticator: Send + Sync {
         None
     }
 
+    /// The field of a login that it takes tokens from, if it does.
+    fn token_field(&self) -> Option<&str> {
+        None
+    }
+
     /// What is wrong with it now, for `/ready`.
     fn trouble(&self) -> Option<Trouble> {
         None
@@ -206,6 +212,28 @@ impl AuthChain {
             user_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
             counts,
         })
+    }
+
+    /// Whose a token is, if it is accepted now.
+    pub async fn principal_of_token(&self, token: &str) -> Option<Principal> {
+        let address = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+        for member in &self.members {
+            if let Some(field) = member.token_field() {
+                let peer = Peer {
+                    address,
+                    headers: Vec::new(),
+                };
+                let data = Map::from_iter([(field.to_owned(), token.into())]);
+                let attempt = Attempt {
+                    data,
+                    peer: Arc::new(peer),
+                };
+                if let Verdict::Accepted(principal) = member.judge(&attempt).await {
+                    return Some(principal);
+                }
+            }
+        }
+        None
     }
 
     /// What was counted.

@@ -44,6 +44,8 @@ pub struct Plan {
     pub memory_bytes_max: u64,
     /// How long `/ready` says no before connections are refused.
     pub drain_delay: Duration,
+    /// Where the admin API listens, if it is on.
+    pub admin_address: Option<SocketAddr>,
     /// The ways to authenticate that are in effect; never empty.
     pub auth_chain: Vec<AuthKind>,
     /// Threads of the front and the side doors.
@@ -130,6 +132,13 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "a number from 1 is needed, or `auto`".into(),
         );
     }
+    let admin_address = match admin_address(&config) {
+        Ok(address) => address,
+        Err(reason) => {
+            refuse("admin.host", reason);
+            None
+        }
+    };
     let shards = config.shards.or_else(|| machine.processors.min(SHARDS_MAX));
     if shards == 0 || shards > SHARDS_MAX {
         refuse(
@@ -177,6 +186,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     let cache_bytes_max = config.store.cache.or_else(cache).0;
     let plan = Plan {
         is_development,
+        admin_address,
         tls_addresses: tls_addresses(&config, &addresses),
         speaks: speaks(&config),
         addresses,
@@ -323,6 +333,21 @@ fn addresses(loaded: &Loaded, problems: &mut Vec<Problem>) -> Vec<SocketAddr> {
         ));
     }
     addresses.into_iter().collect()
+}
+
+/// Where the admin API listens, if it has a key.
+fn admin_address(config: &Config) -> Result<Option<SocketAddr>, String> {
+    let admin = &config.admin;
+    if admin.key.0.is_empty() && admin.key_file.0.is_none() {
+        return Ok(None);
+    }
+    match admin.host.parse::<IpAddr>() {
+        Ok(address) if is_loopback(address) => Ok(Some(SocketAddr::new(address, admin.port))),
+        _ => Err(format!(
+            "{:?} is no loopback address, as 127.0.0.1 and ::1 are; the admin API is not encrypted",
+            admin.host
+        )),
+    }
 }
 
 /// Whether only this machine can reach the address.

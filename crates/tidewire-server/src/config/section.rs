@@ -68,8 +68,24 @@ section! {
         rates: Rates = Rates::default();
         /// How whoever was closed for a limit is let in again.
         penalty: Penalty = Penalty::default();
+        /// The admin API.
+        admin: Admin = Admin::default();
         /// The log on standard error.
         log: Log = Log::default();
+    }
+}
+
+section! {
+    /// The admin API: status, revocations, reload. It is off without a key. See `docs/admin-api.md`.
+    Admin {
+        /// The key, at least 32 characters. Best given by the environment.
+        key: Secret = Secret::default(), Traits::NONE.secret();
+        /// A file with the key instead; white space around it does not count.
+        key_file: OptionalPath = OptionalPath(None);
+        /// The loopback address that it listens on. Other machines reach it through a proxy that encrypts.
+        host: String = "127.0.0.1".to_owned();
+        /// Its port; 0 takes a free one.
+        port: u16 = 6021;
     }
 }
 

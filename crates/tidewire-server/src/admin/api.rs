@@ -1,0 +1,288 @@
+//! What the admin API can do: status, revocations, reload. Contract: `docs/admin-api.md`.
+
+use std::sync::Arc;
+
+use hyper::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidewire_core::effect::Credential;
+use tidewire_core::rights::Revoked;
+use tidewire_core::text::Name;
+use tidewire_core::time::WallTime;
+use tokio::task::spawn_blocking;
+
+use crate::auth::ledger::{FOR_EVER, Ledger, Stored, from_parts, parts};
+use crate::auth::{AuthChain, jwt};
+use crate::rights::{RevokeError, Rights};
+use crate::status::Status;
+
+/// Bytes of what is revoked: a token id has at most 256, a user id may have more.
+const SUBJECT_BYTES_MAX: usize = 4096;
+
+/// A request that is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For HTTP.
+    pub status: StatusCode,
+    /// A constant word for programs.
+    pub code: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "INVALID_REQUEST", message)
+}
+
+type Answer = Result<(StatusCode, Value), Refusal>;
+
+/// What the API works on.
+pub struct Admin {
+    /// How the node is.
+    pub status: Arc<Status>,
+    /// Who gets in.
+    pub auth: Arc<AuthChain>,
+    /// Who does not any more.
+    pub ledger: Arc<Ledger>,
+    /// Who is in.
+    pub rights: Arc<Rights>,
+    /// Reads the configuration anew, as SIGHUP does.
+    pub reload: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// The body of a revocation: exactly one of the first four.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    user: Option<String>,
+    token: Option<String>,
+    key: Option<String>,
+    /// A whole token, of which id and end are taken.
+    jwt: Option<String>,
+    /// Seconds since 1970.
+    until: Option<u64>,
+}
+
+impl Admin {
+    /// Does what a request asks for.
+    ///
+    /// # Errors
+    /// Why it is not done.
+    pub async fn act(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
+        let subject = path.strip_prefix("/admin/v1/revocations/");
+        match (method, path) {
+            (&Method::GET, "/admin/v1/status") => Ok((StatusCode::OK, self.status())),
+            (&Method::GET, "/admin/v1/revocations") => self.list().await,
+            (&Method::POST, "/admin/v1/revocations") => self.revoke(body).await,
+            (&Method::POST, "/admin/v1/reload") => self.reload(),
+            (&Method::DELETE, _) if subject.is_some() => {
+                self.lift(subject.unwrap_or_default()).await
+            }
+            (_, "/admin/v1/status" | "/admin/v1/revocations" | "/admin/v1/reload") => {
+                Err(Refusal::new(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "METHOD_NOT_ALLOWED",
+                    format!("{path} does not take {method}"),
+                ))
+            }
+            _ => Err(Refusal::new(
+                StatusCode::NOT_FOUND,
+                "NOT_FOUND",
+                "there is nothing under this path; see docs/admin-api.md",
+            )),
+        }
+    }
+
+    fn status(&self) -> Value {
+        let reasons = self.status.reasons();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "ready": reasons.is_empty(),
+            "reasons": reasons,
+            "warnings": self.status.warnings(),
+        })
+    }
+
+    async fn list(&self) -> Answer {
+        let ledger = Arc::clone(&self.ledger);
+        let all = blocking(move || ledger.list(jwt::now())).await?;
+        let all: Vec<Value> = all.iter().map(show).collect();
+        Ok((StatusCode::OK, json!({ "revocations": all })))
+    }
+
+    fn reload(&self) -> Answer {
+        match (self.reload)() {
+            true => Ok((
+                StatusCode::ACCEPTED,
+                json!({ "reload": "begun; its outcome is in the log" }),
+            )),
+            false => Err(unavailable("the server can't be told to reload")),
+        }
+    }
+
+    /// When it is answered, nobody gets in with it, whoever was in is out, and a restart does not undo it.
+    async fn revoke(&self, body: &[u8]) -> Answer {
+        let order: Order = serde_json::from_slice(body)
+            .map_err(|error| invalid(format!("the body is no revocation: {error}")))?;
+        let now = jwt::now();
+        let (what, until) = self.ordered(order).await?;
+        if until <= now {
+            return Err(invalid("`until` is over; seconds since 1970 are needed"));
+        }
+        let ledger = Arc::clone(&self.ledger);
+        let revocation = blocking(move || ledger.revocation(what, until)).await?;
+        // The sessions first: they shall not go on because a disk is slow or fails.
+        match self.rights.revoke(revocation.clone(), now).await {
+            Ok(()) => {}
+            Err(error @ RevokeError::Full) => {
+                return Err(Refusal::new(
+                    StatusCode::CONFLICT,
+                    "LIMIT",
+                    error.to_string(),
+                ));
+            }
+            Err(RevokeError::ShardEnded) => return Err(unavailable("the server stops")),
+        }
+        let (ledger, stored) = (Arc::clone(&self.ledger), revocation.clone());
+        blocking(move || ledger.store(&stored, now)).await?;
+        let (kind, name) = parts(&revocation.what);
+        tracing::info!(kind, ?name, "revoked");
+        let stored = Stored {
+            revocation,
+            since: now,
+        };
+        Ok((StatusCode::CREATED, show(&stored)))
+    }
+
+    async fn ordered(&self, order: Order) -> Result<(Revoked, WallTime), Refusal> {
+        let milliseconds = |seconds: u64| {
+            let time = seconds.checked_mul(1_000).map(WallTime);
+            time.ok_or_else(|| invalid("`until` is too late; seconds since 1970 are needed"))
+        };
+        let until = order.until.map(milliseconds).transpose()?;
+        let one = "exactly one of user, token, key and jwt is needed";
+        let what = match (order.user, order.token, order.key, order.jwt) {
+            (Some(user), None, None, None) => Revoked::User(name(&user)?),
+            (None, Some(id), None, None) => Revoked::Credential(Credential::Token(name(&id)?)),
+            (None, None, Some(id), None) => Revoked::Credential(Credential::Key(name(&id)?)),
+            (None, None, None, Some(token)) => {
+                let principal = self.auth.principal_of_token(&token).await;
+                let principal =
+                    principal.ok_or_else(|| invalid("`jwt` is no token that is accepted now"))?;
+                let credential = principal.credential().cloned();
+                let credential = credential.ok_or_else(|| invalid("`jwt` has no id"))?;
+                let end = until.or(principal.expires_at());
+                return Ok((Revoked::Credential(credential), end.unwrap_or(FOR_EVER)));
+            }
+            _ => return Err(invalid(one)),
+        };
+        Ok((what, until.unwrap_or(FOR_EVER)))
+    }
+
+    /// The path is `KIND/NAME`, the name percent-encoded.
+    async fn lift(&self, path: &str) -> Answer {
+        let missing = || {
+            Refusal::new(
+                StatusCode::NOT_FOUND,
+                "NOT_FOUND",
+                "nothing of that name is revoked",
+            )
+        };
+        let (kind, name) = path.split_once('/').ok_or_else(missing)?;
+        let name = percent_decoded(name).ok_or_else(missing)?;
+        let what = from_parts(kind, &name).ok_or_else(missing)?;
+        let (ledger, lifted) = (Arc::clone(&self.ledger), what.clone());
+        match blocking(move || ledger.lift(&lifted)).await? {
+            true => {
+                let restored = self.rights.restore(what).await;
+                restored.map_err(|_| unavailable("the server stops"))?;
+                tracing::info!(kind, ?name, "a revocation was lifted");
+                Ok((StatusCode::NO_CONTENT, Value::Null))
+            }
+            false => Err(missing()),
+        }
+    }
+}
+
+fn name(text: &str) -> Result<Name, Refusal> {
+    match text.len() {
+        1..=SUBJECT_BYTES_MAX => Ok(Name::from(text)),
+        _ => Err(invalid("what is revoked has 1 to 4,096 bytes")),
+    }
+}
+
+fn show(stored: &Stored) -> Value {
+    let (kind, name) = parts(&stored.revocation.what);
+    let until = stored.revocation.until;
+    json!({
+        "kind": kind,
+        "name": name,
+        "since": stored.since.0 / 1_000,
+        "until": (until < FOR_EVER).then(|| until.0.div_ceil(1_000)),
+    })
+}
+
+fn unavailable(message: &str) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", message)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> rusqlite::Result<T> + Send + 'static,
+) -> Result<T, Refusal> {
+    let not_stored = |error: String| {
+        tracing::error!(%error, "a change of revocations was not stored");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "NOT_STORED", error)
+    };
+    match spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(not_stored(error.to_string())),
+        Err(error) => Err(not_stored(error.to_string())),
+    }
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = std::str::from_utf8(behind.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &behind[2..];
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_paths_are_decoded() {
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(percent_decoded(text).as_deref(), expected, "{text}");
+        };
+        check("alice", Some("alice"));
+        check("a%2Fb%20c", Some("a/b c"));
+        check("%F0%9F%8C%8A", Some("\u{1f30a}"));
+        check("%", None);
+        check("%4", None);
+        check("%zz", None);
+        check("%ff", None);
+    }
+}

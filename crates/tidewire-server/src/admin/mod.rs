@@ -1,0 +1,224 @@
+//! The admin API: on a listener of its own, on this machine only, with a key of its own.
+//!
+//! This file knows sockets, limits and the key; what can be asked is in `api.rs`.
+
+pub mod api;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout};
+
+use self::api::{Admin, Refusal};
+use crate::auth::password::is_same;
+use crate::config::Problem;
+use crate::config::section::Admin as Options;
+
+/// Characters of a key below which the start is refused: 128 bits as hexadecimal.
+const KEY_CHARACTERS_MIN: usize = 32;
+/// Bytes of a request's body.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Time of a connection, whatever it does.
+const CONNECTION_TIME: Duration = Duration::from_secs(60);
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 32;
+/// Wrong keys that are answered as such; more are told to wait. The right key always works: whoever can reach the listener
+/// could else keep the operator out, and a key of this length can't be guessed at any speed.
+const WRONG_KEYS_MAX: u32 = 10;
+/// The time after which so many are answered again.
+const WRONG_KEYS_WINDOW: Duration = Duration::from_secs(60);
+
+/// The key of the API, as its hash.
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// The key of the options; `None` if there is none, so that there is no API.
+    ///
+    /// # Errors
+    /// It can't be read or is too short. The text has nothing of it.
+    pub fn read(options: &Options) -> Result<Option<Self>, Problem> {
+        let (option, key) = match &options.key_file.0 {
+            Some(path) => {
+                let wrong = |error| {
+                    let reason = format!("{} can't be read: {error}", path.display());
+                    Problem::new("admin.key_file", reason)
+                };
+                let text = std::fs::read_to_string(path).map_err(wrong)?;
+                ("admin.key_file", text.trim().to_owned())
+            }
+            None if options.key.0.is_empty() => return Ok(None),
+            None => ("admin.key", options.key.0.clone()),
+        };
+        if key.len() < KEY_CHARACTERS_MIN {
+            let reason = format!(
+                "the key has fewer than {KEY_CHARACTERS_MIN} characters; make one with `openssl rand -hex 32`"
+            );
+            return Err(Problem::new(option, reason));
+        }
+        Ok(Some(Self(digest(&key))))
+    }
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+/// Requests with wrong keys of late.
+struct WrongKeys {
+    since: Instant,
+    count: u32,
+}
+
+/// The API with its limits.
+pub struct Server {
+    key: Key,
+    admin: Admin,
+    wrong: Mutex<WrongKeys>,
+}
+
+impl Server {
+    /// An API that answers whoever has the key.
+    #[must_use]
+    pub fn new(key: Key, admin: Admin) -> Arc<Self> {
+        let wrong = WrongKeys {
+            since: Instant::now(),
+            count: 0,
+        };
+        Arc::new(Self {
+            key,
+            admin,
+            wrong: Mutex::new(wrong),
+        })
+    }
+
+    /// Answers until `stop` becomes true.
+    pub async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let accepting = async {
+            loop {
+                // The semaphore is never closed.
+                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                    return;
+                };
+                if let Ok((stream, peer)) = listener.accept().await {
+                    let server = Arc::clone(&self);
+                    tokio::spawn(async move {
+                        server.serve(stream, peer).await;
+                        drop(place);
+                    });
+                }
+            }
+        };
+        tokio::select! {
+            _ = stop.wait_for(|is_stopped| *is_stopped) => {}
+            () = accepting => {}
+        }
+    }
+
+    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        let service = service_fn(move |request| {
+            let server = Arc::clone(&self);
+            async move { Ok::<_, Infallible>(server.answer(request, peer).await) }
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(CONNECTION_TIME / 6)
+            .max_buf_size(HEAD_BYTES_MAX);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let _ = timeout(CONNECTION_TIME, connection).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        let answer = match self.admit(&request, peer) {
+            Ok(()) => self.act(request).await,
+            Err(refusal) => Err(refusal),
+        };
+        match answer {
+            Ok((status, body)) => respond(status, &body),
+            Err(refusal) => {
+                let error = json!({ "code": refusal.code, "message": refusal.message });
+                respond(refusal.status, &json!({ "error": error }))
+            }
+        }
+    }
+
+    /// Looks at the key first, so that without it nobody learns which paths there are.
+    fn admit(&self, request: &Request<Incoming>, peer: SocketAddr) -> Result<(), Refusal> {
+        let header = request.headers().get(AUTHORIZATION);
+        let given = header
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .unwrap_or_default();
+        if is_same(&digest(given), &self.key.0) {
+            return Ok(());
+        }
+        let mut wrong = self.wrong.lock();
+        if wrong.since.elapsed() >= WRONG_KEYS_WINDOW {
+            wrong.since = Instant::now();
+            wrong.count = 0;
+        }
+        wrong.count = wrong.count.saturating_add(1);
+        if wrong.count > WRONG_KEYS_MAX {
+            return Err(Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "TOO_MANY_ATTEMPTS",
+                "too many requests with wrong keys; wait a minute",
+            ));
+        }
+        tracing::warn!(%peer, "a request to the admin API has no right key");
+        Err(Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "UNAUTHORIZED",
+            "the header `Authorization: Bearer KEY` is missing or wrong",
+        ))
+    }
+
+    async fn act(&self, request: Request<Incoming>) -> Result<(StatusCode, Value), Refusal> {
+        let (parts, body) = request.into_parts();
+        let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
+        let body = body.map_err(|_| {
+            Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "TOO_LARGE",
+                "the body has more than 64 KiB or did not arrive",
+            )
+        })?;
+        self.admin
+            .act(&parts.method, parts.uri.path(), &body.to_bytes())
+            .await
+    }
+}
+
+fn respond(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
+    let text = match body {
+        Value::Null => String::new(),
+        body => format!("{body}\n"),
+    };
+    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}

@@ -1,0 +1,231 @@
+//! What authentication keeps on disk: who and what was revoked, until the credential would have expired.
+//!
+//! A database of its own in the data folder, so that no name of a record can ever reach it. Logins are checked against the copy
+//! in memory (`rights.rs`); this one is written when somebody is revoked and read at the start. Everything here waits for the
+//! disk, so nothing is for threads that serve others.
+
+use std::path::Path;
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, OptionalExtension as _, Result, params};
+use tidewire_core::effect::Credential;
+use tidewire_core::rights::{Revocation, Revoked};
+use tidewire_core::text::Name;
+use tidewire_core::time::WallTime;
+
+/// The file in the data folder.
+pub const FILE: &str = "auth.db";
+/// The end of what ends only when it is lifted.
+pub const FOR_EVER: WallTime = WallTime(i64::MAX.cast_unsigned());
+
+const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS revocation (
+    kind TEXT NOT NULL, name TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)
+) STRICT";
+
+/// A constant word for the kind of what is revoked, and what it is called.
+#[must_use]
+pub fn parts(what: &Revoked) -> (&'static str, &str) {
+    match what {
+        Revoked::User(user) => ("user", user),
+        Revoked::Credential(Credential::Token(id)) => ("token", id),
+        Revoked::Credential(Credential::Key(id)) => ("key", id),
+    }
+}
+
+/// What has these parts.
+#[must_use]
+pub fn from_parts(kind: &str, name: &str) -> Option<Revoked> {
+    let name = Name::from(name);
+    Some(match kind {
+        "user" => Revoked::User(name),
+        "token" => Revoked::Credential(Credential::Token(name)),
+        "key" => Revoked::Credential(Credential::Key(name)),
+        _ => return None,
+    })
+}
+
+/// A revocation as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Who or what, and until when.
+    pub revocation: Revocation,
+    /// Since when.
+    pub since: WallTime,
+}
+
+/// The revocations of a node. See the head of this file.
+#[derive(Debug)]
+pub struct Ledger(Mutex<Connection>);
+
+impl Ledger {
+    /// Opens the ledger of a data folder, without what is over; without a folder it lives in memory.
+    ///
+    /// # Errors
+    /// The file can't be opened or is no ledger.
+    pub fn open(folder: Option<&Path>, now: WallTime) -> Result<Self> {
+        let disk = match folder {
+            Some(folder) => Connection::open(folder.join(FILE))?,
+            None => Connection::open_in_memory()?,
+        };
+        // A revocation that was answered is on disk.
+        disk.pragma_update(None, "synchronous", "FULL")?;
+        disk.execute(SCHEMA, [])?;
+        disk.execute(
+            "DELETE FROM revocation WHERE until <= ?1",
+            [milliseconds(now)],
+        )?;
+        Ok(Self(Mutex::new(disk)))
+    }
+
+    /// What holds from now on if `what` is revoked until `until`: an end is put off, never brought forward.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn revocation(&self, what: Revoked, until: WallTime) -> Result<Revocation> {
+        let disk = self.0.lock();
+        let (kind, name) = parts(&what);
+        let sql = "SELECT until FROM revocation WHERE kind = ?1 AND name = ?2";
+        let before: Option<i64> = disk
+            .query_row(sql, [kind, name], |row| row.get(0))
+            .optional()?;
+        let before = before.map_or(WallTime(0), |before| WallTime(before.cast_unsigned()));
+        Ok(Revocation {
+            what,
+            until: until.max(before),
+        })
+    }
+
+    /// Stores what was revoked.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn store(&self, revocation: &Revocation, now: WallTime) -> Result<()> {
+        let (kind, name) = parts(&revocation.what);
+        let row = params![
+            kind,
+            name,
+            milliseconds(now),
+            milliseconds(revocation.until)
+        ];
+        let sql = "INSERT INTO revocation VALUES (?1, ?2, ?3, ?4)
+            ON CONFLICT DO UPDATE SET until = max(until, excluded.until)";
+        let disk = self.0.lock();
+        disk.execute(sql, row)?;
+        Ok(())
+    }
+
+    /// Forgets a revocation, and says whether there was one.
+    ///
+    /// # Errors
+    /// The disk fails; it goes on then.
+    pub fn lift(&self, what: &Revoked) -> Result<bool> {
+        let (kind, name) = parts(what);
+        let sql = "DELETE FROM revocation WHERE kind = ?1 AND name = ?2";
+        Ok(self.0.lock().execute(sql, [kind, name])? > 0)
+    }
+
+    /// All that hold now, in the order of their names.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn list(&self, now: WallTime) -> Result<Vec<Stored>> {
+        let disk = self.0.lock();
+        let sql =
+            "SELECT kind, name, since, until FROM revocation WHERE until > ?1 ORDER BY kind, name";
+        let mut rows = disk.prepare_cached(sql)?;
+        let found = rows.query_map([milliseconds(now)], |row| {
+            let (kind, name): (String, String) = (row.get(0)?, row.get(1)?);
+            let (since, until): (i64, i64) = (row.get(2)?, row.get(3)?);
+            Ok(from_parts(&kind, &name).map(|what| Stored {
+                revocation: Revocation {
+                    what,
+                    until: WallTime(until.cast_unsigned()),
+                },
+                since: WallTime(since.cast_unsigned()),
+            }))
+        })?;
+        // Kinds of a later version are left alone.
+        found.filter_map(Result::transpose).collect()
+    }
+}
+
+/// As the database has it; times that no clock reaches become the latest that it can have.
+fn milliseconds(time: WallTime) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: WallTime = WallTime(1_000_000);
+
+    fn later(milliseconds: u64) -> WallTime {
+        WallTime(NOW.0 + milliseconds)
+    }
+
+    fn user(id: &str) -> Revoked {
+        Revoked::User(Name::from(id))
+    }
+
+    fn revoke(ledger: &Ledger, what: Revoked, until: WallTime) -> WallTime {
+        let revocation = ledger.revocation(what, until).expect("read");
+        ledger.store(&revocation, NOW).expect("stored");
+        revocation.until
+    }
+
+    fn names(ledger: &Ledger, now: WallTime) -> Vec<String> {
+        let all = ledger.list(now).expect("read").into_iter();
+        all.map(|stored| parts(&stored.revocation.what).1.to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn what_is_revoked_stays_so_over_a_restart_until_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |now| Ledger::open(Some(folder.path()), now).expect("a ledger");
+        let token = Revoked::Credential(Credential::Token(Name::from("t1")));
+        let key = Revoked::Credential(Credential::Key(Name::from("k1")));
+        {
+            let ledger = open(NOW);
+            revoke(&ledger, token.clone(), later(10));
+            revoke(&ledger, user("bob"), FOR_EVER);
+            revoke(&ledger, key.clone(), later(20));
+        }
+        let ledger = open(later(5));
+        let found: Vec<Revoked> = ledger
+            .list(later(9))
+            .expect("read")
+            .into_iter()
+            .map(|stored| stored.revocation.what)
+            .collect();
+        assert_eq!(found, [key, token, user("bob")]);
+        assert_eq!(names(&ledger, later(10)), ["k1", "bob"]);
+        drop(ledger);
+        assert_eq!(
+            names(&open(later(20)), NOW),
+            ["bob"],
+            "what is over is forgotten"
+        );
+    }
+
+    #[test]
+    fn an_end_is_only_put_off() {
+        let ledger = Ledger::open(None, NOW).expect("a ledger");
+        assert_eq!(revoke(&ledger, user("a"), later(10)), later(10));
+        assert_eq!(revoke(&ledger, user("a"), later(5)), later(10));
+        assert_eq!(revoke(&ledger, user("a"), later(20)), later(20));
+        assert_eq!(revoke(&ledger, user("a"), FOR_EVER), FOR_EVER);
+        assert_eq!(revoke(&ledger, user("a"), later(5)), FOR_EVER);
+    }
+
+    #[test]
+    fn a_lifted_revocation_is_gone() {
+        let ledger = Ledger::open(None, NOW).expect("a ledger");
+        revoke(&ledger, user("a"), FOR_EVER);
+        assert!(ledger.lift(&user("a")).expect("lifted"));
+        assert!(!ledger.lift(&user("a")).expect("nothing to lift"));
+        assert_eq!(names(&ledger, NOW), [""; 0]);
+    }
+}
