@@ -23,6 +23,23 @@ export const PROOFS: Proof[] = [
     figures: [/no finding in .*/],
   },
   {
+    name: 'fuzz-rules',
+    command: fuzz('rules', '1800'),
+    env: { RUSTC_BOOTSTRAP: '1' },
+    figures: [/no finding in .*/],
+  },
+  {
+    name: 'rules',
+    command: [
+      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-rules', '--test', 'node_parity', '--', '--nocapture',
+    ],
+    env: { RULE_PAIRS: '1000000' },
+    figures: [
+      /\d+ pairs of rule and document agree .*/, /functions: .*/, /operators: .*/, /pairs of types: .*/, /operators with pairs .*/,
+      /variables: .*/, /nesting: .*/,
+    ],
+  },
+  {
     name: 'fuzz-faults',
     command: fuzz('faults', '300'),
     env: { RUSTC_BOOTSTRAP: '1' },

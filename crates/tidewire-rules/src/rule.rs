@@ -4,10 +4,12 @@ use std::cell::{Cell, RefCell};
 
 use tidewire_core::text::Name;
 
+use crate::coerce;
 use crate::evaluate::{Run, Steps, Stop};
 use crate::expression::Expression;
 use crate::limits::RuleLimits;
 use crate::parser;
+use crate::value::Value;
 
 pub use crate::evaluate::Scope;
 pub use crate::lexer::RuleError;
@@ -83,6 +85,37 @@ impl Rule {
             return self.run_to_need(scope, records, limits);
         }
         self.run_by_rounds(scope, records, limits)
+    }
+
+    /// The value of one run as text with its type, for tests and proofs; `None` if JavaScript would throw. Records that are
+    /// not there make it throw, too. What is not plain ASCII is escaped by unit.
+    pub fn show<'v, R: Records<'v>>(
+        &'v self,
+        scope: &'v Scope<'v>,
+        records: &R,
+        limits: &RuleLimits,
+    ) -> Option<String> {
+        let find = |name: &str| records.find(name).ok_or(Stop::Need);
+        let run = Run {
+            scope,
+            records: &find,
+            steps: Steps::new(limits.steps_max),
+        };
+        let value = run.evaluate(&self.expression).ok()?;
+        Some(match &value {
+            Value::Null => "null".to_owned(),
+            Value::Number(number) if *number == 0.0 && number.is_sign_negative() => {
+                "number -0".to_owned()
+            }
+            Value::Object(_) => match coerce::text(value, &run.steps) {
+                Ok(text) => format!("object {}", text.escaped()),
+                Err(_) => "object".to_owned(),
+            },
+            simple => {
+                let name = simple.type_name();
+                format!("{name} {}", coerce::text(value, &run.steps).ok()?.escaped())
+            }
+        })
     }
 
     /// One run that stops at the first record that is not there.

@@ -90,6 +90,18 @@ impl<'v> Text<'v> {
         }
     }
 
+    /// Every unit that is not plain ASCII, and the backslash, as an escape.
+    pub(crate) fn escaped(&self) -> String {
+        let mut escaped = String::new();
+        for unit in self.units().iter() {
+            match u8::try_from(*unit) {
+                Ok(byte @ (b' '..=b'[' | b']'..=b'~')) => escaped.push(char::from(byte)),
+                _ => escaped.push_str(&format!("\\u{unit:04x}")),
+            }
+        }
+        escaped
+    }
+
     /// Bytes that a look at the whole text costs.
     pub(crate) fn cost(&self) -> u64 {
         match self {

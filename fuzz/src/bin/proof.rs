@@ -1,6 +1,7 @@
 //! Proves that the target `decode` finds what is wrong, and that nothing is. Usage: `proof faults [SECONDS]` plants
 //! each fault and lets the fuzzer look for it, from the committed corpus without the inputs that would show it at
-//! once; `proof clean [SECONDS]` fuzzes the codecs as they are. Needs `cargo-fuzz`. Exit code 1 if either fails.
+//! once; `proof clean [SECONDS]` fuzzes the codecs as they are, `proof rules [SECONDS]` the rules of permission. Needs
+//! `cargo-fuzz`. Exit code 1 if one fails.
 
 use std::env;
 use std::error::Error;
@@ -36,8 +37,9 @@ fn main() -> Result<ExitCode> {
         .transpose()?;
     let passed = match what.as_deref() {
         Some("faults") => prove_faults(seconds.unwrap_or(FAULT_TIMEOUT_S))?,
-        Some("clean") => prove_clean(seconds.unwrap_or(CLEAN_S))?,
-        _ => return Err("usage: proof faults|clean [SECONDS]".into()),
+        Some("clean") => prove_clean("decode", seconds.unwrap_or(CLEAN_S))?,
+        Some("rules") => prove_clean("rules", seconds.unwrap_or(CLEAN_S))?,
+        _ => return Err("usage: proof faults|clean|rules [SECONDS]".into()),
     };
     Ok(if passed {
         ExitCode::SUCCESS
@@ -52,7 +54,7 @@ fn prove_faults(seconds: u64) -> Result<bool> {
     for fault in FAULTS {
         let folder = Folder::empty(fault)?;
         let kept = keep_passing(fault, &folder.corpus)?;
-        let run = fuzz(&folder, Some(fault), seconds)?;
+        let run = fuzz(&folder, "decode", Some(fault), seconds)?;
         let found = run.finding.is_some();
         match run.finding {
             Some(what) => println!(
@@ -66,14 +68,14 @@ fn prove_faults(seconds: u64) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Whether the codecs as they are show nothing.
-fn prove_clean(seconds: u64) -> Result<bool> {
-    let folder = Folder::empty("clean")?;
-    for entry in fs::read_dir(fuzz_folder().join("corpus/decode"))? {
+/// Whether a target as it is shows nothing.
+fn prove_clean(target: &str, seconds: u64) -> Result<bool> {
+    let folder = Folder::empty(&format!("clean-{target}"))?;
+    for entry in fs::read_dir(fuzz_folder().join("corpus").join(target))? {
         let entry = entry?;
         fs::copy(entry.path(), folder.corpus.join(entry.file_name()))?;
     }
-    let run = fuzz(&folder, None, seconds)?;
+    let run = fuzz(&folder, target, None, seconds)?;
     let clean = run.finding.is_none();
     match run.finding {
         Some(what) => println!(
@@ -144,14 +146,14 @@ fn keep_passing(fault: &str, to: &Path) -> Result<String> {
 }
 
 /// Builds the target and runs it. The build is not part of the time.
-fn fuzz(folder: &Folder, feature: Option<&str>, seconds: u64) -> Result<Run> {
+fn fuzz(folder: &Folder, target: &str, feature: Option<&str>, seconds: u64) -> Result<Run> {
     let cargo_fuzz = |command: &str| {
         let mut cargo = Command::new("cargo");
         // The sanitizer is unstable; this lets the installed stable compiler use it.
         cargo
             .env("RUSTC_BOOTSTRAP", "1")
             .current_dir(fuzz_folder())
-            .args(["fuzz", command, "decode"]);
+            .args(["fuzz", command, target]);
         cargo.args(feature.iter().flat_map(|feature| ["--features", feature]));
         cargo
     };
