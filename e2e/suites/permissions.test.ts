@@ -1,0 +1,178 @@
+// Every row of the table of permission cases through the unmodified client: what its rule lets through goes through, and
+// its opposite is refused with the reason that the table names. The records of the table are written before, by a server
+// without rules on the same data.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { C, close, inState, open, record, subscribed, type Message, type TestClient } from '../harness/client.ts';
+import { Server, againstOriginal } from '../harness/server.ts';
+import { DEADLINE_MS, within, type Inbox } from '../harness/wait.ts';
+import { hashPassword } from '../harness/users.ts';
+import { PERMISSIONS, RECORDS, ROWS, SERVER_DATA, type Ask, type Asker } from '../permissions/table.ts';
+
+const { EVENT, RECORD, RPC, PRESENCE } = C.TOPIC;
+const PASSWORD = 'one for all';
+/** A record that everybody may ask about; the answer says that what was sent before was judged. */
+const MARK = 'mark';
+
+/** The reasons under which each topic refuses. */
+const REFUSALS: Record<number, Record<number, string>> = {
+  [EVENT]: { 104: 'MESSAGE_DENIED', 103: 'MESSAGE_PERMISSION_ERROR' },
+  [RECORD]: { 115: 'MESSAGE_DENIED', 114: 'MESSAGE_PERMISSION_ERROR' },
+  [RPC]: { 107: 'MESSAGE_DENIED', 106: 'MESSAGE_PERMISSION_ERROR' },
+  [PRESENCE]: { 102: 'MESSAGE_DENIED', 101: 'MESSAGE_PERMISSION_ERROR' },
+};
+
+const refusalOf = ({ topic, action, name }: Message, of: string): string | undefined =>
+  name === of ? REFUSALS[topic]?.[action] : undefined;
+
+describe('permission rules', { skip: againstOriginal && 'deepstream lets falsy rules pass and knows no merged patches' }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-permissions-'));
+  const users = Object.fromEntries(
+    Object.entries(SERVER_DATA).map(([name, serverData]) => [name, { password: hashPassword(PASSWORD), serverData }]),
+  );
+  const clients = new Map<Asker, TestClient>();
+  /** What the observer hears, by event. */
+  const events = new Map<string, Inbox<unknown>>();
+  let server: Server;
+  let observer: TestClient;
+
+  /** A client that stays for all rows. */
+  async function login(details: C.JSONObject): Promise<TestClient> {
+    const client = open(server.address, { subscriptionInterval: 0 });
+    await inState(client, C.CONNECTION_STATE.AWAITING_AUTHENTICATION);
+    await within(DEADLINE_MS, client.login(details), 'login');
+    return client;
+  }
+
+  before(async () => {
+    const seeding = await Server.start({ dataFolder: folder });
+    const seeder = open(seeding.address);
+    await within(DEADLINE_MS, seeder.login({}), 'login');
+    for (const [name, value] of Object.entries(RECORDS)) await seeder.record.setDataWithAck(name, value as C.JSONObject);
+    close(seeder);
+    await seeding.dispose();
+    server = await Server.start({ dataFolder: folder, users, permissions: PERMISSIONS, auth: { chain: ['file', 'open'] } });
+    for (const username of Object.keys(SERVER_DATA)) clients.set(username as Asker, await login({ username, password: PASSWORD }));
+    clients.set('guest', await login({}));
+    observer = await login({});
+  });
+
+  after(async () => {
+    [...clients.values(), observer].forEach((client) => client && close(client));
+    await server.dispose();
+    rmSync(folder, { recursive: true });
+  });
+
+  const reason = (promise: Promise<unknown>): Promise<string> =>
+    within(DEADLINE_MS, promise.then(() => 'allowed', (error: unknown) => String(error)), 'an outcome');
+
+  /** Does something that is judged where the connection is; an answer to a later question comes after its refusal. */
+  async function judgedAtOnce(client: TestClient, name: string, act: () => void): Promise<string> {
+    let outcome = 'allowed';
+    let isOver = false;
+    client.wire.onReceived((message) => {
+      if (!isOver) outcome = refusalOf(message, name) ?? outcome;
+    });
+    act();
+    await within(DEADLINE_MS, client.record.head(MARK), 'the mark');
+    isOver = true;
+    return outcome;
+  }
+
+  /** Does something and waits for the refusal of `name` or for what `isDone` takes. */
+  async function answered(client: TestClient, name: string, isDone: (message: Message) => boolean, act: () => void): Promise<string> {
+    const answer = client.wire.receives((message) => refusalOf(message, name) !== undefined || isDone(message));
+    act();
+    return refusalOf(await answer, name) ?? 'allowed';
+  }
+
+  async function outcomeOf({ by, operation, name, data, path = '' }: Ask): Promise<string> {
+    const client = clients.get(by) as TestClient;
+    const value = data as C.JSONObject;
+    switch (operation) {
+      case 'publish': {
+        const heard = events.get(name) ?? (await subscribed(observer, name));
+        events.set(name, heard);
+        const outcome = await judgedAtOnce(client, name, () => client.event.emit(name, data as never));
+        if (outcome === 'allowed') {
+          assert.deepEqual(await heard.next(), data);
+        } else {
+          const before = heard.seen.length;
+          await within(DEADLINE_MS, observer.record.head(MARK), 'the mark');
+          assert.equal(heard.seen.length, before);
+        }
+        return outcome;
+      }
+      case 'subscribe': {
+        const outcome = await judgedAtOnce(client, name, () => client.event.subscribe(name, () => undefined));
+        assert.equal(client.event.eventNames().includes(name), outcome === 'allowed');
+        return outcome;
+      }
+      case 'listenEvents':
+        return judgedAtOnce(client, name, () => client.event.listen(name, () => undefined));
+      case 'listenRecords':
+        return judgedAtOnce(client, name, () => client.record.listen(name, () => undefined));
+      case 'provide':
+        return judgedAtOnce(client, name, () => client.rpc.provide(name, (_data, response) => response.send(1)));
+      case 'request': {
+        const outcome = await reason(client.rpc.make(name, data as never) as Promise<unknown>);
+        return outcome === 'NO_RPC_PROVIDER' ? 'allowed' : outcome;
+      }
+      case 'read': {
+        const outcome = await reason(client.record.snapshot(name) as Promise<unknown>);
+        return outcome === 'RECORD_NOT_FOUND' ? 'allowed' : outcome;
+      }
+      case 'head':
+        return reason(client.record.head(name) as Promise<unknown>);
+      case 'open':
+        return answered(client, name, ({ action, name: of }) => action === C.RECORD_ACTION.READ_RESPONSE && of === name, () => {
+          client.record.getRecord(name).on('error', () => undefined);
+        });
+      case 'write':
+        return reason(client.record.setDataWithAck(name, value) as Promise<unknown>);
+      case 'patch':
+        return reason(client.record.setDataWithAck(name, path, value) as Promise<unknown>);
+      case 'erase':
+        return reason(client.record.setDataWithAck(name, path, undefined as never) as Promise<unknown>);
+      case 'delete': {
+        const opened = await record(client, name);
+        return reason(opened.delete() as Promise<unknown>);
+      }
+      case 'notify':
+        return answered(client, name, ({ action, isAck }) => action === C.RECORD_ACTION.NOTIFY && isAck === true, () => {
+          void client.record.notify([name]);
+        });
+      case 'queryUser':
+        return reason(client.presence.getAll([name]) as Promise<unknown>);
+      case 'queryAll':
+        return reason(client.presence.getAll() as Promise<unknown>);
+      case 'watchUser':
+        return judgedAtOnce(client, name, () => client.presence.subscribe(name, () => undefined));
+    }
+  }
+
+  test(`the table has enough rows: ${2 * ROWS.length} cases, none twice`, () => {
+    assert.ok(2 * ROWS.length >= 150);
+    assert.equal(new Set(ROWS.map(({ what }) => what)).size, ROWS.length);
+  });
+
+  for (const { what, allowed, refused, refusal } of ROWS) {
+    test(what, async () => {
+      assert.equal(await outcomeOf(allowed), 'allowed');
+      assert.equal(await outcomeOf(refused), refusal);
+    });
+  }
+
+  test('a denial is logged with its rule in development mode', async (t) => {
+    const developing = await Server.during(t, { permissions: PERMISSIONS, logLevel: 'info' });
+    const client = open(developing.address, { subscriptionInterval: 0 });
+    t.after(() => close(client));
+    await within(DEADLINE_MS, client.login({}), 'login');
+    client.event.emit('k/no/publish', 1 as never);
+    await developing.prints(/denied.*k\/no\/publish.*permissions\.yml:\d+:\d+.*publish: false.*permissions\.yml:\d+:\d+.*publish: true/s);
+  });
+});
