@@ -52,6 +52,12 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ seeds, .*/],
   },
   {
+    name: 'attacks',
+    command: npm('attacks'),
+    env: { ATTACK_SECONDS: '10', ATTACK_SLACK_MS: '5' },
+    figures: [/pass \d+/, /fail \d+/],
+  },
+  {
     name: 'crash',
     command: npm('crash'),
     env: { CRASH_ROUNDS: '50' },

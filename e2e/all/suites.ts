@@ -116,6 +116,13 @@ export const SUITES: Suite[] = [
     budgetSeconds: 180,
   },
   {
+    name: 'attacks',
+    shows: 'attacks beside control pairs: their limits hold, a metric names them, and without them the harm is seen',
+    needs: [{ program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] }],
+    commands: [npm('attacks')],
+    budgetSeconds: 420,
+  },
+  {
     name: 'documents',
     shows: 'the code blocks of the documents run, their links lead somewhere, make run starts',
     // `make run` builds the server alone, whose dependencies have fewer features than the workspace's.

@@ -55,6 +55,11 @@ export interface ServerOptions {
   logLevel?: 'warn' | 'info' | 'debug';
   /** How messages reach the kernel. */
   sends?: 'plain';
+  /** Origins of pages, and names of the server, that are let in. */
+  origins?: string[];
+  hosts?: string[];
+  /** Shards; three by default. */
+  shards?: number;
   /** Addresses and networks of proxies that are believed. */
   trustedProxies?: string[];
   /** Whether connections begin with a head of the PROXY protocol. */
@@ -90,6 +95,8 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     network: {
       heartbeat_interval: milliseconds(options.heartbeatIntervalMs),
       sends: options.sends,
+      origins: options.origins,
+      hosts: options.hosts,
       trusted_proxies: options.trustedProxies,
       proxy_protocol: options.proxyProtocol,
     },
@@ -143,6 +150,7 @@ export class Server {
   #child: ChildProcess | undefined;
   #exit: Promise<number | string> | undefined;
   #output = '';
+  #lineCount = 0;
   /** Whether it was told to end. */
   #isEnding = false;
   private readonly options: ServerOptions;
@@ -216,6 +224,11 @@ export class Server {
     }
   }
 
+  /** Lines that it has printed. */
+  get lineCount(): number {
+    return this.#lineCount;
+  }
+
   /** Replaces the file of users for the next start. */
   setUsers(users: Users): void {
     this.options.users = users;
@@ -238,6 +251,7 @@ export class Server {
     });
     const keep = (text: Buffer): void => {
       this.#output = (this.#output + text.toString()).slice(-OUTPUT_KEPT);
+      this.#lineCount += text.toString().split('\n').length - 1;
     };
     child.stdout.on('data', keep);
     child.stderr.on('data', keep);
@@ -308,7 +322,7 @@ export class Server {
     writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder, this.tlsPort, this.adminPort)));
     const level = this.options.logLevel ?? 'warn';
     const place = ['--host', '127.0.0.1', '--port', String(this.port), '--data', this.dataFolder];
-    return [this.binary, 'start', '--config', config, ...place, '--shards', String(SHARD_COUNT), '--log-level', level];
+    return [this.binary, 'start', '--config', config, ...place, '--shards', String(this.options.shards ?? SHARD_COUNT), '--log-level', level];
   }
 
   /** Tells the server itself, whatever launched it: what runs a container signals the process inside. */

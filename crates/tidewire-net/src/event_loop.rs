@@ -306,6 +306,8 @@ impl<C> EventLoop<C> {
                 continue;
             };
             let flags = &mut connection.flags;
+            // After a reset nobody waits for an answer any more, so the owner learns of it also where it has paused reading.
+            flags.paused &= !event.is_error();
             if event.is_readable() || event.is_read_closed() || event.is_error() {
                 flags.readable = true;
                 flags.ended |= event.is_read_closed() || event.is_error();

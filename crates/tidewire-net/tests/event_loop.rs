@@ -197,6 +197,25 @@ fn a_paused_connection_is_not_read_before_it_is_resumed() {
 }
 
 #[test]
+fn a_reset_is_learnt_of_although_the_connection_is_paused() {
+    let mut fixture = Fixture::new();
+    let (key, mut client) = fixture.connect(b"");
+    fixture.event_loop.pause(key);
+    client.write_all(b"never read").unwrap();
+    fixture.event_loop.push_bytes(key, b"unread");
+    fixture.end_turn(1 << 20);
+    // Closing a socket that has unread bytes resets its connection.
+    assert_eq!(client.peek(&mut [0; 6]).unwrap(), 6);
+    drop(client);
+    // What it had sent may come first.
+    let mut outcome = ReadOutcome::Drained(0);
+    while matches!(outcome, ReadOutcome::Drained(_) | ReadOutcome::More(_)) {
+        outcome = fixture.read().1;
+    }
+    assert!(matches!(outcome, ReadOutcome::Failed(_)), "{outcome:?}");
+}
+
+#[test]
 fn ranges_and_own_bytes_leave_in_the_order_of_their_turns() {
     let mut fixture = Fixture::new();
     let (key, mut client) = fixture.connect(b"");
