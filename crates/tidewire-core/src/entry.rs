@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::address::{Address, SessionId};
 use crate::effect::{Principal, Publication};
 use crate::json::Path;
-use crate::message::{PresenceAction, RecordAction, RecordBulk, Topic};
+use crate::message::{Only, PresenceAction, RecordAction, RecordBulk, Tag, Topic};
 use crate::rate::Operation;
 use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};
@@ -217,6 +217,30 @@ pub enum RecordRequestKind {
     Delete(Name),
     /// Writes.
     Write(Name, Box<OwnedWrite>),
+    /// Asks for the value with its state.
+    Fetch(Name, Box<str>),
+    /// Replaces or removes the record if it is in a certain state.
+    Put(Name, Box<OwnedPut>),
+}
+
+/// A checked `Put`.
+#[derive(Clone, Debug)]
+pub struct OwnedPut {
+    /// For the answer.
+    pub correlation: Box<str>,
+    /// In which state.
+    pub only: Only,
+    /// The new value; absent to remove the record.
+    pub data: Option<Payload>,
+}
+
+/// What a durable `Put` has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Whether there was such a record before.
+    pub existed: bool,
+    /// The state that was made, absent if the record is gone.
+    pub tag: Option<Tag>,
 }
 
 /// A checked write.
@@ -232,6 +256,8 @@ pub struct OwnedWrite {
     pub action: RecordAction,
     /// What changes.
     pub change: OwnedChange,
+    /// For a `Put`: whether there was such a record before.
+    pub put: Option<bool>,
 }
 
 /// A checked change.
@@ -309,6 +335,27 @@ pub enum Answer {
     Written {
         /// As in the request.
         correlation: Option<Box<str>>,
+    },
+    /// To a `Fetch`.
+    Fetched {
+        /// As in the request.
+        correlation: Box<str>,
+        /// The record, if it exists.
+        state: Option<Box<StoredRecord>>,
+    },
+    /// The `Put` is durable.
+    Stored {
+        /// As in the request.
+        correlation: Box<str>,
+        /// What it has made.
+        stored: Stored,
+    },
+    /// The record is in another state than a `Put` wants.
+    Unmet {
+        /// As in the request.
+        correlation: Box<str>,
+        /// The state, if there is such a record.
+        tag: Option<Tag>,
     },
     /// The version exists already.
     VersionExists {

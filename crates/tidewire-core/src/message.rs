@@ -284,6 +284,28 @@ pub enum Listen<'a> {
 /// The version of a record: -1 means "does not exist" in reads and "whatever is next" in writes.
 pub type WireVersion = i32;
 
+/// A state of a record: which creation of its name, and how often it was written since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// Which creation.
+    pub incarnation: u64,
+    /// Its version.
+    pub version: WireVersion,
+}
+
+/// The state in which a record must be for a change to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Only {
+    /// Any, or none.
+    Always,
+    /// It does not exist.
+    Missing,
+    /// It exists.
+    Present,
+    /// It is in this state.
+    Is(Tag),
+}
+
 /// What every write of a record has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
@@ -376,6 +398,53 @@ pub enum Record<'a> {
     },
     /// A write, of a client or of somebody else.
     Write(Write<'a>, Change<'a>),
+    /// Asks for the value with its state.
+    Fetch {
+        /// The record.
+        name: &'a str,
+        /// For the answer.
+        correlation: &'a str,
+    },
+    /// The answer to `Fetch`.
+    Fetched {
+        /// The record.
+        name: &'a str,
+        /// As in the request.
+        correlation: &'a str,
+        /// State and value, absent if it does not exist.
+        state: Option<(Tag, &'a str)>,
+    },
+    /// Replaces or removes a record if it is in a certain state; answered when that is durable.
+    Put {
+        /// The record.
+        name: &'a str,
+        /// For the answer.
+        correlation: &'a str,
+        /// In which state.
+        only: Only,
+        /// An object or array; absent to remove the record.
+        data: Option<&'a str>,
+    },
+    /// The answer to `Put`: done, and durable.
+    Stored {
+        /// The record.
+        name: &'a str,
+        /// As in the request.
+        correlation: &'a str,
+        /// Whether there was such a record before.
+        existed: bool,
+        /// The state that was made, absent if the record is gone.
+        tag: Option<Tag>,
+    },
+    /// The answer to `Put`: nothing was done, because the record is in another state.
+    Unmet {
+        /// The record.
+        name: &'a str,
+        /// As in the request.
+        correlation: &'a str,
+        /// The state, absent if there is no such record.
+        tag: Option<Tag>,
+    },
     /// The answer to a read.
     ReadResponse {
         /// The record.

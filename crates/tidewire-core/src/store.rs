@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::address::Epoch;
+use crate::message::{Tag, WireVersion};
 use crate::text::{Name, Payload};
 
 /// New at each creation of a record, so a record that was deleted and created again is told apart.
@@ -42,6 +43,18 @@ pub struct StoredRecord {
     pub version: Version,
     /// Its value: an object or array.
     pub data: Payload,
+}
+
+impl StoredRecord {
+    /// The state that conditions compare.
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        Tag {
+            incarnation: self.incarnation.0,
+            // Versions stay within `Version::LAST`, so the conversion never saturates.
+            version: WireVersion::try_from(self.version.0).unwrap_or(WireVersion::MAX),
+        }
+    }
 }
 
 /// What a commit does to one name.

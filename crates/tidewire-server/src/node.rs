@@ -142,7 +142,7 @@ impl Node {
             store_health,
         )));
         let api = plan.config.http.api;
-        let api = api.then(|| Arc::new(Api::new(plan, Arc::clone(&handles))));
+        let api = api.then(|| Arc::new(Api::new(plan, Arc::clone(&handles), opened.epoch)));
         let adopter = Arc::new(FewestConnections(handles));
         let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, api);
         let (stop_accepting, is_stopped) = watch::channel(false);

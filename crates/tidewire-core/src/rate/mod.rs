@@ -125,10 +125,12 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
             RecordBulk::Notify => (Operation::Write, many(names)),
             _ => (Operation::Subscribe, many(names)),
         },
-        Message::Record(Record::Read { .. } | Record::Head { .. })
+        Message::Record(Record::Read { .. } | Record::Head { .. } | Record::Fetch { .. })
         | Message::Presence(Presence::QueryAll) => (Operation::Read, 1),
         Message::Presence(Presence::Query { names, .. }) => (Operation::Read, many(names)),
-        Message::Record(Record::Write(..) | Record::Delete { .. }) => (Operation::Write, 1),
+        Message::Record(Record::Write(..) | Record::Delete { .. } | Record::Put { .. }) => {
+            (Operation::Write, 1)
+        }
         Message::Rpc(Rpc::Request { .. }) => (Operation::Call, 1),
         _ => return Some((None, 1)),
     };

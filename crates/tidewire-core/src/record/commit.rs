@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::address::SessionId;
-use crate::entry::RecordRefusal;
+use crate::entry::{Answer, RecordRefusal, Stored};
 use crate::table::{self, Map};
 use crate::text::Name;
 use crate::time::Instant;
@@ -36,9 +36,16 @@ pub(crate) enum WaitsFor {
     Write {
         action: crate::message::RecordAction,
         correlation: Option<Box<str>>,
+        /// What a `Put` has made.
+        stored: Option<Stored>,
     },
     /// The end of the record.
     Delete,
+    /// The end of the record, by a `Put`.
+    Remove {
+        correlation: Box<str>,
+        existed: bool,
+    },
 }
 
 impl WaitsFor {
@@ -46,7 +53,34 @@ impl WaitsFor {
     pub(crate) fn refusal(&self) -> RecordRefusal {
         match self {
             Self::Write { .. } => RecordRefusal::UpdateFailed,
-            Self::Delete => RecordRefusal::DeleteFailed,
+            Self::Delete | Self::Remove { .. } => RecordRefusal::DeleteFailed,
+        }
+    }
+
+    /// What to answer when it is durable.
+    pub(crate) fn done(self) -> Answer {
+        match self {
+            Self::Write {
+                correlation,
+                stored: None,
+                ..
+            } => Answer::Written { correlation },
+            Self::Write {
+                correlation,
+                stored: Some(stored),
+                ..
+            } => Answer::Stored {
+                correlation: correlation.unwrap_or_default(),
+                stored,
+            },
+            Self::Delete => Answer::Deleted,
+            Self::Remove {
+                correlation,
+                existed,
+            } => Answer::Stored {
+                correlation,
+                stored: Stored { existed, tag: None },
+            },
         }
     }
 }

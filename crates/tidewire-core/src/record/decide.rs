@@ -5,10 +5,10 @@ use smallvec::SmallVec;
 use crate::address::SessionId;
 use crate::desk::{Desk, Verdict};
 use crate::effect::Effects;
-use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Told};
+use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored, Told};
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
-use crate::message::{RecordAction, RecordBulk, Topic};
+use crate::message::{Only, RecordAction, RecordBulk, Topic};
 use crate::permission::Access;
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
@@ -71,6 +71,23 @@ impl RecordOwner {
             }
             JobKind::Delete => self.delete(desk, listens, name, job, &value),
             JobKind::Write(_) => self.write(desk, name, job, &value),
+            JobKind::Fetch(_) => {
+                let old = value.data();
+                match judge(desk, &mut job, Access::RecordRead, name, None, old) {
+                    Verdict::Allow => {}
+                    verdict => return stopped(desk, name, job, verdict),
+                }
+                if let JobKind::Fetch(correlation) = job.kind {
+                    let state = match value {
+                        Value::Present(record) => Some(Box::new(record)),
+                        _ => None,
+                    };
+                    let fetched = Answer::Fetched { correlation, state };
+                    answer(desk, job.session, name, None, fetched);
+                }
+                Step::Done
+            }
+            JobKind::Put(_) => self.put_if(desk, listens, name, job, &value),
         }
     }
 
@@ -387,6 +404,93 @@ impl RecordOwner {
         Step::Done
     }
 
+    /// Replaces or removes the record, if it is in the state that is asked for. The rules are asked first: who may not
+    /// change it learns nothing of its state.
+    fn put_if<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        mut job: Job,
+        value: &Value,
+    ) -> Step {
+        let JobKind::Put(put) = &job.kind else {
+            return Step::Done;
+        };
+        let data = put.data.clone();
+        let accesses: &[Access] = match (&data, value) {
+            (None, _) => &[Access::RecordDelete],
+            (Some(_), Value::Present(_)) => &[Access::RecordWrite],
+            (Some(_), _) => &[Access::RecordCreate, Access::RecordWrite],
+        };
+        for access in accesses {
+            match judge(desk, &mut job, *access, name, data.as_ref(), value.data()) {
+                Verdict::Allow => {}
+                verdict => return stopped(desk, name, job, verdict),
+            }
+        }
+        let (session, tag) = (job.session, value.tag());
+        let is_met = match put_condition(&job) {
+            Only::Always => true,
+            Only::Missing => tag.is_none(),
+            Only::Present => tag.is_some(),
+            Only::Is(wanted) => tag == Some(wanted),
+        };
+        if let Some(data) = data.filter(|_| is_met) {
+            let hot = is_under(&desk.place.settings.hot_path_prefixes, name);
+            let current = match value {
+                Value::Present(record) => record.clone(),
+                _ => StoredRecord {
+                    incarnation: self.new_incarnation(),
+                    version: Version::CREATED,
+                    data: Payload::from_checked(change::EMPTY),
+                },
+            };
+            let JobKind::Put(put) = job.kind else {
+                return Step::Done;
+            };
+            let write = OwnedWrite {
+                version: None,
+                correlation: Some(put.correlation),
+                write_ack: true,
+                action: RecordAction::CreateAndUpdate,
+                change: OwnedChange::Update(data.clone()),
+                put: Some(tag.is_some()),
+            };
+            self.apply(desk, name, session, write, current, data, hot);
+            return Step::Done;
+        }
+        if is_met && !matches!(value, Value::Missing) && !self.has_place(desk, name, value, 0) {
+            refuse(desk, name, job, RecordRefusal::DeleteFailed);
+            return Step::Done;
+        }
+        let JobKind::Put(put) = job.kind else {
+            return Step::Done;
+        };
+        let correlation = put.correlation;
+        if !is_met {
+            let unmet = Answer::Unmet { correlation, tag };
+            answer(desk, session, name, None, unmet);
+            return Step::Done;
+        }
+        let waiter = Waiter {
+            session,
+            deadline: desk.now.monotonic + desk.place.settings.write_timeout,
+            what: WaitsFor::Remove {
+                correlation,
+                existed: tag.is_some(),
+            },
+        };
+        self.end_subscriptions(desk, listens, name, Some(session));
+        if tag.is_some() {
+            self.put(desk, name, Value::Missing, Some(waiter));
+        } else if let Some(waiter) = self.commits.wait(name, waiter) {
+            // No earlier delete is on its way to the store.
+            answer(desk, session, name, None, waiter.what.done());
+        }
+        Step::Done
+    }
+
     /// Checks the version, keeps the new value, tells the subscribers.
     #[expect(
         clippy::too_many_arguments,
@@ -408,6 +512,7 @@ impl RecordOwner {
             write_ack,
             action,
             change,
+            put,
         } = write;
         let next = if hot {
             Version::CREATED
@@ -448,19 +553,24 @@ impl RecordOwner {
             return answer(desk, session, name, None, refused);
         }
         let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
+        let written = StoredRecord {
+            incarnation: current.incarnation,
+            version: next,
+            data: after.clone(),
+        };
+        let stored = put.map(|existed| Stored {
+            existed,
+            tag: Some(written.tag()),
+        });
         let waiter = write_ack.then_some(Waiter {
             session,
             deadline,
             what: WaitsFor::Write {
                 action,
                 correlation,
+                stored,
             },
         });
-        let written = StoredRecord {
-            incarnation: current.incarnation,
-            version: next,
-            data: after.clone(),
-        };
         // Where the numbers start again a client can only take the whole value.
         let change = if current.version >= Version::LAST {
             OwnedChange::Update(after.clone())
@@ -527,11 +637,15 @@ impl RecordOwner {
         self.memory_only_bytes = self.memory_only_bytes - old + new;
         // Nothing is to be waited for: such a record promises no more than memory.
         if let Some(waiter) = waiter {
-            let done = match waiter.what {
-                WaitsFor::Write { correlation, .. } => Answer::Written { correlation },
-                WaitsFor::Delete => Answer::Deleted,
-            };
-            answer(desk, waiter.session, name, None, done);
+            answer(desk, waiter.session, name, None, waiter.what.done());
         }
+    }
+}
+
+/// In which state a `Put` wants the record.
+fn put_condition(job: &Job) -> Only {
+    match &job.kind {
+        JobKind::Put(put) => put.only,
+        _ => Only::Always,
     }
 }

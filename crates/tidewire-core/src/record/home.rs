@@ -7,15 +7,16 @@ use crate::address::{Address, SessionId};
 use crate::desk::Desk;
 use crate::effect::{Effects, Flow};
 use crate::entry::{
-    Answer, Entry, Gather, Gathering, OwnedChange, OwnedWrite, Published, RecordAnswer,
+    Answer, Entry, Gather, Gathering, OwnedChange, OwnedPut, OwnedWrite, Published, RecordAnswer,
     RecordRefusal, RecordRequest, RecordRequestKind, Told,
 };
 use crate::hub::HubTopic;
+use crate::json::Kind;
 use crate::lag;
 use crate::listen;
 use crate::message::{
-    Change, Message, Record, RecordAction, RecordBulk, RecordError, Refusal, Topic, WireVersion,
-    Write,
+    Change, Message, Only, Record, RecordAction, RecordBulk, RecordError, Refusal, Topic,
+    WireVersion, Write,
 };
 use crate::record::change;
 use crate::session::Hold;
@@ -56,6 +57,13 @@ pub(crate) fn message<E: Effects>(
             RecordRequestKind::Delete,
         ),
         Record::Write(write, change) => self::write(desk, id, write, change),
+        Record::Fetch { name, correlation } => fetch(desk, id, name, correlation),
+        Record::Put {
+            name,
+            correlation,
+            only,
+            data,
+        } => put(desk, id, name, correlation, *only, *data),
         Record::Listen(message) => return listen::message(desk, id, Topic::Record, message),
         // Answers of a server have no meaning here.
         Record::Ack { .. }
@@ -65,6 +73,9 @@ pub(crate) fn message<E: Effects>(
         | Record::DeleteSuccess { .. }
         | Record::Deleted { .. }
         | Record::WriteAck { .. }
+        | Record::Fetched { .. }
+        | Record::Stored { .. }
+        | Record::Unmet { .. }
         | Record::HasProvider { .. }
         | Record::Error(_) => {}
     }
@@ -139,6 +150,37 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                     correlation,
                 }),
             );
+        }
+        Answer::Fetched { correlation, state } => {
+            let state = state
+                .as_ref()
+                .map(|record| (record.tag(), record.data.as_str()));
+            let fetched = Record::Fetched {
+                name: &name,
+                correlation: &correlation,
+                state,
+            };
+            desk.send(id, &Message::Record(fetched));
+        }
+        Answer::Stored {
+            correlation,
+            stored,
+        } => {
+            let stored = Record::Stored {
+                name: &name,
+                correlation: &correlation,
+                existed: stored.existed,
+                tag: stored.tag,
+            };
+            desk.send(id, &Message::Record(stored));
+        }
+        Answer::Unmet { correlation, tag } => {
+            let unmet = Record::Unmet {
+                name: &name,
+                correlation: &correlation,
+                tag,
+            };
+            desk.send(id, &Message::Record(unmet));
         }
         Answer::VersionExists {
             current,
@@ -647,12 +689,65 @@ fn write<E: Effects>(
         write_ack: write.write_ack,
         action,
         change,
+        put: None,
     };
     post_request(
         desk,
         id,
         write.name,
         RecordRequestKind::Write(write.name.into(), Box::new(owned)),
+    );
+}
+
+fn fetch<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, correlation: &str) {
+    if desk.place.is_name(name) {
+        let what = RecordRequestKind::Fetch(name.into(), correlation.into());
+        return post_request(desk, id, name, what);
+    }
+    let refusal = Refusal {
+        action: RecordAction::Read,
+        name: None,
+        correlation: Some(correlation),
+        write_ack: false,
+    };
+    desk.send(id, &error(RecordError::InvalidData(refusal)));
+}
+
+fn put<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &str,
+    correlation: &str,
+    only: Only,
+    data: Option<&str>,
+) {
+    let refusal = Refusal {
+        action: match data {
+            Some(_) => RecordAction::CreateAndUpdate,
+            None => RecordAction::Delete,
+        },
+        name: Some(name).filter(|name| desk.place.is_name(name)),
+        correlation: Some(correlation),
+        write_ack: true,
+    };
+    if desk.place.draining {
+        return desk.send(id, &error(RecordError::Update(refusal)));
+    }
+    let is_value = data
+        .is_none_or(|data| matches!(desk.place.json_kind(data), Ok(Kind::Object | Kind::Array)));
+    if refusal.name.is_none() || !is_value {
+        return desk.send(id, &error(RecordError::InvalidData(refusal)));
+    }
+    let put = OwnedPut {
+        correlation: correlation.into(),
+        only,
+        data: data.map(Payload::from_checked),
+    };
+    post_request(
+        desk,
+        id,
+        name,
+        RecordRequestKind::Put(name.into(), Box::new(put)),
     );
 }
 

@@ -6,7 +6,8 @@ use crate::address::{Address, SessionId};
 use crate::desk::{Desk, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
-    Answer, Asker, Entry, Gather, OwnedWrite, Published, ReadFailed, RecordAnswer, RecordRefusal,
+    Answer, Asker, Entry, Gather, OwnedPut, OwnedWrite, Published, ReadFailed, RecordAnswer,
+    RecordRefusal,
 };
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::{Access, Asked, Decision, Question};
@@ -44,6 +45,8 @@ pub(super) enum JobKind {
     Head,
     Delete,
     Write(Box<OwnedWrite>),
+    Fetch(Box<str>),
+    Put(Box<OwnedPut>),
 }
 
 /// What became of a job.
@@ -58,7 +61,9 @@ impl Job {
         match &self.kind {
             JobKind::Bulk { action, .. } => RecordAction::Bulk(*action),
             JobKind::Recheck(_) => RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),
-            JobKind::Read => RecordAction::Read,
+            JobKind::Read | JobKind::Fetch(_) => RecordAction::Read,
+            JobKind::Put(put) if put.data.is_none() => RecordAction::Delete,
+            JobKind::Put(_) => RecordAction::CreateAndUpdate,
             JobKind::Head => RecordAction::Head,
             JobKind::Delete => RecordAction::Delete,
             JobKind::Write(write) => write.action,
@@ -81,6 +86,11 @@ impl Job {
             JobKind::Write(write) => (why, None, None, write.correlation, write.write_ack),
             JobKind::Delete => (deletion(why), None, None, None, false),
             JobKind::Read | JobKind::Head | JobKind::Recheck(_) => (why, None, None, None, false),
+            JobKind::Fetch(correlation) => (why, None, None, Some(correlation), false),
+            JobKind::Put(put) if put.data.is_none() => {
+                (deletion(why), None, None, Some(put.correlation), false)
+            }
+            JobKind::Put(put) => (why, None, None, Some(put.correlation), true),
         };
         (
             self.session,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::entry::{Asker, Told};
+use crate::message::Tag;
 use crate::record::job::Job;
 use crate::store::{StoredRecord, Version};
 use crate::text::Payload;
@@ -35,6 +36,14 @@ impl Value {
     pub(super) fn read(&self) -> Option<(Version, Payload)> {
         match self {
             Self::Present(record) => Some((record.version, record.data.clone())),
+            _ => None,
+        }
+    }
+
+    /// The state that conditions compare.
+    pub(super) fn tag(&self) -> Option<Tag> {
+        match self {
+            Self::Present(record) => Some(record.tag()),
             _ => None,
         }
     }

@@ -156,6 +156,13 @@ impl RecordOwner {
             RecordRequestKind::Write(name, write) => {
                 self.take(desk, listens, name, job(principal, JobKind::Write(write)));
             }
+            RecordRequestKind::Fetch(name, correlation) => {
+                let kind = JobKind::Fetch(correlation);
+                self.take(desk, listens, name, job(principal, kind));
+            }
+            RecordRequestKind::Put(name, put) => {
+                self.take(desk, listens, name, job(principal, JobKind::Put(put)));
+            }
         }
     }
 
@@ -301,18 +308,7 @@ impl RecordOwner {
         let mut clean = Vec::new();
         self.commits.committed(
             batch,
-            |name, waiter| match waiter.what {
-                WaitsFor::Write { correlation, .. } => {
-                    answer(
-                        desk,
-                        waiter.session,
-                        name,
-                        None,
-                        Answer::Written { correlation },
-                    );
-                }
-                WaitsFor::Delete => answer(desk, waiter.session, name, None, Answer::Deleted),
-            },
+            |name, waiter| answer(desk, waiter.session, name, None, waiter.what.done()),
             |name| clean.push(name.clone()),
         );
         for name in clean {
@@ -355,8 +351,12 @@ impl RecordOwner {
                 WaitsFor::Write {
                     action,
                     correlation,
+                    ..
                 } => (action, correlation, true),
                 WaitsFor::Delete => (RecordAction::Delete, None, false),
+                WaitsFor::Remove { correlation, .. } => {
+                    (RecordAction::Delete, Some(correlation), false)
+                }
             };
             let refused = Answer::Refused {
                 why,

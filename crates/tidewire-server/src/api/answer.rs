@@ -7,8 +7,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::{Response, StatusCode};
+
+use super::stream::EventStream;
 
 /// The content type of JSON answers, as deepstream writes it.
 const JSON: &str = "application/json; charset=utf-8";
@@ -27,6 +31,8 @@ pub type Answer = Response<Body>;
 pub enum Body {
     /// All of it is there.
     Whole(Full<Bytes>),
+    /// It comes piece by piece.
+    Stream(EventStream),
 }
 
 impl Default for Body {
@@ -51,18 +57,24 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(body) => Pin::new(body).poll_frame(context),
+            Self::Stream(body) => {
+                let piece = Pin::new(body).poll_piece(context);
+                piece.map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(body) => body.is_end_stream(),
+            Self::Stream(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(body) => body.size_hint(),
+            Self::Stream(_) => SizeHint::default(),
         }
     }
 }
@@ -86,6 +98,20 @@ pub(super) fn busy(reason: &str) -> Answer {
 pub(super) fn retryable(mut answer: Answer) -> Answer {
     let seconds = HeaderValue::from_static(RETRY_SECONDS);
     answer.headers_mut().insert(RETRY_AFTER, seconds);
+    answer
+}
+
+/// Says how credentials are given.
+pub(super) fn with_challenge(mut answer: Answer) -> Answer {
+    let challenge = HeaderValue::from_static("Bearer");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    answer
+}
+
+/// Lets the caller keep the answer, if it asks each time whether it is still the same.
+pub(super) fn revalidated(mut answer: Answer) -> Answer {
+    let revalidated = HeaderValue::from_static("private, no-cache");
+    answer.headers_mut().insert(CACHE_CONTROL, revalidated);
     answer
 }
 

@@ -73,7 +73,10 @@ impl Api {
                 }
             };
             for message in messages(&chunk) {
-                batch.take(&message)?;
+                if !batch.is_open {
+                    caller.check_login(&message)?;
+                }
+                batch.take(&message);
             }
             if batch.is_done() {
                 return Ok(batch.outcomes.into_iter().flatten().collect());
@@ -207,25 +210,20 @@ impl<'a> Batch<'a> {
     }
 
     /// Takes an answer in.
-    fn take(&mut self, message: &Message<'_>) -> Result<(), CallError> {
+    fn take(&mut self, message: &Message<'_>) {
         match message {
             Message::Connection(Connection::Pong) => {
                 if let Some(index) = self.emits.pop_front() {
                     self.outcomes[index].get_or_insert_with(Outcome::done);
                 }
             }
-            Message::Connection(Connection::Reject) => return Err(CallError::Banned),
             Message::Auth(Auth::Successful { .. }) => self.is_open = true,
-            Message::Auth(
-                Auth::Unsuccessful { .. } | Auth::TooManyAttempts | Auth::InvalidMessageData,
-            ) => return Err(CallError::Refused),
             Message::Event(Event::Error(error)) => self.take_event_error(error),
             Message::Record(message) => self.take_record(message),
             Message::Rpc(message) => self.take_rpc(message),
             Message::Presence(message) => self.take_presence(message),
             _ => {}
         }
-        Ok(())
     }
 
     fn take_event_error(&mut self, error: &EventError<'_>) {

@@ -81,6 +81,22 @@ impl Caller {
         self.session.send(messages);
     }
 
+    /// Fails if the message refuses the login.
+    pub(super) fn check_login(&self, message: &Message<'_>) -> Result<(), CallError> {
+        match message {
+            Message::Connection(Connection::Reject) => Err(CallError::Banned),
+            Message::Auth(
+                Auth::Unsuccessful { .. } | Auth::TooManyAttempts | Auth::InvalidMessageData,
+            ) => Err(CallError::Refused),
+            _ => Ok(()),
+        }
+    }
+
+    /// The session, for longer than a request.
+    pub(super) fn into_session(self) -> CarriedSession {
+        self.session
+    }
+
     /// The next chunk of whole messages; read them with [`messages`].
     pub(super) async fn receive(&mut self) -> Result<Bytes, CallError> {
         match timeout_at(self.deadline, self.session.receive()).await {
@@ -99,13 +115,26 @@ impl Api {
         credentials: &Credentials,
         messages: &[u8],
     ) -> Result<Caller, CallError> {
-        let shard = self.shard().ok_or(CallError::GoingAway)?;
+        let bytes_max = self.limits.answer_bytes_max;
         let mut first = introduction(credentials, false);
         first.extend_from_slice(messages);
+        self.open(request, Stay::Passing { bytes_max }, first)
+    }
+
+    /// Opens a session that logs in, and stays and follows jumps.
+    pub(super) fn stay(
+        &self,
+        request: &ApiRequest,
+        credentials: &Credentials,
+    ) -> Result<Caller, CallError> {
+        self.open(request, Stay::Lasting, introduction(credentials, true))
+    }
+
+    fn open(&self, request: &ApiRequest, stay: Stay, first: Vec<u8>) -> Result<Caller, CallError> {
+        let shard = self.shard().ok_or(CallError::GoingAway)?;
         let peer = peer(&request.parts, request.address);
-        let bytes_max = self.limits.answer_bytes_max;
         Ok(Caller {
-            session: shard.carry(peer, Stay::Passing { bytes_max }, first),
+            session: shard.carry(peer, stay, first),
             deadline: Instant::now() + self.limits.request_timeout,
         })
     }

@@ -1,13 +1,19 @@
 //! Who asks: the credentials of a request, and `POST /api/auth`.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
+use hyper::header::AUTHORIZATION;
+use hyper::http::request::Parts;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidewire_core::message::{Auth, Message};
+use tokio::time::Instant;
 
 use super::answer::{self, Answer};
 use super::caller::{CallError, messages};
 use super::command::{is_container, is_object, text_of};
+use super::problem::Problem;
 use super::{Api, ApiRequest, is_of_type};
 
 /// What is given to the auth chain: the same object that a client gives to `login()`.
@@ -23,6 +29,28 @@ impl Credentials {
     /// A token.
     pub(super) fn token(token: &str) -> Self {
         Self(json!({ "token": token }).to_string())
+    }
+
+    /// The credentials in the header of a request.
+    pub(super) fn of(parts: &Parts) -> Result<Self, Problem> {
+        let Some(header) = parts.headers.get(AUTHORIZATION) else {
+            return Ok(Self::none());
+        };
+        let text = header.to_str().map_err(|_| Problem::LOGIN_REFUSED)?;
+        let (scheme, value) = text.split_once(' ').ok_or(Problem::LOGIN_REFUSED)?;
+        let value = value.trim();
+        if scheme.eq_ignore_ascii_case("bearer") && !value.is_empty() {
+            return Ok(Self::token(value));
+        }
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return Err(Problem::LOGIN_REFUSED);
+        }
+        let decoded = STANDARD.decode(value).ok();
+        let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+        let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
+        let (username, password) = pair.ok_or(Problem::LOGIN_REFUSED)?;
+        let data = json!({ "username": username, "password": password });
+        Ok(Self(data.to_string()))
     }
 
     /// The JSON text.
@@ -84,8 +112,12 @@ impl Api {
                 "Invalid message: the body must be the object of a login.",
             );
         }
-        match self.ask(&request, Credentials(data.get().to_owned())).await {
-            Ok(client_data) => answer::json(&logged_in(client_data.as_deref())),
+        let credentials = Credentials(data.get().to_owned());
+        match self.ask(&request, &credentials).await {
+            Ok(client_data) => {
+                let ticket = self.tickets.give(credentials, Instant::now());
+                answer::json(&logged_in(client_data.as_deref(), ticket))
+            }
             Err(CallError::Refused) => {
                 answer::text(StatusCode::UNAUTHORIZED, "Invalid authentication data.")
             }
@@ -97,20 +129,15 @@ impl Api {
     async fn ask(
         &self,
         request: &ApiRequest,
-        credentials: Credentials,
+        credentials: &Credentials,
     ) -> Result<Option<String>, CallError> {
-        let mut caller = self.call(request, &credentials, &[])?;
+        let mut caller = self.call(request, credentials, &[])?;
         loop {
             let chunk = caller.receive().await?;
             for message in messages(&chunk) {
-                match message {
-                    Message::Auth(Auth::Successful { data }) => {
-                        return Ok(data.map(str::to_owned));
-                    }
-                    Message::Auth(Auth::Unsuccessful { .. } | Auth::InvalidMessageData) => {
-                        return Err(CallError::Refused);
-                    }
-                    _ => {}
+                caller.check_login(&message)?;
+                if let Message::Auth(Auth::Successful { data }) = message {
+                    return Ok(data.map(str::to_owned));
                 }
             }
         }
@@ -118,10 +145,13 @@ impl Api {
 }
 
 /// What a login is answered with. A key that the auth handler did not give is left out.
-fn logged_in(client_data: Option<&str>) -> String {
+fn logged_in(client_data: Option<&str>, ticket: Option<String>) -> String {
     let mut answer = serde_json::Map::new();
     if let Some(Ok(data)) = client_data.map(serde_json::from_str::<Value>) {
         answer.insert("clientData".into(), data);
+    }
+    if let Some(ticket) = ticket {
+        answer.insert("ticket".into(), ticket.into());
     }
     Value::Object(answer).to_string()
 }

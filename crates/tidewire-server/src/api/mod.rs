@@ -8,8 +8,16 @@ mod batch;
 mod body;
 mod caller;
 mod command;
+mod condition;
 mod login;
+mod name;
+mod openapi;
 mod outcome;
+pub mod patch;
+mod problem;
+mod record;
+mod stream;
+mod ticket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,12 +28,16 @@ use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
+use tidewire_core::address::Epoch;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::config::plan::Plan;
 use crate::shard::handle::{Peer, ShardHandle};
 
+use ticket::Tickets;
+
 pub use answer::{Answer, Body};
+pub use stream::EventStream;
 
 /// Bytes that one permit of [`Api::body_permits`] stands for.
 const PERMIT_BYTES: usize = 1 << 10;
@@ -45,6 +57,10 @@ pub struct ApiLimits {
     pub commands_max: usize,
     /// Bytes of a name.
     pub name_bytes_max: usize,
+    /// Bytes of a record.
+    pub record_bytes_max: usize,
+    /// A session says something at least so often.
+    pub heartbeat_interval: Duration,
     /// Whether a batch may log in with the data of a login instead of a token.
     pub allow_auth_data: bool,
     /// Whether `/api/auth` is there.
@@ -61,6 +77,11 @@ pub struct Api {
     requests: Semaphore,
     /// Kilobytes of bodies that may be held now.
     body_permits: Semaphore,
+    /// Streams that may be open now.
+    streams: Arc<Semaphore>,
+    tickets: Tickets,
+    /// The store's: versions of different ones are never compared.
+    epoch: u64,
 }
 
 /// A request of the API as the front hands it over.
@@ -72,17 +93,20 @@ pub struct ApiRequest {
     pub body: Incoming,
     /// Where it comes from.
     pub address: SocketAddr,
+    /// Streams on its connection, which lives as long as they do.
+    pub streams: Arc<AtomicUsize>,
 }
 
 impl ApiRequest {
     /// Takes a request apart.
     #[must_use]
-    pub fn new(request: Request<Incoming>, address: SocketAddr) -> Self {
+    pub fn new(request: Request<Incoming>, address: SocketAddr, streams: Arc<AtomicUsize>) -> Self {
         let (parts, body) = request.into_parts();
         Self {
             parts,
             body,
             address,
+            streams,
         }
     }
 }
@@ -94,12 +118,42 @@ enum Route {
     Batch,
     /// `/api/auth`: a login.
     Login,
+    /// `/records/NAME`: one record.
+    Record,
+    /// `/sse`: a stream.
+    Stream,
+    /// `/openapi.json`: the description of all of them.
+    Description,
+}
+
+impl Route {
+    fn of(path: &str) -> Option<Self> {
+        match path {
+            "/api" => Some(Self::Batch),
+            "/api/auth" => Some(Self::Login),
+            stream::PATH => Some(Self::Stream),
+            openapi::PATH => Some(Self::Description),
+            path if path.starts_with(record::PREFIX) => Some(Self::Record),
+            _ => None,
+        }
+    }
+}
+
+/// The methods of a path, as the value of `Allow`.
+fn route_methods(path: &str) -> Option<&'static str> {
+    Route::of(path).map(|route| match route {
+        Route::Batch => "GET, POST, OPTIONS",
+        Route::Login => "POST, OPTIONS",
+        Route::Record => record::METHODS,
+        Route::Stream => stream::METHODS,
+        Route::Description => openapi::METHODS,
+    })
 }
 
 impl Api {
     /// An API of these shards.
     #[must_use]
-    pub fn new(plan: &Plan, shards: Arc<[ShardHandle]>) -> Self {
+    pub fn new(plan: &Plan, shards: Arc<[ShardHandle]>, epoch: Epoch) -> Self {
         let http = &plan.config.http;
         let permits = http.bodies_bytes_max.as_usize() / PERMIT_BYTES;
         Self {
@@ -112,11 +166,16 @@ impl Api {
                 answer_bytes_max: http.answer_bytes_max.as_usize(),
                 commands_max: http.batch_commands_max,
                 name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
+                record_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
+                heartbeat_interval: plan.config.network.heartbeat_interval,
                 allow_auth_data: http.allow_auth_data,
                 auth_endpoint: http.auth_endpoint,
             },
             requests: Semaphore::new(http.requests_max.min(Semaphore::MAX_PERMITS)),
             body_permits: Semaphore::new(permits.min(Semaphore::MAX_PERMITS)),
+            streams: Arc::new(Semaphore::new(http.streams_max.min(Semaphore::MAX_PERMITS))),
+            tickets: Tickets::default(),
+            epoch: epoch.0,
         }
     }
 
@@ -129,18 +188,11 @@ impl Api {
     /// The methods that a path of the API takes, as the value of `Allow`.
     #[must_use]
     pub fn methods(&self, path: &str) -> Option<&'static str> {
-        self.route(path).map(|route| match route {
-            Route::Batch => "GET, POST, OPTIONS",
-            Route::Login => "POST, OPTIONS",
-        })
+        self.route(path).and_then(|_| route_methods(path))
     }
 
     fn route(&self, path: &str) -> Option<Route> {
-        match path {
-            "/api" => Some(Route::Batch),
-            "/api/auth" if self.limits.auth_endpoint => Some(Route::Login),
-            _ => None,
-        }
+        Route::of(path).filter(|route| *route != Route::Login || self.limits.auth_endpoint)
     }
 
     /// Answers a request to one of the API's paths.
@@ -148,6 +200,10 @@ impl Api {
         let Some(route) = self.route(request.parts.uri.path()) else {
             return answer::text(StatusCode::NOT_FOUND, "Endpoint not found.");
         };
+        // What lasts counts among the streams, not among the requests.
+        if route == Route::Stream && request.parts.method == Method::GET {
+            return self.stream(request).await;
+        }
         let Ok(_running) = self.requests.try_acquire() else {
             return answer::busy(
                 "the server works on all the requests that it may (http.requests_max)",
@@ -156,11 +212,17 @@ impl Api {
         match (route, &request.parts.method) {
             (Route::Batch, &Method::POST) => self.batch(request).await,
             (Route::Login, &Method::POST) => self.log_in(request).await,
+            (Route::Record, _) => self.record(request).await,
+            (Route::Description, &Method::GET | &Method::HEAD) => openapi::describe(),
             (Route::Batch, &Method::GET) => answer::text(
                 StatusCode::BAD_REQUEST,
                 "Reading records via HTTP GET is not yet implemented, please use a post request instead.",
             ),
             (_, &Method::OPTIONS) => answer::options(self.methods(request.parts.uri.path())),
+            (Route::Stream | Route::Description, _) => answer::with_allow(
+                problem::Problem::METHOD.answer(),
+                self.methods(request.parts.uri.path()),
+            ),
             _ => answer::with_allow(
                 answer::text(
                     StatusCode::METHOD_NOT_ALLOWED,

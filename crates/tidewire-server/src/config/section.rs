@@ -205,6 +205,8 @@ section! {
         request_timeout: Duration = seconds(20);
         /// Bytes of answers that may wait for one request to take them.
         answer_bytes_max: ByteCount = ByteCount(16 << 20);
+        /// Streams of server-sent events that may be open at a time. More are refused with 503.
+        streams_max: usize = 10_000;
         /// Commands of one POST to `/api`. More are refused with 400.
         batch_commands_max: usize = 10_000;
         /// Time for a request's head to arrive, and before it for a TLS handshake.

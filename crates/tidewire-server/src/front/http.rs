@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -55,6 +56,8 @@ struct Socket {
     front: Arc<Front>,
     peer: SocketAddr,
     is_encrypted: bool,
+    /// Streams that are open on it.
+    streams: Arc<AtomicUsize>,
     /// Moves to the shard with the upgrade.
     ticket: Mutex<Option<Ticket>>,
 }
@@ -109,10 +112,12 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         .timer(TokioTimer::new())
         .header_read_timeout(front.head_timeout)
         .max_buf_size(front.head_bytes_max);
+    let streams = Arc::new(AtomicUsize::new(0));
     let socket = Arc::new(Socket {
         front,
         peer,
         is_encrypted: stream.is_encrypted(),
+        streams: Arc::clone(&streams),
         ticket: Mutex::new(Some(ticket)),
     });
     let service = {
@@ -130,7 +135,11 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
     if outcome.is_err() {
         // A request that runs may end; no other one follows it.
         connection.as_mut().graceful_shutdown();
-        outcome = timeout(limit, connection).await;
+        outcome = timeout(limit, connection.as_mut()).await;
+    }
+    // A stream lasts as long as its session.
+    while outcome.is_err() && streams.load(Ordering::Acquire) > 0 {
+        outcome = timeout(limit, connection.as_mut()).await;
     }
     match outcome {
         Ok(Ok(())) => {}
@@ -208,7 +217,8 @@ impl Socket {
             preflight(api.and_then(|api| api.methods(path)))
         } else if let Some(api) = api {
             let client = self.client(request.headers());
-            api.answer(ApiRequest::new(request, client)).await
+            let streams = Arc::clone(&self.streams);
+            api.answer(ApiRequest::new(request, client, streams)).await
         } else if front.paths.iter().any(|known| known == path) {
             self.upgrade(request)
         } else {

@@ -96,6 +96,9 @@ impl Vector {
                 .iter()
                 .map(|(name, value)| (name.as_str(), version(value).expect("a version")))
                 .collect(),
+            incarnation: None,
+            only: None,
+            existed: None,
             url: fields.url.as_deref(),
             protocol_version: fields.protocol_version.as_deref(),
             sdk_version: fields.sdk_version.as_deref(),

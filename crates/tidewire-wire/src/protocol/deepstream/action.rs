@@ -68,6 +68,12 @@ pub mod record {
     pub const HAS_PROVIDER: u32 = 31;
     pub const HAS_NO_PROVIDER: u32 = 32;
     pub const PATCH_MULTI: u32 = 35;
+    // Tidewire's own, far from what deepstream may add.
+    pub const FETCH: u32 = 60;
+    pub const FETCHED: u32 = 61;
+    pub const PUT: u32 = 62;
+    pub const STORED: u32 = 63;
+    pub const UNMET: u32 = 64;
     pub const CACHE_RETRIEVAL_TIMEOUT: u32 = 100;
     pub const STORAGE_RETRIEVAL_TIMEOUT: u32 = 101;
     pub const VERSION_EXISTS: u32 = 102;

@@ -82,6 +82,9 @@ enum Field {
     Path,
     Version,
     Versions,
+    Incarnation,
+    Only,
+    Existed,
     Url,
     ProtocolVersion,
     SdkVersion,
@@ -147,7 +150,7 @@ static EVENT: [Option<Field>; 16] = layout(&[
     (15, Field::Missed),
 ]);
 
-static RECORD: [Option<Field>; 15] = layout(&[
+static RECORD: [Option<Field>; 23] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -161,6 +164,10 @@ static RECORD: [Option<Field>; 15] = layout(&[
     (12, Field::Path),
     (13, Field::Version),
     (14, Field::Versions),
+    // Tidewire's own, far from what deepstream may add.
+    (20, Field::Incarnation),
+    (21, Field::Only),
+    (22, Field::Existed),
 ]);
 
 static RPC: [Option<Field>; 12] = layout(&[
@@ -252,6 +259,12 @@ pub struct Fields<'a> {
     pub version: Option<i32>,
     /// Names and versions, in the order on the wire. An empty list is the same as its absence.
     pub versions: Cow<'a, [(&'a str, i32)]>,
+    /// Which creation of the record.
+    pub incarnation: Option<u64>,
+    /// In which state the record must be, as a number.
+    pub only: Option<u32>,
+    /// Whether there was such a record before.
+    pub existed: Option<bool>,
     /// A server's address.
     pub url: Option<&'a str>,
     /// Version of the protocol.
@@ -328,6 +341,9 @@ impl<'a> Fields<'a> {
                 .versions
                 .to_mut()
                 .push(decode_version(reader.bytes()?)?),
+            Field::Incarnation => self.incarnation = Some(reader.varint()?),
+            Field::Only => self.only = Some(reader.number()?),
+            Field::Existed => self.existed = Some(reader.varint()? != 0),
             Field::Url => self.url = Some(reader.text()?),
             Field::ProtocolVersion => self.protocol_version = Some(reader.text()?),
             Field::SdkVersion => self.sdk_version = Some(reader.text()?),
@@ -364,6 +380,7 @@ impl<'a> Fields<'a> {
                 | Field::IsAck
                 | Field::IsWriteAck
                 | Field::Batches
+                | Field::Existed
                 | Field::Jumps => {
                     encode_some(self.flag(*field), |flag| {
                         sink.varint_field(number, flag.into())
@@ -378,6 +395,14 @@ impl<'a> Fields<'a> {
                     encode_some(self.original_action, |action| {
                         sink.varint_field(number, action.into())
                     });
+                }
+                Field::Incarnation => {
+                    encode_some(self.incarnation, |incarnation| {
+                        sink.varint_field(number, incarnation);
+                    });
+                }
+                Field::Only => {
+                    encode_some(self.only, |only| sink.varint_field(number, only.into()));
                 }
                 Field::Missed => {
                     encode_some(self.missed, |missed| {
@@ -396,6 +421,7 @@ impl<'a> Fields<'a> {
             Field::IsWriteAck => self.is_write_ack,
             Field::Batches => self.batches,
             Field::Jumps => self.jumps,
+            Field::Existed => self.existed,
             _ => None,
         }
     }
@@ -462,6 +488,9 @@ impl Field {
             | Self::Batches
             | Self::Jumps
             | Self::Missed
+            | Self::Incarnation
+            | Self::Only
+            | Self::Existed
             | Self::Version => WireType::Varint,
             _ => WireType::Bytes,
         }

@@ -1,12 +1,18 @@
 //! Topic RECORD: versioned documents.
 
 use tidewire_core::message::{
-    Change, Record, RecordAction, RecordBulk, RecordError, Refusal, Write,
+    Change, Only, Record, RecordAction, RecordBulk, RecordError, Refusal, Tag, Write,
 };
 
 use super::action::record as action;
 use super::fields::Fields;
 use super::{DecodeError, Dialect, listen};
+
+/// The numbers of [`Only`].
+const ALWAYS: u32 = 0;
+const MISSING: u32 = 1;
+const PRESENT: u32 = 2;
+const IS: u32 = 3;
 
 /// The record message in `fields`, `None` if nobody sends that action.
 pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, DecodeError> {
@@ -49,6 +55,32 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
         },
         action::DELETE_SUCCESS => Record::DeleteSuccess { name },
         action::DELETED => Record::Deleted { name },
+        action::FETCH => Record::Fetch {
+            name,
+            correlation: correlation.unwrap_or_default(),
+        },
+        action::FETCHED => Record::Fetched {
+            name,
+            correlation: correlation.unwrap_or_default(),
+            state: tag_from_wire(&fields).map(|tag| (tag, fields.data.unwrap_or_default())),
+        },
+        action::PUT => Record::Put {
+            name,
+            correlation: correlation.unwrap_or_default(),
+            only: only_from_wire(&fields)?,
+            data: fields.data,
+        },
+        action::STORED => Record::Stored {
+            name,
+            correlation: correlation.unwrap_or_default(),
+            existed: fields.existed == Some(true),
+            tag: tag_from_wire(&fields),
+        },
+        action::UNMET => Record::Unmet {
+            name,
+            correlation: correlation.unwrap_or_default(),
+            tag: tag_from_wire(&fields),
+        },
         action::WRITE_ACKNOWLEDGEMENT => Record::WriteAck { name, correlation },
         action::HAS_PROVIDER => Record::HasProvider {
             name,
@@ -60,6 +92,34 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
         },
         _ => return error_from_wire(&fields).map(|error| error.map(Record::Error)),
     }))
+}
+
+/// The state in a message; absent if there is no such record.
+fn tag_from_wire(fields: &Fields<'_>) -> Option<Tag> {
+    Some(Tag {
+        incarnation: fields.incarnation?,
+        version: fields.version.unwrap_or_default(),
+    })
+}
+
+fn only_from_wire(fields: &Fields<'_>) -> Result<Only, DecodeError> {
+    Ok(match (fields.only, tag_from_wire(fields)) {
+        (None | Some(ALWAYS), _) => Only::Always,
+        (Some(MISSING), _) => Only::Missing,
+        (Some(PRESENT), _) => Only::Present,
+        (Some(IS), Some(tag)) => Only::Is(tag),
+        // A condition that is not understood must not be passed over.
+        _ => return Err(DecodeError::Range),
+    })
+}
+
+fn tagged<'a>(action: u32, name: &'a str, correlation: &'a str, tag: Option<Tag>) -> Fields<'a> {
+    Fields {
+        correlation: Some(correlation),
+        incarnation: tag.map(|tag| tag.incarnation),
+        version: tag.map(|tag| tag.version),
+        ..Fields::named(action, name)
+    }
 }
 
 fn write_from_wire<'a>(fields: &Fields<'a>) -> Write<'a> {
@@ -171,6 +231,52 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
         },
         Record::DeleteSuccess { name } => Fields::named(action::DELETE_SUCCESS, name),
         Record::Deleted { name } => Fields::named(action::DELETED, name),
+        Record::Fetch { name, correlation } => tagged(action::FETCH, name, correlation, None),
+        Record::Fetched {
+            name,
+            correlation,
+            state,
+        } => Fields {
+            data: state.map(|(_, data)| data),
+            ..tagged(
+                action::FETCHED,
+                name,
+                correlation,
+                state.map(|(tag, _)| tag),
+            )
+        },
+        Record::Put {
+            name,
+            correlation,
+            only,
+            data,
+        } => {
+            let (number, tag) = match only {
+                Only::Always => (ALWAYS, None),
+                Only::Missing => (MISSING, None),
+                Only::Present => (PRESENT, None),
+                Only::Is(tag) => (IS, Some(*tag)),
+            };
+            Fields {
+                only: Some(number),
+                data: *data,
+                ..tagged(action::PUT, name, correlation, tag)
+            }
+        }
+        Record::Stored {
+            name,
+            correlation,
+            existed,
+            tag,
+        } => Fields {
+            existed: Some(*existed),
+            ..tagged(action::STORED, name, correlation, *tag)
+        },
+        Record::Unmet {
+            name,
+            correlation,
+            tag,
+        } => tagged(action::UNMET, name, correlation, *tag),
         Record::WriteAck { name, correlation } => Fields {
             correlation: *correlation,
             is_write_ack: Some(true),

@@ -3,8 +3,8 @@
 
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
-    Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk, RecordError,
-    Refusal, Rpc, RpcAction, RpcError, Topic, Write,
+    Only, Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk, RecordError,
+    Refusal, Rpc, RpcAction, RpcError, Tag, Topic, Write,
 };
 
 /// What messages are filled with.
@@ -222,6 +222,10 @@ impl Pool {
             .iter()
             .map(|(name, version)| (name.as_str(), *version))
             .collect();
+        let tag = Tag {
+            incarnation: u64::MAX,
+            version,
+        };
         let mut records = vec![
             Record::Read { name },
             Record::Head { name },
@@ -236,6 +240,43 @@ impl Pool {
             Record::DeleteSuccess { name },
             Record::Deleted { name },
             Record::WriteAck { name, correlation },
+            Record::Fetch {
+                name,
+                correlation: name,
+            },
+            Record::Fetched {
+                name,
+                correlation: name,
+                state: None,
+            },
+            Record::Fetched {
+                name,
+                correlation: name,
+                state: Some((tag, &self.json)),
+            },
+            Record::Put {
+                name,
+                correlation: name,
+                only: Only::Missing,
+                data: Some(&self.json),
+            },
+            Record::Put {
+                name,
+                correlation: name,
+                only: Only::Is(tag),
+                data: None,
+            },
+            Record::Stored {
+                name,
+                correlation: name,
+                existed: true,
+                tag: Some(tag),
+            },
+            Record::Unmet {
+                name,
+                correlation: name,
+                tag: None,
+            },
             Record::HasProvider {
                 name,
                 provided: true,

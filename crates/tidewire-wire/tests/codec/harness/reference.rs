@@ -76,6 +76,12 @@ struct Record {
     version: Option<i32>,
     #[prost(map = "string, int32", tag = "14")]
     versions: HashMap<String, i32>,
+    #[prost(uint64, optional, tag = "20")]
+    incarnation: Option<u64>,
+    #[prost(int32, optional, tag = "21")]
+    only: Option<i32>,
+    #[prost(bool, optional, tag = "22")]
+    existed: Option<bool>,
 }
 
 /// Asserts that prost reads the same topic, body and fields from a payload that our decoder took.
@@ -117,10 +123,11 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
         WireTopic::Presence => same!(Presence: texts data correlation name; flags is_error is_ack;
             numbers original_topic original_action; names),
         WireTopic::Record => {
-            same!(Record: texts data correlation name subscription path; flags is_error is_ack is_write_ack;
-                numbers original_action; names);
+            same!(Record: texts data correlation name subscription path; flags is_error is_ack is_write_ack existed;
+                numbers original_action only; names);
             let other = Record::decode(body).expect("prost reads the fields");
             assert_eq!(other.version, fields.version);
+            assert_eq!(other.incarnation, fields.incarnation);
             let versions: HashMap<String, i32> = fields
                 .versions
                 .iter()

@@ -1,0 +1,204 @@
+//! Entity tags and the conditions that requests set with them (RFC 9110, section 13).
+//!
+//! A tag is the store's epoch, the record's incarnation and its version. The epoch is new after an unclean stop, because a
+//! version that was shown and never stored is used again then.
+
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use tidewire_core::message::{Only, Tag};
+
+/// The tag of a state, as the value of `ETag`.
+pub(super) fn entity_tag(epoch: u64, tag: Tag) -> HeaderValue {
+    let text = format!("\"{epoch:x}-{:x}-{}\"", tag.incarnation, tag.version);
+    // Digits and dashes are a header's value.
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+/// One side of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Tags {
+    /// `*`: any state.
+    Any,
+    /// One of these.
+    Of(Vec<Listed>),
+}
+
+/// A tag in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Listed {
+    is_weak: bool,
+    /// The state, if the tag is one of this server's.
+    tag: Option<Tag>,
+}
+
+/// The conditions of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Conditions {
+    is_match: Option<Tags>,
+    is_none_match: Option<Tags>,
+}
+
+/// What a condition says about a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// Go on.
+    Yes,
+    /// A change, or a read that wants a certain state, must not be done.
+    No,
+    /// A reader has this state already.
+    Known,
+}
+
+impl Conditions {
+    /// The conditions in the headers of a request.
+    pub(super) fn of(headers: &HeaderMap, epoch: u64) -> Self {
+        Self {
+            is_match: tags(headers, &IF_MATCH, epoch),
+            is_none_match: tags(headers, &IF_NONE_MATCH, epoch),
+        }
+    }
+
+    /// What they say about the state of a record, `None` if it does not exist.
+    pub(super) fn judge(&self, state: Option<Tag>) -> Met {
+        let is_in = |tags: &Tags, takes_weak: bool| match tags {
+            Tags::Any => state.is_some(),
+            Tags::Of(list) => list.iter().any(|listed| {
+                state.is_some() && listed.tag == state && (takes_weak || !listed.is_weak)
+            }),
+        };
+        if self
+            .is_match
+            .as_ref()
+            .is_some_and(|tags| !is_in(tags, false))
+        {
+            return Met::No;
+        }
+        if self
+            .is_none_match
+            .as_ref()
+            .is_some_and(|tags| is_in(tags, true))
+        {
+            return Met::Known;
+        }
+        Met::Yes
+    }
+
+    /// The same as what the owner of a record can judge in one step; `None` if its state has to be known first.
+    pub(super) fn only(&self) -> Option<Only> {
+        match (&self.is_match, &self.is_none_match) {
+            (None, None) => Some(Only::Always),
+            (Some(Tags::Any), None) => Some(Only::Present),
+            (None, Some(Tags::Any)) => Some(Only::Missing),
+            (Some(Tags::Of(list)), None) => match list[..] {
+                [
+                    Listed {
+                        is_weak: false,
+                        tag: Some(tag),
+                    },
+                ] => Some(Only::Is(tag)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn tags(headers: &HeaderMap, name: &HeaderName, epoch: u64) -> Option<Tags> {
+    let mut list = Vec::new();
+    for value in headers.get_all(name) {
+        // What can't be read matches nothing.
+        for part in value.to_str().unwrap_or("?").split(',') {
+            match part.trim() {
+                "" => {}
+                "*" => return Some(Tags::Any),
+                text => list.push(listed(text, epoch)),
+            }
+        }
+    }
+    headers.contains_key(name).then_some(Tags::Of(list))
+}
+
+fn listed(text: &str, epoch: u64) -> Listed {
+    let strong = text.strip_prefix("W/");
+    Listed {
+        is_weak: strong.is_some(),
+        tag: parse(strong.unwrap_or(text), epoch),
+    }
+}
+
+/// The state that a tag of this epoch names.
+fn parse(text: &str, epoch: u64) -> Option<Tag> {
+    let text = text.strip_prefix('"')?.strip_suffix('"')?;
+    let mut parts = text.split('-');
+    let own_epoch = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let incarnation = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let version = parts.next()?.parse().ok()?;
+    let is_whole = own_epoch == epoch && parts.next().is_none();
+    is_whole.then_some(Tag {
+        incarnation,
+        version,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAG: Tag = Tag {
+        incarnation: 0x1a,
+        version: 7,
+    };
+
+    fn conditions(pairs: &[(HeaderName, &str)]) -> Conditions {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name, HeaderValue::from_str(value).expect("a header value"));
+        }
+        Conditions::of(&headers, 3)
+    }
+
+    fn check(pairs: &[(HeaderName, &str)], there: Met, missing: Met, only: Option<Only>) {
+        let conditions = conditions(pairs);
+        assert_eq!(conditions.judge(Some(TAG)), there, "{pairs:?} of a record");
+        assert_eq!(conditions.judge(None), missing, "{pairs:?} of no record");
+        assert_eq!(conditions.only(), only, "{pairs:?}");
+    }
+
+    #[test]
+    fn a_tag_comes_back() {
+        assert_eq!(entity_tag(3, TAG), "\"3-1a-7\"");
+        assert_eq!(parse("\"3-1a-7\"", 3), Some(TAG));
+        for text in [
+            "\"3-1a-7\"x",
+            "3-1a-7",
+            "\"4-1a-7\"",
+            "\"3-1a-7-1\"",
+            "\"\"",
+            "\"3-1a\"",
+        ] {
+            assert_eq!(parse(text, 3), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_judged_as_http_means_them() {
+        use Met::{Known, No, Yes};
+        check(&[], Yes, Yes, Some(Only::Always));
+        check(&[(IF_MATCH, "*")], Yes, No, Some(Only::Present));
+        check(&[(IF_NONE_MATCH, "*")], Known, Yes, Some(Only::Missing));
+        check(&[(IF_MATCH, "\"3-1a-7\"")], Yes, No, Some(Only::Is(TAG)));
+        check(&[(IF_MATCH, "W/\"3-1a-7\"")], No, No, None);
+        check(&[(IF_MATCH, "\"x\", \"3-1a-7\"")], Yes, No, None);
+        check(&[(IF_MATCH, "\"2-1a-7\"")], No, No, None);
+        check(&[(IF_MATCH, "")], No, No, None);
+        check(&[(IF_NONE_MATCH, "\"3-1a-7\"")], Known, Yes, None);
+        check(&[(IF_NONE_MATCH, "W/\"3-1a-7\"")], Known, Yes, None);
+        check(&[(IF_NONE_MATCH, "\"3-1a-8\"")], Yes, Yes, None);
+        check(
+            &[(IF_MATCH, "*"), (IF_NONE_MATCH, "\"3-1a-7\"")],
+            Known,
+            No,
+            None,
+        );
+    }
+}

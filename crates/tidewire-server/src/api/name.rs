@@ -1,0 +1,96 @@
+//! Names in addresses: percent-escapes are undone once, and nothing else has a meaning, neither `/` nor dots.
+
+/// The text behind percent-escapes; `None` if an escape is broken or the bytes are no UTF-8.
+pub fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2)?;
+        let high = char::from(digits[0]).to_digit(16)?;
+        let low = char::from(digits[1]).to_digit(16)?;
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+        rest = behind;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The parameters of a query string, in order; `None` if one is broken. A plus is a space, as in forms.
+pub fn parameters(query: &str) -> Option<Vec<(String, String)>> {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    let decode = |text: &str| unescape(&text.replace('+', " "));
+    parts
+        .map(|part| {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            Some((decode(key)?, decode(value)?))
+        })
+        .collect()
+}
+
+/// `name` as it stands in an address, with every byte escaped that could mean something.
+pub fn escape(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'/' => {
+                text.push(char::from(byte));
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn escapes_are_undone_once() {
+        let cases = [
+            ("a/b", Some("a/b")),
+            ("a%2Fb", Some("a/b")),
+            ("a%2fb", Some("a/b")),
+            ("a%252Fb", Some("a%2Fb")),
+            ("../x", Some("../x")),
+            ("%2e%2E/x", Some("../x")),
+            ("%C3%A4", Some("ä")),
+            ("a+b", Some("a+b")),
+            ("%", None),
+            ("%4", None),
+            ("%4G", None),
+            ("%FF", None),
+            ("%+1", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(unescape(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn parameters_keep_their_order_and_repeat() {
+        let found = parameters("event=a%26b&record=c+d&event=&x").expect("it is well formed");
+        let expected = [
+            ("event", "a&b"),
+            ("record", "c d"),
+            ("event", ""),
+            ("x", ""),
+        ];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(found, expected);
+        assert_eq!(parameters("a=%"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_escaped_comes_back(name in ".*") {
+            prop_assert_eq!(unescape(&escape(&name)), Some(name));
+        }
+    }
+}

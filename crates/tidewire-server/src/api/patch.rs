@@ -1,0 +1,432 @@
+//! Patches of a whole document: JSON merge patch (RFC 7396) and JSON patch (RFC 6902).
+
+use serde_json::{Map, Value};
+
+/// Operations of one patch.
+const OPERATIONS_MAX: usize = 10_000;
+
+/// Why a patch was not applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchError {
+    /// It is no patch.
+    Malformed,
+    /// The document does not have what it needs, or a test failed.
+    Unfit,
+    /// What it copies has more bytes than allowed.
+    TooLarge,
+}
+
+/// Applies a merge patch.
+#[must_use]
+pub fn merge(target: Value, patch: Value) -> Value {
+    let Value::Object(patch) = patch else {
+        return patch;
+    };
+    let mut target = match target {
+        Value::Object(target) => target,
+        _ => Map::new(),
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(&key);
+            continue;
+        }
+        let old = target.remove(&key).unwrap_or(Value::Null);
+        target.insert(key, merge(old, value));
+    }
+    Value::Object(target)
+}
+
+/// Applies a JSON patch whose copies have `copied_bytes_max` bytes at most, so that a short patch makes no huge document.
+///
+/// # Errors
+/// Nothing of it is applied.
+pub fn apply(
+    mut document: Value,
+    patch: &Value,
+    copied_bytes_max: usize,
+) -> Result<Value, PatchError> {
+    let operations = patch.as_array().ok_or(PatchError::Malformed)?;
+    if operations.len() > OPERATIONS_MAX {
+        return Err(PatchError::TooLarge);
+    }
+    let mut copied_bytes = 0;
+    for operation in operations {
+        let text = |key: &str| operation.get(key).and_then(Value::as_str);
+        let path = parse(text("path").ok_or(PatchError::Malformed)?)?;
+        let from = || parse(text("from").ok_or(PatchError::Malformed)?);
+        let value = || operation.get("value").ok_or(PatchError::Malformed);
+        match text("op").ok_or(PatchError::Malformed)? {
+            "add" => add(&mut document, &path, value()?.clone())?,
+            "remove" => drop(remove(&mut document, &path)?),
+            "replace" => {
+                let value = value()?.clone();
+                *find_mut(&mut document, &path).ok_or(PatchError::Unfit)? = value;
+            }
+            "move" => {
+                let from = from()?;
+                if path.len() > from.len() && path.starts_with(&from) {
+                    // A value can't be moved into itself.
+                    return Err(PatchError::Unfit);
+                }
+                let moved = remove(&mut document, &from)?;
+                add(&mut document, &path, moved)?;
+            }
+            "copy" => {
+                let copied = find(&document, &from()?).ok_or(PatchError::Unfit)?.clone();
+                copied_bytes += copied.to_string().len();
+                if copied_bytes > copied_bytes_max {
+                    return Err(PatchError::TooLarge);
+                }
+                add(&mut document, &path, copied)?;
+            }
+            "test" => {
+                let found = find(&document, &path).ok_or(PatchError::Unfit)?;
+                if !is_equal(found, value()?) {
+                    return Err(PatchError::Unfit);
+                }
+            }
+            _ => return Err(PatchError::Malformed),
+        }
+    }
+    Ok(document)
+}
+
+/// The reference tokens of a JSON pointer (RFC 6901).
+fn parse(pointer: &str) -> Result<Vec<String>, PatchError> {
+    if pointer.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tokens = pointer.strip_prefix('/').ok_or(PatchError::Malformed)?;
+    tokens
+        .split('/')
+        .map(|token| {
+            let mut rest = token.split('~');
+            let mut text = rest.next().unwrap_or_default().to_owned();
+            for part in rest {
+                let (escaped, behind) = match part.as_bytes().first() {
+                    Some(b'0') => ('~', &part[1..]),
+                    Some(b'1') => ('/', &part[1..]),
+                    _ => return Err(PatchError::Malformed),
+                };
+                text.push(escaped);
+                text.push_str(behind);
+            }
+            Ok(text)
+        })
+        .collect()
+}
+
+/// The index that a token means in an array: digits without leading zeros.
+fn index(token: &str) -> Option<usize> {
+    let is_number = token.bytes().all(|byte| byte.is_ascii_digit());
+    let has_leading_zero = token.len() > 1 && token.starts_with('0');
+    (is_number && !has_leading_zero)
+        .then(|| token.parse().ok())
+        .flatten()
+}
+
+fn find<'v>(document: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(document, |value, token| match value {
+        Value::Object(object) => object.get(token),
+        Value::Array(array) => array.get(index(token)?),
+        _ => None,
+    })
+}
+
+fn find_mut<'v>(document: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
+    path.iter().try_fold(document, |value, token| match value {
+        Value::Object(object) => object.get_mut(token),
+        Value::Array(array) => array.get_mut(index(token)?),
+        _ => None,
+    })
+}
+
+fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), PatchError> {
+    let Some((last, parents)) = path.split_last() else {
+        *document = value;
+        return Ok(());
+    };
+    match find_mut(document, parents).ok_or(PatchError::Unfit)? {
+        Value::Object(object) => {
+            object.insert(last.clone(), value);
+        }
+        Value::Array(array) if last == "-" => array.push(value),
+        Value::Array(array) => {
+            let place = index(last).filter(|place| *place <= array.len());
+            array.insert(place.ok_or(PatchError::Unfit)?, value);
+        }
+        _ => return Err(PatchError::Unfit),
+    }
+    Ok(())
+}
+
+fn remove(document: &mut Value, path: &[String]) -> Result<Value, PatchError> {
+    let Some((last, parents)) = path.split_last() else {
+        // Nothing would be left that a record can be.
+        return Err(PatchError::Unfit);
+    };
+    let removed = match find_mut(document, parents).ok_or(PatchError::Unfit)? {
+        Value::Object(object) => object.remove(last),
+        Value::Array(array) => {
+            let place = index(last).filter(|place| *place < array.len());
+            place.map(|place| array.remove(place))
+        }
+        _ => None,
+    };
+    removed.ok_or(PatchError::Unfit)
+}
+
+/// Equality as RFC 6902 means it: numbers by their value, so 1 is 1.0.
+fn is_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            one == other || (one.as_f64() == other.as_f64() && !(one.is_u64() && other.is_u64()))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(a, b)| is_equal(a, b))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .all(|(key, a)| other.get(key).is_some_and(|b| is_equal(a, b)))
+        }
+        _ => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn merge_patches_do_what_their_table_says() {
+        // The cases of RFC 7396, appendix A.
+        let cases = [
+            (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"})),
+            (json!({"a":"b"}), json!({"a":null}), json!({})),
+            (
+                json!({"a":"b","b":"c"}),
+                json!({"a":null}),
+                json!({"b":"c"}),
+            ),
+            (json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":"c"}), json!({"a":["b"]}), json!({"a":["b"]})),
+            (
+                json!({"a":{"b":"c"}}),
+                json!({"a":{"b":"d","c":null}}),
+                json!({"a":{"b":"d"}}),
+            ),
+            (json!({"a":[{"b":"c"}]}), json!({"a":[1]}), json!({"a":[1]})),
+            (json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"])),
+            (json!({"a":"b"}), json!(["c"]), json!(["c"])),
+            (json!({"a":"foo"}), json!(null), json!(null)),
+            (json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1})),
+            (json!([1, 2]), json!({"a":"b","c":null}), json!({"a":"b"})),
+            (
+                json!({}),
+                json!({"a":{"bb":{"ccc":null}}}),
+                json!({"a":{"bb":{}}}),
+            ),
+        ];
+        for (target, patch, expected) in cases {
+            assert_eq!(
+                merge(target.clone(), patch.clone()),
+                expected,
+                "{target} {patch}"
+            );
+        }
+    }
+
+    fn check(document: Value, patch: Value, expected: Result<Value, PatchError>) {
+        let found = apply(document.clone(), &patch, 100);
+        assert_eq!(found, expected, "{document} {patch}");
+    }
+
+    #[test]
+    fn patches_do_what_they_say() {
+        let cases = [
+            (
+                json!({"a":1}),
+                json!([{"op":"add","path":"/b","value":2}]),
+                json!({"a":1,"b":2}),
+            ),
+            (
+                json!({"a":[1,3]}),
+                json!([{"op":"add","path":"/a/1","value":2}]),
+                json!({"a":[1,2,3]}),
+            ),
+            (
+                json!({"a":[1]}),
+                json!([{"op":"add","path":"/a/-","value":[2]}]),
+                json!({"a":[1,[2]]}),
+            ),
+            (
+                json!({"a":[1]}),
+                json!([{"op":"add","path":"/a/1","value":2}]),
+                json!({"a":[1,2]}),
+            ),
+            (
+                json!({"a":1,"b":2}),
+                json!([{"op":"remove","path":"/a"}]),
+                json!({"b":2}),
+            ),
+            (
+                json!({"a":[1,2,3]}),
+                json!([{"op":"remove","path":"/a/1"}]),
+                json!({"a":[1,3]}),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"replace","path":"/a","value":null}]),
+                json!({"a":null}),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"replace","path":"","value":[]}]),
+                json!([]),
+            ),
+            (
+                json!({"a":{"x":1},"b":{}}),
+                json!([{"op":"move","from":"/a/x","path":"/b/y"}]),
+                json!({"a":{},"b":{"y":1}}),
+            ),
+            (
+                json!({"a":[1,2,3]}),
+                json!([{"op":"move","from":"/a/0","path":"/a/2"}]),
+                json!({"a":[2,3,1]}),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"move","from":"/a","path":"/a"}]),
+                json!({"a":1}),
+            ),
+            (
+                json!({"a":[1]}),
+                json!([{"op":"copy","from":"/a","path":"/b"}]),
+                json!({"a":[1],"b":[1]}),
+            ),
+            (
+                json!({"a~b":{"c/d":1}}),
+                json!([{"op":"replace","path":"/a~0b/c~1d","value":2}]),
+                json!({"a~b":{"c/d":2}}),
+            ),
+            (
+                json!({"~1":1}),
+                json!([{"op":"remove","path":"/~01"}]),
+                json!({}),
+            ),
+            (
+                json!({"":1}),
+                json!([{"op":"replace","path":"/","value":2}]),
+                json!({"":2}),
+            ),
+            (
+                json!({"a":1.0}),
+                json!([{"op":"test","path":"/a","value":1}]),
+                json!({"a":1.0}),
+            ),
+            (
+                json!({"a":{"x":[1],"y":"ä"}}),
+                json!([{"op":"test","path":"/a","value":{"y":"ä","x":[1]}}, {"op":"add","path":"/b","value":1, "more":2}]),
+                json!({"a":{"x":[1],"y":"ä"},"b":1}),
+            ),
+            (json!({"a":1}), json!([]), json!({"a":1})),
+        ];
+        for (document, patch, expected) in cases {
+            check(document, patch, Ok(expected));
+        }
+    }
+
+    #[test]
+    fn patches_that_do_not_fit_change_nothing() {
+        let cases = [
+            (
+                json!({"a":1}),
+                json!([{"op":"test","path":"/a","value":"1"}]),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"test","path":"/b","value":null}]),
+            ),
+            (json!({"a":1}), json!([{"op":"remove","path":"/b"}])),
+            (json!({"a":1}), json!([{"op":"remove","path":""}])),
+            (
+                json!({"a":1}),
+                json!([{"op":"replace","path":"/b","value":1}]),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"add","path":"/b/c","value":1}]),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"add","path":"/a/c","value":1}]),
+            ),
+            (
+                json!({"a":[1]}),
+                json!([{"op":"add","path":"/a/2","value":1}]),
+            ),
+            (
+                json!({"a":[1]}),
+                json!([{"op":"add","path":"/a/01","value":1}]),
+            ),
+            (
+                json!({"a":[1]}),
+                json!([{"op":"add","path":"/a/x","value":1}]),
+            ),
+            (json!({"a":[1]}), json!([{"op":"remove","path":"/a/-"}])),
+            (
+                json!({"a":[1]}),
+                json!([{"op":"replace","path":"/a/1","value":1}]),
+            ),
+            (
+                json!({"a":{"b":1}}),
+                json!([{"op":"move","from":"/a","path":"/a/b"}]),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"move","from":"/b","path":"/c"}]),
+            ),
+            (
+                json!({"a":1}),
+                json!([{"op":"copy","from":"/b","path":"/c"}]),
+            ),
+        ];
+        for (document, patch) in cases {
+            check(document, patch, Err(PatchError::Unfit));
+        }
+    }
+
+    #[test]
+    fn what_is_no_patch_is_told_apart() {
+        let cases = [
+            json!({}),
+            json!("add"),
+            json!([7]),
+            json!([{"op":"add","value":1}]),
+            json!([{"op":"add","path":"/a"}]),
+            json!([{"op":"add","path":"a","value":1}]),
+            json!([{"op":"add","path":"/~2","value":1}]),
+            json!([{"op":"add","path":"/~","value":1}]),
+            json!([{"op":"spam","path":"/a","value":1}]),
+            json!([{"op":"move","path":"/a"}]),
+            json!([{"op":"copy","from":7,"path":"/a"}]),
+            json!([{"path":"/a","value":1}]),
+        ];
+        for patch in cases {
+            check(json!({"a":1}), patch, Err(PatchError::Malformed));
+        }
+    }
+
+    #[test]
+    fn copies_do_not_grow_without_bound() {
+        let double = json!({"op":"copy","from":"","path":"/a"});
+        let patch = Value::Array(vec![double; 40]);
+        check(json!({"x":1}), patch, Err(PatchError::TooLarge));
+    }
+}

@@ -1,0 +1,206 @@
+//! Refusals of the plain operations: a status and a JSON object with a code that programs can act on.
+
+use hyper::StatusCode;
+use tidewire_core::message::RecordError;
+
+use super::answer::{self, Answer};
+use super::body::BodyError;
+use super::caller::CallError;
+
+/// The content type of problems (RFC 9457).
+const PROBLEM: &str = "application/problem+json";
+
+/// Why an operation was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    pub(super) title: &'static str,
+}
+
+impl Problem {
+    pub(super) const NOT_FOUND: Self = Self::new(
+        StatusCode::NOT_FOUND,
+        "RECORD_NOT_FOUND",
+        "there is no such record",
+    );
+    pub(super) const UNMET: Self = Self::new(
+        StatusCode::PRECONDITION_FAILED,
+        "PRECONDITION_FAILED",
+        "the record is not in the state that the request wants",
+    );
+    pub(super) const INVALID_NAME: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_NAME",
+        "the name is empty, too long (limits.name_bytes_max) or no percent-encoded UTF-8",
+    );
+    pub(super) const INVALID_QUERY: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_QUERY",
+        "the query string is not as the documentation says",
+    );
+    pub(super) const NOT_JSON: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_JSON",
+        "the body is not JSON in UTF-8",
+    );
+    pub(super) const NOT_A_VALUE: Self = Self::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "INVALID_VALUE",
+        "a record is an object or array, within the limits of size and depth",
+    );
+    pub(super) const WRONG_TYPE: Self = Self::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "UNSUPPORTED_MEDIA_TYPE",
+        "the body is of a content type that the operation does not take",
+    );
+    pub(super) const INVALID_PATCH: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_PATCH",
+        "the body is no patch",
+    );
+    pub(super) const PATCH_FAILED: Self = Self::new(
+        StatusCode::CONFLICT,
+        "PATCH_FAILED",
+        "the patch does not fit the record: a test failed, or a place does not exist",
+    );
+    pub(super) const CONTENDED: Self = Self::new(
+        StatusCode::CONFLICT,
+        "RECORD_CONTENDED",
+        "others changed the record whenever the patch was to be written",
+    );
+    pub(super) const LOGIN_REFUSED: Self = Self::new(
+        StatusCode::UNAUTHORIZED,
+        "LOGIN_REFUSED",
+        "the credentials were refused",
+    );
+    pub(super) const METHOD: Self = Self::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        "the path does not take this method",
+    );
+    pub(super) const BUSY: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "BUSY",
+        "the server works on all that it may; come back later",
+    );
+
+    const fn new(status: StatusCode, code: &'static str, title: &'static str) -> Self {
+        Self {
+            status,
+            code,
+            title,
+        }
+    }
+
+    /// As an answer.
+    pub(super) fn answer(self) -> Answer {
+        let Self {
+            status,
+            code,
+            title,
+        } = self;
+        let body = serde_json::json!({ "status": status.as_u16(), "code": code, "title": title });
+        let answer = answer::typed(status, PROBLEM, format!("{body}\n"));
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::GATEWAY_TIMEOUT => answer::retryable(answer),
+            StatusCode::UNAUTHORIZED => answer::with_challenge(answer),
+            _ => answer,
+        }
+    }
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let (status, code, title) = match error {
+            BodyError::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "BODY_TOO_LARGE",
+                "the body has more bytes than http.body_bytes_max",
+            ),
+            BodyError::TooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "BODY_TOO_SLOW",
+                "the body did not arrive within http.body_timeout",
+            ),
+            BodyError::NoRoom => return Self::BUSY,
+            BodyError::Broken => (
+                StatusCode::BAD_REQUEST,
+                "BODY_BROKEN",
+                "the body did not arrive whole",
+            ),
+        };
+        Self::new(status, code, title)
+    }
+}
+
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
+        let (status, code, title) = match error {
+            CallError::Refused => return Self::LOGIN_REFUSED,
+            CallError::Banned => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "TOO_MANY_LOGINS",
+                "this address had too many refused logins",
+            ),
+            CallError::Unavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "AUTH_UNAVAILABLE",
+                "logins can't be decided now",
+            ),
+            CallError::GoingAway => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "GOING_AWAY",
+                "the server is stopping",
+            ),
+            CallError::Ended => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "SESSION_ENDED",
+                "the session was ended before an answer",
+            ),
+            CallError::Timeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "TIMEOUT",
+                "no answer within http.request_timeout; what was to be done may be done or not",
+            ),
+        };
+        Self::new(status, code, title)
+    }
+}
+
+impl From<&RecordError<'_>> for Problem {
+    fn from(error: &RecordError<'_>) -> Self {
+        let (status, code, title) = match error {
+            RecordError::Denied(_) => (
+                StatusCode::FORBIDDEN,
+                "MESSAGE_DENIED",
+                "the rules do not permit it",
+            ),
+            RecordError::PermissionError(_) => (
+                StatusCode::FORBIDDEN,
+                "MESSAGE_PERMISSION_ERROR",
+                "a rule could not be evaluated",
+            ),
+            RecordError::InvalidData(_) => return Self::NOT_A_VALUE,
+            RecordError::NotFound { .. } => return Self::NOT_FOUND,
+            RecordError::Load(_) | RecordError::RetrievalTimeout(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "RECORD_LOAD_ERROR",
+                "the record can't be read now",
+            ),
+            RecordError::Delete { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "RECORD_DELETE_ERROR",
+                "the delete could not be taken, or its outcome is unknown",
+            ),
+            _ => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "RECORD_UPDATE_ERROR",
+                "the write could not be taken, or its outcome is unknown",
+            ),
+        };
+        Self::new(status, code, title)
+    }
+}

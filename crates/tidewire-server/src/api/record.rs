@@ -1,0 +1,283 @@
+//! `/records/NAME`: one record as a resource, read and changed as HTTP means it.
+//!
+//! Conditions are judged by the record's owner in one step with the change. What needs the value first, a patch above all, is
+//! written only if the record is still as it was read, and tried again with the newer value if others were faster.
+
+use hyper::header::{ETAG, HeaderValue, LOCATION};
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+use tidewire_core::message::{Message, Only, Record, RecordError, Tag};
+
+use super::answer::{Answer, Body, typed};
+use super::caller::{CallError, Caller, encode, messages};
+use super::condition::{Conditions, Met, entity_tag};
+use super::login::Credentials;
+use super::name::{escape, unescape};
+use super::patch::{self, PatchError};
+use super::problem::Problem;
+use super::{Api, ApiRequest, answer, is_of_type};
+
+/// Where the records are.
+pub(super) const PREFIX: &str = "/records/";
+/// The methods of a record.
+pub(super) const METHODS: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
+
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+/// How often a change is tried while others change the record, too.
+const ATTEMPTS_MAX: u32 = 20;
+
+/// What the engine answers.
+enum Reply {
+    /// The value with its state, if the record exists.
+    Fetched(Option<(Tag, String)>),
+    /// A durable change.
+    Stored { existed: bool, tag: Option<Tag> },
+    /// The record is in another state.
+    Unmet,
+}
+
+/// How a change is made of the value that is there.
+enum Change {
+    Put(String),
+    Delete,
+    Merge(Value),
+    Patch(Value),
+}
+
+impl Api {
+    /// Answers a request for one record.
+    pub(super) async fn record(&self, request: ApiRequest) -> Answer {
+        match self.try_record(request).await {
+            Ok(answer) => answer,
+            Err(problem) => problem.answer(),
+        }
+    }
+
+    async fn try_record(&self, mut request: ApiRequest) -> Result<Answer, Problem> {
+        let method = request.parts.method.clone();
+        if method == Method::OPTIONS {
+            return Ok(answer::options(Some(METHODS)));
+        }
+        let is_read = matches!(method, Method::GET | Method::HEAD);
+        if !is_read && !matches!(method, Method::PUT | Method::PATCH | Method::DELETE) {
+            return Ok(answer::with_allow(Problem::METHOD.answer(), Some(METHODS)));
+        }
+        let name = self.record_name(request.parts.uri.path())?;
+        let credentials = Credentials::of(&request.parts)?;
+        let conditions = Conditions::of(&request.parts.headers, self.epoch);
+        if is_read {
+            return self
+                .read_record(&request, &credentials, &name, &conditions)
+                .await;
+        }
+        let change = self.change(&mut request).await?;
+        self.change_record(&request, &credentials, &name, &conditions, &change)
+            .await
+    }
+
+    fn record_name(&self, path: &str) -> Result<String, Problem> {
+        let name = path.strip_prefix(PREFIX).and_then(unescape);
+        name.filter(|name| !name.is_empty() && name.len() <= self.limits.name_bytes_max)
+            .ok_or(Problem::INVALID_NAME)
+    }
+
+    async fn read_record(
+        &self,
+        request: &ApiRequest,
+        credentials: &Credentials,
+        name: &str,
+        conditions: &Conditions,
+    ) -> Result<Answer, Problem> {
+        let mut caller = self.call(request, credentials, &fetch(name))?;
+        let Reply::Fetched(state) = reply(&mut caller).await? else {
+            return Err(CallError::Ended.into());
+        };
+        let met = conditions.judge(state.as_ref().map(|(tag, _)| *tag));
+        let Some((tag, data)) = state else {
+            return Err(if met == Met::No {
+                Problem::UNMET
+            } else {
+                Problem::NOT_FOUND
+            });
+        };
+        let mut answer = match met {
+            Met::No => return Err(Problem::UNMET),
+            Met::Known => {
+                let mut answer = Answer::default();
+                *answer.status_mut() = StatusCode::NOT_MODIFIED;
+                answer
+            }
+            Met::Yes => {
+                // Proxies may keep it, if they ask each time whether it is still the same.
+                answer::revalidated(typed(StatusCode::OK, JSON, data))
+            }
+        };
+        self.tag(&mut answer, Some(tag));
+        Ok(answer)
+    }
+
+    /// The change that a request asks for.
+    async fn change(&self, request: &mut ApiRequest) -> Result<Change, Problem> {
+        if request.parts.method == Method::DELETE {
+            return Ok(Change::Delete);
+        }
+        let is_put = request.parts.method == Method::PUT;
+        let is_merge = !is_put && is_of_type(&request.parts, MERGE_PATCH);
+        let is_patch = !is_put && is_of_type(&request.parts, JSON_PATCH);
+        if !(is_merge || is_patch || is_put && is_of_type(&request.parts, JSON)) {
+            return Err(Problem::WRONG_TYPE);
+        }
+        let body = self.read(&mut request.body).await?;
+        let text = std::str::from_utf8(&body.bytes).map_err(|_| Problem::NOT_JSON)?;
+        if is_put {
+            let value: &serde_json::value::RawValue =
+                serde_json::from_str(text).map_err(|_| Problem::NOT_JSON)?;
+            return Ok(Change::Put(value.get().to_owned()));
+        }
+        let value: Value = serde_json::from_str(text).map_err(|_| Problem::NOT_JSON)?;
+        Ok(if is_merge {
+            Change::Merge(value)
+        } else {
+            Change::Patch(value)
+        })
+    }
+
+    async fn change_record(
+        &self,
+        request: &ApiRequest,
+        credentials: &Credentials,
+        name: &str,
+        conditions: &Conditions,
+        change: &Change,
+    ) -> Result<Answer, Problem> {
+        // In one step where nothing has to be known first.
+        let whole = match change {
+            Change::Put(data) => Some(Some(data.as_str())),
+            Change::Delete => Some(None),
+            Change::Merge(_) | Change::Patch(_) => None,
+        };
+        if let (Some(data), Some(only)) = (whole, conditions.only()) {
+            let mut caller = self.call(request, credentials, &put(name, only, data))?;
+            return match reply(&mut caller).await? {
+                Reply::Stored { existed, tag } => self.stored(name, existed, tag),
+                _ => Err(Problem::UNMET),
+            };
+        }
+        let mut caller = self.call(request, credentials, &fetch(name))?;
+        for _ in 0..ATTEMPTS_MAX {
+            let Reply::Fetched(state) = reply(&mut caller).await? else {
+                return Err(CallError::Ended.into());
+            };
+            let tag = state.as_ref().map(|(tag, _)| *tag);
+            if conditions.judge(tag) != Met::Yes {
+                return Err(Problem::UNMET);
+            }
+            let data = self.changed(change, state.as_ref().map(|(_, data)| data.as_str()))?;
+            let only = tag.map_or(Only::Missing, Only::Is);
+            caller.send(put(name, only, data.as_deref()));
+            if let Reply::Stored { existed, tag } = reply(&mut caller).await? {
+                return self.stored(name, existed, tag);
+            }
+            caller.send(fetch(name));
+        }
+        Err(Problem::CONTENDED)
+    }
+
+    /// The new value; `None` if the record is to be removed.
+    fn changed(&self, change: &Change, old: Option<&str>) -> Result<Option<String>, Problem> {
+        let old = || -> Result<Value, Problem> {
+            let old = old.ok_or(Problem::NOT_FOUND)?;
+            // Whatever is stored was checked, but may have numbers that nothing here can hold.
+            serde_json::from_str(old).map_err(|_| Problem::PATCH_FAILED)
+        };
+        let new = match change {
+            Change::Put(data) => return Ok(Some(data.clone())),
+            Change::Delete => return Ok(None),
+            Change::Merge(value) => patch::merge(old()?, value.clone()),
+            Change::Patch(list) => patch::apply(old()?, list, self.limits.record_bytes_max)
+                .map_err(|error| match error {
+                    PatchError::Malformed => Problem::INVALID_PATCH,
+                    PatchError::Unfit => Problem::PATCH_FAILED,
+                    PatchError::TooLarge => Problem::NOT_A_VALUE,
+                })?,
+        };
+        Ok(Some(new.to_string()))
+    }
+
+    fn stored(&self, name: &str, existed: bool, tag: Option<Tag>) -> Result<Answer, Problem> {
+        let status = match (tag, existed) {
+            (Some(_), false) => StatusCode::CREATED,
+            (None, false) => return Err(Problem::NOT_FOUND),
+            _ => StatusCode::NO_CONTENT,
+        };
+        let mut answer = Answer::new(Body::default());
+        *answer.status_mut() = status;
+        if status == StatusCode::CREATED
+            && let Ok(location) = HeaderValue::from_str(&format!("{PREFIX}{}", escape(name)))
+        {
+            answer.headers_mut().insert(LOCATION, location);
+        }
+        self.tag(&mut answer, tag);
+        Ok(answer)
+    }
+
+    fn tag(&self, answer: &mut Answer, tag: Option<Tag>) {
+        if let Some(tag) = tag {
+            let tag = entity_tag(self.epoch, tag);
+            answer.headers_mut().insert(ETAG, tag);
+        }
+    }
+}
+
+/// Only one operation is under way at a time, so nothing needs an id of its own.
+const CORRELATION: &str = "1";
+
+fn fetch(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let fetch = Record::Fetch {
+        name,
+        correlation: CORRELATION,
+    };
+    encode(&Message::Record(fetch), &mut out);
+    out
+}
+
+fn put(name: &str, only: Only, data: Option<&str>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let put = Record::Put {
+        name,
+        correlation: CORRELATION,
+        only,
+        data,
+    };
+    encode(&Message::Record(put), &mut out);
+    out
+}
+
+/// Waits for the engine's answer to the one operation under way.
+async fn reply(caller: &mut Caller) -> Result<Reply, Problem> {
+    loop {
+        let chunk = caller.receive().await?;
+        for message in messages(&chunk) {
+            caller.check_login(&message)?;
+            match message {
+                Message::Record(Record::Fetched { state, .. }) => {
+                    let state = state.map(|(tag, data)| (tag, data.to_owned()));
+                    return Ok(Reply::Fetched(state));
+                }
+                Message::Record(Record::Stored { existed, tag, .. }) => {
+                    return Ok(Reply::Stored { existed, tag });
+                }
+                Message::Record(Record::Unmet { .. }) => return Ok(Reply::Unmet),
+                Message::Record(Record::Error(error)) => return Err(refused(&error)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn refused(error: &RecordError<'_>) -> Problem {
+    Problem::from(error)
+}

@@ -1,0 +1,548 @@
+//! `GET /sse`: events and records as server-sent events.
+//!
+//! A stream is a lasting session that follows jumps. A record is told as a whole value each time; while one is asked for,
+//! further changes of it coalesce. When the client does not read, the channel to it fills, then the session lags, as that of a
+//! slow socket does: it gets the newest value of each record, and of events the number that it missed.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use tidewire_core::json;
+use tidewire_core::message::{
+    Auth, Connection, Event, EventError, Message, Record, RecordAction, RecordBulk, RecordError,
+    Tag,
+};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, timeout};
+
+use super::answer::{Answer, Body};
+use super::caller::{Caller, encode, messages};
+use super::login::Credentials;
+use super::name::parameters;
+use super::problem::Problem;
+use super::{Api, ApiRequest};
+use crate::shard::carrier::CarriedSession;
+
+/// The path of streams.
+pub(super) const PATH: &str = "/sse";
+/// The methods of the path.
+pub(super) const METHODS: &str = "GET, OPTIONS";
+
+/// Something is sent at least so often, so that neither proxies nor the session's shard take the stream for dead.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Pieces that wait for the client between this task and its socket; the rest waits in the session's channel.
+const PIECES_MAX: usize = 4;
+/// Names of one stream.
+const NAMES_MAX: usize = 100;
+/// A version so far behind the last one is of the numbers that start again, not late.
+const LATE_VERSIONS: i32 = 1 << 30;
+
+/// The body of a stream's answer.
+#[derive(Debug)]
+pub struct EventStream {
+    pieces: mpsc::Receiver<Bytes>,
+    open: Arc<AtomicUsize>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl EventStream {
+    /// The next piece, none behind the last one.
+    pub(super) fn poll_piece(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Bytes>> {
+        self.pieces.poll_recv(context)
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What a stream is asked for.
+struct Wanted {
+    events: Vec<String>,
+    records: Vec<String>,
+    ticket: Option<String>,
+}
+
+impl Api {
+    /// Answers a request for a stream.
+    pub(super) async fn stream(&self, request: ApiRequest) -> Answer {
+        match self.try_stream(&request).await {
+            Ok(answer) => answer,
+            Err(problem) => problem.answer(),
+        }
+    }
+
+    async fn try_stream(&self, request: &ApiRequest) -> Result<Answer, Problem> {
+        let wanted = self.wanted(request.parts.uri.query().unwrap_or(""))?;
+        let credentials = match &wanted.ticket {
+            Some(ticket) => self
+                .tickets
+                .take(ticket, Instant::now())
+                .ok_or(Problem::LOGIN_REFUSED)?,
+            None => Credentials::of(&request.parts)?,
+        };
+        let permit = Arc::clone(&self.streams).try_acquire_owned();
+        let permit = permit.map_err(|_| Problem::BUSY)?;
+        let mut caller = self.stay(request, &credentials)?;
+        let rest = logged_in(&mut caller).await?;
+        let last_id = request.parts.headers.get("last-event-id");
+        let known = last_id.and_then(|id| id.to_str().ok());
+        let (sender, pieces) = mpsc::channel(PIECES_MAX);
+        let stream = Stream {
+            session: caller.into_session(),
+            sender,
+            epoch: self.epoch,
+            records: records(&wanted.records, known, self.epoch),
+            places: places(&wanted.records),
+            names: wanted.records,
+            text: String::new(),
+        };
+        let keep_alive = KEEP_ALIVE_INTERVAL.min(self.limits.heartbeat_interval);
+        tokio::spawn(stream.run(wanted.events, rest, keep_alive));
+        request.streams.fetch_add(1, Ordering::AcqRel);
+        let body = EventStream {
+            pieces,
+            open: Arc::clone(&request.streams),
+            _permit: permit,
+        };
+        Ok(streaming(body))
+    }
+
+    fn wanted(&self, query: &str) -> Result<Wanted, Problem> {
+        let mut wanted = Wanted {
+            events: Vec::new(),
+            records: Vec::new(),
+            ticket: None,
+        };
+        for (key, value) in parameters(query).ok_or(Problem::INVALID_QUERY)? {
+            let list = match key.as_str() {
+                "event" => &mut wanted.events,
+                "record" => &mut wanted.records,
+                "ticket" => {
+                    wanted.ticket = Some(value);
+                    continue;
+                }
+                // A page may add parameters of its own, such as one that defeats caches.
+                _ => continue,
+            };
+            if value.is_empty() || value.len() > self.limits.name_bytes_max {
+                return Err(Problem::INVALID_NAME);
+            }
+            if !list.contains(&value) {
+                list.push(value);
+            }
+        }
+        let count = wanted.events.len() + wanted.records.len();
+        if count == 0 || count > NAMES_MAX {
+            return Err(Problem::INVALID_QUERY);
+        }
+        Ok(wanted)
+    }
+}
+
+/// Waits until the login is decided, and gives what came behind that.
+async fn logged_in(caller: &mut Caller) -> Result<Bytes, Problem> {
+    loop {
+        let chunk = caller.receive().await?;
+        let mut is_open = false;
+        for message in messages(&chunk) {
+            caller.check_login(&message)?;
+            is_open |= matches!(message, Message::Auth(Auth::Successful { .. }));
+        }
+        if is_open {
+            return Ok(chunk);
+        }
+    }
+}
+
+fn streaming(body: EventStream) -> Answer {
+    let mut answer = Answer::new(Body::Stream(body));
+    *answer.status_mut() = StatusCode::OK;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // Nobody on the way may keep it, or wait for more of it to compress.
+    headers.insert(
+        CACHE_CONTROL,
+        HeaderValue::from_static("no-store, no-transform"),
+    );
+    let unbuffered = HeaderName::from_static("x-accel-buffering");
+    headers.insert(unbuffered, HeaderValue::from_static("no"));
+    answer
+}
+
+/// A record of a stream.
+#[derive(Clone, Copy, Debug, Default)]
+struct Followed {
+    /// What the client has; nothing, or that there is no such record, if absent.
+    tag: Option<Tag>,
+    /// Whether the client knows of it at all.
+    is_known: bool,
+    /// The value is being asked for.
+    is_fetching: bool,
+    /// It has changed since it was asked for.
+    is_stale: bool,
+}
+
+fn places(names: &[String]) -> HashMap<String, usize> {
+    let names = names.iter().cloned();
+    names
+        .enumerate()
+        .map(|(place, name)| (name, place))
+        .collect()
+}
+
+/// The records with what a client that comes back has of them.
+fn records(names: &[String], id: Option<&str>, epoch: u64) -> Vec<Followed> {
+    let known = id.and_then(|id| parse_id(id, epoch, names.len()));
+    known.unwrap_or_else(|| vec![Followed::default(); names.len()])
+}
+
+/// The id of a piece: the epoch, then the states of all records in the order of the request.
+fn id(epoch: u64, records: &[Followed]) -> String {
+    let states = records
+        .iter()
+        .map(|record| match (record.is_known, record.tag) {
+            (false, _) => String::from("x"),
+            (true, None) => String::from("0"),
+            (true, Some(tag)) => format!("{:x}-{}", tag.incarnation, tag.version),
+        });
+    let states: Vec<String> = states.collect();
+    format!("{epoch:x}_{}", states.join("_"))
+}
+
+fn parse_id(id: &str, epoch: u64, count: usize) -> Option<Vec<Followed>> {
+    let mut parts = id.split('_');
+    if u64::from_str_radix(parts.next()?, 16) != Ok(epoch) {
+        return None;
+    }
+    let records: Option<Vec<Followed>> = parts.map(parse_state).collect();
+    records.filter(|records| records.len() == count)
+}
+
+fn parse_state(text: &str) -> Option<Followed> {
+    let (is_known, tag) = match text {
+        "x" => (false, None),
+        "0" => (true, None),
+        text => {
+            let (incarnation, version) = text.split_once('-')?;
+            let incarnation = u64::from_str_radix(incarnation, 16).ok()?;
+            let version = version.parse().ok()?;
+            (
+                true,
+                Some(Tag {
+                    incarnation,
+                    version,
+                }),
+            )
+        }
+    };
+    Some(Followed {
+        tag,
+        is_known,
+        ..Followed::default()
+    })
+}
+
+/// A running stream.
+struct Stream {
+    session: CarriedSession,
+    sender: mpsc::Sender<Bytes>,
+    epoch: u64,
+    names: Vec<String>,
+    places: HashMap<String, usize>,
+    records: Vec<Followed>,
+    /// What is to be sent.
+    text: String,
+}
+
+impl Stream {
+    async fn run(mut self, events: Vec<String>, first: Bytes, keep_alive: Duration) {
+        self.subscribe(&events);
+        self.take(&first);
+        // The client sees at once that it is connected.
+        self.text.push_str(": connected\n\n");
+        loop {
+            if !self.text.is_empty() {
+                let piece = Bytes::from(std::mem::take(&mut self.text));
+                if self.sender.send(piece).await.is_err() {
+                    return;
+                }
+            }
+            let received = tokio::select! {
+                received = timeout(keep_alive, self.session.receive()) => received,
+                () = self.sender.closed() => return,
+            };
+            match received {
+                Ok(Ok(chunk)) => self.take(&chunk),
+                Ok(Err(_)) => {
+                    // The client comes back by itself, with credentials that may still be good.
+                    let _ = self
+                        .sender
+                        .send(Bytes::from_static(b"event: end\ndata: {}\n\n"))
+                        .await;
+                    return;
+                }
+                Err(_) => {
+                    self.text.push_str(": keep-alive\n\n");
+                    self.say(&Message::Connection(Connection::Ping));
+                }
+            }
+        }
+    }
+
+    fn say(&self, message: &Message<'_>) {
+        let mut out = Vec::new();
+        encode(message, &mut out);
+        self.session.send(out);
+    }
+
+    fn subscribe(&mut self, events: &[String]) {
+        if !events.is_empty() {
+            let names = events.iter().map(String::as_str).collect();
+            self.say(&Message::Event(Event::Subscribe {
+                names,
+                correlation: Some("e"),
+            }));
+        }
+        for place in 0..self.names.len() {
+            self.follow(place);
+        }
+    }
+
+    /// Subscribes to a record, then asks for its value: nothing that is published in between is missed.
+    fn follow(&mut self, place: usize) {
+        self.say(&Message::Record(Record::Bulk {
+            action: RecordBulk::Subscribe,
+            names: vec![self.names[place].as_str()],
+            correlation: Some("r"),
+        }));
+        self.fetch(place);
+    }
+
+    fn fetch(&mut self, place: usize) {
+        if self.records[place].is_fetching {
+            self.records[place].is_stale = true;
+            return;
+        }
+        self.records[place].is_fetching = true;
+        self.say(&Message::Record(Record::Fetch {
+            name: self.names[place].as_str(),
+            correlation: "f",
+        }));
+    }
+
+    /// Takes in what came for the session.
+    fn take(&mut self, chunk: &[u8]) {
+        for message in messages(chunk) {
+            match &message {
+                Message::Event(Event::Emit { name, data }) => self.tell_event(name, *data),
+                Message::Event(Event::Gap { name, missed }) => {
+                    self.begin("gap", name);
+                    self.text.push_str(&format!(",\"missed\":{missed}"));
+                    self.end();
+                }
+                Message::Event(Event::Error(error)) => self.tell_event_error(error),
+                Message::Record(message) => self.take_record(message),
+                _ => {}
+            }
+        }
+    }
+
+    fn take_record(&mut self, message: &Record<'_>) {
+        match message {
+            Record::Fetched { name, state, .. } => self.fetched(name, *state),
+            Record::Write(write, _) => {
+                if let Some(place) = self.places.get(write.name).copied() {
+                    self.fetch(place);
+                }
+            }
+            Record::Deleted { name } => {
+                // The subscription has ended with the record; the next one of this name is to be seen, too.
+                if let Some(place) = self.places.get(*name).copied() {
+                    self.follow(place);
+                }
+            }
+            Record::Error(error) => self.tell_record_error(error),
+            _ => {}
+        }
+    }
+
+    fn fetched(&mut self, name: &str, state: Option<(Tag, &str)>) {
+        let Some(place) = self.places.get(name).copied() else {
+            return;
+        };
+        let record = &mut self.records[place];
+        let tag = state.map(|(tag, _)| tag);
+        let is_news = !record.is_known || record.tag != tag && !is_late(record.tag, tag);
+        record.is_fetching = false;
+        let is_stale = std::mem::take(&mut record.is_stale);
+        if is_news {
+            record.is_known = true;
+            record.tag = tag;
+            self.text
+                .push_str(&format!("id: {}\n", id(self.epoch, &self.records)));
+            match state {
+                Some((tag, data)) => {
+                    self.begin("record", name);
+                    self.text
+                        .push_str(&format!(",\"version\":{},\"data\":", tag.version));
+                    push_line(data, &mut self.text);
+                    self.end();
+                }
+                None => {
+                    self.begin("deleted", name);
+                    self.end();
+                }
+            }
+        }
+        if is_stale {
+            self.fetch(place);
+        }
+    }
+
+    fn tell_event(&mut self, name: &str, data: Option<&str>) {
+        self.begin("event", name);
+        if let Some(data) = data {
+            self.text.push_str(",\"data\":");
+            push_line(data, &mut self.text);
+        }
+        self.end();
+    }
+
+    fn tell_event_error(&mut self, error: &EventError<'_>) {
+        let (code, refusal) = match error {
+            EventError::Denied(refusal) => ("MESSAGE_DENIED", refusal),
+            EventError::PermissionError(refusal) => ("MESSAGE_PERMISSION_ERROR", refusal),
+            EventError::InvalidData(refusal) => ("INVALID_MESSAGE_DATA", refusal),
+            EventError::MultipleSubscriptions { .. } => return,
+        };
+        self.tell_refusal("event", refusal.name.unwrap_or_default(), code);
+    }
+
+    fn tell_record_error(&mut self, error: &RecordError<'_>) {
+        let (code, refusal) = match error {
+            RecordError::Denied(refusal) => ("MESSAGE_DENIED", refusal),
+            RecordError::PermissionError(refusal) => ("MESSAGE_PERMISSION_ERROR", refusal),
+            RecordError::InvalidData(refusal) => ("INVALID_MESSAGE_DATA", refusal),
+            RecordError::RetrievalTimeout(refusal) | RecordError::Load(refusal) => {
+                ("RECORD_LOAD_ERROR", refusal)
+            }
+            _ => return,
+        };
+        let name = refusal.name.unwrap_or_default();
+        let Some(place) = self.places.get(name).copied() else {
+            return;
+        };
+        let is_read = refusal.action == RecordAction::Read;
+        if is_read {
+            self.records[place].is_fetching = false;
+        }
+        // Who may not subscribe may not read either, and is told so once; so is who loses the right later.
+        if !is_read || code == "RECORD_LOAD_ERROR" {
+            self.tell_refusal("record", name, code);
+        }
+    }
+
+    fn tell_refusal(&mut self, topic: &str, name: &str, code: &str) {
+        self.begin("refused", name);
+        self.text
+            .push_str(&format!(",\"topic\":\"{topic}\",\"code\":\"{code}\""));
+        self.end();
+    }
+
+    fn begin(&mut self, kind: &str, name: &str) {
+        self.text.push_str("event: ");
+        self.text.push_str(kind);
+        self.text.push_str("\ndata: {\"name\":");
+        json::string(name, &mut self.text);
+    }
+
+    fn end(&mut self) {
+        self.text.push_str("}\n\n");
+    }
+}
+
+/// Whether a state is older than what the client has, as an answer may be that was asked for before a change.
+fn is_late(had: Option<Tag>, tag: Option<Tag>) -> bool {
+    let (Some(had), Some(tag)) = (had, tag) else {
+        return false;
+    };
+    let behind = had.version.wrapping_sub(tag.version);
+    had.incarnation == tag.incarnation && behind > 0 && behind < LATE_VERSIONS
+}
+
+/// Appends JSON without line ends, which would end the field. Between its tokens they mean nothing, within them there are none.
+fn push_line(data: &str, out: &mut String) {
+    out.extend(data.chars().filter(|symbol| !matches!(symbol, '\n' | '\r')));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(tag: Option<(u64, i32)>) -> Followed {
+        Followed {
+            tag: tag.map(|(incarnation, version)| Tag {
+                incarnation,
+                version,
+            }),
+            is_known: true,
+            ..Followed::default()
+        }
+    }
+
+    #[test]
+    fn an_id_tells_what_a_client_has() {
+        let records = [
+            followed(Some((0x2a, 7))),
+            followed(None),
+            Followed::default(),
+        ];
+        let text = id(9, &records);
+        assert_eq!(text, "9_2a-7_0_x");
+        let parsed = parse_id(&text, 9, 3).expect("it is of this server");
+        for (parsed, record) in parsed.iter().zip(&records) {
+            assert_eq!((parsed.tag, parsed.is_known), (record.tag, record.is_known));
+        }
+        for (text, epoch, count) in [
+            ("9_2a-7_0_x", 8, 3),
+            ("9_2a-7_0_x", 9, 2),
+            ("9_2a-7_0_x", 9, 4),
+            ("9_2a_0_x", 9, 3),
+            ("9_g-1_0_x", 9, 3),
+            ("", 9, 0),
+        ] {
+            assert!(
+                parse_id(text, epoch, count).is_none(),
+                "{text} {epoch} {count}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_older_versions_of_the_same_record_are_late() {
+        let tag = |incarnation, version| {
+            Some(Tag {
+                incarnation,
+                version,
+            })
+        };
+        assert!(is_late(tag(1, 5), tag(1, 4)));
+        assert!(!is_late(tag(1, 5), tag(1, 6)));
+        assert!(!is_late(tag(1, 5), tag(2, 4)));
+        assert!(!is_late(tag(1, i32::MAX), tag(1, 1)));
+        assert!(!is_late(tag(1, 5), None));
+    }
+}
