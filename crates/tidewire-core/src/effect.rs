@@ -449,12 +449,17 @@ pub const LOGIN_EXPIRED: &str = r#"{"code":"LOGIN_EXPIRED","error":"the login ha
 pub const LOGIN_REVOKED: &str = r#"{"code":"LOGIN_REVOKED","error":"the login was revoked"}"#;
 
 impl CloseReason {
-    /// What the peer is told last, where the engine knows the session no more when it says so.
+    /// Whether the session must not get what it was owed: the engine knows it no more.
+    #[must_use]
+    pub fn forfeits(self) -> bool {
+        matches!(self, Self::Expired | Self::Revoked)
+    }
+
+    /// What the peer is told last, where the engine knows the session no more when it says so. Nothing when its login has
+    /// expired: `@deepstream/client` would take a refusal for the answer to a `login()` that it keeps for the next
+    /// connection, and it comes back at once and is told then.
     #[must_use]
     pub fn farewell(self) -> &'static [Message<'static>] {
-        const EXPIRED: [Message<'static>; 1] = [Message::Auth(Auth::Unsuccessful {
-            data: Some(LOGIN_EXPIRED),
-        })];
         const REVOKED: [Message<'static>; 2] = [
             Message::Auth(Auth::Unsuccessful {
                 data: Some(LOGIN_REVOKED),
@@ -462,7 +467,6 @@ impl CloseReason {
             Message::Auth(Auth::TooManyAttempts),
         ];
         match self {
-            Self::Expired => &EXPIRED,
             Self::Revoked => &REVOKED,
             _ => &[],
         }

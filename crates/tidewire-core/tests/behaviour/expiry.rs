@@ -53,11 +53,7 @@ fn an_expired_login_ends_its_session_and_nothing_else() {
     node.send(writer, &emit("news"));
     assert_eq!(node.take(short).len(), 1);
     node.pass(Duration::from_millis(1));
-    let told = node.take(short);
-    assert!(
-        told.len() == 1 && told[0].contains("LOGIN_EXPIRED"),
-        "{told:?}"
-    );
+    assert!(node.take(short).is_empty());
     assert_eq!(node.close_reason(short), Some(CloseReason::Expired));
     node.send(writer, &emit("news"));
     assert!(

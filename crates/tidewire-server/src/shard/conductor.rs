@@ -614,7 +614,7 @@ impl Conductor {
                 }
                 Errand::Close(session, reason) => {
                     let key = key(session);
-                    if !reason.farewell().is_empty() {
+                    if reason.forfeits() {
                         self.carried.take_back(key);
                     }
                     self.end_carried(key, End::Engine(reason));

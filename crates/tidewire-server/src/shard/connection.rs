@@ -250,14 +250,14 @@ mod tests {
 
     #[test]
     fn a_farewell_is_said_before_the_close_frame() {
-        let frame = CloseCause::Engine(CloseReason::Expired).frame();
+        let frame = CloseCause::Engine(CloseReason::Revoked).frame();
         let mut farewell = Vec::new();
-        for message in CloseReason::Expired.farewell() {
+        for message in CloseReason::Revoked.farewell() {
             Deepstream::encode_frame(Dialect::Client, message, &mut farewell);
         }
         assert!(!farewell.is_empty() && frame.starts_with(&farewell));
         assert_eq!(frame[farewell.len()], 0x88);
-        assert_eq!(CloseCause::Severed(CloseReason::Expired).frame()[0], 0x88);
+        assert_eq!(CloseCause::Severed(CloseReason::Revoked).frame()[0], 0x88);
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl Conductor {
     pub(super) fn cause(&self, key: Key, reason: CloseReason) -> CloseCause {
         let connection = self.event_loop.connections().get(key);
         let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);
-        if has_unsent && !reason.farewell().is_empty() {
+        if has_unsent && reason.forfeits() {
             return CloseCause::Severed(reason);
         }
         CloseCause::Engine(reason)

@@ -51,6 +51,9 @@ impl Settling {
 impl Conductor {
     /// Answers who waits for changes of rights that are settled. At the end of a turn: what it had decided was sent, or waits.
     pub(super) fn settle_rights(&mut self) {
+        if self.settlings.is_empty() {
+            return;
+        }
         let settled = self.engine.settled();
         for mut settling in std::mem::take(&mut self.settlings) {
             if settling.number > settled {
