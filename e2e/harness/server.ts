@@ -4,7 +4,7 @@
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { randomInt } from 'node:crypto';
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -227,6 +227,19 @@ export class Server {
   /** Lines that it has printed. */
   get lineCount(): number {
     return this.#lineCount;
+  }
+
+  /** Replaces the file of rules while the server runs, at once for whoever reads it. */
+  setPermissions(text: string): void {
+    const file = join(this.folder, 'permissions.yml');
+    writeFileSync(`${file}.new`, text);
+    renameSync(`${file}.new`, file);
+    this.options.permissions = text;
+  }
+
+  /** Has the server read its files again. */
+  hangUp(): void {
+    process.kill(this.pid, 'SIGHUP');
   }
 
   /** Replaces the file of users for the next start. */

@@ -20,6 +20,7 @@ pub mod permission;
 pub mod permission_test_rule;
 pub mod rights;
 pub mod rules;
+pub mod rules_file;
 pub mod shard;
 pub mod status;
 pub mod store;

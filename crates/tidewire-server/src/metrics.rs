@@ -40,6 +40,10 @@ pub struct Metrics {
     pub tls_certificate_reloads: Counter,
     /// 1 while the files of the certificate are wrong and an older one is shown, else 0.
     pub tls_certificate_stale: Gauge,
+    /// Files of rules read again.
+    pub rules_reloads: Counter,
+    /// 1 while the file of rules is wrong and older ones are in force, else 0.
+    pub rules_stale: Gauge,
     /// 1 in development mode, else 0.
     pub development_mode: Gauge,
     /// Requests refused because of their Origin or Host.
@@ -62,6 +66,9 @@ impl Default for Metrics {
         let help =
             "1 while the files of the certificate are wrong and an older one is shown, else 0";
         registry.register("tls_certificate_stale", help, tls_certificate_stale.clone());
+        let rules_stale = Gauge::default();
+        let help = "1 while the file of rules is wrong and older ones are in force, else 0";
+        registry.register("rules_stale", help, rules_stale.clone());
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -96,6 +103,11 @@ impl Default for Metrics {
                 "tls_certificate_reloads",
                 "Times that the certificate was read again and is in use",
             ),
+            rules_reloads: counter(
+                "rules_reloads",
+                "Times that the file of rules was read again and holds for everybody",
+            ),
+            rules_stale,
             tls_certificate_stale,
             development_mode,
             registry: Mutex::new(registry),

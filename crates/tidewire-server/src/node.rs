@@ -24,6 +24,7 @@ use crate::auth::ledger::{self, Ledger};
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind as StoreChoice;
+use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
 use crate::front::place::Adopter;
 use crate::front::tls::{Speaks, Tls};
@@ -32,6 +33,7 @@ use crate::log::sum_peer_lines;
 use crate::metrics::{Metrics, ShardNumbers};
 use crate::permission;
 use crate::rights::Rights;
+use crate::rules_file::{self, RulesFile};
 use crate::shard::handle::{Adopted, ShardHandle};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
 use crate::status::{Reason, Stage, Status};
@@ -55,6 +57,8 @@ pub struct Node {
     auth: Arc<AuthChain>,
     shards: RunningShards,
     rights: Arc<Rights>,
+    /// The file of rules, if they come from one.
+    rules: Option<Arc<RulesFile>>,
     store: StoreThreads,
     /// Held until the store is closed.
     folder: Option<DataFolder>,
@@ -141,6 +145,15 @@ impl Node {
             Arc::clone(&handles),
             store_health,
         )));
+        let rights = Rights::new(
+            Arc::clone(shards.handles()),
+            plan.config.limits.revocations_max,
+        );
+        let rights = Arc::new(rights);
+        let rules = rules_file(plan, &rights, &metrics);
+        if let Some(rules) = rules.clone() {
+            status.watch_rules(Box::new(move || rules.warning()));
+        }
         let api = plan.config.http.api;
         let api = api.then(|| Arc::new(Api::new(plan, Arc::clone(&handles), opened.epoch)));
         let adopter = Arc::new(FewestConnections(handles));
@@ -157,10 +170,8 @@ impl Node {
             runtime,
             front,
             auth,
-            rights: Arc::new(Rights::new(
-                Arc::clone(shards.handles()),
-                plan.config.limits.revocations_max,
-            )),
+            rights,
+            rules,
             shards,
             store,
             stop_accepting,
@@ -247,6 +258,15 @@ impl Node {
                 }
             });
         }
+        if let Some(rules) = self.rules.clone() {
+            self.runtime.spawn(async move {
+                let mut interval = tokio::time::interval(rules_file::LOOK_INTERVAL);
+                loop {
+                    interval.tick().await;
+                    rules.look().await;
+                }
+            });
+        }
         self.runtime.spawn(async {
             let mut interval = tokio::time::interval(HOUSEKEEPING_INTERVAL);
             loop {
@@ -298,16 +318,31 @@ impl Node {
         self.shards.has_lost_one()
     }
 
-    /// Applies what can be changed without a restart, and reads the certificate and the files of the auth chain again.
+    /// Applies what can be changed without a restart, and reads the certificate, the rules and the files of the auth chain
+    /// again. The log says when the new rules hold.
     pub fn reload(&mut self, plan: &Plan) {
         *self.front.doors.write() = Doors::new(plan);
         self.drain_timeout = plan.config.drain_timeout;
         self.drain_delay = plan.drain_delay;
         self.front.renew_certificate();
+        if let Some(rules) = self.rules.clone() {
+            self.runtime.spawn(async move { rules.reload().await });
+        }
         for problem in self.auth.reload() {
             tracing::error!(%problem, "the users were not read again; those from before stay");
         }
     }
+}
+
+/// The file that the rules come from.
+fn rules_file(plan: &Plan, rights: &Arc<Rights>, metrics: &Arc<Metrics>) -> Option<Arc<RulesFile>> {
+    let Rules::File(path) = &plan.config.permissions else {
+        return None;
+    };
+    let (path, plan) = (path.clone(), plan.clone());
+    let open = Box::new(move || permission::open(&plan));
+    let (rights, metrics) = (Arc::clone(rights), Arc::clone(metrics));
+    Some(Arc::new(RulesFile::new(path, open, rights, metrics)))
 }
 
 fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {

@@ -45,12 +45,16 @@ pub type StoreFailure = Box<dyn Fn() -> Option<String> + Send + Sync>;
 /// Says what keeps the auth chain from deciding as it should, and for each whether logins fail because of it.
 pub type AuthTroubles = Box<dyn Fn() -> Vec<(Reason, bool)> + Send + Sync>;
 
+/// Says why older rules are in force, if they are.
+pub type RulesWarning = Box<dyn Fn() -> Option<Reason> + Send + Sync>;
+
 /// The state that is shared by all threads of a node.
 pub struct Status {
     stage: AtomicU8,
     shards: RwLock<Vec<SinceTurn>>,
     store: RwLock<StoreFailure>,
     auth: RwLock<AuthTroubles>,
+    rules: RwLock<RulesWarning>,
 }
 
 impl Default for Status {
@@ -60,6 +64,7 @@ impl Default for Status {
             shards: RwLock::default(),
             store: RwLock::new(Box::new(|| None)),
             auth: RwLock::new(Box::new(Vec::new)),
+            rules: RwLock::new(Box::new(|| None)),
         }
     }
 }
@@ -80,10 +85,17 @@ impl Status {
         *self.auth.write() = troubles;
     }
 
+    /// Says how the file of rules is found to be wrong.
+    pub fn watch_rules(&self, warning: RulesWarning) {
+        *self.rules.write() = warning;
+    }
+
     /// What is wrong without making the node useless: it should get new connections all the same.
     #[must_use]
     pub fn warnings(&self) -> Vec<Reason> {
-        self.auth_troubles(false)
+        let mut warnings = self.auth_troubles(false);
+        warnings.extend((self.rules.read())());
+        warnings
     }
 
     fn auth_troubles(&self, is_blocking: bool) -> Vec<Reason> {

@@ -1,0 +1,169 @@
+// Rights that change while clients are connected: logins that expire or are renewed, and rules that change under load.
+
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { describe, test } from 'node:test';
+import { C, connect, inState, record, subscribed, type TestClient } from '../harness/client.ts';
+import { fresh } from '../harness/names.ts';
+import { RawPeer } from '../harness/raw.ts';
+import { Server, againstOriginal } from '../harness/server.ts';
+import { Inbox, eventually } from '../harness/wait.ts';
+
+const SECRET_KEY = 'a secret of the e2e suite, long enough for HMAC';
+const JWT = { auth: { chain: ['jwt'], jwt: { secret: SECRET_KEY } } };
+/** Clocks may differ by so many seconds, so a token is good for as much longer than it says. */
+const LEEWAY_S = 30;
+/** Seconds that are more than a test needs for what it does before the end. */
+const SHORT = 5;
+const LONG = 3_600;
+
+/** A token that is good for so many seconds from now on. */
+function token(user: string, seconds: number): string {
+  const encode = (part: object): string => Buffer.from(JSON.stringify(part)).toString('base64url');
+  const exp = Math.floor(Date.now() / 1_000) + seconds - LEEWAY_S;
+  const signed = `${encode({ alg: 'HS256', typ: 'JWT' })}.${encode({ sub: user, exp })}`;
+  return `${signed}.${createHmac('sha256', SECRET_KEY).update(signed).digest('base64url')}`;
+}
+
+interface Failure {
+  reason: { code?: string; error?: string };
+}
+
+function failures(client: TestClient): Inbox<Failure> {
+  const failures = new Inbox<Failure>('failures to log in again');
+  client.on('reauthenticationFailure', (failure: unknown) => failures.push(failure as Failure));
+  return failures;
+}
+
+describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () => {
+  test('ends, and the client waits for its application without coming back again and again', async (t) => {
+    const server = await Server.during(t, JWT);
+    const name = fresh('event');
+    const client = await connect(t, server, { login: { token: token('alice', SHORT) } });
+    const heard = new Inbox<unknown>('events');
+    client.event.subscribe(name, heard.push);
+    const failed = failures(client);
+    // When it has come back with the same token.
+    const { code, error } = (await failed.next()).reason;
+    assert.match(`${code} ${error}`, /LOGIN_EXPIRED|TOKEN_EXPIRED/);
+    await inState(client, C.CONNECTION_STATE.AWAITING_AUTHENTICATION);
+    assert.equal(await server.metric('tidewire_expired_sessions_total'), 1);
+    await client.login({ token: token('alice', LONG) });
+    await client.wire.acknowledged('EVENT', C.EVENT_ACTION.SUBSCRIBE, name);
+    const writer = await connect(t, server, { login: { token: token('bob', LONG) } });
+    writer.event.emit(name, 1);
+    assert.equal(await heard.next(), 1);
+    assert.equal(failed.seen.length, 1);
+  });
+
+  test('goes on without a word if the application has given another token before', async (t) => {
+    const server = await Server.during(t, JWT);
+    const client = await connect(t, server, { login: { token: token('alice', SHORT) } });
+    const failed = failures(client);
+    // It keeps this for its next connection, which begins when the old one ends.
+    await client.login({ token: token('alice', LONG) });
+    await inState(client, C.CONNECTION_STATE.OPEN);
+    assert.deepEqual(failed.seen, []);
+    assert.equal(await server.metric('tidewire_expired_sessions_total'), 1);
+  });
+
+  test('can be renewed in place by who says so', async (t) => {
+    const server = await Server.during(t, JWT);
+    const peer = await RawPeer.login(server, { token: token('alice', SHORT) });
+    const { REQUEST, AUTH_SUCCESSFUL } = C.AUTH_ACTION;
+    const login = { token: token('alice', LONG) };
+    peer.send({ topic: C.TOPIC.AUTH, action: REQUEST, data: JSON.stringify(login) });
+    await peer.expect(C.TOPIC.AUTH, AUTH_SUCCESSFUL);
+    // Somebody who logs in later with a token as short ends, and the renewed session is still there.
+    const late = await RawPeer.login(server, { token: token('bob', SHORT) });
+    await late.closed;
+    peer.send({ topic: C.TOPIC.CONNECTION, action: C.CONNECTION_ACTION.PING });
+    await peer.expect(C.TOPIC.CONNECTION, C.CONNECTION_ACTION.PONG);
+  });
+});
+
+/** Rules that allow everything but what `refused` says of subscribing to events and reading records. */
+function rules(refused: string): string {
+  const all = (...actions: string[]): Record<string, string | boolean> => Object.fromEntries(actions.map((action) => [action, true]));
+  return JSON.stringify({
+    presence: { '*': all('allow') },
+    record: { '*': { ...all('create', 'write', 'delete', 'listen', 'notify'), read: `!(${refused})` } },
+    event: { '*': { ...all('publish', 'listen'), subscribe: `!(${refused})` } },
+    rpc: { '*': all('provide', 'request') },
+  });
+}
+
+const SECRET = "name.startsWith('secret/')";
+
+describe('rules that change', { concurrency: 4, skip: againstOriginal }, () => {
+  /** Waits until the changes up to this one hold. */
+  async function hold(server: Server, count: number): Promise<void> {
+    await eventually(async () => (await server.metric('tidewire_rules_reloads_total')) >= count, 'the new rules hold');
+  }
+
+  test('end exactly the subscriptions without right, under load', async (t) => {
+    const server = await Server.during(t, { permissions: rules('false') });
+    const kinds = ['open', 'secret'].map((kind) => fresh(`${kind}/name`));
+    const [open, secret] = kinds as [string, string];
+    const readers = await Promise.all(
+      Array.from({ length: 12 }, () => connect(t, server, { errors: ['MESSAGE_DENIED'] })),
+    );
+    const heard = await Promise.all(readers.map((reader) => Promise.all(kinds.map((name) => subscribed(reader, name)))));
+    const opened = await Promise.all(readers.map((reader) => Promise.all(kinds.map((name) => record(reader, name)))));
+    const lost = readers.map((_, index) => {
+      const lost = new Inbox<string>('lost records');
+      opened[index]?.forEach((held) => held.on('error', (error: string) => lost.push(`${error} ${held.name}`)));
+      return lost;
+    });
+    const writer = await connect(t, server);
+    let number = 0;
+    let isLoading = true;
+    const load = (async () => {
+      while (isLoading) {
+        number += 1;
+        for (const name of kinds) {
+          writer.event.emit(name, number);
+          await writer.record.setDataWithAck(name, { number });
+        }
+      }
+    })();
+    await Promise.all(heard.flat().map((inbox) => inbox.count(20)));
+    server.setPermissions(rules(SECRET));
+    server.hangUp();
+    await hold(server, 1);
+    // What was emitted from here on nobody may hear of the secret one.
+    const acknowledged = number + 1;
+    await Promise.all(heard.map(([inbox]) => inbox?.find((value: number) => value >= acknowledged + 20)));
+    isLoading = false;
+    await load;
+    await Promise.all(heard.map(([inbox]) => inbox?.find((value: number) => value === number)));
+    for (const [index, [, inbox]] of heard.entries()) {
+      const late = inbox?.seen.filter((value: number) => value > acknowledged);
+      assert.deepEqual(late, []);
+      assert.deepEqual(lost[index]?.seen, [`MESSAGE_DENIED ${secret}`]);
+      await eventually(() => opened[index]?.[0]?.get('number') === number, 'the open record has its newest value');
+      assert.ok((opened[index]?.[1]?.get('number') as number) <= acknowledged);
+    }
+    assert.equal(await server.metric('tidewire_rights_lost_total'), 2 * readers.length);
+    assert.equal(open.startsWith('open/'), true);
+  });
+
+  test('are found by themselves in a file that has changed, and wrong ones are not used', async (t) => {
+    const server = await Server.during(t, { permissions: rules('false') });
+    const reader = await connect(t, server, { errors: ['MESSAGE_DENIED'] });
+    const name = fresh('secret/event');
+    await subscribed(reader, name);
+    server.setPermissions('event:\n  "*":\n    subscribe: "user.id ==="\n');
+    await server.prints(/the rules were not read again; those from before stay in force/);
+    await server.prints(/permissions\.yml:\d+:\d+/);
+    const ready = (await (await server.get('/ready')).json()) as { ready: boolean; warnings: Array<{ code: string }> };
+    assert.deepEqual([ready.ready, ready.warnings.map(({ code }) => code)], [true, ['rules_stale']]);
+    assert.equal(await server.metric('tidewire_rules_stale'), 1);
+    assert.equal(await server.metric('tidewire_rights_lost_total'), 0);
+    server.setPermissions(rules(SECRET));
+    await hold(server, 1);
+    assert.equal((await reader.errors.next()).event, 'MESSAGE_DENIED');
+    assert.equal(await server.metric('tidewire_rules_stale'), 0);
+    assert.equal(await server.metric('tidewire_rights_lost_total'), 1);
+  });
+});
