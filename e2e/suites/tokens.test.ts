@@ -111,6 +111,20 @@ describe('tokens of an issuer', { concurrency: 4, skip: againstOriginal }, () =>
     await eventually(async () => (await server.get('/ready')).ok, 'the server is ready');
   });
 
+  test('end the session when they are over, and a new one is taken', async (t) => {
+    const issuer = await Issuer.during(t, ['alice']);
+    const server = await trusting(t, issuer);
+    assert.equal(await outcome(t, server, { token: await issuer.token('alice') }), true);
+    // With the 30 s for clocks that differ it is over in 5 s.
+    const short = issuer.forged({ sub: 'alice', exp: Math.floor(Date.now() / 1_000) - 25 });
+    const client = await connect(t, server, { login: { token: short } });
+    const over = new Promise((done) => client.on('reauthenticationFailure', done));
+    await within(DEADLINE_MS, over, 'the client hears that its token is over');
+    await eventually(async () => (await server.metric('tidewire_expired_sessions_total')) === 1, 'the expiry is counted');
+    await within(DEADLINE_MS, client.login({ token: await issuer.token('alice') }), 'a login with a new token');
+    assert.equal(client.getConnectionState(), C.CONNECTION_STATE.OPEN);
+  });
+
   test('with unknown keys do not flood it', async (t) => {
     const issuer = await Issuer.during(t, ['alice']);
     const server = await trusting(t, issuer, { keys_refresh_pause: '1h' });

@@ -557,4 +557,39 @@ mod tests {
         });
         assert_eq!(Value::Object(token.claims), expected);
     }
+
+    mod anything {
+        use proptest::prelude::*;
+
+        use super::*;
+
+        proptest! {
+            #[test]
+            fn is_never_accepted_and_never_ends_the_process(text in ".{0,200}", parts in proptest::collection::vec("[A-Za-z0-9_-]{0,40}", 0..5)) {
+                prop_assert!(outcome(&text, &Checks::default()).is_err());
+                prop_assert!(outcome(&parts.join("."), &Checks::default()).is_err());
+                let _ = key::parse(&text, Auto::Auto);
+            }
+
+            #[test]
+            fn that_was_changed_by_a_byte_says_nothing_else(index in any::<proptest::sample::Index>(), byte in "[ -~]") {
+                let claims = json!({ "exp": seconds(60), "sub": "alice", "jti": "t" });
+                let right = signed(&claims);
+                let at = index.index(right.len());
+                let changed = format!("{}{byte}{}", &right[..at], &right[at + 1..]);
+                // Base64 has spare bits at its end only; what is accepted says what was signed.
+                if let Ok(token) = verify(&changed, &secrets(), &Checks::default()) {
+                    prop_assert_eq!(Value::Object(token.claims), claims);
+                    prop_assert!(changed == right, "the signature is decoded strictly");
+                }
+            }
+
+            #[test]
+            fn with_any_header_and_claims_is_judged_without_a_panic(header in "\\PC{0,80}", claims in "\\PC{0,80}") {
+                let text = |text: &str| URL_SAFE_NO_PAD.encode(text);
+                let token = format!("{}.{}.AAAA", text(&header), text(&claims));
+                prop_assert!(outcome(&token, &Checks::default()).is_err());
+            }
+        }
+    }
 }

@@ -1,0 +1,22 @@
+//! SECURITY.md names tests as proofs; each of them is there.
+
+use std::path::Path;
+
+/// Between the file and the name of a test.
+const BETWEEN: &str = " · ";
+
+#[test]
+fn every_test_that_the_threat_model_names_is_there() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let page = read(&repository.join("SECURITY.md"));
+    let named = page.split('`').filter_map(|span| span.split_once(BETWEEN));
+    // The page explains the form once.
+    let named: Vec<_> = named.filter(|(file, _)| *file != "FILE").collect();
+    let missing: Vec<_> = named
+        .iter()
+        .filter(|(file, name)| !read(&repository.join(file)).contains(name))
+        .collect();
+    assert!(missing.is_empty(), "not found: {missing:#?}");
+    assert!(named.len() >= 30, "the page names {} tests", named.len());
+}
