@@ -215,15 +215,21 @@ impl Conductor {
         Ok(())
     }
 
-    /// Ends the gathering of a small turn in the middle of a large flush, and sends it first: whoever talks to few would
-    /// else wait until thousands of others have got theirs. A large turn goes on being gathered until the flush is over,
-    /// so that a flood still coalesces. The logs of all these turns live until the flush ends.
+    /// Sends what was gathered in the middle of a large flush first, if it is little: whoever talks to few would else wait
+    /// until thousands of others have got theirs. A large turn goes on being gathered until the flush is over, so that a
+    /// flood still coalesces, but a part of it goes first, at its head those who have few beside them. The logs of all
+    /// these turns live until the flush ends.
     fn hurry(&mut self) {
-        if !self.has_unflushed || self.engine.owed_count() > SMALL_TURN_SENDS_MAX {
+        if !self.has_unflushed {
             return;
         }
         let before = self.event_loop.send_count();
-        self.end_gathering();
+        if self.engine.owed_count() > SMALL_TURN_SENDS_MAX {
+            self.decide();
+            self.list_sends(SMALL_TURN_SENDS_MAX);
+        } else {
+            self.end_gathering();
+        }
         let added = self.event_loop.send_count() - before;
         self.event_loop.send_first(added);
     }
