@@ -393,3 +393,39 @@ fn is_head(record: &str) -> impl Fn(&Command<'_>) -> bool {
 fn is_delete(record: &str) -> impl Fn(&Command<'_>) -> bool {
     move |command| matches!(command, Command::Delete { name } if name == record)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse_all(text: &str) -> Result<usize, BatchError> {
+        let command = |raw| Command::parse(raw, 100);
+        parse(text, |_, _| Ok(()), command, 10).map(|((), commands)| commands.len())
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_a_batch_or_refused(text in ".{0,200}") {
+            let _ = parse_all(&text);
+        }
+
+        #[test]
+        fn broken_batches_are_refused_whole(cut in 0_usize..200, noise in "[\\[\\]{},:\"a0 ]{0,3}") {
+            let whole = r#"{"token":"t","body":[{"topic":"event","action":"emit","eventName":"e","data":[1,{"a":"\u00e4"}]},
+                {"topic":"record","action":"write","recordName":"r","path":"a.b","data":null,"version":3}]}"#;
+            prop_assert_eq!(parse_all(whole), Ok(2));
+            let at = (0..=cut.min(whole.len())).rev().find(|at| whole.is_char_boundary(*at)).unwrap_or(0);
+            let mut text = whole[..at].to_owned();
+            text.push_str(&noise);
+            text.push_str(&whole[at..]);
+            if let Ok(count) = parse_all(&text) {
+                prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok() && count > 0);
+            }
+            if at < whole.len() {
+                prop_assert_eq!(parse_all(&whole[..at]), Err(BatchError::NotJson));
+            }
+        }
+    }
+}

@@ -198,6 +198,7 @@ fn is_equal(one: &Value, other: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -428,5 +429,63 @@ mod tests {
         let double = json!({"op":"copy","from":"","path":"/a"});
         let patch = Value::Array(vec![double; 40]);
         check(json!({"x":1}), patch, Err(PatchError::TooLarge));
+    }
+
+    /// Small documents over few keys, so that patches meet what is there.
+    fn document() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i8>().prop_map(Value::from),
+            "[a-c/~]{0,2}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-c~/]{0,1}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn operation() -> impl Strategy<Value = Value> {
+        let names = prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]);
+        let pointer = "(/([abc]|~0|~1|0|1|2|-)){0,3}";
+        (names, pointer, pointer, document()).prop_map(|(op, path, from, value)| {
+            json!({ "op": op, "path": path, "from": from, "value": value })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn an_operation_does_what_it_promises(target in document(), operation in operation()) {
+            let patch = Value::Array(vec![operation.clone()]);
+            let Ok(after) = apply(target.clone(), &patch, 10_000) else { return Ok(()) };
+            let path = parse(operation["path"].as_str().unwrap_or_default()).expect("it was applied");
+            match operation["op"].as_str() {
+                Some("test") => prop_assert_eq!(&after, &target),
+                Some("replace") => prop_assert_eq!(find(&after, &path), Some(&operation["value"])),
+                Some("add") if path.last().is_none_or(|last| last != "-") => {
+                    prop_assert_eq!(find(&after, &path), Some(&operation["value"]));
+                }
+                _ => {}
+            }
+        }
+
+        #[test]
+        fn many_operations_end_well(target in document(), list in prop::collection::vec(operation(), 0..8)) {
+            let _ = apply(target, &Value::Array(list), 10_000);
+        }
+
+        #[test]
+        fn a_merge_patch_leaves_no_null_behind_that_it_brought(target in document(), patch in document()) {
+            let after = merge(target.clone(), patch.clone());
+            prop_assert_eq!(merge(after.clone(), patch.clone()), after.clone(), "twice is once");
+            if let (Value::Object(patch), Value::Object(after)) = (&patch, &after) {
+                for (key, value) in patch {
+                    prop_assert_eq!(value.is_null(), !after.contains_key(key));
+                }
+            }
+        }
     }
 }
