@@ -51,6 +51,14 @@ pub enum Check {
     GapCounted,
     /// No answer is given before the time for which it was held back.
     Detained,
+    /// A change of rights ends exactly what its rules forbid, and the sessions of exactly those who were revoked.
+    RightsEnded,
+    /// Once a change of rights is acknowledged, nothing is delivered that was judged before it.
+    OldRules,
+    /// Every change of rights is acknowledged.
+    Settled,
+    /// A session gets nothing once its login has expired or was revoked.
+    Expelled,
     /// When nobody begins anything, everything comes to an end.
     Quiet,
     /// No shard panics, whatever comes.

@@ -64,6 +64,8 @@ pub struct Client {
     /// What the open records' provider messages have said.
     provided: BTreeMap<String, bool>,
     pub services: Services,
+    /// It leaves records alone, because the model does not predict when those are judged again.
+    pub without_records: bool,
 }
 
 impl Client {
@@ -83,6 +85,7 @@ impl Client {
             outgoing: Vec::new(),
             provided: BTreeMap::new(),
             services: Services::default(),
+            without_records: false,
         }
     }
 
@@ -120,7 +123,8 @@ impl Client {
             let said = self.services.act(random, next_event);
             return self.outgoing.extend(said);
         }
-        match random.below(21) {
+        let kinds = if self.without_records { 7 } else { 21 };
+        match random.below(kinds) {
             20 => self.notify(random),
             0..4 => {
                 *next_event += 1;
@@ -224,6 +228,9 @@ impl Client {
                 if let Some(Held::Ending) = self.records.get(id) {
                     self.records.remove(id);
                 }
+            }
+            Heard::EventEnded { name, .. } => {
+                self.events.insert(name.clone(), false);
             }
             Heard::HasProvider { name, provided } => {
                 self.provided.insert(name.clone(), *provided);

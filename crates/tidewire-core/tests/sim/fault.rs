@@ -78,13 +78,25 @@ pub enum Fault {
     DetentionShort,
     /// The permits of a rate do not reach the shard that asked for them.
     PermitsLost,
+    /// An event reaches a shard's mailbox late, so that the marker of a change of rights overtakes it.
+    MarkerOvertakes,
+    /// The marker of a change of rights does not reach a shard.
+    MarkerLost,
+    /// A session is not told that its subscription has ended.
+    EndUntold,
+    /// A session is told that a subscription has ended which has not.
+    EndUnjust,
+    /// A login expires later than it should.
+    ExpiryLate,
+    /// Somebody else is revoked.
+    RevokedOther,
     /// An entry of a mailbox brings its shard down.
     ShardPanics,
 }
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 34] = [
+    pub const ALL: [(Self, &[Check]); 40] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -121,6 +133,12 @@ impl Fault {
         (Self::JumpsUnasked, &[Check::RecordOrder]),
         (Self::DetentionShort, &[Check::Detained]),
         (Self::PermitsLost, &[Check::Quiet]),
+        (Self::MarkerOvertakes, &[Check::OldRules]),
+        (Self::MarkerLost, &[Check::Settled]),
+        (Self::EndUntold, &[Check::RightsEnded]),
+        (Self::EndUnjust, &[Check::RightsEnded]),
+        (Self::ExpiryLate, &[Check::Expelled]),
+        (Self::RevokedOther, &[Check::RightsEnded]),
         (Self::ShardPanics, &[Check::NoPanic]),
     ];
 }
@@ -138,6 +156,10 @@ impl Faults {
             fault,
             dice: Random::new(seed),
         }
+    }
+
+    pub fn is_on(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
     }
 
     pub fn on(&self) -> Option<Fault> {
@@ -194,7 +216,8 @@ impl Faults {
             (Some(Fault::CatchUpLost), Entry::Value { asker, .. }) => {
                 matches!(asker, Asker::Lagging(_))
             }
-            (Some(Fault::SessionUncounted), Entry::Online { .. })
+            (Some(Fault::MarkerLost), Entry::Rights { .. })
+            | (Some(Fault::SessionUncounted), Entry::Online { .. })
             | (Some(Fault::EndForgotten), Entry::SessionEnded { .. })
             | (Some(Fault::ListenNoticeLost), Entry::ListenNotice { .. })
             | (Some(Fault::PermitsLost), Entry::RateGranted { .. }) => true,

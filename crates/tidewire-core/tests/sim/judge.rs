@@ -1,6 +1,7 @@
 //! The judge of the simulation: events under `gated/` and writes under `ruled/` need a record, everything else is
-//! allowed. It writes down every ruling, because the model can't know which value a rule has read.
+//! allowed, but for what rules that change forbid. It writes down every ruling, because the model can't know which value a rule has read.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidewire_core::permission::{Access, Decision, Permission, Question};
@@ -48,14 +49,33 @@ pub fn gate_of(name: &str) -> Option<String> {
     Some(format!("gate/{place}"))
 }
 
+/// Rules of events that change.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Nobody may subscribe to these.
+    pub closed: BTreeSet<String>,
+    /// Nobody may publish these.
+    pub mute: BTreeSet<String>,
+}
+
 /// See the head of this file.
 #[derive(Debug)]
 pub struct Judge {
     pub rulings: Rulings,
+    pub rules: Arc<Rules>,
 }
 
 impl Permission for Judge {
     fn decide(&self, question: &Question<'_>) -> Decision {
+        let name = question.name.unwrap_or_default();
+        let forbidden = match question.access {
+            Access::EventSubscribe => self.rules.closed.contains(name),
+            Access::EventPublish => self.rules.mute.contains(name),
+            _ => false,
+        };
+        if forbidden {
+            return Decision::Deny;
+        }
         let judged = matches!(
             question.access,
             Access::EventPublish | Access::RecordWrite | Access::RecordDelete

@@ -32,7 +32,7 @@ use sim::{Sim, Summary};
 
 const SEEDS: u64 = 2_000;
 /// What the engine can answer; a run in which nobody hears it shows nothing.
-const KINDS: [&str; 48] = [
+const KINDS: [&str; 49] = [
     "AcceptTimeout",
     "Accepted",
     "Changed",
@@ -41,6 +41,7 @@ const KINDS: [&str; 48] = [
     "Error",
     "Event",
     "EventAck",
+    "EventEnded",
     "Found",
     "Gap",
     "HasProvider",

@@ -83,7 +83,7 @@ pub struct Outside {
     pub interest: InterestMap,
     pub store_requests: Vec<(usize, StoreRequest)>,
     pub logins: Vec<AuthRequest>,
-    pub closes: Vec<SessionId>,
+    pub closes: Vec<(SessionId, CloseReason)>,
     pub resumed: Vec<SessionId>,
     /// Sessions of whom the engine wants to know when they have read what they were given.
     pub awaited: BTreeSet<SessionId>,
@@ -171,6 +171,12 @@ impl Effects for Outside {
             if shard == self.at {
                 continue;
             }
+            let is_event = topic == InterestTopic::Event;
+            if is_event && self.faults.hits(Fault::MarkerOvertakes) {
+                let publication = Entry::Publication(news.to_owned());
+                self.held_back.push((shard, publication));
+                continue;
+            }
             let copies = match (self.faults.on(), topic) {
                 (Some(Fault::PublicationLost), InterestTopic::Event) if self.faults.strike() => 0,
                 (Some(Fault::PublicationDoubled), InterestTopic::Event) if self.faults.strike() => {
@@ -201,8 +207,8 @@ impl Effects for Outside {
         self.logins.push(request);
     }
 
-    fn close(&mut self, session: SessionId, _reason: CloseReason) {
-        self.closes.push(session);
+    fn close(&mut self, session: SessionId, reason: CloseReason) {
+        self.closes.push((session, reason));
     }
 
     fn resume(&mut self, session: SessionId) {

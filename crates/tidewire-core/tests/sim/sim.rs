@@ -6,6 +6,7 @@
 mod connecting;
 mod delivered;
 mod ending;
+mod rights;
 mod slowing;
 mod taken;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use tidewire_core::address::{Address, Epoch, SessionId};
-use tidewire_core::effect::{Flow, Input, Publication, StoreCompletion, StoreRequest};
+use tidewire_core::effect::{CloseReason, Flow, Input, Publication, StoreCompletion, StoreRequest};
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::Entry;
 use tidewire_core::rate::{Operation, Rate};
@@ -39,6 +40,7 @@ use crate::record_model::{RecordModel, Stamp, Terms};
 use crate::rpc_model::RpcModel;
 use crate::store::{Asked, NumberedWrite, SimStore};
 use crate::wire::{Heard, NEW, OLD};
+use rights::Rights;
 
 const SHARDS: usize = 3;
 /// Longer than the time that a listener has to answer, and often enough that every other timer has its end.
@@ -85,6 +87,8 @@ struct Connection {
     detention: Option<Detention>,
     /// The engine wants it closed; nothing more of it is read.
     closing: bool,
+    /// When its login expires.
+    expires_at: Option<WallTime>,
 }
 
 /// An answer that is held back.
@@ -127,6 +131,13 @@ pub struct Sim {
     /// Patterns that a session has taken back: session, whether records, pattern.
     unlistened: BTreeMap<(SessionId, bool, String), Unlistened>,
     rulings: Rulings,
+    rights: Rights,
+    /// Rules change in this run.
+    is_ruled: bool,
+    /// Rights of some kind do.
+    is_changing: bool,
+    /// Where in its shard's log the message stands that is delivered.
+    place: usize,
     owner_hash: FixedState,
     seed: u64,
     settings: Settings,
@@ -199,12 +210,15 @@ impl Sim {
             memory_only: !evicts,
         });
         let rpcs = RpcModel::new(settings.rpc_accept_timeout, settings.rpc_response_timeout);
+        let is_ruled = random.chance(20);
+        let is_changing = is_ruled || random.chance(20);
         let clients = (0..2 + random.below(4))
             .map(|index| {
                 let format = if random.chance(50) { NEW } else { OLD };
                 let jumps = random.chance(60);
                 let mut client = Client::new(format!("user{}", index % 3), format, jumps);
                 client.services.salt = random.next();
+                client.without_records = is_ruled;
                 client
             })
             .collect();
@@ -229,6 +243,10 @@ impl Sim {
             presences: PresenceModel::default(),
             unlistened: BTreeMap::new(),
             rulings: Rulings::default(),
+            rights: Rights::default(),
+            is_ruled,
+            is_changing,
+            place: 0,
             owner_hash: FixedState::with_seed(seed),
             seed,
             settings,
@@ -332,6 +350,7 @@ impl Sim {
                     settings: self.settings.clone(),
                     permission: Arc::new(Judge {
                         rulings: self.rulings.clone(),
+                        rules: Arc::default(),
                     }),
                     seed: self.seed,
                     owner_key: self.seed,
@@ -356,6 +375,7 @@ impl Sim {
             88..92 => self.interest_moves()?,
             92..94 => self.confirm_interest()?,
             94..96 => self.late_things_come()?,
+            96 if self.random.chance(30) => self.rights_change(),
             96 => self.time_passes(),
             97 => {
                 if self.random.chance(15) {
@@ -373,6 +393,7 @@ impl Sim {
     /// One turn of a shard: some of its connections, some of its mailbox, its deadlines; then what it sends.
     fn turn(&mut self, shard: usize) -> Checked {
         self.outside.at = shard;
+        self.take_rights(shard)?;
         if self.random.chance(50) {
             self.read_connections(shard)?;
             self.read_mailbox(shard)?;
@@ -388,7 +409,8 @@ impl Sim {
             self.detentions_end(shard);
             self.input(shard, Input::DeadlineReached)?;
         }
-        self.end_turn(shard)
+        self.end_turn(shard)?;
+        self.settle_rights(shard)
     }
 
     fn end_turn(&mut self, shard: usize) -> Checked {
@@ -433,6 +455,7 @@ impl Sim {
         });
         for (session, format, place) in deliveries {
             let heard = self.outside.logs[shard][usize::from(format.0)][place].clone();
+            self.place = place;
             if matches!(heard, Heard::Found { .. })
                 && self.outside.faults.hits(Fault::ListenNoticeLate)
             {
@@ -465,6 +488,9 @@ impl Sim {
             }
         }
         match &entry {
+            Entry::Rights { number, .. } if !self.outside.faults.is_on(Fault::MarkerLost) => {
+                self.rights.taken_over(shard, *number);
+            }
             Entry::Online { user } => self.presences.count(user, true),
             Entry::Offline { user } => self.presences.count(user, false),
             _ => {}
@@ -566,8 +592,10 @@ impl Sim {
                 connection.waiting = false;
             }
         }
-        for session in std::mem::take(&mut self.outside.closes) {
-            if let Some(connection) = self.connections.get_mut(&session) {
+        for (session, reason) in std::mem::take(&mut self.outside.closes) {
+            if matches!(reason, CloseReason::Expired | CloseReason::Revoked) {
+                self.expel(session, reason)?;
+            } else if let Some(connection) = self.connections.get_mut(&session) {
                 connection.dropped = true;
                 connection.closing = true;
             }
@@ -665,6 +693,7 @@ impl Sim {
         self.rpcs.crash();
         self.unlistened.clear();
         self.presences.crash();
+        self.rights = Rights::default();
         for index in 0..self.clients.len() {
             // Some of what was sent to the client still reaches it.
             while self.random.chance(70) && self.client_reads_one(index) {}

@@ -6,8 +6,8 @@
 use serde_json::Value;
 use tidewire_core::effect::Format;
 use tidewire_core::message::{
-    Auth, Call, Change, Connection, Event, EventBulk, Listen, Message, Presence, PresenceAction,
-    Record, RecordAction, RecordBulk, RecordError, Rpc, RpcError, Write,
+    Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
+    Presence, PresenceAction, Record, RecordAction, RecordBulk, RecordError, Rpc, RpcError, Write,
 };
 
 /// The format of clients that know lists of patches.
@@ -318,6 +318,11 @@ pub enum Heard {
         name: String,
         missed: u32,
     },
+    /// A subscription was refused, or has ended because its right was lost.
+    EventEnded {
+        name: String,
+        asked: bool,
+    },
     RecordAck {
         action: RecordBulk,
         names: Vec<String>,
@@ -491,6 +496,14 @@ impl Heard {
                 missed: *missed,
             },
             Event::Listen(message) => Self::of_listen(false, message),
+            Event::Error(EventError::Denied(refusal))
+                if refusal.action == EventAction::Subscribe =>
+            {
+                Self::EventEnded {
+                    name: text(refusal.name),
+                    asked: refusal.correlation.is_some(),
+                }
+            }
             other => Self::Other(format!("{other:?}")),
         }
     }

@@ -100,11 +100,24 @@ impl Sim {
                 let completion = AuthCompletion { session, outcome };
                 return self.input(usize::from(session.home.shard), Input::Auth(completion));
             }
+            let shard = usize::from(session.home.shard);
+            if self
+                .rights
+                .is_revoked(shard, &principal.user_id, self.now.wall)
+            {
+                let completion = AuthCompletion { session, outcome };
+                return self.input(shard, Input::Auth(completion));
+            }
             connection.open = true;
+            let principal = (**principal).clone();
+            let principal = self.expiring(session, principal);
+            let outcome = AuthOutcome::Accepted(Arc::new(principal.clone()));
             let owner = self.owner(&principal.user_id);
             if owner == usize::from(session.home.shard) {
                 self.presences.count(&principal.user_id, true);
             }
+            let completion = AuthCompletion { session, outcome };
+            return self.input(shard, Input::Auth(completion));
         }
         let completion = AuthCompletion { session, outcome };
         self.input(usize::from(session.home.shard), Input::Auth(completion))
@@ -149,6 +162,7 @@ impl Sim {
                 lags: false,
                 detention: None,
                 closing: false,
+                expires_at: None,
             },
         );
         self.records.session_began(session);

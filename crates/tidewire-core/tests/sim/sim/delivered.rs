@@ -23,9 +23,12 @@ impl Sim {
             *kinds.entry(heard.kind()).or_insert(0) += 1;
         }
         self.not_detained(session, &heard)?;
+        self.not_expelled(session, &heard)?;
+        self.judged_by_new_rules(session, &heard)?;
         let now = self.now.monotonic.0;
         let stamp = match &heard {
             Heard::Event { name, data } => Some(self.events.hear(session, name, data)?),
+            Heard::EventEnded { .. } => None,
             Heard::Rpc { name, id, what } => {
                 self.rpcs
                     .hear(session, name, id, what, self.now.monotonic)?;

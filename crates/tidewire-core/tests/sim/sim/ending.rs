@@ -12,6 +12,7 @@ impl Sim {
         self.events.quiet()?;
         self.rpcs.quiet()?;
         self.presences.quiet()?;
+        self.rights.quiet()?;
         self.everybody_is_in()
     }
 
@@ -139,6 +140,7 @@ impl Sim {
                     && !connection.lags
             })
             && self.outside.awaited.is_empty()
+            && self.rights.is_still()
     }
 
     pub(super) fn nothing_leaks(&self) -> Checked {
@@ -158,6 +160,7 @@ impl Sim {
                 counts.detained,
                 counts.lag.sessions,
                 counts.parked_names,
+                counts.expiring,
             ];
             ensure(
                 left.iter().all(|count| *count == 0),

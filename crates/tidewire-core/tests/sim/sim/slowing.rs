@@ -108,7 +108,9 @@ impl Sim {
             else {
                 continue;
             };
-            if detention.accepted && !detention.refuse {
+            let user = &self.clients[connection.client].user;
+            let revoked = self.rights.is_revoked(shard, user, self.now.wall);
+            if detention.accepted && !detention.refuse && !revoked {
                 connection.open = true;
                 opened.push(connection.client);
             }

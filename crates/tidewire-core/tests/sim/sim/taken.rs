@@ -21,8 +21,11 @@ impl Sim {
         }
         match said {
             Said::EventSubscribe { names, id } => {
-                for name in names {
-                    self.events.subscribe(session, name, id);
+                let shard = usize::from(session.home.shard);
+                let rules = self.rights.at(shard);
+                let begun = self.log_end(session);
+                for name in names.iter().filter(|name| !rules.closed.contains(*name)) {
+                    self.events.subscribe(session, name, id, begun);
                 }
             }
             Said::EventUnsubscribe { names, .. } => {
@@ -32,9 +35,10 @@ impl Sim {
             }
             Said::Emit { name, data } => {
                 let allowed = self.event_ruling(name, given)?;
-                if allowed {
+                let shard = usize::from(session.home.shard);
+                if allowed && !self.rights.at(shard).mute.contains(name) {
+                    self.rights.published(data, shard);
                     self.events.publish(name, data, stamp.clone());
-                    let shard = usize::from(session.home.shard);
                     self.events.comes(shard, name, data);
                 }
             }
