@@ -449,6 +449,7 @@ describe('http login', { concurrency: 4 }, () => {
 
   test('a login that is no object, and one that is no JSON, are wrong requests', async () => {
     assert.equal((await post(server, '/api/auth', '7')).status, 400);
+    assert.equal((await post(server, '/api/auth', '[]')).status, 400);
     assert.equal((await post(server, '/api/auth', '{')).status, 400);
     assert.equal((await post(server, '/api/auth', alice, { 'content-type': 'text/xml' })).status, 415);
     assert.equal((await fetch(url(server, '/api/auth'))).status, 405);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::answer::{self, Answer};
 use super::caller::{CallError, messages};
-use super::command::{is_container, is_object, text_of};
+use super::command::{is_object, text_of};
 use super::problem::Problem;
 use super::{Api, ApiRequest, is_of_type};
 
@@ -106,7 +106,7 @@ impl Api {
         let Ok(data) = serde_json::from_str::<&RawValue>(text) else {
             return unparsable();
         };
-        if !is_container(data) {
+        if !is_object(data) {
             return answer::text(
                 StatusCode::BAD_REQUEST,
                 "Invalid message: the body must be the object of a login.",
