@@ -1,5 +1,5 @@
 // Runs all suites with Node's test runner and then checks the table of what they cover.
-// `npm test -- events records` runs only the suites with these words in their names, without the table.
+// `npm test -- events records` runs only these suites, `npm test -- http` all with that word in their names, without the table.
 
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -24,9 +24,13 @@ if (ringLauncher().length > 0) buildLauncher();
 const claims = mkdtempSync(join(tmpdir(), 'tidewire-e2e-claims-'));
 process.env['E2E_CLAIMS'] = claims;
 
-const suites = readdirSync(SUITES)
-  .filter((file) => file.endsWith('.test.ts'))
-  .filter((file) => wanted.length === 0 || wanted.some((word) => file.includes(word)));
+const files = readdirSync(SUITES).filter((file) => file.endsWith('.test.ts'));
+/** A whole name means that suite alone, else a word means all suites that have it in theirs. */
+const isMeant = (word: string, file: string): boolean => {
+  const whole = `${word}.test.ts`;
+  return files.includes(whole) ? file === whole : file.includes(word);
+};
+const suites = files.filter((file) => wanted.length === 0 || wanted.some((word) => isMeant(word, file)));
 const isAlone = (file: string): boolean => ALONE.some((word) => file.startsWith(word));
 
 if (suites.length === 0) throw new Error(`no suite has ${wanted.join(' or ')} in its name`);
