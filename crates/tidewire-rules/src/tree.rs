@@ -71,6 +71,10 @@ impl Node {
         }
     }
 
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::List(_))
+    }
+
     pub(crate) fn field(&self, key: &Text<'_>) -> Option<&Self> {
         let Self::Fields(fields) = self else {
             return None;

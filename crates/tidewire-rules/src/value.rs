@@ -39,11 +39,18 @@ impl<'v> Document<'v> {
     }
 
     pub(crate) fn value(self) -> Value<'v> {
+        let mut value = Value::Undefined;
+        self.put(&mut value);
+        value
+    }
+
+    /// Puts its value into its place.
+    pub(crate) fn put(self, place: &mut Value<'v>) {
         match self {
-            Self::Undefined => Value::Undefined,
-            Self::Null => Value::Null,
-            Self::Text(text) => Value::parse(text),
-            Self::Held(tree) => Value::held(&tree.0),
+            Self::Undefined => *place = Value::Undefined,
+            Self::Null => *place = Value::Null,
+            Self::Text(text) => *place = Value::parse(text),
+            Self::Held(tree) => Value::put_held(&tree.0, place),
         }
     }
 }
@@ -115,12 +122,19 @@ impl<'v> Value<'v> {
     }
 
     pub(crate) fn held(node: &'v Node) -> Self {
+        let mut value = Self::Undefined;
+        Self::put_held(node, &mut value);
+        value
+    }
+
+    /// Puts what a node means into its place.
+    pub(crate) fn put_held(node: &'v Node, place: &mut Self) {
         match node {
-            Node::Null => Self::Null,
-            Node::Bool(bool) => Self::Bool(*bool),
-            Node::Number(number) => Self::Number(*number),
-            Node::Text(text) => Self::Text(text.borrowed()),
-            Node::List(_) | Node::Fields(_) => Self::Object(Object::Held(node)),
+            Node::Null => *place = Self::Null,
+            Node::Bool(bool) => *place = Self::Bool(*bool),
+            Node::Number(number) => *place = Self::Number(*number),
+            Node::Text(text) => *place = Self::Text(text.borrowed()),
+            Node::List(_) | Node::Fields(_) => *place = Self::Object(Object::Held(node)),
         }
     }
 
@@ -172,7 +186,7 @@ impl<'v> Object<'v> {
     pub(crate) fn is_array(&self) -> bool {
         match self {
             Self::Json(text) => text.starts_with('['),
-            Self::Held(node) => matches!(node, Node::List(_)),
+            Self::Held(node) => node.is_list(),
             Self::List(_) => true,
             Self::Fields(_) | Self::Regular(_) | Self::User(_) => false,
         }
