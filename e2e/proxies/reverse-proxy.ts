@@ -12,6 +12,9 @@ import { atEnd } from '../harness/cleanup.ts';
 import { freePort } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
+/** How long haproxy may take to answer a signal before it is sent again. */
+const SIGNAL_INTERVAL_MS = 1_000;
+
 /** A program that stands before a server. */
 export interface ReverseProxy {
   /** `host:port` of its clients' side. */
@@ -41,13 +44,15 @@ export async function nginxDuring(test: TestContext, locations: string): Promise
       scgi_temp_path ${folder}/scgi;
       server { listen 127.0.0.1:${port}; ${locations} }
     }`);
-  const nginx = start(test, 'nginx', ['-e', join(folder, 'error.log'), '-c', config]);
-  await eventually(() => answers(port), 'nginx listens');
+  const { child } = start(test, 'nginx', ['-e', join(folder, 'error.log'), '-c', config]);
+  const pid = child.pid as number;
+  // It knows its signals once it has workers.
+  await eventually(async () => workers(pid).length > 0 && (await answers(port)), 'nginx listens');
   const reload = async (): Promise<void> => {
-    const before = workers(nginx.pid as number);
-    nginx.kill('SIGHUP');
+    const before = workers(pid);
+    child.kill('SIGHUP');
     // The old ones stay for their connections; they take no new ones.
-    await eventually(() => workers(nginx.pid as number).some((pid) => !before.includes(pid)), 'nginx has new workers');
+    await eventually(() => workers(pid).some((worker) => !before.includes(worker)), 'nginx has new workers');
   };
   return { address: `127.0.0.1:${port}`, reload };
 }
@@ -56,7 +61,7 @@ export async function nginxDuring(test: TestContext, locations: string): Promise
 export async function haproxyDuring(test: TestContext, backend: string): Promise<ReverseProxy> {
   const folder = temporaryFolder(test);
   const port = await freePort();
-  const [config, pidFile] = [join(folder, 'haproxy.cfg'), join(folder, 'haproxy.pid')];
+  const config = join(folder, 'haproxy.cfg');
   writeFileSync(config, `
 global
   maxconn 200
@@ -73,12 +78,21 @@ frontend clients
 backend servers
 ${backend}
 `);
-  const haproxy = start(test, 'haproxy', ['-W', '-db', '-p', pidFile, '-f', config]);
-  await eventually(() => answers(port), 'haproxy listens');
+  const { child, output } = start(test, 'haproxy', ['-W', '-db', '-f', config]);
+  const loadings = (): number => output().split('Loading success').length - 1;
+  await eventually(async () => loadings() === 1 && (await answers(port)), 'haproxy listens');
   const reload = async (): Promise<void> => {
-    const before = workers(haproxy.pid as number);
-    haproxy.kill('SIGUSR2');
-    await eventually(() => workers(haproxy.pid as number).some((pid) => !before.includes(pid)), 'haproxy has a new worker');
+    const before = loadings();
+    // A signal is lost as long as the master does not know it, and it does not tell from when on it does.
+    let signalledAt = 0;
+    const hasLoaded = (): boolean => {
+      if (performance.now() - signalledAt > SIGNAL_INTERVAL_MS) {
+        signalledAt = performance.now();
+        child.kill('SIGUSR2');
+      }
+      return loadings() > before;
+    };
+    await eventually(hasLoaded, 'haproxy has loaded again');
   };
   return { address: `127.0.0.1:${port}`, reload };
 }
@@ -89,7 +103,13 @@ function temporaryFolder(test: TestContext): string {
   return folder;
 }
 
-function start(test: TestContext, program: string, args: string[]): ChildProcess {
+/** What runs, and what it has printed. */
+interface Started {
+  child: ChildProcess;
+  output: () => string;
+}
+
+function start(test: TestContext, program: string, args: string[]): Started {
   const found = spawnSync('which', [program]).status === 0;
   if (!found) throw new Error(`${program} is missing: apt-get install -y ${program === 'nginx' ? 'nginx-light' : program}`);
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -111,7 +131,7 @@ function start(test: TestContext, program: string, args: string[]): ChildProcess
     // What outlives a reload waits for its connections.
     for (const pid of children) if (existsSync(`/proc/${pid}`)) kill(pid);
   });
-  return child;
+  return { child, output: () => output };
 }
 
 function kill(pid: number): void {
