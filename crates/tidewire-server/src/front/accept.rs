@@ -19,11 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Front;
 use super::greeting::{self, Greeting, greet};
 use super::http::{self, Arrival};
 use super::place::Ticket;
 use super::tls::Speaks;
+use super::{Front, TooMany};
 use crate::shard::handle::Adopted;
 
 /// Connections that the kernel keeps for us while we are busy; it caps this itself.
@@ -140,12 +140,14 @@ fn open(
         tracing::info!("accepting connections again");
     }
     front.metrics.accepted.inc();
-    let counted = match (front.proxy_protocol, front.count(peer.ip())) {
-        // The address is still to be told.
-        (true, _) => None,
-        (false, Ok(counted)) => counted,
-        (false, Err(_)) => return greeting::refuse(socket, speaks),
-    };
+    let mut counted = None;
+    // A load balancer has still to tell the address.
+    if !front.proxy_protocol {
+        match front.count(peer.ip()) {
+            Ok(place) => counted = place,
+            Err(TooMany) => return greeting::refuse(socket, speaks),
+        }
+    }
     let ticket = Ticket {
         descriptor,
         counted,
