@@ -5,50 +5,10 @@ pub(crate) fn is_space(character: char) -> bool {
     character == '\u{feff}' || (character.is_whitespace() && character != '\u{85}')
 }
 
-/// The number as `String(number)` writes it.
+/// The number as `String(number)` writes it: of the shortest digits that read back as the same number the nearest ones, of
+/// two that are as near the even ones. Rust's own digits take the upper ones.
 pub(crate) fn format(number: f64) -> String {
-    if number.is_nan() {
-        return "NaN".into();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 {
-            "Infinity"
-        } else {
-            "-Infinity"
-        }
-        .into();
-    }
-    if number == 0.0 {
-        return "0".into();
-    }
-    // Rust writes the shortest digits that read back as the same number, as JavaScript demands.
-    let shortest = format!("{:e}", number.abs());
-    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
-    let digits: String = mantissa.chars().filter(|letter| *letter != '.').collect();
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let sign = if number < 0.0 { "-" } else { "" };
-    format!("{sign}{}", arrange(&digits, exponent))
-}
-
-/// The digits of a positive number whose first digit counts 10 to the power of `exponent`.
-fn arrange(digits: &str, exponent: i32) -> String {
-    let count = digits.len() as i32;
-    let point = exponent + 1;
-    let zeros = |count: i32| "0".repeat(count.max(0) as usize);
-    if (count..=21).contains(&point) {
-        return format!("{digits}{}", zeros(point - count));
-    }
-    if (1..=21).contains(&point) {
-        let (whole, fraction) = digits.split_at(point as usize);
-        return format!("{whole}.{fraction}");
-    }
-    if (-5..=0).contains(&point) {
-        return format!("0.{}{digits}", zeros(-point));
-    }
-    let (first, rest) = digits.split_at(1);
-    let dot = if rest.is_empty() { "" } else { "." };
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{first}{dot}{rest}e{sign}{}", exponent.abs())
+    ryu_js::Buffer::new().format(number).to_owned()
 }
 
 /// What `Number(text)` is.
@@ -126,7 +86,14 @@ mod tests {
             (1.7976931348623157e308, "1.7976931348623157e+308"),
             (9_007_199_254_740_993.0, "9007199254740992"),
             (0.1 + 0.2, "0.30000000000000004"),
+            // Exactly between two shortest ones: the even digit, whether it is the lower or the upper one.
+            (900_719_925_474_099.25, "900719925474099.2"),
+            (900_719_925_474_099.75, "900719925474099.8"),
+            (-900_719_925_474_099.25, "-900719925474099.2"),
+            (9_007_199_254_740_993.0 / 10.0, "900719925474099.2"),
+            (5e-7, "5e-7"),
             (f64::NAN, "NaN"),
+            (f64::INFINITY, "Infinity"),
             (f64::NEG_INFINITY, "-Infinity"),
         ] {
             assert_eq!(format(number), text);
