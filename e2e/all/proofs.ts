@@ -35,7 +35,7 @@ export const PROOFS: Proof[] = [
     ],
     env: { RULE_PAIRS: '1000000' },
     figures: [
-      /\d+ pairs of rule and document agree .*/, /functions: .*/, /operators: .*/, /pairs of types: .*/, /operators with pairs .*/,
+      /\d+ pairs of rule and document agree .*/, /functions: .*/, /operators: .*/, /^pairs of types: .*/m, /operators with pairs .*/,
       /variables: .*/, /nesting: .*/,
     ],
   },
