@@ -39,9 +39,7 @@ function deepstreamConfig(options: ServerOptions, port: number): object {
       },
     ],
     auth: [options.users ? { type: 'file', options: { ...PASSWORD_HASH, users: options.users } } : { type: 'none', options: {} }],
-    permission: options.denials
-      ? { type: 'config', options: { permissions: DENIALS, maxRuleIterations: 3, cacheEvacuationInterval: 60_000 } }
-      : { type: 'none', options: {} },
+    permission: permission(options),
     rpc: {
       ackTimeout: options.rpcAcceptTimeoutMs ?? 1_000,
       responseTimeout: options.rpcResponseTimeoutMs ?? 10_000,
@@ -55,6 +53,14 @@ function deepstreamConfig(options: ServerOptions, port: number): object {
       matchCooldown: 10_000,
     },
   };
+}
+
+/** The rules in force; deepstream refuses to start with a file that it does not take. */
+function permission(options: ServerOptions): object {
+  const permissions = options.permissions ? (JSON.parse(options.permissions) as object) : options.denials && DENIALS;
+  return permissions
+    ? { type: 'config', options: { permissions, maxRuleIterations: 3, cacheEvacuationInterval: 60_000 } }
+    : { type: 'none', options: {} };
 }
 
 const FREE = '*';

@@ -1,10 +1,11 @@
 // The table of permission cases: a file of rules as deepstream reads it, and for each rule what it lets through and the
-// opposite that it does not. The suite of the client walks it, and whoever offers the same operations over another way in.
+// opposite that it does not. The suites of the client and of the HTTP API walk it; `start.ts` starts its server.
 
 /** What somebody does. Each is judged by one rule of the file. */
 export type Operation =
   | 'publish' | 'subscribe' | 'listenEvents' | 'request' | 'provide'
   | 'read' | 'head' | 'open' | 'write' | 'patch' | 'erase' | 'delete' | 'listenRecords' | 'notify'
+  | 'readList' | 'writeList' | 'deleteList'
   | 'queryUser' | 'queryAll' | 'watchUser';
 
 /** Who asks; `guest` has not said who it is and is called `open`. */
@@ -148,12 +149,45 @@ data('data.user.id === user.id', { user: { id: 'ann' } }, { user: { id: 'bob' } 
 data('data.sent <= now && data.sent > now - 1e15', { sent: 1 }, { sent: 9e15 });
 data('data.a === true', { a: true }, { a: 1 });
 data("'1' == data.a && 1 == data.a", { a: true }, { a: [2] });
+data('(data.a ?? 1) === 1', {}, { a: 0 });
+data('data.a?.b === 1', { a: { b: 1 } }, { a: null });
+data("data.t.indexOf('a', 1) === 2", { t: 'aba' }, { t: 'ab' });
+data("data.t.includes('a', 1)", { t: 'ba' }, { t: 'ab' });
+data("data.t.startsWith('b', 1)", { t: 'ab' }, { t: 'ba' });
+data("data.t.endsWith('a', 1)", { t: 'ab' }, { t: 'ba' });
+data('data.t.match(/a/g).length === 2', { t: 'aba' }, { t: 'ab' });
+data('data.t.match(/^a.b$/)', { t: 'axb' }, { t: 'a\nb' });
+data('data.t.match(/^a.b$/s)', { t: 'a\nb' }, { t: 'a\n\nb' });
+data('data.t.match(/^(?:[0-9]{3}-)+x?$/)', { t: '123-456-' }, { t: '123-45-x' });
+data('data.a >= 0 && data.a != 0', { a: null }, { a: 0 });
+data('+data.a !== +data.a', { a: 'x' }, { a: '1' });
+data('0x10 + 1e1 + .5 === data.a', { a: 26.5 }, { a: 26 });
+data("data.t === '\\u00e4\\n\\x41'", { t: 'ä\nA' }, { t: 'ä\\nA' });
+data('!data.list.length', { list: [] }, { list: [''] });
+data("'length' in data.list", { list: [] }, { list: {} });
+data('1 in data.list', { list: [0, null] }, { list: [0] });
+data('!!data.a === data.b', { a: 'x', b: true }, { a: '', b: true });
+data('(data.a > data.b ? data.a : data.b) === 5', { a: 3, b: 5 }, { a: 6, b: 5 });
+data('data.a % 2 === 0.5', { a: 2.5 }, { a: 3.25 });
+data('data.a + 0.2 === 0.30000000000000004', { a: 0.1 }, { a: 0.09999999999999998 });
+data("'' + data.a === '1e+21'", { a: 1e21 }, { a: 1e20 });
+data("data.a / 10 + '' === '900719925474099.2'", { a: 9007199254740992 }, { a: 9007199254740994 });
+data("'' == data.a", { a: [] }, { a: [0] });
+data("data.list[data.list.length - 1] === 'z'", { list: ['a', 'z'] }, { list: ['z', 'a'] });
+data("data.t.toUpperCase().startsWith('AB')", { t: 'aBc' }, { t: 'bab' });
+data('data.tags.includes(user.id)', { tags: ['bob', 'ann'] }, { tags: ['bob'] });
+data('user.data.tags.includes(data.tag)', { tag: 'y' }, { tag: 'z' });
+data('user.data.level >= data.level', { level: 5 }, { level: 6 });
+data("$id + '-' + data.a === 'open-1-x'", { a: 'x' }, { a: 'y' });
+data('typeof data.a === typeof data.b', { a: null, b: [] }, { a: null });
+data("data.a > 1 === true && data.b === !data.c", { a: 2, b: true, c: 0 }, { a: 2, b: true, c: 1 });
 
 /** A rule about who asks. */
 function user(expression: string, yes: Asker, no: Asker, refusal?: Refusal): void {
   count += 1;
   const path = `u${count}/$id`;
-  const isEvent = count % 2 === 0;
+  // deepstream takes `['data']` for the payload, which reading has not.
+  const isEvent = count % 2 === 0 || expression.includes("['data']");
   if (isEvent) file.event[path] = { publish: expression };
   else file.record[path] = { read: expression };
   const ask = (by: Asker): Ask => ({ by, operation: isEvent ? 'publish' : 'read', name: `u${count}/ann` });
@@ -173,6 +207,11 @@ user('user.data.tags[1].length === 1', 'ann', 'bob', 'MESSAGE_PERMISSION_ERROR')
 user('user.id === $id', 'ann', 'bob');
 user("user['data']['role'] !== 'guest'", 'cid', 'bob');
 user("user.id === 'bob' || user.data.role === 'admin'", 'bob', 'cid');
+user('user.id in {ann: 0, cid: 0}', 'cid', 'bob');
+user("user.data && user.data.role === 'user'", 'cid', 'guest');
+user('(user.data || {}).role === undefined', 'guest', 'cid');
+user("user.data.tags == 'x,y'", 'ann', 'cid');
+user("user.id > 'ann'", 'bob', 'ann');
 
 /** Paths of records with their rule for reading, and two names. */
 function path(what: string, rules: Record<string, Rule>, yes: string, no: string): void {
@@ -197,6 +236,9 @@ path('the name', { 'p13/*': "name === 'p13/a/b'" }, 'p13/a/b', 'p13/a');
 path('the name and its end', { 'p14/*': "name.endsWith('/ok')" }, 'p14/a/ok', 'p14/a/ko');
 path('letters have a case', { 'p15/Ab': true, 'p15/*': false }, 'p15/Ab', 'p15/ab');
 path('other scripts', { 'p16/ü/$id': "$id === '😀'" }, 'p16/ü/😀', 'p16/ü/😃');
+path('a variable and a star', { 'p18/$id/*': "$id === 'a'" }, 'p18/a/b/c', 'p18/b/a/c');
+path('the longer text, not the better match', { 'p19/ab': true, 'p19/$aLongName': "$aLongName !== 'ab'" }, 'p19/x', 'p19/ab');
+path('digits in the names of variables', { 'p20/$a1.$b2': "$a1 < $b2" }, 'p20/1.2', 'p20/2.1');
 file.record['p17/$id'] = { write: false };
 path('one without the rule leaves it to a shorter one', { 'p17*': "name === 'p17/a'" }, 'p17/a', 'p17/b');
 
@@ -228,12 +270,14 @@ Object.assign(file.presence, {
   'friend-$id': { allow: "$id !== 'none'" },
   'ask-$id': { allow: 'action === 4' },
   'watch-$id': { allow: 'action === 10' },
+  'team-$id': { allow: "user.data.role === 'admin'" },
   '*': { allow: "action === 2 && name === undefined && user.id === 'ann'" },
 });
 const presence = (operation: Operation, name: string, by: Asker = 'ann'): Ask => ({ by, operation, name });
 row('presence: a user by the id', presence('queryUser', 'friend-bob'), presence('queryUser', 'friend-none'));
 row('presence: asking, not watching', presence('queryUser', 'ask-a'), presence('watchUser', 'ask-a'));
 row('presence: watching, not asking', presence('watchUser', 'watch-a'), presence('queryUser', 'watch-a'));
+row('presence: by whom', presence('queryUser', 'team-a'), presence('queryUser', 'team-a', 'cid'));
 row('presence: all, by whom', presence('queryAll', ''), presence('queryAll', '', 'bob'));
 
 /** A record that is there, its rule, and two requests for it or another. */
@@ -275,6 +319,22 @@ record('creating by the name', 'create', "$id === 'yes'", null, { operation: 'op
 record('creating by writing', 'create', "$id === 'yes'", null, { data: { a: 1 } }, { data: { a: 1 } });
 record('creating by the user', 'create', 'user.isAuthenticated', null, { operation: 'open' }, { operation: 'open', by: 'guest' });
 
+record('a deep patch creates what the rule sees', 'write', 'data.a.b === 1', null, { operation: 'patch', path: 'a.b', data: 1 }, { operation: 'patch', path: 'a.b', data: 2 });
+record('one member never changes', 'write', 'data.a.b === oldData.a.b', { a: { b: 1 } }, { operation: 'patch', path: 'a.c', data: 2 }, { operation: 'patch', path: 'a.b', data: 2 });
+record('steps of one', 'write', 'data.n === oldData.n + 1', { n: 1 }, { data: { n: 2 } }, { data: { n: 3 } });
+record('a state follows another', 'write', "data.state === {draft: 'open', open: 'closed'}[oldData.state]", { state: 'draft' }, { data: { state: 'open' } }, { data: { state: 'closed' } });
+record('the owner or an admin writes', 'write', "oldData.owner === user.id || user.data.role === 'admin'", { owner: 'bob' }, { by: 'bob', data: {} }, { by: 'cid', data: {} });
+record('what is over is written', 'write', 'now > oldData.until', { until: 1 }, { data: {} }, { data: {}, name: 'x/until' });
+RECORDS['x/until'] = { until: 9e15 };
+file.record['x/until'] = { write: 'now > oldData.until' };
+record('who sets what exists may create, too', 'create', "user.data.role === 'admin'", { a: 0 }, { data: { a: 1 } }, { data: { a: 1 }, by: 'cid' });
+record('a list only grows', 'write', 'data.length >= oldData.length', ['a'], { operation: 'writeList', data: ['a', 'b'] }, { operation: 'writeList', data: [] });
+record('a list has this entry', 'write', "data.includes('x')", null, { operation: 'writeList', data: ['y', 'x'] }, { operation: 'writeList', data: ['xx'] });
+record('a list is read by who is on it', 'read', 'oldData.includes(user.id)', ['ann', 'bob'], { operation: 'readList' }, { operation: 'readList', by: 'cid' });
+record('an empty list is deleted', 'delete', 'oldData.length === 0', [], { operation: 'deleteList' }, { operation: 'deleteList', name: 'x/list' });
+RECORDS['x/list'] = ['a'];
+file.record['x/list'] = { delete: 'oldData.length === 0' };
+
 /** A rule with other records, asked for in turn by events, rpcs and records. */
 function reference(expression: string, yes: Partial<Ask>, no: Partial<Ask>, refusal?: Refusal): void {
   count += 1;
@@ -298,5 +358,5 @@ reference("data.v > _('x/open').v && data.v < _('x/closed').v", { name: 'a', dat
 reference("_(data.name) === null", { name: 'a', data: { name: 'x/none' } }, { name: 'b', data: { name: 5 } }, 'MESSAGE_PERMISSION_ERROR');
 reference("(_('x/' + $id) || { open: 1 }).open === 1", { name: 'none' }, { name: 'open' });
 
-/** The file of rules. JSON is YAML, and deepstream reads both. */
+/** The file of rules. JSON is YAML, and deepstream 10 reads both; it takes this one as it is. */
 export const PERMISSIONS = JSON.stringify(file, null, 1);
