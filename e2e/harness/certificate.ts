@@ -1,7 +1,7 @@
-// Certificates for tests, made by openssl: self-signed, for loopback names.
+// Certificates for tests, made by openssl: self-signed ones of servers, for loopback names, and those that an authority issues to clients.
 
 import { execFileSync } from 'node:child_process';
-import { X509Certificate } from 'node:crypto';
+import { X509Certificate, randomUUID } from 'node:crypto';
 import { chmodSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,17 +16,79 @@ export interface Certified {
   fingerprint: string;
 }
 
+/** A new key that is quickly made. */
+const CURVE = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+
 /** A new certificate with its key. */
 export function certify(): Certified {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-certificate-'));
   const [certificate, key] = [join(folder, 'certificate.pem'), join(folder, 'key.pem')];
-  const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
   const names = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'];
-  const args = ['req', '-x509', ...curve, ...names, '-days', '30', '-out', certificate, '-keyout', key];
+  const args = ['req', '-x509', ...CURVE, ...names, '-days', '30', '-out', certificate, '-keyout', key];
   execFileSync('openssl', args, { stdio: 'pipe' });
   const made = { certificate: readFileSync(certificate, 'utf8'), key: readFileSync(key, 'utf8') };
   rmSync(folder, { recursive: true });
   return { ...made, fingerprint: new X509Certificate(made.certificate).fingerprint256 };
+}
+
+/** What a client shows, in the words of Node's TLS. */
+export interface ClientCertificate {
+  cert: string;
+  key: string;
+  /** As Node shows it. */
+  serial: string;
+}
+
+/** What a certificate says. */
+interface Issue {
+  /** Seconds from now on until it ends, and since it began. */
+  seconds?: number;
+  /** Alternative names, as `DNS:a.example`. */
+  names?: string;
+  /** What it is good for. */
+  usage?: 'clientAuth' | 'serverAuth';
+}
+
+/** An authority that issues certificates to clients; its files end with `test`. */
+export class Authority {
+  readonly #folder = mkdtempSync(join(tmpdir(), 'tidewire-authority-'));
+  #count = 0;
+  /** Its own certificate. */
+  readonly certificate: string;
+
+  constructor(test: TestContext) {
+    const folder = this.#folder;
+    atEnd(test, () => rmSync(folder, { recursive: true }));
+    const subject = ['-subj', `/CN=authority ${randomUUID()}`, '-addext', 'keyUsage=keyCertSign'];
+    const files = ['-keyout', join(folder, 'key.pem'), '-out', join(folder, 'certificate.pem')];
+    execFileSync('openssl', ['req', '-x509', ...CURVE, ...subject, '-days', '30', ...files], { stdio: 'pipe' });
+    this.certificate = readFileSync(join(folder, 'certificate.pem'), 'utf8');
+    writeFileSync(join(folder, 'issued'), '');
+  }
+
+  /** A new certificate for a client with this common name. */
+  issue(commonName: string, { seconds = 3_600, names, usage = 'clientAuth' }: Issue = {}): ClientCertificate {
+    const at = (name: string): string => join(this.#folder, name);
+    const number = (this.#count += 1);
+    const [request, key, issued] = [at(`request-${number}`), at(`key-${number}`), at(`issued-${number}`)];
+    const subject = ['-subj', `/CN=${commonName}`, '-keyout', key, '-out', request];
+    execFileSync('openssl', ['req', '-new', ...CURVE, ...subject], { stdio: 'pipe' });
+    const extensions = ['basicConstraints=CA:FALSE', `extendedKeyUsage=${usage}`, ...(names ? [`subjectAltName=${names}`] : [])];
+    const lines = [
+      '[ca]\ndefault_ca=d\n[d]\npolicy=p\ndefault_md=sha256\nunique_subject=no\nrand_serial=yes\nx509_extensions=e',
+      `database=${at('issued')}\nnew_certs_dir=${this.#folder}\ncertificate=${at('certificate.pem')}\nprivate_key=${at('key.pem')}`,
+      `[p]\ncommonName=supplied\n[e]\n${extensions.join('\n')}\n`,
+    ];
+    writeFileSync(at('configuration'), lines.join('\n'));
+    const time = (inSeconds: number): string => {
+      return `${new Date(Date.now() + inSeconds * 1_000).toISOString().replace(/[-:T]|\..*/g, '')}Z`;
+    };
+    const dates = ['-startdate', time(-7_200), '-enddate', time(seconds)];
+    const files = ['-in', request, '-out', issued, '-notext', '-batch', '-config', at('configuration')];
+    execFileSync('openssl', ['ca', ...dates, ...files], { stdio: 'pipe' });
+    const cert = readFileSync(issued, 'utf8');
+    return { cert, key: readFileSync(key, 'utf8'), serial: new X509Certificate(cert).serialNumber };
+  }
 }
 
 /** The files that a server shows its certificate from; they end with `test`. */

@@ -51,7 +51,15 @@ export interface ServerOptions {
   /** The server's section `penalty`. Without it nobody waits, since all clients of a suite share address and user. */
   penalty?: Record<string, string | number>;
   /** TLS on a port of its own, with these files. */
-  tls?: { certificate: string; key: string; reloadIntervalMs?: number; minVersion?: '1.2' | '1.3' };
+  tls?: {
+    certificate: string;
+    key: string;
+    reloadIntervalMs?: number;
+    minVersion?: '1.2' | '1.3';
+    /** The file with the authorities of client certificates. */
+    clientCa?: string;
+    clientCertificates?: 'required';
+  };
   logLevel?: 'warn' | 'info' | 'debug';
   /** How messages reach the kernel. */
   sends?: 'plain';
@@ -107,6 +115,8 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       port: options.tls && tlsPort,
       reload_interval: milliseconds(options.tls?.reloadIntervalMs),
       min_version: options.tls?.minVersion,
+      client_ca: options.tls?.clientCa,
+      client_certificates: options.tls?.clientCertificates,
     },
     auth: {
       ...(options.users && { chain: ['file'], file }),

@@ -322,6 +322,8 @@ pub enum Credential {
     Token(Name),
     /// A key of a back end, by its id.
     Key(Name),
+    /// A client certificate, by its serial number.
+    Certificate(Name),
 }
 
 /// The identified peer, as permission sees it.

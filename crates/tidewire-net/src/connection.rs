@@ -100,6 +100,12 @@ impl<C> Connection<C> {
         self.socket.peer_addr().ok()
     }
 
+    /// The certificate that the other end has shown, as DER.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.tls.as_ref()?.peer_certificate()
+    }
+
     /// Has the owner of the loop be told when the connection lags, and when it has drained.
     pub fn watch(&mut self) {
         self.flags.watched = true;

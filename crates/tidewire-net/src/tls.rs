@@ -124,6 +124,14 @@ impl TlsState {
         self.rustls.alpn_protocol()
     }
 
+    /// The certificate that the peer has shown and that was verified, as DER. A resumed connection has that of its first
+    /// handshake.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        let chain = self.rustls.peer_certificates()?;
+        chain.first().map(AsRef::as_ref)
+    }
+
     /// Bytes in memory of this connection alone that wait for the rest of their record.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {

@@ -15,7 +15,7 @@ use tidewire_server::config::plan::plan;
 use tidewire_server::config::section::AuthJwt;
 use tidewire_server::config::value::Secret;
 use tidewire_server::config::{Problem, Sources, load};
-use tidewire_server::shard::handle::Peer;
+use tidewire_server::shard::handle::{ClientCertificate, Peer};
 use tokio::runtime::Runtime;
 
 /// The check vector of deepstream: password `password`.
@@ -63,14 +63,20 @@ impl Suite {
     }
 
     fn login(&self, data: &str) -> AuthOutcome {
-        self.login_from(data, Vec::new())
+        self.login_from(data, Vec::new(), None)
     }
 
-    /// Logs in over a connection whose request had these headers.
-    fn login_from(&self, data: &str, headers: Vec<(String, String)>) -> AuthOutcome {
+    /// Logs in over a connection whose request had these headers, and that has shown this certificate.
+    fn login_from(
+        &self,
+        data: &str,
+        headers: Vec<(String, String)>,
+        certificate: Option<ClientCertificate>,
+    ) -> AuthOutcome {
         let peer = Arc::new(Peer {
             address: (Ipv4Addr::LOCALHOST, 1).into(),
             headers,
+            certificate,
         });
         let data = Payload::from_checked(data);
         self.runtime.block_on(self.chain.authenticate(&data, peer))
@@ -358,7 +364,7 @@ fn the_connection_may_bring_the_token_as_a_header() {
     let suite = Suite::new("", &[("auth.chain", "jwt"), ("auth.jwt.secret", SECRET)]);
     let token = token(SECRET, "alice");
     let check = |header: String, is_accepted: bool| {
-        let outcome = suite.login_from("{}", vec![("authorization".into(), header.clone())]);
+        let outcome = suite.login_from("{}", vec![("authorization".into(), header.clone())], None);
         assert_eq!(
             matches!(outcome, AuthOutcome::Accepted(_)),
             is_accepted,
@@ -447,7 +453,7 @@ fn a_back_end_logs_in_with_its_key() {
         Some("null"),
     );
     let bearer = vec![("authorization".to_owned(), format!("Bearer {key}"))];
-    let AuthOutcome::Accepted(principal) = suite.login_from("{}", bearer) else {
+    let AuthOutcome::Accepted(principal) = suite.login_from("{}", bearer, None) else {
         panic!("the header is right")
     };
     assert_eq!(

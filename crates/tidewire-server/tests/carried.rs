@@ -50,6 +50,7 @@ fn logging_in(jumps: bool, messages: &[Message<'_>]) -> Vec<u8> {
 
 fn carry(node: &Node, port: u16, stay: Stay, messages: Vec<u8>) -> CarriedSession {
     let peer = Peer {
+        certificate: None,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         headers: Vec::new(),
     };

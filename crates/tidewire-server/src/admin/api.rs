@@ -12,7 +12,7 @@ use tidewire_core::time::WallTime;
 use tokio::task::spawn_blocking;
 
 use crate::auth::ledger::{FOR_EVER, Ledger, Stored, from_parts, parts};
-use crate::auth::{AuthChain, jwt};
+use crate::auth::{AuthChain, jwt, tls};
 use crate::rights::{RevokeError, Rights};
 use crate::status::Status;
 
@@ -62,13 +62,15 @@ pub struct Admin {
     pub reload: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// The body of a revocation: exactly one of the first four.
+/// The body of a revocation: exactly one of the first five.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Order {
     user: Option<String>,
     token: Option<String>,
     key: Option<String>,
+    /// A serial number, or a whole certificate as PEM, of which number and end are taken.
+    certificate: Option<String>,
     /// A whole token, of which id and end are taken.
     jwt: Option<String>,
     /// Seconds since 1970.
@@ -172,12 +174,29 @@ impl Admin {
             time.ok_or_else(|| invalid("`until` is too late; seconds since 1970 are needed"))
         };
         let until = order.until.map(milliseconds).transpose()?;
-        let one = "exactly one of user, token, key and jwt is needed";
-        let what = match (order.user, order.token, order.key, order.jwt) {
-            (Some(user), None, None, None) => Revoked::User(name(&user)?),
-            (None, Some(id), None, None) => Revoked::Credential(Credential::Token(name(&id)?)),
-            (None, None, Some(id), None) => Revoked::Credential(Credential::Key(name(&id)?)),
-            (None, None, None, Some(token)) => {
+        let one = "exactly one of user, token, key, certificate and jwt is needed";
+        let Order {
+            user,
+            token,
+            key,
+            certificate,
+            jwt,
+            ..
+        } = order;
+        let what = match (user, token, key, certificate, jwt) {
+            (Some(user), None, None, None, None) => Revoked::User(name(&user)?),
+            (None, Some(id), None, None, None) => {
+                Revoked::Credential(Credential::Token(name(&id)?))
+            }
+            (None, None, Some(id), None, None) => Revoked::Credential(Credential::Key(name(&id)?)),
+            (None, None, None, Some(text), None) => {
+                let (serial, end) = tls::revoked(&text).ok_or_else(|| {
+                    invalid("`certificate` is no serial number in hexadecimal, and no certificate as PEM")
+                })?;
+                let what = Revoked::Credential(Credential::Certificate(serial));
+                return Ok((what, until.or(end).unwrap_or(FOR_EVER)));
+            }
+            (None, None, None, None, Some(token)) => {
                 let principal = self.auth.principal_of_token(&token).await;
                 let principal =
                     principal.ok_or_else(|| invalid("`jwt` is no token that is accepted now"))?;

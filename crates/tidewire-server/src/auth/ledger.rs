@@ -13,6 +13,8 @@ use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 
+use super::tls;
+
 /// The file in the data folder.
 pub const FILE: &str = "auth.db";
 /// The end of what ends only when it is lifted.
@@ -30,19 +32,21 @@ pub fn parts(what: &Revoked) -> (&'static str, &str) {
         Revoked::User(user) => ("user", user),
         Revoked::Credential(Credential::Token(id)) => ("token", id),
         Revoked::Credential(Credential::Key(id)) => ("key", id),
+        Revoked::Credential(Credential::Certificate(serial)) => ("certificate", serial),
     }
 }
 
 /// What has these parts.
 #[must_use]
 pub fn from_parts(kind: &str, name: &str) -> Option<Revoked> {
-    let name = Name::from(name);
-    Some(match kind {
-        "user" => Revoked::User(name),
-        "token" => Revoked::Credential(Credential::Token(name)),
-        "key" => Revoked::Credential(Credential::Key(name)),
+    let credential = match kind {
+        "user" => return Some(Revoked::User(Name::from(name))),
+        "token" => Credential::Token(Name::from(name)),
+        "key" => Credential::Key(Name::from(name)),
+        "certificate" => Credential::Certificate(tls::serial(name)?),
         _ => return None,
-    })
+    };
+    Some(Revoked::Credential(credential))
 }
 
 /// A revocation as it is stored.

@@ -9,6 +9,7 @@ pub mod ledger;
 pub mod open;
 pub mod outbound;
 pub mod password;
+pub mod tls;
 pub mod webhook;
 
 use std::future::Future;
@@ -199,6 +200,7 @@ impl AuthChain {
                     let (options, counts) = (options.webhook.clone(), counts.webhook.clone());
                     Box::new(webhook::Webhook::open(options, is_alone, ca, counts)?)
                 }
+                AuthKind::Tls => Box::new(tls::Tls::new(&options.tls, is_alone)),
                 AuthKind::Keys => Box::new(keys::Keys::open(options.keys.clone(), is_alone)?),
             })
         };
@@ -222,6 +224,7 @@ impl AuthChain {
                 let peer = Peer {
                     address,
                     headers: Vec::new(),
+                    certificate: None,
                 };
                 let data = Map::from_iter([(field.to_owned(), token.into())]);
                 let attempt = Attempt {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::layer::{Loaded, Problem};
 use super::machine::Machine;
-use super::section::{AuthKind, Config};
+use super::section::{AuthKind, ClientCertificates, Config};
 use super::value::{Auto, ByteCount, Limited, Rules};
 use crate::front::tls::Speaks;
 
@@ -92,6 +92,13 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         refuse(
             "auth.chain",
             "`file` needs auth.file.path, the file with the users".into(),
+        );
+    }
+    if auth_chain.contains(&AuthKind::Tls) && config.tls.client_ca.0.is_none() {
+        refuse(
+            "auth.chain",
+            "`tls` needs tls.client_ca, the file with the authorities of client certificates"
+                .into(),
         );
     }
     let knows_users = auth_chain.iter().any(|kind| *kind != AuthKind::Open);
@@ -265,6 +272,18 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
             },
             "TLS needs a certificate; set tls.certificate and tls.key",
         )),
+        (None, None) if tls.client_ca.0.is_some() => Some((
+            "tls.client_ca",
+            "client certificates are shown in TLS; set tls.certificate and tls.key",
+        )),
+        _ if tls.client_certificates == ClientCertificates::Required
+            && tls.client_ca.0.is_none() =>
+        {
+            Some((
+                "tls.client_certificates",
+                "somebody must have issued them; set tls.client_ca",
+            ))
+        }
         _ if tls.reload_interval == Limited::After(Duration::ZERO) => Some((
             "tls.reload_interval",
             "a time above 0 is needed, or `never`",
@@ -473,6 +492,22 @@ mod tests {
             &[("auth.chain", "file"), rules],
             "auth.chain",
             "auth.file.path",
+        );
+        check(
+            &[("auth.chain", "tls"), rules],
+            "auth.chain",
+            "tls.client_ca",
+        );
+        let ca = ("tls.client_ca", "ca.pem");
+        check(&[ca], "tls.client_ca", "tls.certificate");
+        check(
+            &[
+                ("tls.client_certificates", "required"),
+                ("tls.certificate", "a.pem"),
+                ("tls.key", "b.pem"),
+            ],
+            "tls.client_certificates",
+            "tls.client_ca",
         );
         let users = ("auth.file.path", "users.yml");
         for chain in ["file", "open,file", "jwt"] {

@@ -150,11 +150,21 @@ choice! {
     }
 }
 
+choice! {
+    /// Whether clients must show a certificate.
+    ClientCertificates {
+        /// They may.
+        Optional = "optional",
+        /// Handshakes without one fail, those of health checks, too.
+        Required = "required",
+    }
+}
+
 section! {
     /// Encryption: `https://` and `wss://`.
     Tls {
         /// The file with the certificate chain as PEM, the server's own certificate first. TLS is spoken when this and
-        /// `tls.key` are given. Both files are read again when they change and at SIGHUP.
+        /// `tls.key` are given. The files are read again when they change and at SIGHUP.
         certificate: OptionalPath = OptionalPath(None);
         /// The file with the private key of the certificate as PEM, without a passphrase.
         key: OptionalPath = OptionalPath(None);
@@ -165,6 +175,11 @@ section! {
         allow_clear: bool = false;
         /// The oldest version that is spoken.
         min_version: TlsVersion = TlsVersion::V1_2;
+        /// A file with the certificates (PEM) of the authorities whose client certificates are taken. With it clients are
+        /// asked for one in the handshake. Read again with the others; whoever is connected stays.
+        client_ca: OptionalPath = OptionalPath(None);
+        /// Whether a client without a certificate may connect. Who gets in is decided by `auth.chain`.
+        client_certificates: ClientCertificates = ClientCertificates::Optional;
         /// How often it is looked whether the files have changed; `never` leaves it to SIGHUP.
         reload_interval: Limited = Limited::After(seconds(10));
     }
@@ -262,6 +277,8 @@ choice! {
         Jwt = "jwt",
         /// A server that decides.
         Webhook = "webhook",
+        /// Client certificates.
+        Tls = "tls",
         /// Keys of back ends.
         Keys = "keys",
     }
@@ -301,9 +318,10 @@ section! {
     /// Who may log in.
     Auth {
         /// Ways to authenticate, asked in this order until one decides: `open` lets everybody in, `file` the users of a
-        /// file, `jwt` whoever has a signed token, `webhook` whom a server of yours lets in, `keys` back ends with a key. None at all is `open` without having been asked for. As with deepstream, wrong passwords are passed
-        /// on to the next one unless `auth.file.report_invalid_parameters` is set, so `open` behind `file` lets
-        /// everybody in under any name.
+        /// file, `jwt` whoever has a signed token, `webhook` whom a server of yours lets in, `tls` whoever
+        /// has shown a client certificate, `keys` back ends with a key. None at all is `open` without having been asked for. As
+        /// with deepstream, wrong passwords are passed on to the next one unless `auth.file.report_invalid_parameters` is set, so
+        /// `open` behind `file` lets everybody in under any name.
         chain: List<AuthKind> = List(Vec::new());
         /// Whether everybody may log in although other machines can reach the server.
         open_on_public_address: bool = false;
@@ -325,6 +343,8 @@ section! {
         jwt: AuthJwt = AuthJwt::default();
         /// A server that decides.
         webhook: AuthWebhook = AuthWebhook::default();
+        /// Client certificates.
+        tls: AuthTls = AuthTls::default();
         /// Keys of back ends.
         keys: AuthKeys = AuthKeys::default();
     }
@@ -430,6 +450,28 @@ section! {
         /// Whether a login that it refuses is over. `auto` is when it is the only way to authenticate; else the next one is
         /// asked.
         report_invalid_parameters: Auto<bool> = Auto::Auto;
+    }
+}
+
+choice! {
+    /// Names that a certificate may have.
+    CertificateName {
+        /// The common name of its subject.
+        CommonName = "common_name",
+        /// The DNS name among its alternative names.
+        Dns = "dns",
+        /// The mail address among its alternative names.
+        Email = "email",
+        /// The URI among its alternative names.
+        Uri = "uri",
+    }
+}
+
+section! {
+    /// Client certificates. They need `tls.client_ca`.
+    AuthTls {
+        /// The name in the certificate that becomes the user id. One that has none of these, or several, is refused.
+        user: CertificateName = CertificateName::CommonName;
     }
 }
 

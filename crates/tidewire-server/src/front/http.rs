@@ -36,7 +36,7 @@ use crate::config::plan::is_loopback;
 use crate::config::value::Choice;
 use crate::log::peer_line;
 use crate::metrics::CONTENT_TYPE as METRICS_TYPE;
-use crate::shard::handle::{Adopted, Peer};
+use crate::shard::handle::{Adopted, ClientCertificate, Peer};
 use crate::status::Stage;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -56,6 +56,8 @@ struct Socket {
     front: Arc<Front>,
     peer: SocketAddr,
     is_encrypted: bool,
+    /// What the peer has shown in the handshake. It is an extension of each request.
+    certificate: Option<ClientCertificate>,
     /// Streams that are open on it.
     streams: Arc<AtomicUsize>,
     /// Moves to the shard with the upgrade.
@@ -117,6 +119,7 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         front,
         peer,
         is_encrypted: stream.is_encrypted(),
+        certificate: stream.certificate(),
         streams: Arc::clone(&streams),
         ticket: Mutex::new(Some(ticket)),
     });
@@ -192,8 +195,11 @@ async fn introduce(
 }
 
 impl Socket {
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+    async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Answer {
         let front = &self.front;
+        if let Some(certificate) = &self.certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
         let path = request.uri().path().to_owned();
         let path = path.as_str();
         let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -437,6 +443,7 @@ pub(crate) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
     Peer {
         address,
         headers: headers.collect(),
+        certificate: parts.extensions.get().cloned(),
     }
 }
 

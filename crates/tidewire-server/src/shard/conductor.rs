@@ -43,7 +43,7 @@ use super::carrier::End;
 use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
-use super::handle::{Adopted, Mail, Peer, Quiet, Requests, ShardHandle};
+use super::handle::{Adopted, ClientCertificate, Mail, Peer, Quiet, Requests, ShardHandle};
 use super::sink::{Errand, Sink};
 use super::stats::{ShardStats, add, set};
 use crate::interest::InterestMap;
@@ -563,7 +563,7 @@ impl Conductor {
         self.handle(Input::Auth(completion));
     }
 
-    /// What is known of a peer. After the login, for its renewal, that is the address of its socket only.
+    /// What is known of a peer. After the login, for its renewal, that is the address and the certificate of its socket.
     fn peer(&mut self, key: Key) -> Option<Arc<Peer>> {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return self.carried.peer(key).clone();
@@ -571,8 +571,12 @@ impl Conductor {
         let known = connection.state.peer.clone();
         known.or_else(|| {
             let address = connection.peer_address()?;
-            let headers = Vec::new();
-            Some(Arc::new(Peer { address, headers }))
+            let certificate = connection.peer_certificate();
+            Some(Arc::new(Peer {
+                address,
+                headers: Vec::new(),
+                certificate: certificate.map(|der| ClientCertificate(der.into())),
+            }))
         })
     }
 

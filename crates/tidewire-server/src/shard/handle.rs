@@ -25,7 +25,13 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The headers of its request, names in lower case.
     pub headers: Vec<(String, String)>,
+    /// The certificate that it has shown, if it has.
+    pub certificate: Option<ClientCertificate>,
 }
+
+/// The certificate of a client as DER. It was verified in the handshake, against the authorities of `tls.client_ca`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate(pub Arc<[u8]>);
 
 impl Peer {
     /// The value of the first header of this name, which is in lower case.

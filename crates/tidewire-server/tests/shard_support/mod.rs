@@ -194,6 +194,7 @@ impl Node {
             tls: None,
             unread: Bytes::from(unread),
             peer: Arc::new(Peer {
+                certificate: None,
                 address,
                 headers: Vec::new(),
             }),

@@ -1,6 +1,7 @@
-//! The certificate: read and checked at the start, and again when its files change or SIGHUP comes.
+//! The certificate, and whose certificates clients may show: read and checked at the start, and again when the files change
+//! or SIGHUP comes.
 //!
-//! A new one is used only if it is right as a whole; handshakes go on with the old one otherwise, and the log and a
+//! New ones are used only if they are right as a whole; handshakes go on with the old ones otherwise, and the log and a
 //! metric say so. Connections that are open keep what they have.
 
 use std::path::{Path, PathBuf};
@@ -12,47 +13,48 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use crate::config::Problem;
 use crate::config::plan::Plan;
-use crate::config::section::TlsVersion;
+use crate::config::section::{ClientCertificates, TlsVersion};
 use crate::exit::{Exit, Failure};
 
 /// What is spoken inside: WebSockets are opened by HTTP/1.1.
 const ALPN: &[u8] = b"http/1.1";
 
-/// Where certificate and key are.
+/// Where certificate and key are, and the authorities of clients' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
+    client_ca: Option<PathBuf>,
 }
 
 /// What tells that a file was replaced or written, without reading it.
-type Stamp = [Option<(SystemTime, u64, u64)>; 2];
+type Stamp = [Option<(SystemTime, u64, u64)>; 3];
 
-/// How handshakes are made, and the certificate that they show now.
+/// How handshakes are made.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,
-    current: Arc<Current>,
-    config: Arc<ServerConfig>,
+    options: Options,
+    /// What the next handshake needs.
+    config: RwLock<Arc<ServerConfig>>,
     /// The files as they were when they were last read.
     stamp: Mutex<Stamp>,
 }
 
-/// The certificate that the next handshake shows.
+/// What stays the same when the files are read again.
 #[derive(Debug)]
-struct Current(RwLock<Arc<CertifiedKey>>);
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read()))
-    }
+struct Options {
+    provider: Arc<CryptoProvider>,
+    min_version: TlsVersion,
+    client_certificates: ClientCertificates,
 }
 
 impl Tls {
@@ -68,29 +70,19 @@ impl Tls {
         let files = Files {
             certificate: certificate.clone(),
             key: key.clone(),
+            client_ca: options.client_ca.0.clone(),
+        };
+        let options = Options {
+            provider: Arc::new(aws_lc_rs::default_provider()),
+            min_version: options.min_version,
+            client_certificates: options.client_certificates,
         };
         let stamp = files.stamp();
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let current = Arc::new(Current(RwLock::new(files.read(&provider)?)));
-        let versions: &[&SupportedProtocolVersion] = match options.min_version {
-            TlsVersion::V1_2 => &[&TLS13, &TLS12],
-            TlsVersion::V1_3 => &[&TLS13],
-        };
-        let wrong = |error| Problem::new("tls", format!("TLS can't be set up: {error}"));
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .map_err(wrong)?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&current) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        // Tickets hold the session at the client, so a server with many clients keeps nothing for them. Their keys live
-        // in memory only and change every six hours.
-        config.ticketer = Ticketer::new().map_err(wrong)?;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
+        let config = options.config(&files, new_ticketer()?)?;
         Ok(Some(Arc::new(Self {
             files,
-            current,
-            config: Arc::new(config),
+            options,
+            config: RwLock::new(config),
             stamp: Mutex::new(stamp),
         })))
     }
@@ -98,7 +90,7 @@ impl Tls {
     /// What a handshake that begins now needs.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config)
+        Arc::clone(&self.config.read())
     }
 
     /// Whether the files are not those that were last read.
@@ -114,25 +106,91 @@ impl Tls {
     pub fn reload(&self) -> Result<(), Problem> {
         // Taken before the files are read: what is written meanwhile counts as another change.
         *self.stamp.lock() = self.files.stamp();
-        let renewed = self.files.read(self.config.crypto_provider())?;
-        *self.current.0.write() = renewed;
+        let ticketer = match self.files.client_ca {
+            None => Arc::clone(&self.config.read().ticketer),
+            // A resumed connection has the certificate of its first handshake, whose authority may be gone by now.
+            Some(_) => new_ticketer()?,
+        };
+        let renewed = self.options.config(&self.files, ticketer)?;
+        *self.config.write() = renewed;
         Ok(())
+    }
+}
+
+/// Tickets hold the session at the client, so a server with many clients keeps nothing for them. Their keys live in memory
+/// only and change every six hours.
+fn new_ticketer() -> Result<Arc<dyn ProducesTickets>, Problem> {
+    Ticketer::new().map_err(wrong)
+}
+
+fn wrong(error: rustls::Error) -> Problem {
+    Problem::new("tls", format!("TLS can't be set up: {error}"))
+}
+
+impl Options {
+    fn config(
+        &self,
+        files: &Files,
+        ticketer: Arc<dyn ProducesTickets>,
+    ) -> Result<Arc<ServerConfig>, Problem> {
+        let certified = files.read(&self.provider)?;
+        let versions: &[&SupportedProtocolVersion] = match self.min_version {
+            TlsVersion::V1_2 => &[&TLS13, &TLS12],
+            TlsVersion::V1_3 => &[&TLS13],
+        };
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(versions)
+            .map_err(wrong)?;
+        let builder = match &files.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => builder.with_client_cert_verifier(self.client_verifier(path)?),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.ticketer = ticketer;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Arc::new(config))
+    }
+
+    fn client_verifier(&self, path: &Path) -> Result<Arc<dyn ClientCertVerifier>, Problem> {
+        let unusable = |error: &dyn std::fmt::Display| {
+            let reason = format!("{} can't be used: {error}", path.display());
+            Problem::new("tls.client_ca", reason)
+        };
+        let mut roots = RootCertStore::empty();
+        let what = "the certificates of authorities";
+        for certificate in read_chain(path, "tls.client_ca", what)? {
+            roots.add(certificate).map_err(|error| unusable(&error))?;
+        }
+        let provider = Arc::clone(&self.provider);
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let builder = match self.client_certificates {
+            ClientCertificates::Optional => builder.allow_unauthenticated(),
+            ClientCertificates::Required => builder,
+        };
+        builder.build().map_err(|error| unusable(&error))
     }
 }
 
 impl Files {
     fn stamp(&self) -> Stamp {
-        [&self.certificate, &self.key].map(|path| {
+        let paths = [
+            Some(&self.certificate),
+            Some(&self.key),
+            self.client_ca.as_ref(),
+        ];
+        paths.map(|path| {
             use std::os::unix::fs::MetadataExt as _;
-            let metadata = std::fs::metadata(path).ok()?;
+            let metadata = std::fs::metadata(path?).ok()?;
             Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
         })
     }
 
-    fn read(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, Problem> {
-        let chain = read_chain(&self.certificate)?;
+    fn read(&self, provider: &CryptoProvider) -> Result<CertifiedKey, Problem> {
+        let what = "the certificate chain, the server's own first";
+        let chain = read_chain(&self.certificate, "tls.certificate", what)?;
         let key = read_key(&self.key)?;
-        let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| {
+        CertifiedKey::from_der(chain, key, provider).map_err(|error| {
             let certificate = self.certificate.display();
             let reason = match error {
                 rustls::Error::InconsistentKeys(_) => format!(
@@ -142,20 +200,23 @@ impl Files {
                 error => format!("{certificate} or its key can't be used: {error}"),
             };
             Problem::new("tls.key", reason)
-        })?;
-        Ok(Arc::new(certified))
+        })
     }
 }
 
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Problem> {
-    let text = read(path, "tls.certificate", "the certificate chain as PEM")?;
+fn read_chain(
+    path: &Path,
+    option: &str,
+    what: &str,
+) -> Result<Vec<CertificateDer<'static>>, Problem> {
+    let text = read(path, option, what)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
         _ => Err(Problem::new(
-            "tls.certificate",
+            option,
             format!(
-                "{} has no certificate; it must be PEM with `-----BEGIN CERTIFICATE-----`, the server's own first",
+                "{} has no certificate; it must be PEM with `-----BEGIN CERTIFICATE-----`: {what}",
                 path.display()
             ),
         )),

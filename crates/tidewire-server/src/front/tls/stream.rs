@@ -15,6 +15,8 @@ use tidewire_net::tls::{HEADROOM, KEPT_BYTES_MAX, RECORD_BYTES_MAX, TlsState};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::shard::handle::ClientCertificate;
+
 /// Ciphertext read at once.
 const READ_BYTES: usize = 16 << 10;
 /// Ciphertext that waits for the peer to read before no more is taken.
@@ -60,6 +62,14 @@ impl FrontStream {
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// The certificate that the client has shown.
+    #[must_use]
+    pub fn certificate(&self) -> Option<ClientCertificate> {
+        let Self::Tls(stream) = self else { return None };
+        let der = stream.tls.peer_certificate()?;
+        Some(ClientCertificate(der.into()))
     }
 
     /// Takes the socket from the runtime. `unread` is what hyper has read and not used.

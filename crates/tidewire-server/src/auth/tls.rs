@@ -1,0 +1,285 @@
+//! Client certificates: whoever has shown one in the TLS handshake is the user that it names.
+//!
+//! The handshake has verified it against the authorities of `tls.client_ca` (`front/tls/certificate.rs`); here it becomes a
+//! principal. It is known by its serial number, which its authority has signed: of the whole certificate anybody who has
+//! one can make another form with a right signature (ECDSA), so that its hash could not be revoked.
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::text::Name;
+use tidewire_core::time::WallTime;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
+
+use super::{Attempt, Authenticator, Judging, Verdict, jwt, reason};
+use crate::config::section::{AuthTls, CertificateName};
+
+/// What a client is told that has shown no certificate.
+pub const MISSING_CERTIFICATE: &str = "MISSING_CERTIFICATE";
+/// What it is told of one that names no user, or several. Which name was looked for is in the log.
+pub const INVALID_CERTIFICATE: &str = "INVALID_CERTIFICATE";
+/// What it is told of one that was right and is over, as on a connection that was resumed.
+pub const CERTIFICATE_EXPIRED: &str = "CERTIFICATE_EXPIRED";
+/// Digits of a serial number; RFC 5280, section 4.1.2.2, allows 20 bytes.
+const SERIAL_DIGITS_MAX: usize = 40;
+
+/// Logins with client certificates.
+#[derive(Debug)]
+pub struct Tls {
+    options: AuthTls,
+    is_alone: bool,
+}
+
+impl Tls {
+    /// `is_alone` says that no other way to authenticate is asked.
+    #[must_use]
+    pub fn new(options: &AuthTls, is_alone: bool) -> Self {
+        Self {
+            options: options.clone(),
+            is_alone,
+        }
+    }
+
+    fn check(&self, attempt: &Attempt) -> Verdict {
+        let Some(certificate) = &attempt.peer.certificate else {
+            return match self.is_alone {
+                true => declined(MISSING_CERTIFICATE),
+                false => Verdict::Unknown,
+            };
+        };
+        match principal(&certificate.0, self.options.user) {
+            Ok(principal) if principal.is_expired(jwt::now()) => declined(CERTIFICATE_EXPIRED),
+            Ok(principal) => Verdict::Accepted(principal),
+            Err(reason) => {
+                tracing::debug!(reason, "a client certificate was refused");
+                declined(INVALID_CERTIFICATE)
+            }
+        }
+    }
+}
+
+impl Authenticator for Tls {
+    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+        Box::pin(std::future::ready(self.check(attempt)))
+    }
+}
+
+fn declined(code: &'static str) -> Verdict {
+    Verdict::Declined {
+        client_data: reason(code),
+    }
+}
+
+/// Whom a certificate names, until it ends.
+fn principal(der: &[u8], name: CertificateName) -> Result<Principal, &'static str> {
+    let certificate = parse(der).ok_or("it can't be read")?;
+    let serial = serial_of(&certificate).ok_or("its serial number is too long")?;
+    let user = only_name(&certificate, name)?;
+    Ok(Principal::new(Name::from(user))
+        .with_credential(Credential::Certificate(serial))
+        .with_expiry(end_of(&certificate)))
+}
+
+fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
+    let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+    rest.is_empty().then_some(certificate)
+}
+
+/// The one name of this kind. With several it would depend on their order who somebody is.
+fn only_name<'a>(
+    certificate: &'a X509Certificate<'_>,
+    kind: CertificateName,
+) -> Result<&'a str, &'static str> {
+    let mut names: Vec<&str> = Vec::new();
+    if kind == CertificateName::CommonName {
+        for attribute in certificate.subject().iter_common_name() {
+            names.push(attribute.as_str().map_err(|_| "its name is no text")?);
+        }
+    } else {
+        let alternative = certificate.subject_alternative_name();
+        let alternative = alternative.map_err(|_| "its alternative names can't be read")?;
+        let general = alternative
+            .into_iter()
+            .flat_map(|found| &found.value.general_names);
+        names.extend(general.filter_map(|name| match (kind, name) {
+            (CertificateName::Dns, GeneralName::DNSName(text))
+            | (CertificateName::Email, GeneralName::RFC822Name(text))
+            | (CertificateName::Uri, GeneralName::URI(text)) => Some(*text),
+            _ => None,
+        }));
+    }
+    match names[..] {
+        [name] if !name.is_empty() && !name.contains(char::is_control) => Ok(name),
+        [_] => Err("its name (auth.tls.user) is empty or has control characters"),
+        [] => Err("it has no name of the kind in auth.tls.user"),
+        _ => Err("it has several names of the kind in auth.tls.user"),
+    }
+}
+
+/// It is good to the end of the second that it names (RFC 5280, section 4.1.2.5).
+fn end_of(certificate: &X509Certificate<'_>) -> WallTime {
+    let seconds = certificate.validity().not_after.timestamp();
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    WallTime(seconds.saturating_add(1).saturating_mul(1_000))
+}
+
+fn serial_of(certificate: &X509Certificate<'_>) -> Option<Name> {
+    let bytes = certificate.raw_serial().iter();
+    serial(&bytes.map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+/// A serial number as credentials have it: hexadecimal, in lower case, without zeros before it. Taken as tools write it,
+/// with or without colons.
+#[must_use]
+pub fn serial(text: &str) -> Option<Name> {
+    let digits: String = text.chars().filter(|digit| *digit != ':').collect();
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let digits = digits.trim_start_matches('0').to_ascii_lowercase();
+    let digits = if digits.is_empty() { "0" } else { &digits };
+    (is_number && digits.len() <= SERIAL_DIGITS_MAX).then(|| Name::from(digits))
+}
+
+/// What an operator revokes: a serial number, or the number and the end of a certificate as PEM.
+#[must_use]
+pub fn revoked(text: &str) -> Option<(Name, Option<WallTime>)> {
+    if !text.contains("-----BEGIN") {
+        return Some((serial(text.trim())?, None));
+    }
+    let der = CertificateDer::from_pem_slice(text.as_bytes()).ok()?;
+    let certificate = parse(&der)?;
+    Some((serial_of(&certificate)?, Some(end_of(&certificate))))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType, SerialNumber};
+
+    use super::*;
+
+    /// A certificate with these common names and alternative names. Who signed it is not looked at here.
+    fn certificate(common: &[&str], alternative: Vec<SanType>) -> rcgen::Certificate {
+        let mut params = CertificateParams::default();
+        let mut subject = DistinguishedName::new();
+        for (index, name) in common.iter().enumerate() {
+            // The library keeps one of each kind; the second is another attribute with the same number.
+            let kind = match index {
+                0 => DnType::CommonName,
+                _ => DnType::CustomDnType(vec![2, 5, 4, 3]),
+            };
+            subject.push(kind, *name);
+        }
+        params.distinguished_name = subject;
+        params.subject_alt_names = alternative;
+        params.serial_number = Some(SerialNumber::from(vec![0x00, 0x0a, 0xbc]));
+        params.not_after = rcgen::date_time_ymd(2100, 1, 2);
+        let key = KeyPair::generate().expect("a key");
+        params.self_signed(&key).expect("a certificate")
+    }
+
+    fn user(
+        certificate: &rcgen::Certificate,
+        kind: CertificateName,
+    ) -> Result<String, &'static str> {
+        let principal = principal(certificate.der(), kind)?;
+        Ok(principal.user_id.as_str().to_owned())
+    }
+
+    fn text(text: &str) -> rcgen::string::Ia5String {
+        text.try_into().expect("ascii")
+    }
+
+    #[test]
+    fn the_one_name_of_the_kind_is_the_user() {
+        let alternative = vec![
+            SanType::DnsName(text("sensor-7.example")),
+            SanType::Rfc822Name(text("anna@example.com")),
+            SanType::URI(text("spiffe://example/sensor")),
+        ];
+        let made = certificate(&["anna"], alternative);
+        for (kind, name) in [
+            (CertificateName::CommonName, "anna"),
+            (CertificateName::Dns, "sensor-7.example"),
+            (CertificateName::Email, "anna@example.com"),
+            (CertificateName::Uri, "spiffe://example/sensor"),
+        ] {
+            assert_eq!(user(&made, kind).as_deref(), Ok(name), "{kind:?}");
+        }
+        let principal = principal(made.der(), CertificateName::CommonName).expect("a user");
+        let serial = Credential::Certificate(Name::from("abc"));
+        assert_eq!(principal.credential(), Some(&serial));
+        // 2100-01-02T00:00:00Z, to the end of that second.
+        assert_eq!(principal.expires_at(), Some(WallTime(4_102_531_201_000)));
+    }
+
+    /// Whoever has a certificate that was signed with ECDSA can make a second right signature out of its own.
+    #[test]
+    fn another_signature_does_not_change_what_it_is_known_by() {
+        let made = certificate(&["anna"], vec![]);
+        let mut changed = made.der().to_vec();
+        *changed.last_mut().expect("bytes") ^= 1;
+        let kind = CertificateName::CommonName;
+        let principals =
+            [made.der(), &changed[..]].map(|der| principal(der, kind).expect("a user"));
+        assert_eq!(principals[0], principals[1]);
+    }
+
+    #[test]
+    fn none_and_several_are_refused() {
+        let two = || {
+            let name = |name| SanType::DnsName(text(name));
+            vec![name("a.example"), name("b.example")]
+        };
+        let common = CertificateName::CommonName;
+        assert!(user(&certificate(&["anna", "bert"], vec![]), common).is_err());
+        assert!(user(&certificate(&[], two()), common).is_err());
+        assert!(user(&certificate(&[""], vec![]), common).is_err());
+        assert!(user(&certificate(&["an\0na"], vec![]), common).is_err());
+        assert!(user(&certificate(&["anna"], two()), CertificateName::Dns).is_err());
+        assert!(user(&certificate(&["anna"], two()), CertificateName::Email).is_err());
+        assert!(user(&certificate(&["anna"], vec![]), CertificateName::Uri).is_err());
+    }
+
+    #[test]
+    fn no_bytes_end_the_process() {
+        let made = certificate(&["anna"], vec![SanType::DnsName(text("a.example"))]);
+        let der = made.der();
+        for index in 0..der.len() {
+            let _ = principal(&der[..index], CertificateName::Dns);
+            for bit in 0..8 {
+                let mut changed = der.to_vec();
+                changed[index] ^= 1 << bit;
+                let _ = principal(&changed, CertificateName::Dns);
+                let _ = principal(&changed, CertificateName::CommonName);
+            }
+        }
+        let longer = [der.as_ref(), &[0]].concat();
+        assert!(principal(&longer, CertificateName::CommonName).is_err());
+    }
+
+    #[test]
+    fn a_serial_number_is_one_however_it_is_written() {
+        let check = |text: &str, expected: Option<&str>| {
+            let found = revoked(text).map(|(serial, _)| serial);
+            assert_eq!(found.as_ref().map(Name::as_str), expected, "{text:?}");
+        };
+        check("0ABC", Some("abc"));
+        check("00:0a:bc", Some("abc"));
+        check(" abc\n", Some("abc"));
+        check("00", Some("0"));
+        check(&"f".repeat(40), Some("f".repeat(40).as_str()));
+        check(&"f".repeat(41), None);
+        check("", None);
+        check(":", None);
+        check("serial=0ABC", None);
+        check(
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            None,
+        );
+        let made = certificate(&["anna"], vec![]);
+        check(&made.pem(), Some("abc"));
+        let (_, end) = revoked(&made.pem()).expect("a certificate");
+        assert_eq!(end, Some(WallTime(4_102_531_201_000)));
+    }
+}
