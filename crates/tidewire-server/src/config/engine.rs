@@ -1,7 +1,7 @@
 //! The options as the engine and the shards take them.
 
 use tidewire_core::limits::Limits;
-use tidewire_core::rate::Rates;
+use tidewire_core::rate::{Operation, Rate, Rates};
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_net::event_loop::OutboxMarks;
 
@@ -29,30 +29,26 @@ impl section::Limits {
     }
 }
 
-impl section::Rates {
+impl section::OperationRates {
     /// In the order of the engine's operations.
+    fn of_engine(&self) -> [Option<Rate>; Operation::ALL.len()] {
+        let Self {
+            messages,
+            publish,
+            write,
+            read,
+            subscribe,
+            call,
+        } = self;
+        [messages, publish, write, read, subscribe, call].map(|rate| rate.0)
+    }
+}
+
+impl section::Rates {
     fn of_engine(&self) -> Rates {
-        let section::ConnectionRates {
-            messages,
-            publish,
-            write,
-            read,
-            subscribe,
-            call,
-        } = self.connection;
-        let connection = [messages, publish, write, read, subscribe, call];
-        let section::UserRates {
-            messages,
-            publish,
-            write,
-            read,
-            subscribe,
-            call,
-        } = self.user;
-        let user = [messages, publish, write, read, subscribe, call];
         Rates {
-            connection: connection.map(|rate| rate.0),
-            user: user.map(|rate| rate.0),
+            connection: self.connection.of_engine(),
+            user: self.user.of_engine(),
         }
     }
 }

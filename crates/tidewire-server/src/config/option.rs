@@ -14,6 +14,8 @@ pub struct Traits {
     pub secret: bool,
     /// Applied by SIGHUP without a restart.
     pub reload: bool,
+    /// A section that several fields have: the field says what it is about.
+    pub described: bool,
 }
 
 impl Traits {
@@ -22,6 +24,7 @@ impl Traits {
         flag: None,
         secret: false,
         reload: false,
+        described: false,
     };
 
     /// The option's flag is `flag` instead of its name with hyphens.
@@ -38,6 +41,15 @@ impl Traits {
     pub const fn secret(self) -> Self {
         Self {
             secret: true,
+            ..self
+        }
+    }
+
+    /// The section is described by its field.
+    #[must_use]
+    pub const fn described(self) -> Self {
+        Self {
+            described: true,
             ..self
         }
     }
@@ -187,7 +199,11 @@ macro_rules! section {
                 row: $crate::config::option::OptionRow,
                 visitor: &mut dyn $crate::config::option::Visitor,
             ) {
-                visitor.section(&row.name, &[$($section_doc),*]);
+                let doc: &'static [&'static str] = match row.traits.described {
+                    true => row.doc,
+                    false => &[$($section_doc),*],
+                };
+                visitor.section(&row.name, doc);
                 $(
                     #[allow(unused_mut, unused_assignments)]
                     let mut traits = $crate::config::option::Traits::NONE;

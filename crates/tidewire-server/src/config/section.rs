@@ -597,33 +597,15 @@ section! {
     /// connection; nothing is refused or lost.
     Rates {
         /// Rates of each connection.
-        connection: ConnectionRates = ConnectionRates::default();
+        connection: OperationRates = OperationRates::default(), Traits::NONE.described();
         /// Rates of each user, over all connections of the node. Whoever logs in without a name has none.
-        user: UserRates = UserRates::default();
+        user: OperationRates = OperationRates::default(), Traits::NONE.described();
     }
 }
 
 section! {
-    /// Rates of each connection.
-    ConnectionRates {
-        /// All messages but heartbeats.
-        messages: OptionalRate = OptionalRate(None);
-        /// Events published.
-        publish: OptionalRate = OptionalRate(None);
-        /// Records created, changed or deleted.
-        write: OptionalRate = OptionalRate(None);
-        /// Reads of records, questions who is online. One for several names counts as so many.
-        read: OptionalRate = OptionalRate(None);
-        /// Names subscribed to, listened for or provided. One message for several names counts as so many.
-        subscribe: OptionalRate = OptionalRate(None);
-        /// Rpc calls.
-        call: OptionalRate = OptionalRate(None);
-    }
-}
-
-section! {
-    /// Rates of each user, over all connections of the node. Whoever logs in without a name has none.
-    UserRates {
+    /// Rates by operation, of whatever the field is about.
+    OperationRates {
         /// All messages but heartbeats.
         messages: OptionalRate = OptionalRate(None);
         /// Events published.
