@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import { C, connect, inState, record, subscribed, type TestClient } from '../harness/client.ts';
 import { fresh } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
@@ -13,7 +13,7 @@ const SECRET_KEY = 'a secret of the e2e suite, long enough for HMAC';
 const JWT = { auth: { chain: ['jwt'], jwt: { secret: SECRET_KEY } } };
 /** Clocks may differ by so many seconds, so a token is good for as much longer than it says. */
 const LEEWAY_S = 30;
-/** Seconds that are more than a test needs for what it does before the end. */
+/** Seconds that are mostly more than a test needs for what it does before the end; see `inTime`. */
 const SHORT = 5;
 const LONG = 3_600;
 
@@ -23,6 +23,20 @@ function token(user: string, seconds: number): string {
   const exp = Math.floor(Date.now() / 1_000) + seconds - LEEWAY_S;
   const signed = `${encode({ alg: 'HS256', typ: 'JWT' })}.${encode({ sub: user, exp })}`;
   return `${signed}.${createHmac('sha256', SECRET_KEY).update(signed).digest('base64url')}`;
+}
+
+/**
+ * Does what must be done before the end of a login of so many seconds: again, with a server of its own, twice the time and new
+ * clients, where the machine was too busy for that.
+ */
+async function inTime<T>(test: TestContext, prepare: (server: Server, seconds: number) => Promise<T>): Promise<[Server, T]> {
+  for (let seconds = SHORT; ; seconds *= 2) {
+    const [server, begin] = [await Server.during(test, JWT), Date.now()];
+    const prepared = await prepare(server, seconds).then((value) => ({ value }), (error: unknown) => ({ error }));
+    const isInTime = Date.now() - begin < (seconds - 1) * 1_000;
+    if ('value' in prepared && isInTime) return [server, prepared.value];
+    if (isInTime) throw (prepared as { error: unknown }).error;
+  }
 }
 
 interface Failure {
@@ -37,12 +51,12 @@ function failures(client: TestClient): Inbox<Failure> {
 
 describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () => {
   test('ends, and the client waits for its application without coming back again and again', async (t) => {
-    const server = await Server.during(t, JWT);
-    const name = fresh('event');
-    const client = await connect(t, server, { login: { token: token('alice', SHORT) } });
-    const heard = new Inbox<unknown>('events');
-    client.event.subscribe(name, heard.push);
-    const failed = failures(client);
+    const [name, heard] = [fresh('event'), new Inbox<unknown>('events')];
+    const [server, [client, failed]] = await inTime(t, async (server, seconds) => {
+      const client = await connect(t, server, { login: { token: token('alice', seconds) } });
+      client.event.subscribe(name, heard.push);
+      return [client, failures(client)] as const;
+    });
     // When it has come back with the same token.
     const { code, error } = (await failed.next()).reason;
     assert.match(`${code} ${error}`, /LOGIN_EXPIRED|TOKEN_EXPIRED/);
@@ -57,25 +71,29 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
   });
 
   test('goes on without a word if the application has given another token before', async (t) => {
-    const server = await Server.during(t, JWT);
-    const client = await connect(t, server, { login: { token: token('alice', SHORT) } });
-    const failed = failures(client);
-    // It keeps this for its next connection, which begins when the old one ends.
-    await client.login({ token: token('alice', LONG) });
+    const [server, [client, failed, login]] = await inTime(t, async (server, seconds) => {
+      const client = await connect(t, server, { login: { token: token('alice', seconds) } });
+      const failed = failures(client);
+      // It keeps this for its next connection, which begins when the old one ends.
+      return [client, failed, client.login({ token: token('alice', LONG) })] as const;
+    });
+    await login;
     await inState(client, C.CONNECTION_STATE.OPEN);
     assert.deepEqual(failed.seen, []);
     assert.equal(await server.metric('tidewire_expired_sessions_total'), 1);
   });
 
   test('can be renewed in place by who says so', async (t) => {
-    const server = await Server.during(t, JWT);
-    const peer = await RawPeer.login(server, { token: token('alice', SHORT) });
     const { REQUEST, AUTH_SUCCESSFUL } = C.AUTH_ACTION;
-    const login = { token: token('alice', LONG) };
-    peer.send({ topic: C.TOPIC.AUTH, action: REQUEST, data: JSON.stringify(login) });
-    await peer.expect(C.TOPIC.AUTH, AUTH_SUCCESSFUL);
-    // Somebody who logs in later with a token as short ends, and the renewed session is still there.
-    const late = await RawPeer.login(server, { token: token('bob', SHORT) });
+    const [, [peer, late]] = await inTime(t, async (server, seconds) => {
+      const peer = await RawPeer.login(server, { token: token('alice', seconds) });
+      const login = { token: token('alice', LONG) };
+      peer.received.take();
+      peer.send({ topic: C.TOPIC.AUTH, action: REQUEST, data: JSON.stringify(login) });
+      await peer.expect(C.TOPIC.AUTH, AUTH_SUCCESSFUL);
+      return [peer, await RawPeer.login(server, { token: token('bob', seconds) })] as const;
+    });
+    // Somebody who logged in later with a token as short ends, and the renewed session is still there.
     await late.closed;
     peer.send({ topic: C.TOPIC.CONNECTION, action: C.CONNECTION_ACTION.PING });
     await peer.expect(C.TOPIC.CONNECTION, C.CONNECTION_ACTION.PONG);

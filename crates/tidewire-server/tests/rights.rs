@@ -23,20 +23,30 @@ use tidewire_server::shard::ShardLimits;
 use tidewire_wire::frame::websocket::CloseCode;
 use tokio::runtime::Builder;
 
-/// Long enough for a busy machine to do what a test does before the end.
-const SHORT: Duration = Duration::from_secs(5);
+/// Long enough for a shard to get from a login's decision to the session that it is about, which is one turn.
+const SHORT: Duration = Duration::from_secs(2);
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3_600);
 
-/// Logs in for so long.
-fn log_in_for(mut client: Client, time: Duration) -> Client {
-    client.log_in_with(&login_data(time));
+/// What `login()` is given by this client for so long.
+fn login_data(client: &Client, time: Duration) -> String {
+    let user = client.stream.local_addr().unwrap().port();
+    let milliseconds = time.as_millis();
+    format!(r#"{{"user":"user-{user}","expires_in":{milliseconds}}}"#)
+}
+
+/// Logs in for long.
+fn log_in(mut client: Client) -> Client {
+    let data = login_data(&client, LONG);
+    client.log_in_with(&data);
     client
 }
 
-/// What `login()` is given for a login of so long.
-fn login_data(time: Duration) -> String {
-    let expires_at = SystemTime::now() + time;
-    let expires_at = expires_at.duration_since(UNIX_EPOCH).unwrap().as_millis();
-    format!(r#"{{"expires_at":{expires_at}}}"#)
+/// Renews the login of an open session, for so long from the moment at which the server decides on it.
+fn renew(client: &mut Client, times: &[Duration]) {
+    let data: Vec<String> = times.iter().map(|time| login_data(client, *time)).collect();
+    let request = |data| Message::Auth(Auth::Request { data: Some(data) });
+    client.send_all(data.iter().map(|data| request(data.as_str())));
 }
 
 fn listen(mut client: Client, name: &str) -> Client {
@@ -81,16 +91,15 @@ fn fill(node: &Node, writer: &mut Client, name: &str) -> usize {
 #[test]
 fn an_expired_session_is_closed() {
     let node = Node::start(Options::default());
-    let mut short = listen(log_in_for(node.connect(0), SHORT), "news");
-    let mut long = listen(
-        log_in_for(node.connect(0), Duration::from_secs(600)),
-        "news",
-    );
+    let mut short = listen(log_in(node.connect(0)), "news");
+    let mut long = listen(log_in(node.connect(0)), "news");
     let mut writer = node.log_in(1);
     writer.send(&emit("news", "1"));
     for client in [&mut short, &mut long] {
         client.expect(&emit("news", "1"));
     }
+    renew(&mut short, &[SHORT]);
+    short.expect(&Message::Auth(Auth::Successful { data: None }));
     assert_eq!(short.expect_close(), Some(CloseCode::POLICY));
     writer.send(&emit("news", "2"));
     long.expect(&emit("news", "2"));
@@ -100,9 +109,10 @@ fn an_expired_session_is_closed() {
 #[test]
 fn what_waits_for_an_expired_session_is_not_sent() {
     let node = Node::start(large_outboxes());
-    let mut short = listen(log_in_for(node.connect(0), SHORT), "news");
+    let mut short = listen(log_in(node.connect(0)), "news");
     let mut writer = node.log_in(0);
     let count = fill(&node, &mut writer, "news");
+    renew(&mut short, &[SHORT]);
     wait_until(|| node.stats(0).engine.expired.load(Ordering::Relaxed) == 1);
     // The shard has let go of it, so what comes now was in the kernel already.
     wait_until(|| node.stats(0).connections.load(Ordering::Relaxed) == 1);
@@ -324,19 +334,21 @@ fn who_was_revoked_hears_so_and_nothing_behind_it() {
 #[test]
 fn a_renewed_login_goes_on_beyond_its_first_expiry() {
     let node = Node::start(Options::default());
-    let mut client = listen(log_in_for(node.connect(0), SHORT), "news");
+    let mut client = listen(log_in(node.connect(0)), "news");
     client.send(&Message::Auth(Auth::Request {
         data: Some(r#"{"user":"somebody else"}"#),
     }));
     client.expect(&Message::Auth(Auth::Unsuccessful {
         data: Some(r#"{"code":"OTHER_USER","error":"a renewal can't change the user"}"#),
     }));
-    let user = client.stream.local_addr().unwrap().port();
-    let data = login_data(Duration::from_secs(3_600));
-    let data = data.replace('{', &format!(r#"{{"user":"user-{user}","#));
-    client.send(&Message::Auth(Auth::Request { data: Some(&data) }));
-    client.expect(&Message::Auth(Auth::Successful { data: None }));
-    let mut other = log_in_for(node.connect(0), SHORT);
+    // Together, so that nothing that the test does lies between the first end and the second.
+    renew(&mut client, &[SHORT, LONG]);
+    for _ in 0..2 {
+        client.expect(&Message::Auth(Auth::Successful { data: None }));
+    }
+    let mut other = log_in(node.connect(0));
+    renew(&mut other, &[SHORT]);
+    other.expect(&Message::Auth(Auth::Successful { data: None }));
     assert_eq!(other.expect_close(), Some(CloseCode::POLICY));
     client.ping();
 }
