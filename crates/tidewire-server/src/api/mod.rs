@@ -34,11 +34,14 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::config::plan::Plan;
 use crate::shard::handle::{Peer, ShardHandle};
 
+use patch::PatchLimits;
 use ticket::Tickets;
 
 pub use answer::{Answer, Body};
 pub use stream::EventStream;
 
+/// Containers that a patched record may nest whatever the limits say: with more of them serde_json would not read it again.
+const PATCHED_NESTING_MAX: usize = 127;
 /// Bytes that one permit of [`Api::body_permits`] stands for.
 const PERMIT_BYTES: usize = 1 << 10;
 
@@ -57,8 +60,8 @@ pub struct ApiLimits {
     pub commands_max: usize,
     /// Bytes of a name.
     pub name_bytes_max: usize,
-    /// Bytes of a record.
-    pub record_bytes_max: usize,
+    /// What a JSON patch may make of a record.
+    pub patch: PatchLimits,
     /// A session says something at least so often.
     pub heartbeat_interval: Duration,
     /// Whether a batch may log in with the data of a login instead of a token.
@@ -166,7 +169,10 @@ impl Api {
                 answer_bytes_max: http.answer_bytes_max.as_usize(),
                 commands_max: http.batch_commands_max,
                 name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
-                record_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
+                patch: PatchLimits {
+                    copied_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
+                    nesting_max: plan.config.limits.nesting_max.min(PATCHED_NESTING_MAX),
+                },
                 heartbeat_interval: plan.config.network.heartbeat_interval,
                 allow_auth_data: http.allow_auth_data,
                 auth_endpoint: http.auth_endpoint,

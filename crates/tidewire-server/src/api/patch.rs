@@ -4,6 +4,18 @@ use serde_json::{Map, Value};
 
 /// Operations of one patch.
 const OPERATIONS_MAX: usize = 10_000;
+/// Values that operations may shift in arrays or look into before they move them, all together. A thousand removals at the
+/// front of an array of ten thousand are 10 million; at the limit about half a second of one core was spent.
+const STEPS_MAX: usize = 1 << 25;
+
+/// Bounds of what a patch may make of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatchLimits {
+    /// Bytes of all copies together, so that a short patch makes no huge document.
+    pub copied_bytes_max: usize,
+    /// Containers that the result may nest, at any time. What looks at a value calls itself for each, and a copy doubles them.
+    pub nesting_max: usize,
+}
 
 /// Why a patch was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +24,7 @@ pub enum PatchError {
     Malformed,
     /// The document does not have what it needs, or a test failed.
     Unfit,
-    /// What it copies has more bytes than allowed.
+    /// It has too many operations, copies too much, nests too deep or costs too much work.
     TooLarge,
 }
 
@@ -37,31 +49,48 @@ pub fn merge(target: Value, patch: Value) -> Value {
     Value::Object(target)
 }
 
-/// Applies a JSON patch whose copies have `copied_bytes_max` bytes at most, so that a short patch makes no huge document.
+/// Applies a JSON patch.
 ///
 /// # Errors
 /// Nothing of it is applied.
-pub fn apply(
-    mut document: Value,
-    patch: &Value,
-    copied_bytes_max: usize,
-) -> Result<Value, PatchError> {
+pub fn apply(document: Value, patch: &Value, limits: PatchLimits) -> Result<Value, PatchError> {
     let operations = patch.as_array().ok_or(PatchError::Malformed)?;
     if operations.len() > OPERATIONS_MAX {
         return Err(PatchError::TooLarge);
     }
-    let mut copied_bytes = 0;
+    let mut patched = Patched {
+        document,
+        limits,
+        copied_bytes: 0,
+        steps: 0,
+    };
     for operation in operations {
+        patched.apply(operation)?;
+    }
+    Ok(patched.document)
+}
+
+/// A document while a patch is applied to it.
+struct Patched {
+    document: Value,
+    limits: PatchLimits,
+    copied_bytes: usize,
+    steps: usize,
+}
+
+impl Patched {
+    fn apply(&mut self, operation: &Value) -> Result<(), PatchError> {
         let text = |key: &str| operation.get(key).and_then(Value::as_str);
         let path = parse(text("path").ok_or(PatchError::Malformed)?)?;
         let from = || parse(text("from").ok_or(PatchError::Malformed)?);
         let value = || operation.get("value").ok_or(PatchError::Malformed);
         match text("op").ok_or(PatchError::Malformed)? {
-            "add" => add(&mut document, &path, value()?.clone())?,
-            "remove" => drop(remove(&mut document, &path)?),
+            "add" => self.add(&path, value()?.clone())?,
+            "remove" => drop(self.remove(&path)?),
             "replace" => {
                 let value = value()?.clone();
-                *find_mut(&mut document, &path).ok_or(PatchError::Unfit)? = value;
+                self.check_nesting(&path, &value)?;
+                *find_mut(&mut self.document, &path).ok_or(PatchError::Unfit)? = value;
             }
             "move" => {
                 let from = from()?;
@@ -69,27 +98,109 @@ pub fn apply(
                     // A value can't be moved into itself.
                     return Err(PatchError::Unfit);
                 }
-                let moved = remove(&mut document, &from)?;
-                add(&mut document, &path, moved)?;
+                let moved = self.remove(&from)?;
+                self.add(&path, moved)?;
             }
             "copy" => {
-                let copied = find(&document, &from()?).ok_or(PatchError::Unfit)?.clone();
-                copied_bytes += copied.to_string().len();
-                if copied_bytes > copied_bytes_max {
+                let copied = find(&self.document, &from()?).ok_or(PatchError::Unfit)?;
+                self.copied_bytes += copied.to_string().len();
+                if self.copied_bytes > self.limits.copied_bytes_max {
                     return Err(PatchError::TooLarge);
                 }
-                add(&mut document, &path, copied)?;
+                let copied = copied.clone();
+                self.add(&path, copied)?;
             }
             "test" => {
-                let found = find(&document, &path).ok_or(PatchError::Unfit)?;
+                let found = find(&self.document, &path).ok_or(PatchError::Unfit)?;
                 if !is_equal(found, value()?) {
                     return Err(PatchError::Unfit);
                 }
             }
             _ => return Err(PatchError::Malformed),
         }
+        Ok(())
     }
-    Ok(document)
+
+    fn add(&mut self, path: &[String], value: Value) -> Result<(), PatchError> {
+        self.check_nesting(path, &value)?;
+        let Some((last, parents)) = path.split_last() else {
+            self.document = value;
+            return Ok(());
+        };
+        match find_mut(&mut self.document, parents).ok_or(PatchError::Unfit)? {
+            Value::Object(object) => {
+                object.insert(last.clone(), value);
+            }
+            Value::Array(array) if last == "-" => array.push(value),
+            Value::Array(array) => {
+                let place = index(last).filter(|place| *place <= array.len());
+                let place = place.ok_or(PatchError::Unfit)?;
+                spend(&mut self.steps, array.len() - place)?;
+                array.insert(place, value);
+            }
+            _ => return Err(PatchError::Unfit),
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &[String]) -> Result<Value, PatchError> {
+        let Some((last, parents)) = path.split_last() else {
+            // Nothing would be left that a record can be.
+            return Err(PatchError::Unfit);
+        };
+        let removed = match find_mut(&mut self.document, parents).ok_or(PatchError::Unfit)? {
+            Value::Object(object) => object.remove(last),
+            Value::Array(array) => match index(last).filter(|place| *place < array.len()) {
+                Some(place) => {
+                    spend(&mut self.steps, array.len() - place)?;
+                    Some(array.remove(place))
+                }
+                None => None,
+            },
+            _ => None,
+        };
+        removed.ok_or(PatchError::Unfit)
+    }
+
+    /// Refuses what would nest too deep at its place.
+    fn check_nesting(&mut self, path: &[String], value: &Value) -> Result<(), PatchError> {
+        let nesting_left = self.limits.nesting_max.checked_sub(path.len());
+        check_nesting(
+            value,
+            nesting_left.ok_or(PatchError::TooLarge)?,
+            &mut self.steps,
+        )
+    }
+}
+
+/// Counts work.
+fn spend(steps: &mut usize, more: usize) -> Result<(), PatchError> {
+    *steps += more;
+    if *steps > STEPS_MAX {
+        return Err(PatchError::TooLarge);
+    }
+    Ok(())
+}
+
+/// Refuses a value that has more than `nesting_max` containers in each other. It calls itself no deeper than that.
+fn check_nesting(value: &Value, nesting_max: usize, steps: &mut usize) -> Result<(), PatchError> {
+    spend(steps, 1)?;
+    let inside = || nesting_max.checked_sub(1).ok_or(PatchError::TooLarge);
+    match value {
+        Value::Object(object) => {
+            let inside = inside()?;
+            object
+                .values()
+                .try_for_each(|value| check_nesting(value, inside, steps))
+        }
+        Value::Array(array) => {
+            let inside = inside()?;
+            array
+                .iter()
+                .try_for_each(|value| check_nesting(value, inside, steps))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The reference tokens of a JSON pointer (RFC 6901).
@@ -140,41 +251,6 @@ fn find_mut<'v>(document: &'v mut Value, path: &[String]) -> Option<&'v mut Valu
         Value::Array(array) => array.get_mut(index(token)?),
         _ => None,
     })
-}
-
-fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), PatchError> {
-    let Some((last, parents)) = path.split_last() else {
-        *document = value;
-        return Ok(());
-    };
-    match find_mut(document, parents).ok_or(PatchError::Unfit)? {
-        Value::Object(object) => {
-            object.insert(last.clone(), value);
-        }
-        Value::Array(array) if last == "-" => array.push(value),
-        Value::Array(array) => {
-            let place = index(last).filter(|place| *place <= array.len());
-            array.insert(place.ok_or(PatchError::Unfit)?, value);
-        }
-        _ => return Err(PatchError::Unfit),
-    }
-    Ok(())
-}
-
-fn remove(document: &mut Value, path: &[String]) -> Result<Value, PatchError> {
-    let Some((last, parents)) = path.split_last() else {
-        // Nothing would be left that a record can be.
-        return Err(PatchError::Unfit);
-    };
-    let removed = match find_mut(document, parents).ok_or(PatchError::Unfit)? {
-        Value::Object(object) => object.remove(last),
-        Value::Array(array) => {
-            let place = index(last).filter(|place| *place < array.len());
-            place.map(|place| array.remove(place))
-        }
-        _ => None,
-    };
-    removed.ok_or(PatchError::Unfit)
 }
 
 /// Equality as RFC 6902 means it: numbers by their value, so 1 is 1.0.
@@ -243,8 +319,17 @@ mod tests {
         }
     }
 
+    const LIMITS: PatchLimits = PatchLimits {
+        copied_bytes_max: 10_000,
+        nesting_max: 16,
+    };
+
     fn check(document: Value, patch: Value, expected: Result<Value, PatchError>) {
-        let found = apply(document.clone(), &patch, 100);
+        let limits = PatchLimits {
+            copied_bytes_max: 100,
+            ..LIMITS
+        };
+        let found = apply(document.clone(), &patch, limits);
         assert_eq!(found, expected, "{document} {patch}");
     }
 
@@ -431,6 +516,60 @@ mod tests {
         check(json!({"x":1}), patch, Err(PatchError::TooLarge));
     }
 
+    #[test]
+    fn nothing_nests_deeper_than_allowed() {
+        let limits = PatchLimits {
+            copied_bytes_max: 1 << 20,
+            nesting_max: 64,
+        };
+        let copy = |path: String| json!({"op":"copy","from":"","path":path});
+        // Each copy of the whole into its innermost array doubles the nesting: 1, 2, 4, ... containers.
+        let doubling = |count: u32| {
+            let copies = (0..count).map(|step| copy("/0".repeat((1 << step) - 1) + "/-"));
+            apply(json!([]), &Value::Array(copies.collect()), limits).map(|made| made.to_string())
+        };
+        assert_eq!(doubling(6), Ok("[".repeat(64) + &"]".repeat(64)));
+        for count in [7, 16] {
+            assert_eq!(doubling(count), Err(PatchError::TooLarge));
+        }
+        let deep: Value = serde_json::from_str(&("[".repeat(63) + &"]".repeat(63))).expect("JSON");
+        let document = json!({"a":{"b":1},"deep":[1]});
+        for operation in [
+            json!({"op":"add","path":"/a/b","value":deep}),
+            json!({"op":"replace","path":"/a/b","value":deep}),
+        ] {
+            let patch = Value::Array(vec![operation]);
+            assert_eq!(
+                apply(document.clone(), &patch, limits),
+                Err(PatchError::TooLarge)
+            );
+        }
+        let into = |path: &str| {
+            let moved = json!([
+                {"op":"replace","path":"/deep","value":deep},
+                {"op":"move","from":"/deep","path":path},
+            ]);
+            apply(document.clone(), &moved, limits)
+        };
+        assert!(into("/c").is_ok());
+        assert_eq!(into("/a/b"), Err(PatchError::TooLarge));
+    }
+
+    #[test]
+    fn shifting_a_large_array_again_and_again_is_refused() {
+        let remove = json!({"op":"remove","path":"/0"});
+        let insert = json!({"op":"add","path":"/0","value":0});
+        let array = Value::Array(vec![Value::from(0); 100_000]);
+        for operation in [remove, insert] {
+            let patch = |count: usize| Value::Array(vec![operation.clone(); count]);
+            assert!(apply(array.clone(), &patch(100), LIMITS).is_ok());
+            assert_eq!(
+                apply(array.clone(), &patch(1_000), LIMITS),
+                Err(PatchError::TooLarge)
+            );
+        }
+    }
+
     /// Small documents over few keys, so that patches meet what is there.
     fn document() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
@@ -460,7 +599,7 @@ mod tests {
         #[test]
         fn an_operation_does_what_it_promises(target in document(), operation in operation()) {
             let patch = Value::Array(vec![operation.clone()]);
-            let Ok(after) = apply(target.clone(), &patch, 10_000) else { return Ok(()) };
+            let Ok(after) = apply(target.clone(), &patch, LIMITS) else { return Ok(()) };
             let path = parse(operation["path"].as_str().unwrap_or_default()).expect("it was applied");
             match operation["op"].as_str() {
                 Some("test") => prop_assert_eq!(&after, &target),
@@ -474,7 +613,7 @@ mod tests {
 
         #[test]
         fn many_operations_end_well(target in document(), list in prop::collection::vec(operation(), 0..8)) {
-            let _ = apply(target, &Value::Array(list), 10_000);
+            let _ = apply(target, &Value::Array(list), LIMITS);
         }
 
         #[test]

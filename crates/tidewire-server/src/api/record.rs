@@ -196,12 +196,13 @@ impl Api {
             Change::Put(data) => return Ok(Some(data.clone())),
             Change::Delete => return Ok(None),
             Change::Merge(value) => patch::merge(old()?, value.clone()),
-            Change::Patch(list) => patch::apply(old()?, list, self.limits.record_bytes_max)
-                .map_err(|error| match error {
+            Change::Patch(list) => {
+                patch::apply(old()?, list, self.limits.patch).map_err(|error| match error {
                     PatchError::Malformed => Problem::INVALID_PATCH,
                     PatchError::Unfit => Problem::PATCH_FAILED,
                     PatchError::TooLarge => Problem::NOT_A_VALUE,
-                })?,
+                })?
+            }
         };
         Ok(Some(new.to_string()))
     }
