@@ -601,6 +601,8 @@ pub enum CallAnswer {
     Response,
     /// It has an error.
     Error,
+    /// Its shard did not ask it, because it provides the name no longer.
+    Withdrawn,
 }
 
 /// A message of a call for one session.

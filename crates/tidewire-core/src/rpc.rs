@@ -53,6 +53,9 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery
     if ended && let Some(session) = desk.sessions.find_mut(delivery.session) {
         session.calls = session.calls.saturating_sub(1);
     }
+    if matches!(delivery.what, CallNotice::Request { .. }) && has_withdrawn(desk, delivery) {
+        return withdraw(desk, delivery);
+    }
     let message = match &delivery.what {
         CallNotice::Request {
             data,
@@ -86,7 +89,7 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery
         CallNotice::Unknown(answer) => {
             let action = match answer {
                 CallAnswer::Accept => RpcAction::Accept,
-                CallAnswer::Reject => RpcAction::Reject,
+                CallAnswer::Reject | CallAnswer::Withdrawn => RpcAction::Reject,
                 CallAnswer::Response => RpcAction::Response,
                 CallAnswer::Error => RpcAction::RequestError,
             };
@@ -94,6 +97,27 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery
         }
     };
     desk.send(delivery.session, &Message::Rpc(message));
+}
+
+/// Whether a provider that is to be asked has taken the name back or lost its right to it, of which the owner had not heard
+/// when it chose it.
+fn has_withdrawn<E: Effects>(desk: &Desk<'_, E>, delivery: &RpcDelivery) -> bool {
+    desk.sessions.find(delivery.session).is_some_and(|session| {
+        let with = session.belongings.as_ref();
+        with.is_none_or(|with| !with.provided.contains(&delivery.name))
+    })
+}
+
+/// Answers in the place of a provider that is not asked any more: the next one is.
+fn withdraw<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery) {
+    let answer = RpcEntry::Answer {
+        name: delivery.name.clone(),
+        correlation: delivery.correlation.clone(),
+        provider: delivery.session,
+        what: CallAnswer::Withdrawn,
+        data: None,
+    };
+    desk.post(desk.place.owner(&delivery.name), Entry::Rpc(answer));
 }
 
 fn provide<E: Effects>(
@@ -634,12 +658,15 @@ impl RpcOwner {
             .copied()
             .filter(|number| self.calls[number].call.name == name);
         let Some(number) = number else {
-            notify(desk, provider, name, key.1, CallNotice::Unknown(what));
+            // Nobody has said that something was withdrawn, so nobody is told that it came too late.
+            if what != CallAnswer::Withdrawn {
+                notify(desk, provider, name, key.1, CallNotice::Unknown(what));
+            }
             return;
         };
         match what {
             CallAnswer::Accept => self.accept(desk, number),
-            CallAnswer::Reject => {
+            CallAnswer::Reject | CallAnswer::Withdrawn => {
                 if let Some(running) = self.end(number) {
                     self.reroute(desk, running);
                 }
