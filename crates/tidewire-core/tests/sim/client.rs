@@ -9,8 +9,11 @@ use tidewire_core::address::SessionId;
 use tidewire_core::effect::Format;
 use tidewire_core::message::{RecordAction, RecordBulk};
 
+use crate::expected::name_of;
+use crate::guarded::{self, GuardedClient};
 use crate::random::Random;
 use crate::record_model::{Seen, Stamp};
+use crate::right::{GUARDED, Right, is_guarded};
 use crate::services::Services;
 use crate::wire::{Act, Delta, Heard, Said, apply, parse};
 
@@ -64,8 +67,9 @@ pub struct Client {
     /// What the open records' provider messages have said.
     provided: BTreeMap<String, bool>,
     pub services: Services,
-    /// It leaves records alone, because the model does not predict when those are judged again.
-    pub without_records: bool,
+    pub guarded: GuardedClient,
+    /// Rules change, so it leaves all records alone but the guarded ones.
+    pub is_ruled: bool,
 }
 
 impl Client {
@@ -85,7 +89,8 @@ impl Client {
             outgoing: Vec::new(),
             provided: BTreeMap::new(),
             services: Services::default(),
-            without_records: false,
+            guarded: GuardedClient::default(),
+            is_ruled: false,
         }
     }
 
@@ -103,6 +108,7 @@ impl Client {
         self.outgoing.clear();
         self.provided.clear();
         self.services.lost();
+        self.guarded.lost();
     }
 
     /// What it has said since the last call.
@@ -123,7 +129,12 @@ impl Client {
             let said = self.services.act(random, next_event);
             return self.outgoing.extend(said);
         }
-        let kinds = if self.without_records { 7 } else { 21 };
+        if self.is_ruled && random.chance(40) {
+            *next_event += 1;
+            let said = self.guarded.act(random, *next_event);
+            return self.say(said);
+        }
+        let kinds = if self.is_ruled { 7 } else { 21 };
         match random.below(kinds) {
             20 => self.notify(random),
             0..4 => {
@@ -169,6 +180,10 @@ impl Client {
         }
         let said = self.services.hear(heard, random);
         self.outgoing.extend(said);
+        self.outgoing.extend(self.guarded.hear(heard));
+        if name_of(heard).is_some_and(is_guarded) {
+            return;
+        }
         match heard {
             Heard::Accepted => {
                 let user = json!({ "user": self.user }).to_string();
@@ -229,7 +244,10 @@ impl Client {
                     self.records.remove(id);
                 }
             }
-            Heard::EventEnded { name, .. } => {
+            Heard::Ended {
+                right: Right::Event(name),
+                ..
+            } => {
                 self.events.insert(name.clone(), false);
             }
             Heard::HasProvider { name, provided } => {
@@ -256,6 +274,14 @@ impl Client {
         let names: Vec<String> = std::mem::take(&mut self.events).into_keys().collect();
         let id = self.next_id();
         self.say(Said::EventUnsubscribe { names, id });
+    }
+
+    /// Writes every guarded record.
+    pub fn write_guarded(&mut self, next_event: &mut u64) {
+        for name in GUARDED {
+            *next_event += 1;
+            self.say(guarded::write(name, *next_event));
+        }
     }
 
     /// Asks who is online.

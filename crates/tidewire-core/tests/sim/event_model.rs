@@ -24,8 +24,6 @@ struct Subscription {
     due: BTreeSet<u64>,
     /// How many it was told that it missed.
     missed: usize,
-    /// The end of its shard's log when it began.
-    begun: usize,
 }
 
 /// See the head of this file.
@@ -40,14 +38,13 @@ pub struct EventModel {
 
 impl EventModel {
     /// A session subscribes at its shard; `id` is that of the ack to come.
-    pub fn subscribe(&mut self, session: SessionId, name: &str, id: &str, begun: usize) {
+    pub fn subscribe(&mut self, session: SessionId, name: &str, id: &str) {
         let subscription = self
             .subscriptions
             .entry((session, name.into()))
             .or_default();
         if !subscription.lasts {
             subscription.lasts = true;
-            subscription.begun = begun;
             subscription.acked = false;
             subscription.waits_for = Some(id.into());
             subscription.due.clear();
@@ -64,22 +61,6 @@ impl EventModel {
         subscription.lasts = false;
         subscription.acked = false;
         subscription.required.clear();
-    }
-
-    /// A session is told, at this place of its shard's log, that it has lost the right to an event.
-    pub fn lose(&mut self, session: SessionId, name: &str, place: usize) {
-        let subscription = self.subscriptions.get(&(session, name.to_owned()));
-        if subscription.is_some_and(|subscription| subscription.begun <= place) {
-            self.unsubscribe(session, name);
-        }
-    }
-
-    /// Who is subscribed to what.
-    pub fn lasting(&self) -> impl Iterator<Item = (SessionId, &str)> {
-        let lasting = self.subscriptions.iter();
-        lasting
-            .filter(|(_, subscription)| subscription.lasts)
-            .map(|((session, name), _)| (*session, name.as_str()))
     }
 
     /// A session has read an ack.

@@ -8,6 +8,7 @@ use tidewire_core::text::Payload;
 
 use crate::check::Check;
 use crate::random::Random;
+use crate::right::Holding;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +83,14 @@ pub enum Fault {
     MarkerOvertakes,
     /// The marker of a change of rights does not reach a shard.
     MarkerLost,
-    /// A session is not told that its subscription has ended.
-    EndUntold,
-    /// A session is told that a subscription has ended which has not.
-    EndUnjust,
+    /// A session is not told that something that it held has ended.
+    EndUntold(Holding),
+    /// A session is told that something has ended which has not.
+    EndUnjust(Holding),
+    /// Shards do not learn that something is forbidden, and nobody looks at who holds it.
+    RightKept(Holding),
+    /// Shards do not learn that something may not be published, written or called.
+    MuteKept(Holding),
     /// A login expires later than it should.
     ExpiryLate,
     /// Somebody else is revoked.
@@ -96,7 +101,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 40] = [
+    pub const ALL: [(Self, &[Check]); 56] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -135,8 +140,24 @@ impl Fault {
         (Self::PermitsLost, &[Check::Quiet]),
         (Self::MarkerOvertakes, &[Check::OldRules]),
         (Self::MarkerLost, &[Check::Settled]),
-        (Self::EndUntold, &[Check::RightsEnded]),
-        (Self::EndUnjust, &[Check::RightsEnded]),
+        (Self::EndUntold(Holding::Event), &[Check::RightsEnded]),
+        (Self::EndUntold(Holding::Record), &[Check::RightsEnded]),
+        (Self::EndUntold(Holding::Rpc), &[Check::RightsEnded]),
+        (Self::EndUntold(Holding::Presence), &[Check::RightsEnded]),
+        (Self::EndUntold(Holding::Listening), &[Check::RightsEnded]),
+        (Self::EndUnjust(Holding::Event), &[Check::RightsEnded]),
+        (Self::EndUnjust(Holding::Record), &[Check::RightsEnded]),
+        (Self::EndUnjust(Holding::Rpc), &[Check::RightsEnded]),
+        (Self::EndUnjust(Holding::Presence), &[Check::RightsEnded]),
+        (Self::EndUnjust(Holding::Listening), &[Check::RightsEnded]),
+        (Self::MuteKept(Holding::Event), &[Check::EventOnce]),
+        (Self::MuteKept(Holding::Record), &[Check::OldRules]),
+        (Self::MuteKept(Holding::Rpc), &[Check::RpcAnsweredOnce]),
+        (Self::RightKept(Holding::Event), &[Check::OldRules]),
+        (Self::RightKept(Holding::Record), &[Check::OldRules]),
+        (Self::RightKept(Holding::Rpc), &[Check::OldRules]),
+        (Self::RightKept(Holding::Presence), &[Check::OldRules]),
+        (Self::RightKept(Holding::Listening), &[Check::OldRules]),
         (Self::ExpiryLate, &[Check::Expelled]),
         (Self::RevokedOther, &[Check::RightsEnded]),
         (Self::ShardPanics, &[Check::NoPanic]),

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidewire_core::permission::{Access, Decision, Permission, Question};
+use tidewire_core::message::PresenceAction;
+use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
 
+use crate::right::{Right, is_guarded};
 use crate::wire::parse;
 
 /// What the judge said to one question.
@@ -49,13 +51,39 @@ pub fn gate_of(name: &str) -> Option<String> {
     Some(format!("gate/{place}"))
 }
 
-/// Rules of events that change.
+/// Rules that change.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Nobody may subscribe to these.
-    pub closed: BTreeSet<String>,
-    /// Nobody may publish these.
+    /// Nobody may hold these.
+    pub forbidden: BTreeSet<Right>,
+    /// Nobody may publish these events, write these records or call these rpcs.
     pub mute: BTreeSet<String>,
+}
+
+impl Rules {
+    /// Whether nobody may hold this.
+    pub fn forbids(&self, right: &Right) -> bool {
+        self.forbidden.contains(right)
+    }
+}
+
+/// What a question is about, if it is about something to hold.
+fn right_of(question: &Question<'_>) -> Option<Right> {
+    let name = question.name.map(str::to_owned);
+    match question.access {
+        Access::EventSubscribe => name.map(Right::Event),
+        Access::RecordRead => name.filter(|name| is_guarded(name)).map(Right::Record),
+        Access::RpcProvide => name.map(Right::Provide),
+        Access::RecordListen => name.map(|pattern| Right::Listen(true, pattern)),
+        Access::EventListen => name.map(|pattern| Right::Listen(false, pattern)),
+        Access::Presence => match question.by {
+            Asked::Presence(PresenceAction::Subscribe | PresenceAction::SubscribeAll) => {
+                Some(Right::Watch(name))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// See the head of this file.
@@ -68,12 +96,11 @@ pub struct Judge {
 impl Permission for Judge {
     fn decide(&self, question: &Question<'_>) -> Decision {
         let name = question.name.unwrap_or_default();
-        let forbidden = match question.access {
-            Access::EventSubscribe => self.rules.closed.contains(name),
-            Access::EventPublish => self.rules.mute.contains(name),
-            _ => false,
-        };
-        if forbidden {
+        let is_mute = matches!(
+            question.access,
+            Access::EventPublish | Access::RecordWrite | Access::RpcRequest
+        ) && self.rules.mute.contains(name);
+        if is_mute || right_of(question).is_some_and(|right| self.rules.forbids(&right)) {
             return Decision::Deny;
         }
         let judged = matches!(

@@ -7,11 +7,13 @@ mod client;
 mod event_model;
 mod expected;
 mod fault;
+mod guarded;
 mod judge;
 mod outside;
 mod presence_model;
 mod random;
 mod record_model;
+mod right;
 mod rpc_model;
 mod services;
 mod sim;
@@ -32,7 +34,7 @@ use sim::{Sim, Summary};
 
 const SEEDS: u64 = 2_000;
 /// What the engine can answer; a run in which nobody hears it shows nothing.
-const KINDS: [&str; 49] = [
+const KINDS: [&str; 53] = [
     "AcceptTimeout",
     "Accepted",
     "Changed",
@@ -41,7 +43,6 @@ const KINDS: [&str; 49] = [
     "Error",
     "Event",
     "EventAck",
-    "EventEnded",
     "Found",
     "Gap",
     "HasProvider",
@@ -72,6 +73,11 @@ const KINDS: [&str; 49] = [
     "ack SubscribeAndRead",
     "ack SubscribeCreateAndRead",
     "ack Unsubscribe",
+    "ended Event",
+    "ended Listening",
+    "ended Presence",
+    "ended Record",
+    "ended Rpc",
     "last version",
     "rate of a connection",
     "rate of a user",

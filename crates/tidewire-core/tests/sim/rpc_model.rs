@@ -1,6 +1,6 @@
 //! Rpcs, naively: every call has one end, which comes from the provider that was asked or has a good reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidewire_core::address::SessionId;
@@ -46,6 +46,8 @@ pub struct RpcModel {
     /// What each provider was asked, by name and its own correlation id.
     served: BTreeMap<(SessionId, String, String), u64>,
     registrations: BTreeMap<(SessionId, String), Registration>,
+    /// Registrations that new rules forbid, as far as the provider's shard knows. When their owners learn of it is not known.
+    doubtful: BTreeSet<(SessionId, String)>,
     accept_timeout: Duration,
     response_timeout: Duration,
     /// Counts what happens, so that "before" has a meaning within an instant.
@@ -64,6 +66,7 @@ impl RpcModel {
     /// A provider registers at its shard.
     pub fn provide(&mut self, session: SessionId, name: &str, id: &str) {
         let id = id.to_owned();
+        self.doubtful.remove(&(session, name.to_owned()));
         self.registrations
             .insert((session, name.into()), Registration { id, acked: None });
     }
@@ -71,6 +74,20 @@ impl RpcModel {
     /// A provider takes a registration back at its shard.
     pub fn unprovide(&mut self, session: SessionId, name: &str) {
         self.registrations.remove(&(session, name.to_owned()));
+    }
+
+    /// A shard has taken over rules that forbid some of what its sessions provide: its calls may go on to others.
+    pub fn doubt(&mut self, is_forbidden: impl Fn(SessionId, &str) -> bool) {
+        for (session, name) in self.registrations.keys() {
+            if is_forbidden(*session, name) {
+                self.doubtful.insert((*session, name.clone()));
+            }
+        }
+        for call in self.calls.values_mut() {
+            for asked in &mut call.asked {
+                asked.declined |= is_forbidden(asked.provider, &call.name);
+            }
+        }
     }
 
     /// A provider has got an ack.
@@ -164,6 +181,7 @@ impl RpcModel {
         self.calls.retain(|(of, _), _| *of != session);
         self.by_number.retain(|_, (of, _)| *of != session);
         self.registrations.retain(|(of, _), _| *of != session);
+        self.doubtful.retain(|(of, _)| *of != session);
         for asked in self.calls.values_mut().flat_map(|call| &mut call.asked) {
             asked.declined |= asked.provider == session;
         }
@@ -175,6 +193,7 @@ impl RpcModel {
         self.by_number.clear();
         self.served.clear();
         self.registrations.clear();
+        self.doubtful.clear();
     }
 
     /// Every call has had its end, and every registration its ack.
@@ -211,7 +230,7 @@ impl RpcModel {
         let asked = call.asked.clone();
         call.asked.push(Asked {
             provider: session,
-            declined: false,
+            declined: self.doubtful.contains(&(session, name.to_owned())),
         });
         ensure(free && call.name == name, Check::RpcFromProvider, || {
             format!("call {number} is handed to {session:?} while {asked:?} have it")
@@ -250,6 +269,7 @@ impl RpcModel {
             .iter()
             .find(|((session, name), registration)| {
                 *name == call.name
+                    && !self.doubtful.contains(&(*session, name.clone()))
                     && registration.acked.is_some_and(|acked| acked < call.clock)
                     && !call.asked.iter().any(|asked| asked.provider == *session)
             });

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use crate::random::Random;
+use crate::right::Right;
 use crate::wire::{CallSaid, Heard, RpcHeard, Said};
 
-const RPCS: [&str; 3] = ["rpc/0", "rpc/1", "rpc/2"];
-const RECORD_PATTERNS: [&str; 3] = ["^r/", "r/[01]$", "^ruled/"];
-const EVENT_PATTERNS: [&str; 2] = ["^e/", "[0-9]$"];
+pub const RPCS: [&str; 3] = ["rpc/0", "rpc/1", "rpc/2"];
+pub const RECORD_PATTERNS: [&str; 4] = ["^r/", "r/[01]$", "^ruled/", "^shut/"];
+pub const EVENT_PATTERNS: [&str; 2] = ["^e/", "[0-9]$"];
 /// Everybody who may be online.
 pub const USERS: [&str; 4] = ["user0", "user1", "user2", "nobody"];
 
@@ -112,12 +113,47 @@ impl Services {
                     self.ending.remove(place);
                 }
             }
+            Heard::Ended { right, .. } => return self.ended(right),
             Heard::Removed { records, name, .. } | Heard::ListenTimeout { records, name } => {
                 self.providing.remove(&(*records, name.clone()));
             }
             _ => {}
         }
         Vec::new()
+    }
+
+    /// Something was refused or has ended. The next request for it may be on its way already, so it is taken back, to know
+    /// what there is.
+    fn ended(&mut self, right: &Right) -> Vec<Said> {
+        let id = self.next_id();
+        let said = match right {
+            Right::Provide(name) => self.provided.remove(name).then(|| Said::Unprovide {
+                names: vec![name.clone()],
+                id,
+            }),
+            Right::Watch(None) => std::mem::take(&mut self.watches_all).then_some(Said::UnwatchAll),
+            Right::Watch(Some(user)) => self.watched.remove(user).then(|| Said::Unwatch {
+                users: vec![user.clone()],
+                id,
+            }),
+            Right::Listen(records, pattern) => {
+                let listened = (*records, pattern.clone());
+                self.patterns
+                    .contains(&listened)
+                    .then(|| self.unlisten(listened))
+            }
+            Right::Event(_) | Right::Record(_) => None,
+        };
+        said.into_iter().collect()
+    }
+
+    fn unlisten(&mut self, listened: (bool, String)) -> Said {
+        self.patterns.remove(&listened);
+        let (records, pattern) = listened.clone();
+        self.providing
+            .retain(|(of, _), with| *of != records || *with != pattern);
+        self.ending.push(listened);
+        Said::Unlisten { records, pattern }
     }
 
     fn next_id(&mut self) -> String {
@@ -175,11 +211,9 @@ impl Services {
         } else {
             random.pick(&EVENT_PATTERNS).to_string()
         };
-        if self.patterns.remove(&(records, pattern.clone())) {
-            self.providing
-                .retain(|(of, _), with| *of != records || *with != pattern);
-            self.ending.push((records, pattern.clone()));
-            return vec![Said::Unlisten { records, pattern }];
+        let listened = (records, pattern.clone());
+        if self.patterns.contains(&listened) {
+            return vec![self.unlisten(listened)];
         }
         self.patterns.insert((records, pattern.clone()));
         vec![Said::Listen { records, pattern }]

@@ -21,7 +21,7 @@ use foldhash::fast::FixedState;
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{CloseReason, Flow, Input, Publication, StoreCompletion, StoreRequest};
 use tidewire_core::engine::{Shard, ShardConfig};
-use tidewire_core::entry::Entry;
+use tidewire_core::entry::{Entry, RecordRequestKind};
 use tidewire_core::rate::{Operation, Rate};
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_core::store::{Incarnation, Loaded, Opened, StoredRecord, Version};
@@ -32,11 +32,13 @@ use crate::check::{Checked, Violation};
 use crate::client::{Client, Sent};
 use crate::event_model::EventModel;
 use crate::fault::{Fault, Faults};
+use crate::guarded::GuardedModel;
 use crate::judge::{Judge, Rulings};
 use crate::outside::Outside;
 use crate::presence_model::PresenceModel;
 use crate::random::Random;
 use crate::record_model::{RecordModel, Stamp, Terms};
+use crate::right::is_guarded;
 use crate::rpc_model::RpcModel;
 use crate::store::{Asked, NumberedWrite, SimStore};
 use crate::wire::{Heard, NEW, OLD};
@@ -128,6 +130,7 @@ pub struct Sim {
     events: EventModel,
     rpcs: RpcModel,
     presences: PresenceModel,
+    guarded: GuardedModel,
     /// Patterns that a session has taken back: session, whether records, pattern.
     unlistened: BTreeMap<(SessionId, bool, String), Unlistened>,
     rulings: Rulings,
@@ -198,8 +201,9 @@ impl Sim {
         }
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let evicts = settings.limits.cache_bytes_max < EVICTING_BYTES;
+        settings.memory_only_prefixes = vec!["shut/".into()];
         if !evicts {
-            settings.memory_only_prefixes = vec!["mem/".into()];
+            settings.memory_only_prefixes.push("mem/".into());
         }
         let records = RecordModel::new(Terms {
             shards: SHARDS,
@@ -218,7 +222,7 @@ impl Sim {
                 let jumps = random.chance(60);
                 let mut client = Client::new(format!("user{}", index % 3), format, jumps);
                 client.services.salt = random.next();
-                client.without_records = is_ruled;
+                client.is_ruled = is_ruled;
                 client
             })
             .collect();
@@ -241,6 +245,7 @@ impl Sim {
             events: EventModel::default(),
             rpcs,
             presences: PresenceModel::default(),
+            guarded: GuardedModel::default(),
             unlistened: BTreeMap::new(),
             rulings: Rulings::default(),
             rights: Rights::default(),
@@ -326,6 +331,7 @@ impl Sim {
         self.settle()?;
         self.quiet()?;
         self.providers_are_right()?;
+        self.guarded_records_go_on()?;
         self.all_clients(Client::unsubscribe_all);
         self.settle()?;
         self.providers_are_right()?;
@@ -481,15 +487,25 @@ impl Sim {
     }
 
     fn take(&mut self, shard: usize, entry: Entry) -> Checked {
-        if let Entry::RecordRequest(request) = &entry {
+        if let Entry::RecordRequest(request) = &entry
+            && !is_about_guarded(&request.what)
+        {
             let now = self.now.monotonic.0;
             for request in self.records.taken(shard, request)? {
                 self.records.arrive(shard, now, request)?;
             }
         }
         match &entry {
+            Entry::RecordRequest(request) => {
+                if let RecordRequestKind::Write(name, write) = &request.what
+                    && is_guarded(name)
+                {
+                    let id = write.correlation.as_deref().unwrap_or_default();
+                    self.rights.judged_write(name, id, shard);
+                }
+            }
             Entry::Rights { number, .. } if !self.outside.faults.is_on(Fault::MarkerLost) => {
-                self.rights.taken_over(shard, *number);
+                self.rights_taken_over(shard, *number);
             }
             Entry::Online { user } => self.presences.count(user, true),
             Entry::Offline { user } => self.presences.count(user, false),
@@ -710,6 +726,17 @@ impl Sim {
         }
         self.start();
         Ok(())
+    }
+}
+
+/// Whether a request is for a guarded record.
+fn is_about_guarded(what: &RecordRequestKind) -> bool {
+    match what {
+        RecordRequestKind::Bulk { names, .. } => names.iter().any(|(name, _)| is_guarded(name)),
+        RecordRequestKind::Recheck(name, _)
+        | RecordRequestKind::Head(name)
+        | RecordRequestKind::Write(name, _) => is_guarded(name),
+        _ => false,
     }
 }
 

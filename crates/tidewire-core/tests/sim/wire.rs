@@ -7,8 +7,11 @@ use serde_json::Value;
 use tidewire_core::effect::Format;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
-    Presence, PresenceAction, Record, RecordAction, RecordBulk, RecordError, Rpc, RpcError, Write,
+    Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk, RecordError, Rpc,
+    RpcAction, RpcError, Write,
 };
+
+use crate::right::{Right, is_guarded};
 
 /// The format of clients that know lists of patches.
 pub const NEW: Format = Format(0);
@@ -318,10 +321,11 @@ pub enum Heard {
         name: String,
         missed: u32,
     },
-    /// A subscription was refused, or has ended because its right was lost.
-    EventEnded {
-        name: String,
-        asked: bool,
+    /// What is held by a right was refused, or has ended because the right was lost.
+    Ended {
+        right: Right,
+        /// Whether the session had just asked for it, where the message says so.
+        asked: Option<bool>,
     },
     RecordAck {
         action: RecordBulk,
@@ -454,6 +458,7 @@ impl Heard {
             Self::Rpc { what, .. } => format!("{what:?}"),
             Self::RecordRefused { why, .. } => format!("refused {why:?}"),
             Self::RecordAck { action, .. } => format!("ack {action:?}"),
+            Self::Ended { right, .. } => format!("ended {:?}", right.holding()),
             Self::Changed { version, .. } if *version == i32::MAX => "last version".into(),
             other => format!("{other:?}"),
         };
@@ -496,14 +501,16 @@ impl Heard {
                 missed: *missed,
             },
             Event::Listen(message) => Self::of_listen(false, message),
-            Event::Error(EventError::Denied(refusal))
-                if refusal.action == EventAction::Subscribe =>
-            {
-                Self::EventEnded {
-                    name: text(refusal.name),
-                    asked: refusal.correlation.is_some(),
+            Event::Error(EventError::Denied(refusal)) => match refusal.action {
+                EventAction::Subscribe => {
+                    ended(Right::Event(text(refusal.name)), refusal.correlation)
                 }
-            }
+                EventAction::Listen => Self::Ended {
+                    right: Right::Listen(false, text(refusal.name)),
+                    asked: None,
+                },
+                EventAction::Emit => Self::Other(format!("{event:?}")),
+            },
             other => Self::Other(format!("{other:?}")),
         }
     }
@@ -549,6 +556,9 @@ impl Heard {
             Rpc::Accept(call) => (call, RpcHeard::Accepted),
             Rpc::Response { call, data } => (call, RpcHeard::Response(text(*data))),
             Rpc::RequestError { call, data } => (call, RpcHeard::Error(text(*data))),
+            Rpc::Error(RpcError::Denied(refusal)) if refusal.action == RpcAction::Provide => {
+                return ended(Right::Provide(text(refusal.name)), refusal.correlation);
+            }
             Rpc::Error(RpcError::NoProvider(call)) => (call, RpcHeard::NoProvider),
             Rpc::Error(RpcError::AcceptTimeout(call)) => (call, RpcHeard::AcceptTimeout),
             Rpc::Error(RpcError::ResponseTimeout(call)) => (call, RpcHeard::ResponseTimeout),
@@ -576,6 +586,13 @@ impl Heard {
                 user: (*name).into(),
                 online: *online,
                 all: *all,
+            },
+            Presence::Error(PresenceError::Denied(refusal)) => match refusal.action {
+                PresenceAction::SubscribeAll => Self::Ended {
+                    right: Right::Watch(None),
+                    asked: None,
+                },
+                _ => ended(Right::Watch(Some(text(refusal.name))), refusal.correlation),
             },
             Presence::QueryAllResponse { names } => Self::Online {
                 users: names.iter().map(|name| (*name).into()).collect(),
@@ -678,6 +695,18 @@ impl Heard {
                     id: None,
                 };
             }
+            RecordError::Denied(refusal) if refusal.action == RecordAction::Listen => {
+                return Self::Ended {
+                    right: Right::Listen(true, text(refusal.name)),
+                    asked: None,
+                };
+            }
+            RecordError::Denied(refusal)
+                if matches!(refusal.action, RecordAction::Bulk(_))
+                    && refusal.name.is_some_and(is_guarded) =>
+            {
+                return ended(Right::Record(text(refusal.name)), refusal.correlation);
+            }
             RecordError::Denied(refusal) => (Refused::Denied, refusal),
             RecordError::PermissionError(refusal) => (Refused::RuleFailed, refusal),
             RecordError::RetrievalTimeout(refusal) => (Refused::LoadTimeout, refusal),
@@ -693,6 +722,12 @@ impl Heard {
             id: refusal.correlation.map(Into::into),
         }
     }
+}
+
+/// A refusal that was asked for repeats its correlation id.
+fn ended(right: Right, correlation: Option<&str>) -> Heard {
+    let asked = Some(correlation.is_some());
+    Heard::Ended { right, asked }
 }
 
 fn delta_of(format: Format, change: &Change<'_>) -> Delta {

@@ -211,6 +211,7 @@ impl Sim {
         self.events.session_ended(session);
         self.rpcs.session_ended(session);
         self.presences.session_ended(session);
+        self.rights.session_ended(session);
         if connection.open && self.owner(&user) == shard {
             self.presences.count(&user, false);
         }

@@ -6,6 +6,8 @@ use tidewire_core::address::SessionId;
 
 use super::{Sim, shown};
 use crate::check::{Check, Checked, ensure};
+use crate::expected::name_of;
+use crate::right::is_guarded;
 use crate::wire::Heard;
 
 impl Sim {
@@ -28,7 +30,15 @@ impl Sim {
         let now = self.now.monotonic.0;
         let stamp = match &heard {
             Heard::Event { name, data } => Some(self.events.hear(session, name, data)?),
-            Heard::EventEnded { .. } => None,
+            Heard::Ended { .. } => None,
+            Heard::Written { name, .. } if is_guarded(name) => {
+                self.guarded.hear(session, &heard);
+                None
+            }
+            _ if name_of(&heard).is_some_and(is_guarded) => {
+                self.guarded.hear(session, &heard);
+                None
+            }
             Heard::Rpc { name, id, what } => {
                 self.rpcs
                     .hear(session, name, id, what, self.now.monotonic)?;

@@ -13,11 +13,11 @@ use tidewire_core::time::WallTime;
 use super::{SHARDS, Sim};
 use crate::check::{Check, Checked, ensure};
 use crate::fault::Fault;
+use crate::guarded::written_number;
 use crate::judge::{Judge, Rules};
+use crate::right::{Holding, Right, holding_of, is_guarded, mutable};
 use crate::wire::Heard;
 
-/// The events that rules may forbid.
-const RULED: [&str; 3] = ["e/0", "e/1", "e/2"];
 /// Changes that may be under way at a time.
 const OVERLAPPING_MAX: u64 = 2;
 
@@ -25,6 +25,15 @@ const OVERLAPPING_MAX: u64 = 2;
 enum Change {
     Rules(Arc<Rules>),
     Revoke { user: String, until: WallTime },
+}
+
+/// Since when somebody holds something.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    /// The end of its shard's log when it was taken.
+    begun: usize,
+    /// Its owner has granted it, too.
+    granted: bool,
 }
 
 /// Which changes there were, and how far they have come.
@@ -39,15 +48,26 @@ pub struct Rights {
     /// The last one that each shard has settled, with everything sent.
     settled: [u64; SHARDS],
     acknowledged: u64,
-    /// By event: the last change that its sender's shard had taken over.
+    /// By number of an event, or of a write to a guarded record: the last change that the shard had taken over which judged it.
     published: BTreeMap<String, u64>,
+    /// Writes to guarded records that their owners must have refused.
+    refused: BTreeSet<String>,
     gone: BTreeSet<SessionId>,
+    held: BTreeMap<(SessionId, Right), Hold>,
 }
 
 impl Rights {
     /// The rules by which a shard judges.
     pub fn at(&self, shard: usize) -> Arc<Rules> {
         self.after(self.taken[shard])
+    }
+
+    /// An owner judges a write to a guarded record.
+    pub fn judged_write(&mut self, name: &str, number: &str, owner: usize) {
+        if self.at(owner).mute.contains(name) {
+            self.refused.insert(number.into());
+        }
+        self.published(number, owner);
     }
 
     /// A shard publishes an event.
@@ -58,6 +78,11 @@ impl Rights {
     /// A shard takes over a change, unless it has already.
     pub fn taken_over(&mut self, shard: usize, number: u64) {
         self.taken[shard] = self.taken[shard].max(number);
+    }
+
+    /// A session is gone.
+    pub fn session_ended(&mut self, session: SessionId) {
+        self.held.retain(|(of, _), _| *of != session);
     }
 
     /// Whether a shard lets nobody of this name in.
@@ -135,13 +160,12 @@ impl Sim {
             let until = WallTime(self.now.wall.0 + 1 + self.random.below(3_000) as u64);
             Change::Revoke { user, until }
         } else {
-            let mut some = |percent| {
-                let random = &mut self.random;
-                let names = RULED.iter().filter(|_| random.chance(percent));
-                names.map(|name| (*name).to_owned()).collect()
-            };
-            let (closed, mute) = (some(40), some(30));
-            Change::Rules(Arc::new(Rules { closed, mute }))
+            let random = &mut self.random;
+            let names = mutable().filter(|_| random.chance(30));
+            let mute = names.map(str::to_owned).collect();
+            let rights = Right::all().into_iter();
+            let forbidden = rights.filter(|_| random.chance(30)).collect();
+            Change::Rules(Arc::new(Rules { forbidden, mute }))
         };
         self.rights.changes.push(change);
         let number = self.rights.changes.len() as u64;
@@ -156,12 +180,22 @@ impl Sim {
             let Some(number) = self.rights.on_way[shard].pop_front() else {
                 break;
             };
-            self.rights.taken_over(shard, number);
+            self.rights_taken_over(shard, number);
             let change = match self.rights.changes[number as usize - 1].clone() {
-                Change::Rules(rules) => RightsChange::Rules(Arc::new(Judge {
-                    rulings: self.rulings.clone(),
-                    rules,
-                })),
+                Change::Rules(mut rules) => {
+                    let known = Arc::make_mut(&mut rules);
+                    match self.outside.faults.on() {
+                        Some(Fault::RightKept(of)) => {
+                            known.forbidden.retain(|right| right.holding() != of);
+                        }
+                        Some(Fault::MuteKept(of)) => {
+                            known.mute.retain(|name| holding_of(name) != of);
+                        }
+                        _ => {}
+                    }
+                    let rulings = self.rulings.clone();
+                    RightsChange::Rules(Arc::new(Judge { rulings, rules }))
+                }
                 Change::Revoke { mut user, until } => {
                     if self.outside.faults.is_on(Fault::RevokedOther) {
                         user.push('x');
@@ -193,16 +227,19 @@ impl Sim {
     fn rights_hold(&self) -> Checked {
         let (rights, now) = (&self.rights, self.now.wall);
         let newest = rights.changes.len() as u64;
-        for (session, name) in self.events.lasting() {
-            let allows = |rules: &Rules| !rules.closed.contains(name);
+        let unseen = match self.outside.faults.on() {
+            Some(Fault::RightKept(holding)) => Some(holding),
+            _ => None,
+        };
+        for ((session, right), hold) in &rights.held {
+            let is_looked_at = hold.granted && unseen != Some(right.holding());
+            let allows = |rules: &Rules| !rules.forbids(right);
             ensure(
-                rights.any(rights.acknowledged, newest, allows),
+                !is_looked_at || rights.any(rights.acknowledged, newest, allows),
                 Check::RightsEnded,
                 || {
-                    format!(
-                        "{session:?} still holds {name} after {}",
-                        rights.acknowledged
-                    )
+                    let acknowledged = rights.acknowledged;
+                    format!("{session:?} still holds {right:?} after {acknowledged}")
                 },
             )?;
         }
@@ -220,43 +257,140 @@ impl Sim {
         Ok(())
     }
 
+    /// A shard has taken over a change.
+    pub(super) fn rights_taken_over(&mut self, shard: usize, number: u64) {
+        self.rights.taken_over(shard, number);
+        let rules = self.rights.at(shard);
+        self.rpcs.doubt(|session, name| {
+            usize::from(session.home.shard) == shard
+                && rules.forbids(&Right::Provide(name.to_owned()))
+        });
+    }
+
+    /// A session asks its shard for something to hold. Whether it gets it; a record's owner decides later.
+    pub(super) fn takes_right(&mut self, session: SessionId, right: Right) -> bool {
+        let is_record = right.holding() == Holding::Record;
+        let rules = self.rights.at(usize::from(session.home.shard));
+        let is_taken = is_record || !rules.forbids(&right);
+        if is_taken {
+            let hold = Hold {
+                begun: self.log_end(session),
+                granted: !is_record,
+            };
+            self.rights.held.entry((session, right)).or_insert(hold);
+        }
+        is_taken
+    }
+
+    /// A session gives something back at its shard.
+    pub(super) fn gives_back(&mut self, session: SessionId, right: Right) {
+        self.rights.held.remove(&(session, right));
+    }
+
     /// What was judged before an acknowledged change is not delivered, and what ends has to.
     pub(super) fn judged_by_new_rules(&mut self, session: SessionId, heard: &Heard) -> Checked {
-        let rights = &self.rights;
+        if let Heard::Ended { right, asked } = heard {
+            return self.right_ended(session, right, *asked);
+        }
+        let rights = &mut self.rights;
+        if let Heard::Written { name, id } = heard {
+            let is_right = !is_guarded(name) || !rights.refused.contains(id);
+            return ensure(is_right, Check::OldRules, || {
+                format!("{session:?} hears {heard:?}, which was forbidden")
+            });
+        }
+        let Some(right) = Right::behind(heard) else {
+            return Ok(());
+        };
         let newest = rights.changes.len() as u64;
-        match heard {
-            Heard::Event { name, data } => {
-                let allows = |rules: &Rules| !rules.closed.contains(name);
-                let judged = rights.published.get(data).copied().unwrap_or(0);
-                let needed = rights.rules_number(rights.acknowledged);
-                ensure(
-                    rights.any(rights.acknowledged, newest, allows) && judged >= needed,
-                    Check::OldRules,
-                    || {
-                        let acknowledged = rights.acknowledged;
-                        format!("{session:?} hears {heard:?} of {judged} after {acknowledged}")
-                    },
-                )?;
-                if self.outside.faults.hits(Fault::EndUnjust) {
-                    let (name, asked) = (name.clone(), false);
-                    let unjust = Heard::EventEnded { name, asked };
-                    return self.judged_by_new_rules(session, &unjust);
-                }
+        let allows = |rules: &Rules| !rules.forbids(&right);
+        let needed = rights.rules_number(rights.acknowledged);
+        // Whoever follows jumps gets the newest value when it has lagged, whenever that was written.
+        let jumps = self.connections.get(&session).is_none_or(|to| to.jumps);
+        let number = match heard {
+            Heard::Event { data, .. } => Some(data.clone()),
+            Heard::Changed { delta, .. } if !jumps => written_number(delta),
+            _ => None,
+        };
+        let judged = number.map_or(newest, |number| {
+            rights.published.get(&number).copied().unwrap_or(0)
+        });
+        ensure(
+            rights.any(rights.acknowledged, newest, allows) && judged >= needed,
+            Check::OldRules,
+            || {
+                let acknowledged = rights.acknowledged;
+                format!("{session:?} hears {heard:?} of {judged} after {acknowledged}")
+            },
+        )?;
+        // Only an answer to a subscription is a value here.
+        if let Heard::Value { .. } = heard
+            && let Some(hold) = rights.held.get_mut(&(session, right.clone()))
+        {
+            hold.granted |= hold.begun <= self.place;
+        }
+        let fault = Fault::EndUnjust(right.holding());
+        if self.outside.faults.hits(fault) {
+            return self.right_ended(session, &right, Some(false));
+        }
+        Ok(())
+    }
+
+    /// A session is told that something was refused or has ended.
+    fn right_ended(&mut self, session: SessionId, right: &Right, asked: Option<bool>) -> Checked {
+        let shard = usize::from(session.home.shard);
+        let (rights, key) = (&self.rights, (session, right.clone()));
+        let holds = rights
+            .held
+            .get(&key)
+            .is_some_and(|hold| hold.begun <= self.place);
+        let is_end = !asked.unwrap_or(!holds);
+        let (after, up_to) = match is_end {
+            true => (rights.acknowledged + 1, rights.taken[shard]),
+            false => (rights.acknowledged, rights.changes.len() as u64),
+        };
+        let forbids = |rules: &Rules| rules.forbids(right);
+        ensure(
+            rights.any(after, up_to, forbids),
+            Check::RightsEnded,
+            || format!("{session:?} hears the end of {right:?} between {after} and {up_to}"),
+        )?;
+        let fault = Fault::EndUntold(right.holding());
+        if !holds || is_end && self.outside.faults.hits(fault) {
+            return Ok(());
+        }
+        self.rights.held.remove(&key);
+        match right {
+            Right::Event(name) => self.events.unsubscribe(session, name),
+            Right::Provide(name) => self.rpcs.unprovide(session, name),
+            Right::Watch(user) => self.presences.unwatch(session, user.as_deref()),
+            Right::Record(_) | Right::Listen(..) => {}
+        }
+        Ok(())
+    }
+
+    /// In the end everybody writes the guarded records, and whoever still holds one hears of it: nothing else has ended.
+    pub(super) fn guarded_records_go_on(&mut self) -> Checked {
+        if !self.is_ruled {
+            return Ok(());
+        }
+        let from = self.next_event + 1;
+        let mut number = self.next_event;
+        for index in 0..self.clients.len() {
+            if self.clients[index].open {
+                self.clients[index].write_guarded(&mut number);
+                self.send(index);
             }
-            Heard::EventEnded { name, asked: false } => {
-                let shard = usize::from(session.home.shard);
-                let (after, up_to) = (rights.acknowledged + 1, rights.taken[shard]);
-                let forbids = |rules: &Rules| rules.closed.contains(name);
-                ensure(
-                    rights.any(after, up_to, forbids),
-                    Check::RightsEnded,
-                    || format!("{session:?} hears {heard:?} between {after} and {up_to}"),
-                )?;
-                if !self.outside.faults.hits(Fault::EndUntold) {
-                    self.events.lose(session, name, self.place);
-                }
+        }
+        self.next_event = number;
+        self.settle()?;
+        for ((session, right), hold) in &self.rights.held {
+            if let (Right::Record(name), true) = (right, hold.granted) {
+                let missed = self.guarded.missed(*session, name, from);
+                ensure(missed.is_none(), Check::RightsEnded, || {
+                    format!("{session:?} holds {name} and has not heard {missed:?}")
+                })?;
             }
-            _ => {}
         }
         Ok(())
     }

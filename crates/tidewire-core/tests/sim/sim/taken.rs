@@ -10,6 +10,7 @@ use super::{SHARDS, Sim, shown};
 use crate::check::{Checked, Violation};
 use crate::judge;
 use crate::record_model::{Kind, Request, Stamp};
+use crate::right::{Right, is_guarded};
 use crate::wire::Said;
 
 impl Sim {
@@ -19,24 +20,27 @@ impl Sim {
         if self.trace {
             println!("{:6} {} said {said:?}", self.summary.steps, shown(session));
         }
+        if self.guarded_taken(session, said) {
+            return Ok(());
+        }
         match said {
             Said::EventSubscribe { names, id } => {
-                let shard = usize::from(session.home.shard);
-                let rules = self.rights.at(shard);
-                let begun = self.log_end(session);
-                for name in names.iter().filter(|name| !rules.closed.contains(*name)) {
-                    self.events.subscribe(session, name, id, begun);
+                for name in names {
+                    if self.takes_right(session, Right::Event(name.clone())) {
+                        self.events.subscribe(session, name, id);
+                    }
                 }
             }
             Said::EventUnsubscribe { names, .. } => {
                 for name in names {
+                    self.gives_back(session, Right::Event(name.clone()));
                     self.events.unsubscribe(session, name);
                 }
             }
             Said::Emit { name, data } => {
                 let allowed = self.event_ruling(name, given)?;
                 let shard = usize::from(session.home.shard);
-                if allowed && !self.rights.at(shard).mute.contains(name) {
+                if allowed && !self.mutes(session, name) {
                     self.rights.published(data, shard);
                     self.events.publish(name, data, stamp.clone());
                     self.events.comes(shard, name, data);
@@ -99,6 +103,38 @@ impl Sim {
         Ok(())
     }
 
+    /// Whether a session's shard knows that nobody may publish or call this.
+    fn mutes(&self, session: SessionId, name: &str) -> bool {
+        let rules = self.rights.at(usize::from(session.home.shard));
+        rules.mute.contains(name)
+    }
+
+    /// A message about guarded records, which only the rights know of.
+    fn guarded_taken(&mut self, session: SessionId, said: &Said) -> bool {
+        match said {
+            Said::Bulk { action, names, .. } if names.iter().any(|name| is_guarded(name)) => {
+                for name in names {
+                    let right = Right::Record(name.clone());
+                    if *action == RecordBulk::Unsubscribe {
+                        self.gives_back(session, right);
+                    } else {
+                        self.takes_right(session, right);
+                    }
+                }
+                true
+            }
+            Said::Write { name, id, .. } if is_guarded(name) => {
+                let (owner, id) = (self.owner(name), id.as_deref().unwrap_or_default());
+                if owner == usize::from(session.home.shard) {
+                    self.rights.judged_write(name, id, owner);
+                }
+                true
+            }
+            Said::Head { name } => is_guarded(name),
+            _ => false,
+        }
+    }
+
     /// Whether the judge allowed the event that was just taken; it was given since the step `given`.
     pub(super) fn event_ruling(&mut self, name: &str, given: u64) -> Result<bool, Violation> {
         let Some(ruling) = self.rulings.take().pop() else {
@@ -118,14 +154,19 @@ impl Sim {
         match said {
             Said::Provide { names, id } => {
                 for name in names {
-                    self.rpcs.provide(session, name, id);
+                    if self.takes_right(session, Right::Provide(name.clone())) {
+                        self.rpcs.provide(session, name, id);
+                    }
                 }
             }
             Said::Unprovide { names, .. } => {
                 for name in names {
+                    self.gives_back(session, Right::Provide(name.clone()));
                     self.rpcs.unprovide(session, name);
                 }
             }
+            // Refused where it was made.
+            Said::Call { name, .. } if self.mutes(session, name) => {}
             Said::Call { name, id, data } => {
                 let number = data.parse().unwrap_or(0);
                 self.rpcs
@@ -134,26 +175,42 @@ impl Sim {
             Said::Answer { what, name, id, .. } => self.rpcs.answer(session, name, id, *what),
             Said::Listen { records, pattern } | Said::Unlisten { records, pattern } => {
                 let key = (session, *records, pattern.clone());
+                let right = Right::Listen(*records, pattern.clone());
                 let listens = matches!(said, Said::Listen { .. });
+                if listens {
+                    self.takes_right(session, right);
+                } else {
+                    self.gives_back(session, right);
+                }
                 let unlistened = self.unlistened.entry(key).or_default();
                 unlistened.listens = listens;
                 unlistened.acks_due += usize::from(!listens);
             }
             Said::QueryAll => self.presences.asks(session, None),
             Said::Query { id, .. } => self.presences.asks(session, Some(id)),
-            Said::WatchAll => self.presences.watch(session, None, ""),
-            Said::UnwatchAll => self.presences.unwatch(session, None),
+            Said::WatchAll => self.watch_taken(session, None, ""),
+            Said::UnwatchAll => {
+                self.gives_back(session, Right::Watch(None));
+                self.presences.unwatch(session, None);
+            }
             Said::Watch { users, id } => {
                 for user in users {
-                    self.presences.watch(session, Some(user), id);
+                    self.watch_taken(session, Some(user), id);
                 }
             }
             Said::Unwatch { users, .. } => {
                 for user in users {
+                    self.gives_back(session, Right::Watch(Some(user.clone())));
                     self.presences.unwatch(session, Some(user));
                 }
             }
             _ => {}
+        }
+    }
+
+    fn watch_taken(&mut self, session: SessionId, user: Option<&str>, id: &str) {
+        if self.takes_right(session, Right::Watch(user.map(str::to_owned))) {
+            self.presences.watch(session, user, id);
         }
     }
 
