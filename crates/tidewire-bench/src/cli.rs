@@ -248,6 +248,14 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
             flag("batches", "Let all messages of a turn come in one frame")
                 .conflicts_with_all(["null", "rival"]),
         )
+        .arg(
+            flag("rules", "Start Tidewire with the rules of docs/bench.md").conflicts_with_all([
+                "url",
+                "null",
+                "rival",
+                "rival-command",
+            ]),
+        )
         .arg(number("shards", shards, "Shards of the Tidewire to start").conflicts_with("url"))
         .arg(server_bin().conflicts_with("url"))
 }
@@ -295,6 +303,7 @@ impl Chosen {
             Kind::Tidewire {
                 program: take_server_bin(matches)?,
                 shards: take_count(matches, "shards", 1)?,
+                has_rules: matches.get_flag("rules"),
             }
         };
         let link = Link {

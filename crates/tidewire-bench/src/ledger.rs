@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::payload;
+use crate::payload::{self, Content};
 
 /// Numbers start here, so that they have equally many digits through all rounds, and equally long frames.
 const NUMBERS_FROM: u64 = 1_000_000;
@@ -124,10 +124,10 @@ impl Ledger {
         self.seen.fill(0);
     }
 
-    /// The payload that a publisher sends in this round, of about `bytes` bytes if its number alone is shorter.
+    /// The payload that a publisher sends in this round.
     #[must_use]
-    pub fn payload(&self, publisher: usize, bytes: usize) -> String {
-        payload::with_number(self.first_message() + publisher as u64, bytes)
+    pub fn payload(&self, publisher: usize, content: Content) -> String {
+        content.with_number(self.first_message() + publisher as u64)
     }
 
     /// The number of this round's first message.
@@ -223,7 +223,10 @@ mod tests {
     fn a_round_is_complete_when_all_have_all() {
         let mut ledger = ledger(false);
         assert_eq!(
-            (ledger.payload(0, 0), ledger.payload(1, 0)),
+            (
+                ledger.payload(0, Content::Number),
+                ledger.payload(1, Content::Number)
+            ),
             ("1000002".into(), "1000003".into())
         );
         for (receiver, payload) in [(0, "1000002"), (1, "1000002"), (1, "1000003")] {
@@ -234,7 +237,7 @@ mod tests {
         assert!(ledger.is_complete());
         ledger.begin_round();
         assert!(!ledger.is_complete());
-        assert_eq!(ledger.payload(0, 0), "1000004");
+        assert_eq!(ledger.payload(0, Content::Number), "1000004");
     }
 
     #[test]
@@ -323,7 +326,7 @@ mod tests {
         for receiver in 0..70 {
             for publisher in (0..70).filter(|publisher| *publisher != receiver) {
                 ledger
-                    .take(receiver, &ledger.payload(publisher, 0))
+                    .take(receiver, &ledger.payload(publisher, Content::Number))
                     .unwrap();
             }
         }

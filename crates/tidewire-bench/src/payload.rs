@@ -1,20 +1,41 @@
-//! What is published: the number of the message alone, or in front of ticks of a market, as long as is asked for. Each
+//! What is published: the number of the message alone, in front of ticks of a market, or in front of a text as people chat. Each
 //! message has other numbers in its ticks, so that compressing finds no more in them than in a real ticker.
 
 use std::fmt::Write;
 
-/// What stands before the number where there are ticks.
+/// What stands before the number where it is not alone.
 const BEFORE_NUMBER: &str = "{\"id\":";
-
 /// About the length of a tick; a payload ends with the tick that brings it nearest to what is asked for.
 const TICK_BYTES: usize = 46;
+/// The length of a chat message, as JSON.
+pub const CHAT_BYTES: usize = 200;
+/// What is said in it, as often as it fits.
+const SAID: &str = "the quick brown fox jumps over the lazy dog and ";
 
-/// JSON text with this number, of about `bytes` bytes if the number alone is shorter.
-#[must_use]
-pub fn with_number(number: u64, bytes: usize) -> String {
-    if bytes == 0 {
-        return number.to_string();
+/// What a payload consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Its number.
+    Number,
+    /// Its number and ticks, about so many bytes.
+    Ticks(usize),
+    /// Its number and a text, [`CHAT_BYTES`] bytes.
+    Chat,
+}
+
+impl Content {
+    /// JSON text with this number.
+    #[must_use]
+    pub fn with_number(self, number: u64) -> String {
+        match self {
+            Self::Number => number.to_string(),
+            Self::Ticks(bytes) => ticks(number, bytes),
+            Self::Chat => chat(number),
+        }
     }
+}
+
+fn ticks(number: u64, bytes: usize) -> String {
     let mut text = format!("{BEFORE_NUMBER}{number},\"ticks\":[");
     let mut state = number;
     let mut is_first = true;
@@ -38,6 +59,14 @@ pub fn with_number(number: u64, bytes: usize) -> String {
     text
 }
 
+fn chat(number: u64) -> String {
+    const END: &str = "\"}";
+    let mut text = format!("{BEFORE_NUMBER}{number},\"text\":\"");
+    let left = CHAT_BYTES.saturating_sub(text.len() + END.len());
+    text.extend(SAID.chars().cycle().take(left));
+    text + END
+}
+
 /// The text that should be the number.
 #[must_use]
 pub fn number(payload: &str) -> &str {
@@ -53,19 +82,18 @@ mod tests {
 
     #[test]
     fn numbers_come_back_and_lengths_are_about_as_asked_for() {
-        for bytes in [0, 155, 2500] {
-            let payload = with_number(1_000_007, bytes);
+        let check = |content: Content, bytes: usize, tolerance: usize| {
+            let payload = content.with_number(1_000_007);
             assert_eq!(number(&payload), "1000007");
             assert!(serde_json::from_str::<serde_json::Value>(&payload).is_ok());
-            assert!(
-                bytes == 0 || payload.len().abs_diff(bytes) < TICK_BYTES / 2 + 5,
-                "{payload}"
-            );
-        }
-        assert_ne!(
-            with_number(1_000_001, 155)[15..],
-            with_number(1_000_002, 155)[15..]
-        );
+            assert!(payload.len().abs_diff(bytes) <= tolerance, "{payload}");
+        };
+        check(Content::Number, 7, 0);
+        check(Content::Ticks(155), 155, TICK_BYTES / 2 + 4);
+        check(Content::Ticks(2500), 2500, TICK_BYTES / 2 + 4);
+        check(Content::Chat, CHAT_BYTES, 0);
+        let ticks = |number| Content::Ticks(155).with_number(number);
+        assert_ne!(ticks(1_000_001)[15..], ticks(1_000_002)[15..]);
         assert_eq!(number("other"), "other");
     }
 }

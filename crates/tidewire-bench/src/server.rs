@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::cores;
+use crate::driver::{PASSWORD, user_name};
 use crate::failure::Failure;
 use crate::link::Link;
 use crate::rival::Rival;
@@ -22,6 +23,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 /// What of its output goes into the message of a failure.
 const OUTPUT_BYTES_MAX: usize = 2000;
+
+/// What is judged by where there are rules.
+const RULES: &str = include_str!("../rules/chat.yml");
+/// How many users there are then, one for each connection of the largest grid and some more.
+const USERS: usize = 10_100;
 
 /// Which server to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub enum Kind {
         program: PathBuf,
         /// How many shards it has.
         shards: usize,
+        /// Whether it judges by the rules of `rules/chat.yml`, and its users have what these ask for.
+        has_rules: bool,
     },
     /// A server of somebody else, which must be set up.
     Rival(Rival),
@@ -49,7 +57,12 @@ impl Kind {
         match self {
             Self::Null { has_rooms: false } => "null".to_owned(),
             Self::Null { has_rooms: true } => "null with rooms".to_owned(),
-            Self::Tidewire { shards, .. } => format!("tidewire --shards {shards}"),
+            Self::Tidewire {
+                shards, has_rules, ..
+            } => {
+                let rules = if *has_rules { " with rules" } else { "" };
+                format!("tidewire --shards {shards}{rules}")
+            }
             Self::Rival(rival) => rival.title.clone(),
         }
     }
@@ -177,7 +190,11 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
             command.args(has_rooms.then_some("--rooms"));
             command
         }
-        Kind::Tidewire { program, shards } => {
+        Kind::Tidewire {
+            program,
+            shards,
+            has_rules,
+        } => {
             let mut command = Command::new(program);
             command
                 .args(["start", "--host", "127.0.0.1", "--port", &port])
@@ -188,10 +205,30 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
                 .args(["--penalty-wait-max", "0s"])
                 // A configuration file of the folder in which the bench was started is not its business.
                 .current_dir(folder);
+            if *has_rules {
+                guard(&mut command, folder)?;
+            }
             command
         }
         Kind::Rival(rival) => rival.command(address.port()),
     })
+}
+
+/// Gives Tidewire rules, and users whose data they look at.
+fn guard(command: &mut Command, folder: &Path) -> Result<(), Failure> {
+    let (rules, users) = (folder.join("permissions.yml"), folder.join("users.yml"));
+    let entries: String = (0..USERS)
+        .map(|user| {
+            let (name, password) = (user_name(user), PASSWORD);
+            format!("{name}: {{ password: {password}, serverData: {{ role: member }} }}\n")
+        })
+        .collect();
+    fs::write(&rules, RULES).map_err(Failure::system("rules"))?;
+    fs::write(&users, entries).map_err(Failure::system("users"))?;
+    command.arg("--permissions").arg(rules);
+    command.args(["--auth-chain", "file", "--auth-file-path"]);
+    command.arg(users);
+    Ok(())
 }
 
 /// Gives Tidewire a certificate of its own. The port serves the clear too, for the question whether it is ready.
@@ -241,7 +278,12 @@ mod tests {
 
     fn start(program: &str) -> Failure {
         let program = program.into();
-        Server::start(&Kind::Tidewire { program, shards: 1 }).unwrap_err()
+        Server::start(&Kind::Tidewire {
+            program,
+            shards: 1,
+            has_rules: false,
+        })
+        .unwrap_err()
     }
 
     #[test]

@@ -86,6 +86,34 @@ fn deepstreams_example_loads_and_decides() {
     assert_eq!(bid(&[(item, None)]), Decision::Failed);
 }
 
+/// What `tidewire-bench grid --rules` measures: nothing but these rules and the publications of `--chat`.
+#[test]
+fn the_rules_of_the_bench_have_24_patterns_and_allow_its_chat() {
+    let text = include_str!("../../tidewire-bench/rules/chat.yml");
+    let paths = text.lines().filter(|line| line.starts_with("  \"")).count();
+    assert_eq!(paths, 24);
+    let rules = parse(text).expect("valid");
+    let user = |role: &str| {
+        let data = Payload::from(format!(r#"{{"role":"{role}"}}"#));
+        Principal::new(Name::from("user-7")).with_data(Some(data), None)
+    };
+    let publish = |role: &str, name: &str, data: &str| {
+        let who = user(role);
+        rules.decide(&Question {
+            data: Some(data),
+            ..question(&who, Access::EventPublish, name)
+        })
+    };
+    let said = r#"{"id":1000007,"text":"the quick brown fox"}"#;
+    assert_eq!(publish("member", "chat/open-1", said), Decision::Allow);
+    assert_eq!(publish("guest", "chat/open-1", said), Decision::Deny);
+    assert_eq!(publish("member", "chat/1", said), Decision::Deny);
+    assert_eq!(publish("member", "bench/grid", said), Decision::Deny);
+    let member = user("member");
+    let subscribe = question(&member, Access::EventSubscribe, "chat/open-1");
+    assert_eq!(rules.decide(&subscribe), Decision::Allow);
+}
+
 #[test]
 fn a_decision_is_explained_by_line() {
     let rules = parse(EXAMPLE).expect("valid");

@@ -6,7 +6,7 @@ use tidewire_wire::message::{
 };
 use tidewire_wire::protocol::deepstream::Deepstream as Codec;
 
-use super::{Incoming, MASK, Unintelligible};
+use super::{Incoming, MASK, PASSWORD, Unintelligible, user_name};
 
 /// The path that patches set.
 const PATCHED_PATH: &str = "count";
@@ -89,7 +89,8 @@ impl Deepstream {
             // The answer to a heartbeat.
             Message::Connection(Connection::Pong) => Ok(()),
             Message::Connection(Connection::Accept) => {
-                let data = format!("{{\"username\":\"user-{}\"}}", self.user);
+                let name = user_name(self.user);
+                let data = format!("{{\"username\":\"{name}\",\"password\":\"{PASSWORD}\"}}");
                 push(&Message::Auth(Auth::Request { data: Some(&data) }), out);
                 Ok(())
             }

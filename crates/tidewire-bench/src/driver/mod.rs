@@ -18,6 +18,15 @@ use tidewire_wire::frame::websocket::Kind;
 /// One mask for all frames: the bench protects no proxy, and unmasking costs the server the same with any key.
 pub const MASK: [u8; 4] = [0x5a, 0x17, 0xc3, 0x81];
 
+/// What everybody gives for a password; servers that ask for none do not look at it.
+pub const PASSWORD: &str = "bench";
+
+/// What the user of a connection is called.
+#[must_use]
+pub fn user_name(connection: usize) -> String {
+    format!("user-{connection}")
+}
+
 /// A protocol that the bench speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {

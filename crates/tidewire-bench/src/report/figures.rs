@@ -7,6 +7,8 @@ use crate::statistics::Summary;
 
 /// Deliveries in a second of the server's processor time.
 pub const DELIVERIES: &str = "deliveries_per_server_cpu_second";
+/// Nanoseconds of the server for each delivery.
+pub const CPU: &str = "server_ns_each";
 /// Milliseconds of a round.
 pub const ROUND: &str = "round_ms_median";
 /// The single rounds behind it.

@@ -1,6 +1,6 @@
 //! The page: facts of the run, the checklist, a section of plots and tables for each group of cells.
 
-use super::figures::{DELIVERIES, ROUND, short};
+use super::figures::{CPU, DELIVERIES, ROUND, short};
 use super::plot::{self, Bar};
 use super::verdict::{State, verdicts};
 use crate::runner::contender::{Identity, Role};
@@ -63,7 +63,7 @@ const LATENCY_COLUMNS: &[Column] = &[
     ),
 ];
 
-const SECTIONS: [Section; 12] = [
+const SECTIONS: [Section; 13] = [
     Section {
         group: "grid",
         title: "Publish and subscribe",
@@ -155,6 +155,16 @@ const SECTIONS: [Section; 12] = [
                 "",
                 true,
             ),
+        ],
+    },
+    Section {
+        group: "rules",
+        title: "Permission rules",
+        about: "As publish and subscribe, with chat messages of 200 bytes, each of which a rule reads; 24 patterns over all sections, \
+                against allowing everything.",
+        columns: &[
+            column(CPU, "Server's processor time for a delivery", "ns", false),
+            column(ROUND, "Median round", "ms", false),
         ],
     },
     Section {

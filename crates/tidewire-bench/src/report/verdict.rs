@@ -1,6 +1,6 @@
-//! The lines of issue 3's "Done when" that this bench can judge, each computed from the figures of a run.
+//! The lines of issues 3 and 4 ("Done when") that this bench can judge, each computed from the figures of a run.
 
-use super::figures::{DELIVERIES, ROUND, short};
+use super::figures::{CPU, DELIVERIES, ROUND, short};
 use crate::runner::contender::Role;
 use crate::runner::store::{MeasuredCell, RunResults};
 
@@ -19,8 +19,6 @@ const GRID: [&str; 8] = [
 const LATENCY: [&str; 2] = ["pairs-250", "rate"];
 /// Bytes on the wire for each delivery.
 const BYTES: &str = "bytes_per_delivery";
-/// Nanoseconds of the server for each delivery.
-const CPU: &str = "server_ns_each";
 /// A pair's latency.
 const P99: &str = "latency_ms_p99";
 /// How many cells of the grid are decided by wake-ups.
@@ -219,6 +217,14 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
                 let tls = results.cell(tls)?.of(Role::Tidewire, CPU)?;
                 let ratio = cell.of(Role::Tidewire, CPU)? / tls;
                 Some((ratio < 1.0, format!("{ratio:.2} x")))
+            },
+        ),
+        over(
+            "With 24 permission rules at most 1.15 x the server's processor time for a delivery without",
+            &["rules-100-50", "rules-1000-500"],
+            &|cell| {
+                let ratio = cell.of(Role::Guarded, CPU)? / cell.of(Role::Tidewire, CPU)?;
+                Some((ratio <= 1.15, format!("{ratio:.2} x")))
             },
         ),
         over(
@@ -453,6 +459,24 @@ mod tests {
         check("ticks-155-deflate", 199.0, 9.0, [Met, Met, NotMet, Met]);
         check("ticks-2500-tls", 2500.0, 11.0, [Met, Met, Met, NotMet]);
         check("ticks-155-tls", 200.0, 9.0, [Met, Met, Met, NotMet]);
+    }
+
+    #[test]
+    fn rules_are_judged_against_the_same_server_without_them() {
+        let judge = |guarded: f64| {
+            let cells = ["rules-100-50", "rules-1000-500"].map(|id| {
+                let mut cell = fixture::cell(id, "rules", id, &[(CPU, 20.0)]);
+                let guarded = fixture::contender("rules", Role::Guarded, &[(CPU, guarded)]);
+                cell.contenders.push(guarded);
+                cell
+            });
+            let verdicts = verdicts(&fixture::results(cells.to_vec()));
+            let line = verdicts
+                .iter()
+                .find(|one| one.line.contains("24 permission"));
+            line.unwrap().state
+        };
+        assert_eq!((judge(23.0), judge(23.1)), (State::Met, State::NotMet));
     }
 
     #[test]

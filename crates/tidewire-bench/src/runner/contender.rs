@@ -13,6 +13,8 @@ use crate::server::Kind;
 
 /// The name of Tidewire in results.
 pub const TIDEWIRE: &str = "tidewire";
+/// The name of Tidewire with rules in results.
+pub const GUARDED: &str = "tidewire-rules";
 /// The name of the null server in results.
 pub const NULL: &str = "null";
 
@@ -22,6 +24,8 @@ pub const NULL: &str = "null";
 pub enum Role {
     /// What is measured.
     Tidewire,
+    /// The same with permission rules in force, to be compared with it.
+    Guarded,
     /// The yardstick.
     Null,
     /// A server of somebody else.
@@ -53,7 +57,7 @@ pub struct Contender {
 
 #[derive(Clone, Debug)]
 enum Program {
-    Tidewire(PathBuf),
+    Tidewire { path: PathBuf, has_rules: bool },
     Null,
     Rival(Rival),
 }
@@ -68,7 +72,27 @@ impl Contender {
         Ok(Self {
             identity: identity(TIDEWIRE, "Tidewire", Role::Tidewire, version),
             protocol: Protocol::Deepstream,
-            program: Program::Tidewire(program.to_owned()),
+            program: Program::Tidewire {
+                path: program.to_owned(),
+                has_rules: false,
+            },
+        })
+    }
+
+    /// The same with the rules of the bench in force.
+    ///
+    /// # Errors
+    /// As of [`Contender::tidewire`].
+    pub fn guarded(program: &Path, commit: &str) -> Result<Self, Failure> {
+        let plain = Self::tidewire(program, commit)?;
+        let version = plain.identity.version;
+        Ok(Self {
+            identity: identity(GUARDED, "Tidewire with rules", Role::Guarded, version),
+            program: Program::Tidewire {
+                path: program.to_owned(),
+                has_rules: true,
+            },
+            ..plain
         })
     }
 
@@ -114,9 +138,10 @@ impl Contender {
     #[must_use]
     pub fn kind(&self, shards: usize, has_rooms: bool) -> Kind {
         match &self.program {
-            Program::Tidewire(program) => Kind::Tidewire {
-                program: program.clone(),
+            Program::Tidewire { path, has_rules } => Kind::Tidewire {
+                program: path.clone(),
                 shards,
+                has_rules: *has_rules,
             },
             Program::Null => Kind::Null { has_rooms },
             Program::Rival(rival) => Kind::Rival(rival.clone()),
@@ -127,7 +152,7 @@ impl Contender {
 /// The names of all contenders, without the one that a start command makes.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    [&[TIDEWIRE, NULL][..], &rival::NAMES].concat()
+    [&[TIDEWIRE, GUARDED, NULL][..], &rival::NAMES].concat()
 }
 
 fn identity(name: &str, title: &str, role: Role, version: String) -> Identity {

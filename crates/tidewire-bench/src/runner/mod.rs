@@ -24,7 +24,7 @@ use crate::report;
 use crate::result::{Cell, Results, Status};
 use crate::rival::{self, Rival};
 use crate::server::Server;
-use contender::{Contender, NULL, Role, TIDEWIRE};
+use contender::{Contender, GUARDED, NULL, Role, TIDEWIRE};
 use plan::{Planned, Profile};
 use store::{Facts, MeasuredCell, MeasuredContender, RunResults, Store};
 
@@ -179,6 +179,7 @@ fn take_contenders(matches: &ArgMatches, commit: &str) -> Result<Vec<Contender>,
     for name in names {
         contenders.push(match name.as_str() {
             TIDEWIRE => Contender::tidewire(&cli::take_server_bin(matches)?, commit)?,
+            GUARDED => Contender::guarded(&cli::take_server_bin(matches)?, commit)?,
             NULL => Contender::null()?,
             name => {
                 let unknown = || Failure::Argument(format!("no rival is named {name:?}"));

@@ -25,6 +25,8 @@ pub enum Who {
     Ours,
     /// Tidewire alone, against itself.
     Tidewire,
+    /// Tidewire with permission rules and without.
+    Rules,
 }
 
 /// How the bytes of a cell travel.
@@ -99,12 +101,15 @@ impl Planned {
     pub fn takes(&self, contender: &Contender) -> bool {
         let role = contender.identity.role;
         let abilities = contender.protocol.abilities();
+        if role == Role::Guarded {
+            return self.who == Who::Rules;
+        }
         match self.who {
             Who::All => true,
             Who::HasRecords => abilities.records,
             Who::HasRpc => abilities.rpc && role != Role::Null,
             Who::Ours => role != Role::Rival,
-            Who::Tidewire => role == Role::Tidewire,
+            Who::Tidewire | Who::Rules => role == Role::Tidewire,
         }
     }
 
@@ -112,7 +117,7 @@ impl Planned {
     #[must_use]
     pub fn arguments_for(&self, role: Role) -> &[String] {
         let own = match role {
-            Role::Tidewire => None,
+            Role::Tidewire | Role::Guarded => None,
             Role::Null => self.null_arguments.as_ref(),
             Role::Rival => self.rival_arguments.as_ref(),
         };
@@ -123,7 +128,7 @@ impl Planned {
     #[must_use]
     pub fn turns_of(&self, role: Role) -> usize {
         match role {
-            Role::Tidewire | Role::Null => self.own_turns.unwrap_or(self.turns),
+            Role::Tidewire | Role::Guarded | Role::Null => self.own_turns.unwrap_or(self.turns),
             Role::Rival => self.turns,
         }
     }
@@ -195,6 +200,11 @@ const TICKS: [(&str, &str, usize, usize, Transport); 7] = [
     ),
 ];
 
+/// Subscribers and publishers of a chat, with rules and without, and the rounds of a turn at least.
+const RULES: [(usize, usize, usize); 2] = [(100, 50, 100), (1000, 500, 5)];
+/// Turns of each: what is to be told apart is small, and so is a turn.
+const RULES_TURNS: usize = 9;
+
 /// Turns of Tidewire and the null server at a steady rate. The thousandth of a turn that decides there is what three of its
 /// milliseconds were like, so that one of five turns in which the machine was away for so long moves the median.
 const RATE_TURNS: usize = 15;
@@ -240,6 +250,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         (cell.who, cell.transport) = (Who::Tidewire, Transport::Tls);
     }));
     cells.extend(TICKS.map(|row| ticks(row, turns, seconds)));
+    cells.extend(RULES.map(|row| rules(row, profile)));
     let idle = |seconds, churn| {
         words(&format!(
             "idle --connections 10000 --seconds {seconds} --churn {churn}"
@@ -298,6 +309,27 @@ fn ticks(
         cell.rounds = Some(10);
         (cell.turns, cell.seconds) = (turns, seconds);
         (cell.who, cell.transport) = (Who::Tidewire, transport);
+    })
+}
+
+/// Chat messages with rules in force and without.
+fn rules((subscribers, publishers, rounds): (usize, usize, usize), profile: Profile) -> Planned {
+    let title = format!("{subscribers}/{publishers}");
+    cell(
+        &format!("rules-{subscribers}-{publishers}"),
+        "rules",
+        &title,
+    )
+    .with(|cell| {
+        cell.arguments = words(&format!(
+            "grid --chat --subscribers {subscribers} --publishers {publishers} --warm-up 2"
+        ));
+        cell.rounds = Some(rounds);
+        cell.turns = match profile {
+            Profile::Full => RULES_TURNS,
+            Profile::Quick => 2,
+        };
+        cell.who = Who::Rules;
     })
 }
 
@@ -450,7 +482,7 @@ mod tests {
                     let parsed = crate::cli::command().try_get_matches_from(line);
                     assert!(parsed.is_ok(), "{}: {:?}", cell.id, parsed.err());
                 };
-                for role in [Role::Tidewire, Role::Null, Role::Rival] {
+                for role in [Role::Tidewire, Role::Guarded, Role::Null, Role::Rival] {
                     check(cell.arguments_for(role));
                 }
             }

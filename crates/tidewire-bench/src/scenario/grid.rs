@@ -12,6 +12,7 @@ use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::meter::{Meter, Usage};
+use crate::payload::{CHAT_BYTES, Content};
 use crate::process::Process;
 use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
@@ -43,6 +44,8 @@ pub const CELLS: [(usize, usize); 8] = [
 ];
 /// What is published.
 const NAME: &str = "bench/grid";
+/// And where it is a chat.
+const ROOM: &str = "chat/open-1";
 
 /// By what a publication travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +67,8 @@ pub struct Grid {
     pub publishers: usize,
     /// Messages that each of them publishes in a round, in one write, so that a server reads them in one turn.
     pub burst: usize,
-    /// Payloads are ticks of about so many bytes; 0 is the number of the message alone.
-    pub payload_bytes: usize,
+    /// What is in the payloads.
+    pub content: Content,
     /// Rounds before the measured ones, which fill caches and buffers.
     pub warm_up_rounds: usize,
     /// Measured rounds.
@@ -111,8 +114,8 @@ impl Grid {
     pub fn run(&self, target: &Target) -> Result<Outcome, Failure> {
         let end = Instant::now() + self.time_max;
         let subscription = |_| match self.medium {
-            Medium::Event => Subscription::Names(vec![NAME.to_owned()]),
-            Medium::Record => Subscription::Record(NAME.to_owned()),
+            Medium::Event => Subscription::Names(vec![self.name().to_owned()]),
+            Medium::Record => Subscription::Record(self.name().to_owned()),
         };
         let first = first_part(self.subscribers);
         let mut swarm = Swarm::new(target)?;
@@ -129,7 +132,8 @@ impl Grid {
             ledger: Ledger::new(self.subscribers, publications.collect(), target.has_echo),
             swarm,
             medium: self.medium,
-            payload_bytes: self.payload_bytes,
+            name: self.name(),
+            content: self.content,
             patience: self.patience,
             end,
         };
@@ -171,6 +175,13 @@ impl Grid {
         Ok(outcome)
     }
 
+    fn name(&self) -> &'static str {
+        match self.content {
+            Content::Chat => ROOM,
+            Content::Number | Content::Ticks(_) => NAME,
+        }
+    }
+
     /// The result of a run.
     #[must_use]
     pub fn cell(&self, target: &Target, outcome: &Outcome) -> Cell {
@@ -182,9 +193,10 @@ impl Grid {
             1 => String::new(),
             burst => format!(", {burst} at once"),
         };
-        let payload = match self.payload_bytes {
-            0 => String::new(),
-            bytes => format!(" of {bytes} bytes"),
+        let payload = match self.content {
+            Content::Number => String::new(),
+            Content::Ticks(bytes) => format!(" of {bytes} bytes"),
+            Content::Chat => format!(" chat messages of {CHAT_BYTES} bytes"),
         };
         let (subscribers, publishers) = (self.subscribers, self.publishers);
         let name = format!("{subscribers}/{publishers}{burst}{medium}{payload}");
@@ -229,7 +241,8 @@ struct Run {
     swarm: Swarm,
     ledger: Ledger,
     medium: Medium,
-    payload_bytes: usize,
+    name: &'static str,
+    content: Content,
     patience: Duration,
     end: Instant,
 }
@@ -244,12 +257,12 @@ impl Run {
     /// One round: each publisher publishes its burst, and all receive all of it.
     fn round(&mut self) -> Result<Round, Failure> {
         self.ledger.begin_round();
-        let medium = self.medium;
+        let (medium, own_name) = (self.medium, self.name);
         for (message, &publisher) in self.ledger.publishers().iter().enumerate() {
-            let payload = self.ledger.payload(message, self.payload_bytes);
+            let payload = self.ledger.payload(message, self.content);
             self.swarm.prepare(publisher, |driver, out| match medium {
-                Medium::Event => driver.publish(NAME, &payload, out),
-                Medium::Record => driver.patch(NAME, &payload, out),
+                Medium::Event => driver.publish(own_name, &payload, out),
+                Medium::Record => driver.patch(own_name, &payload, out),
             });
         }
         let start = Instant::now();
@@ -271,15 +284,13 @@ impl Run {
                     "deliveries",
                     |receiver, incoming| match incoming {
                         Incoming::Delivery { name, payload }
-                            if name.is_none_or(|name| name == NAME) =>
+                            if name.is_none_or(|name| name == own_name) =>
                         {
                             Ok(ledger.take(receiver, payload)?)
                         }
-                        Incoming::Patched {
-                            name: NAME,
-                            payload,
-                            ..
-                        } => Ok(ledger.take(receiver, payload)?),
+                        Incoming::Patched { name, payload, .. } if name == own_name => {
+                            Ok(ledger.take(receiver, payload)?)
+                        }
                         other => Err(unexpected(receiver, other)),
                     },
                 );
@@ -339,6 +350,13 @@ fn arguments(command: Command) -> Command {
             "0",
             "Payloads are ticks of about so many bytes; 0 is a number",
         ))
+        .arg(
+            cli::flag(
+                "chat",
+                "Messages of 200 bytes in a room of a chat, which --rules are about",
+            )
+            .conflicts_with_all(["payload-bytes", "records"]),
+        )
         .arg(cli::number("rounds", "10", "Measured rounds"))
         .arg(cli::number(
             "warm-up",
@@ -350,6 +368,11 @@ fn arguments(command: Command) -> Command {
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let is_record = matches.get_flag("records");
+    let content = match cli::take_count(matches, "payload-bytes", 0)? {
+        _ if matches.get_flag("chat") => Content::Chat,
+        0 => Content::Number,
+        bytes => Content::Ticks(bytes),
+    };
     let grid = Grid {
         medium: if is_record {
             Medium::Record
@@ -359,7 +382,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         subscribers: cli::take_count(matches, "subscribers", 2)?,
         publishers: cli::take_count(matches, "publishers", 1)?,
         burst: cli::take_count(matches, "burst", 1)?,
-        payload_bytes: cli::take_count(matches, "payload-bytes", 0)?,
+        content,
         warm_up_rounds: cli::take_count(matches, "warm-up", 0)?,
         rounds: cli::take_count(matches, "rounds", 1)?,
         seed: cli::take(matches, "seed")?,
@@ -423,7 +446,7 @@ mod tests {
             subscribers: 3,
             publishers: 1,
             burst: 2,
-            payload_bytes: 155,
+            content: Content::Ticks(155),
             warm_up_rounds: 0,
             rounds: 2,
             seed: 1,

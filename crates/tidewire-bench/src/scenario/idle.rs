@@ -12,6 +12,7 @@ use crate::driver::Incoming;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::meter::Meter;
+use crate::payload::Content;
 use crate::process::Memory;
 use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
@@ -183,7 +184,7 @@ fn publish(swarm: &mut Swarm) -> Result<Duration, Failure> {
     let mut ledger = Ledger::new(swarm.len(), vec![0], false);
     ledger.begin_round();
     let start = Instant::now();
-    let payload = ledger.payload(0, 0);
+    let payload = ledger.payload(0, Content::Number);
     swarm.send(0, |driver, out| driver.publish(COMMON, &payload, out))?;
     while !ledger.is_complete() {
         let received = swarm.receive(start + PATIENCE, "deliveries", |receiver, incoming| {

@@ -9,6 +9,7 @@ use super::Scenario;
 use super::grid::{CELL_TIME_MAX, Grid, Medium, Outcome, PATIENCE};
 use crate::cli;
 use crate::failure::Failure;
+use crate::payload::Content;
 use crate::process;
 use crate::server::{Kind, Server};
 use crate::statistics::Summary;
@@ -62,6 +63,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let tidewire = |shards| Kind::Tidewire {
         program: program.clone(),
         shards,
+        has_rules: false,
     };
     let mut contenders = [Kind::Null { has_rooms: false }, tidewire(1), tidewire(3)]
         .into_iter()
@@ -82,7 +84,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
             subscribers: 100,
             publishers: 10,
             burst: 1,
-            payload_bytes: 0,
+            content: Content::Number,
             warm_up_rounds: rounds / WARM_UP_PART,
             rounds,
             seed,
