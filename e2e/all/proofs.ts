@@ -58,6 +58,16 @@ export const PROOFS: Proof[] = [
     figures: [/pass \d+/, /fail \d+/],
   },
   {
+    name: 'schemathesis',
+    command: npm('schemathesis'),
+    // Other requests each time, and with what it says which ones.
+    env: { SCHEMATHESIS_EXAMPLES: '200', SCHEMATHESIS_SEED: String(Math.floor(Date.now() / 1_000)) },
+    figures: [
+      /where everybody may log in: \d+ requests .*/, /(?<=\n)logged in: \d+ requests .*/, /not logged in: \d+ requests .*/, /pass \d+/,
+      /fail \d+/,
+    ],
+  },
+  {
     name: 'crash',
     command: npm('crash'),
     env: { CRASH_ROUNDS: '50' },

@@ -116,6 +116,13 @@ export const SUITES: Suite[] = [
     budgetSeconds: 180,
   },
   {
+    name: 'schemathesis',
+    shows: 'the HTTP API does what /openapi.json says, logged in and not, and planted differences are found',
+    needs: [{ program: 'python3', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'python3-venv'] }],
+    commands: [npm('schemathesis')],
+    budgetSeconds: 180,
+  },
+  {
     name: 'attacks',
     shows: 'attacks beside control pairs: their limits hold, a metric names them, and without them the harm is seen',
     needs: [{ program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] }],

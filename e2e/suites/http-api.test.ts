@@ -319,6 +319,7 @@ describe('http api', { concurrency: 8 }, () => {
       ['authData that is no object', { authData: 7, body: [emit] }, 400, /the "authData" parameter must be an object/],
       ['an empty token', { token: '', body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
       ['a token that is no text', { token: 1, body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
+      ['a wrong token beside authData', { token: '', authData: {}, body: [emit] }, 400, /the "token" parameter must be a non-empty string/],
       ['a command that is no object', { body: [emit, 7] }, 400, jif(1, 'a command is an object')],
       ['an unknown topic', { body: [{ ...emit, topic: 'x' }] }, 400, jif(0, 'there is no action "emit" of topic "x"')],
       ['an unknown action', { body: [{ ...emit, action: 'x' }] }, 400, jif(0, 'there is no action "x" of topic "event"')],

@@ -121,6 +121,24 @@ describe('http records', { concurrency: 8 }, () => {
     assert.equal((await ask('DELETE', name, undefined, { 'if-match': third })).status, 204);
   });
 
+  test('a condition that can not be read is refused, and what is wrong by itself comes before conditions', async () => {
+    const name = fresh('rest');
+    const first = tag(await ask('PUT', name, { n: 1 }));
+    for (const condition of ['', 'x', '*, "x"', '"x" "y"', first.slice(1)]) {
+      for (const header of ['if-match', 'if-none-match']) {
+        for (const [method, body] of [['GET', undefined], ['PUT', { n: 0 }], ['DELETE', undefined]] as const) {
+          assert.deepEqual(await code(await ask(method, name, body, { [header]: condition })), [400, 'INVALID_CONDITION'], `${method} ${condition}`);
+        }
+      }
+    }
+    const unmet = { 'if-match': '"x"' };
+    assert.deepEqual(await code(await ask('PUT', name, '7', unmet)), [422, 'INVALID_VALUE']);
+    assert.deepEqual(await code(await ask('PATCH', name, '7', { ...MERGE, ...unmet })), [422, 'INVALID_VALUE']);
+    assert.deepEqual(await code(await ask('PATCH', name, [{ op: 'remove' }], { ...PATCH, ...unmet })), [400, 'INVALID_PATCH']);
+    assert.deepEqual(await code(await ask('PATCH', name, [{ op: 'remove', path: '/n' }], { ...PATCH, ...unmet })), [412, 'PRECONDITION_FAILED']);
+    assert.deepEqual(await (await ask('GET', name)).json(), { n: 1 });
+  });
+
   test('of concurrent conditional writes exactly one is taken', async () => {
     const name = fresh('rest');
     const first = tag(await ask('PUT', name, { n: 0 }));

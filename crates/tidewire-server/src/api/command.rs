@@ -234,9 +234,9 @@ impl<'a> Fields<'a> {
         let Some(value) = self.take("version") else {
             return Ok(ANY_VERSION);
         };
-        match serde_json::from_str::<WireVersion>(value.get()) {
-            Ok(0) => Ok(ANY_VERSION),
-            Ok(version) if version >= ANY_VERSION => Ok(version),
+        match version_of(value) {
+            Some(0) => Ok(ANY_VERSION),
+            Some(version) if version >= ANY_VERSION => Ok(version),
             _ => Err("\"version\" must be an integer from -1 on".into()),
         }
     }
@@ -275,6 +275,13 @@ impl<'a> Fields<'a> {
             version,
         })
     }
+}
+
+/// The version that a number means. JSON has one kind of numbers, so 2.0 and 2e0 are the integer 2.
+fn version_of(value: &RawValue) -> Option<WireVersion> {
+    let number: f64 = serde_json::from_str(value.get()).ok()?;
+    let version = number as WireVersion;
+    (f64::from(version) == number).then_some(version)
 }
 
 /// The text of a JSON string.
@@ -331,6 +338,10 @@ mod tests {
         check(
             &format!(r#"{{{head},"data":{{}},"version":7}}"#),
             write(None, "{}", 7),
+        );
+        check(
+            &format!(r#"{{{head},"data":{{}},"version":2.0}}"#),
+            write(None, "{}", 2),
         );
         check(
             &format!(r#"{{{head},"path":"a.b","data":null,"version":0}}"#),
@@ -393,6 +404,10 @@ mod tests {
             ),
             (
                 r#"{"topic":"record","action":"write","recordName":"r","data":{},"version":1.5}"#,
+                r#""version" must be an integer from -1 on"#,
+            ),
+            (
+                r#"{"topic":"record","action":"write","recordName":"r","data":{},"version":2147483648}"#,
                 r#""version" must be an integer from -1 on"#,
             ),
             (

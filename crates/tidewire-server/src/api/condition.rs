@@ -1,4 +1,5 @@
-//! Entity tags and the conditions that requests set with them (RFC 9110, section 13).
+//! Entity tags and the conditions that requests set with them (RFC 9110, section 13). A condition that can't be read is refused,
+//! because a change must not go ahead on one that the caller did not mean.
 //!
 //! A tag is the store's epoch, the record's incarnation and its version. The epoch is new after an unclean stop, because a
 //! version that was shown and never stored is used again then.
@@ -6,6 +7,8 @@
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use tidewire_core::message::{Only, Tag};
+
+use super::problem::Problem;
 
 /// The tag of a state, as the value of `ETag`.
 pub(super) fn entity_tag(epoch: u64, tag: Tag) -> HeaderValue {
@@ -51,11 +54,14 @@ pub(super) enum Met {
 
 impl Conditions {
     /// The conditions in the headers of a request.
-    pub(super) fn of(headers: &HeaderMap, epoch: u64) -> Self {
-        Self {
-            is_match: tags(headers, &IF_MATCH, epoch),
-            is_none_match: tags(headers, &IF_NONE_MATCH, epoch),
-        }
+    ///
+    /// # Errors
+    /// One of them is neither `*` nor a list of entity tags.
+    pub(super) fn of(headers: &HeaderMap, epoch: u64) -> Result<Self, Problem> {
+        Ok(Self {
+            is_match: tags(headers, &IF_MATCH, epoch)?,
+            is_none_match: tags(headers, &IF_NONE_MATCH, epoch)?,
+        })
     }
 
     /// What they say about the state of a record, `None` if it does not exist.
@@ -103,32 +109,43 @@ impl Conditions {
     }
 }
 
-fn tags(headers: &HeaderMap, name: &HeaderName, epoch: u64) -> Option<Tags> {
-    let mut list = Vec::new();
-    for value in headers.get_all(name) {
-        // What can't be read matches nothing.
-        for part in value.to_str().unwrap_or("?").split(',') {
-            match part.trim() {
-                "" => {}
-                "*" => return Some(Tags::Any),
-                text => list.push(listed(text, epoch)),
-            }
-        }
+fn tags(headers: &HeaderMap, name: &HeaderName, epoch: u64) -> Result<Option<Tags>, Problem> {
+    if !headers.contains_key(name) {
+        return Ok(None);
     }
-    headers.contains_key(name).then_some(Tags::Of(list))
+    let values = headers.get_all(name).iter();
+    let lines: Result<Vec<&str>, _> = values.map(|value| value.to_str()).collect();
+    let list = lines.ok().and_then(|lines| list(&lines.join(","), epoch));
+    list.map(Some).ok_or(Problem::INVALID_CONDITION)
 }
 
-fn listed(text: &str, epoch: u64) -> Listed {
-    let strong = text.strip_prefix("W/");
-    Listed {
-        is_weak: strong.is_some(),
-        tag: parse(strong.unwrap_or(text), epoch),
+/// `*`, or a list of tags in which elements may be empty.
+fn list(text: &str, epoch: u64) -> Option<Tags> {
+    if text.trim() == "*" {
+        return Some(Tags::Any);
     }
+    let mut list = Vec::new();
+    let mut rest = text.trim_matches([' ', '\t', ',']);
+    while !rest.is_empty() {
+        let strong = rest.strip_prefix("W/");
+        let is_weak = strong.is_some();
+        let (opaque, behind) = strong.unwrap_or(rest).strip_prefix('"')?.split_once('"')?;
+        if !opaque.bytes().all(|byte| matches!(byte, b'!'..=b'~')) {
+            return None;
+        }
+        let tag = parse(opaque, epoch);
+        list.push(Listed { is_weak, tag });
+        let behind = behind.trim_start_matches([' ', '\t']);
+        if !behind.is_empty() && !behind.starts_with(',') {
+            return None;
+        }
+        rest = behind.trim_start_matches([' ', '\t', ',']);
+    }
+    (!list.is_empty()).then_some(Tags::Of(list))
 }
 
 /// The state that a tag of this epoch names.
 fn parse(text: &str, epoch: u64) -> Option<Tag> {
-    let text = text.strip_prefix('"')?.strip_suffix('"')?;
     let mut parts = text.split('-');
     let own_epoch = u64::from_str_radix(parts.next()?, 16).ok()?;
     let incarnation = u64::from_str_radix(parts.next()?, 16).ok()?;
@@ -154,7 +171,7 @@ mod tests {
         for (name, value) in pairs {
             headers.append(name, HeaderValue::from_str(value).expect("a header value"));
         }
-        Conditions::of(&headers, 3)
+        Conditions::of(&headers, 3).expect("the conditions can be read")
     }
 
     fn check(pairs: &[(HeaderName, &str)], there: Met, missing: Met, only: Option<Only>) {
@@ -167,15 +184,8 @@ mod tests {
     #[test]
     fn a_tag_comes_back() {
         assert_eq!(entity_tag(3, TAG), "\"3-1a-7\"");
-        assert_eq!(parse("\"3-1a-7\"", 3), Some(TAG));
-        for text in [
-            "\"3-1a-7\"x",
-            "3-1a-7",
-            "\"4-1a-7\"",
-            "\"3-1a-7-1\"",
-            "\"\"",
-            "\"3-1a\"",
-        ] {
+        assert_eq!(parse("3-1a-7", 3), Some(TAG));
+        for text in ["3-1a-7x", "4-1a-7", "3-1a-7-1", "", "3-1a"] {
             assert_eq!(parse(text, 3), None, "{text}");
         }
     }
@@ -190,7 +200,7 @@ mod tests {
         check(&[(IF_MATCH, "W/\"3-1a-7\"")], No, No, None);
         check(&[(IF_MATCH, "\"x\", \"3-1a-7\"")], Yes, No, None);
         check(&[(IF_MATCH, "\"2-1a-7\"")], No, No, None);
-        check(&[(IF_MATCH, "")], No, No, None);
+        check(&[(IF_MATCH, "\"a,b\" ,, \"3-1a-7\",")], Yes, No, None);
         check(&[(IF_NONE_MATCH, "\"3-1a-7\"")], Known, Yes, None);
         check(&[(IF_NONE_MATCH, "W/\"3-1a-7\"")], Known, Yes, None);
         check(&[(IF_NONE_MATCH, "\"3-1a-8\"")], Yes, Yes, None);
@@ -200,5 +210,30 @@ mod tests {
             No,
             None,
         );
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for text in [
+            "",
+            ",",
+            "x",
+            "3-1a-7",
+            "\"a",
+            "\"a\" \"b\"",
+            "*, \"a\"",
+            "\"a\", *",
+            "w/\"a\"",
+            "\"a b\"",
+            "\"ä\"",
+        ] {
+            for name in [IF_MATCH, IF_NONE_MATCH] {
+                let mut headers = HeaderMap::new();
+                let value = HeaderValue::from_bytes(text.as_bytes()).expect("a header value");
+                headers.append(name, value);
+                let found = Conditions::of(&headers, 3);
+                assert_eq!(found, Err(Problem::INVALID_CONDITION), "{text:?}");
+            }
+        }
     }
 }

@@ -73,6 +73,13 @@ impl Api {
         token: Option<&RawValue>,
         auth_data: Option<&RawValue>,
     ) -> Result<Credentials, &'static str> {
+        let token = match token.map(text_of) {
+            None => None,
+            Some(Some(token)) if !token.is_empty() => Some(token),
+            Some(_) => {
+                return Err("Invalid message: the \"token\" parameter must be a non-empty string");
+            }
+        };
         if let Some(data) = auth_data {
             if !self.limits.allow_auth_data {
                 return Err(
@@ -84,13 +91,7 @@ impl Api {
             }
             return Ok(Credentials(data.get().to_owned()));
         }
-        let Some(token) = token else {
-            return Ok(Credentials::none());
-        };
-        match text_of(token) {
-            Some(token) if !token.is_empty() => Ok(Credentials::token(&token)),
-            _ => Err("Invalid message: the \"token\" parameter must be a non-empty string"),
-        }
+        Ok(token.map_or_else(Credentials::none, |token| Credentials::token(&token)))
     }
 
     /// `POST /api/auth`.

@@ -85,6 +85,8 @@ pub struct Api {
     tickets: Tickets,
     /// The store's: versions of different ones are never compared.
     epoch: u64,
+    /// What `/openapi.json` answers.
+    description: String,
 }
 
 /// A request of the API as the front hands it over.
@@ -159,24 +161,26 @@ impl Api {
     pub fn new(plan: &Plan, shards: Arc<[ShardHandle]>, epoch: Epoch) -> Self {
         let http = &plan.config.http;
         let permits = http.bodies_bytes_max.as_usize() / PERMIT_BYTES;
+        let limits = ApiLimits {
+            body_bytes_max: http.body_bytes_max.as_usize(),
+            body_timeout: http.body_timeout,
+            request_timeout: http.request_timeout,
+            answer_bytes_max: http.answer_bytes_max.as_usize(),
+            commands_max: http.batch_commands_max,
+            name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
+            patch: PatchLimits {
+                copied_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
+                nesting_max: plan.config.limits.nesting_max.min(PATCHED_NESTING_MAX),
+            },
+            heartbeat_interval: plan.config.network.heartbeat_interval,
+            allow_auth_data: http.allow_auth_data,
+            auth_endpoint: http.auth_endpoint,
+        };
         Self {
             shards,
             next_shard: AtomicUsize::new(0),
-            limits: ApiLimits {
-                body_bytes_max: http.body_bytes_max.as_usize(),
-                body_timeout: http.body_timeout,
-                request_timeout: http.request_timeout,
-                answer_bytes_max: http.answer_bytes_max.as_usize(),
-                commands_max: http.batch_commands_max,
-                name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
-                patch: PatchLimits {
-                    copied_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
-                    nesting_max: plan.config.limits.nesting_max.min(PATCHED_NESTING_MAX),
-                },
-                heartbeat_interval: plan.config.network.heartbeat_interval,
-                allow_auth_data: http.allow_auth_data,
-                auth_endpoint: http.auth_endpoint,
-            },
+            description: openapi::description(&limits),
+            limits,
             requests: Semaphore::new(http.requests_max.min(Semaphore::MAX_PERMITS)),
             body_permits: Semaphore::new(permits.min(Semaphore::MAX_PERMITS)),
             streams: Arc::new(Semaphore::new(http.streams_max.min(Semaphore::MAX_PERMITS))),
@@ -219,7 +223,9 @@ impl Api {
             (Route::Batch, &Method::POST) => self.batch(request).await,
             (Route::Login, &Method::POST) => self.log_in(request).await,
             (Route::Record, _) => self.record(request).await,
-            (Route::Description, &Method::GET | &Method::HEAD) => openapi::describe(),
+            (Route::Description, &Method::GET | &Method::HEAD) => {
+                openapi::describe(&self.description)
+            }
             (Route::Batch, &Method::GET) => answer::text(
                 StatusCode::BAD_REQUEST,
                 "Reading records via HTTP GET is not yet implemented, please use a post request instead.",

@@ -1,8 +1,11 @@
-//! `/openapi.json`: the description of the API for tools. It is kept by hand; a test holds it against the routes.
+//! `/openapi.json`: the description of the API for tools. It is kept by hand; tests hold it against the routes, by
+//! operation here and by what is taken and answered in `e2e/schemathesis`. What depends on options is filled in at the start.
 
 use hyper::StatusCode;
+use serde_json::Value;
 
 use super::answer::{Answer, typed};
+use super::{ApiLimits, stream};
 
 /// The path of the description.
 pub(super) const PATH: &str = "/openapi.json";
@@ -10,30 +13,80 @@ pub(super) const PATH: &str = "/openapi.json";
 pub(super) const METHODS: &str = "GET, HEAD, OPTIONS";
 
 const DESCRIPTION: &str = include_str!("openapi.json");
+/// Where the limits of names, of batches and of streams stand.
+const NAME_LENGTH: &str = "/components/schemas/Name/maxLength";
+const COMMAND_COUNT: &str =
+    "/paths/~1api/post/requestBody/content/application~1json/schema/properties/body/maxItems";
+const STREAM_NAME_COUNT: &str = "/components/schemas/Names/maxItems";
+const AUTH_DATA: &str =
+    "/paths/~1api/post/requestBody/content/application~1json/schema/properties/authData";
 
-/// The description.
-pub(super) fn describe() -> Answer {
-    typed(StatusCode::OK, "application/json", DESCRIPTION.to_owned())
+/// The description of an API with these limits.
+pub(super) fn description(limits: &ApiLimits) -> String {
+    // A test reads it, so it is never null here.
+    let mut description: Value = serde_json::from_str(DESCRIPTION).unwrap_or_default();
+    let mut fill = |place: &str, value: Value| {
+        if let Some(found) = description.pointer_mut(place) {
+            *found = value;
+        }
+    };
+    fill(NAME_LENGTH, limits.name_bytes_max.into());
+    fill(COMMAND_COUNT, limits.commands_max.into());
+    fill(STREAM_NAME_COUNT, stream::NAMES_MAX.into());
+    if !limits.allow_auth_data {
+        fill(AUTH_DATA, false.into());
+    }
+    if !limits.auth_endpoint
+        && let Some(paths) = description["paths"].as_object_mut()
+    {
+        paths.remove("/api/auth");
+    }
+    description.to_string()
+}
+
+/// Answers with the description.
+pub(super) fn describe(description: &str) -> Answer {
+    typed(StatusCode::OK, "application/json", description.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
-    use serde_json::Value;
+    use super::super::{record, route_methods};
+    use super::*;
 
-    use super::super::{record, route_methods, stream};
+    const LIMITS: ApiLimits = ApiLimits {
+        body_bytes_max: 1,
+        body_timeout: Duration::ZERO,
+        request_timeout: Duration::ZERO,
+        answer_bytes_max: 1,
+        commands_max: 123,
+        name_bytes_max: 45,
+        patch: super::super::PatchLimits {
+            copied_bytes_max: 1,
+            nesting_max: 1,
+        },
+        heartbeat_interval: Duration::ZERO,
+        allow_auth_data: true,
+        auth_endpoint: true,
+    };
+
+    fn described(limits: &ApiLimits) -> Value {
+        serde_json::from_str(&description(limits)).expect("it is JSON")
+    }
 
     #[test]
     fn every_operation_of_every_route_is_described_and_no_other() {
-        let description: Value = serde_json::from_str(super::DESCRIPTION).expect("it is JSON");
+        let description = described(&LIMITS);
         let paths = description["paths"].as_object().expect("it has paths");
         let routes = [
             ("/api", "/api"),
             ("/api/auth", "/api/auth"),
             ("/records/{name}", "/records/x"),
             (stream::PATH, stream::PATH),
-            (super::PATH, super::PATH),
+            (PATH, PATH),
         ];
         let described: BTreeSet<&str> = paths.keys().map(String::as_str).collect();
         assert_eq!(described, routes.map(|(template, _)| template).into());
@@ -44,13 +97,54 @@ mod tests {
                 .to_lowercase();
             let taken: BTreeSet<&str> = methods
                 .split(", ")
-                // Deepstream's API names GET and refuses it.
-                .filter(|method| *method != "options" && (path, *method) != ("/api", "get"))
+                .filter(|method| *method != "options")
                 .collect();
             let operations = paths[template].as_object().expect("it has operations");
             let operations = operations.keys().map(String::as_str);
             let described: BTreeSet<&str> = operations.filter(|key| *key != "parameters").collect();
             assert_eq!(described, taken, "{template}");
+        }
+    }
+
+    #[test]
+    fn options_are_in_it() {
+        let description = described(&LIMITS);
+        for (place, value) in [
+            (NAME_LENGTH, 45),
+            (COMMAND_COUNT, 123),
+            (STREAM_NAME_COUNT, stream::NAMES_MAX),
+        ] {
+            assert_eq!(description.pointer(place), Some(&value.into()), "{place}");
+        }
+        assert!(description.pointer(AUTH_DATA).is_some_and(Value::is_object));
+        let closed = described(&ApiLimits {
+            allow_auth_data: false,
+            auth_endpoint: false,
+            ..LIMITS
+        });
+        assert_eq!(closed.pointer(AUTH_DATA), Some(&false.into()));
+        assert!(closed["paths"].get("/api/auth").is_none());
+        assert!(closed["paths"].get("/api").is_some());
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn references<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+            if let Some(object) = value.as_object() {
+                found.extend(object.get("$ref").and_then(Value::as_str));
+                object.values().for_each(|value| references(value, found));
+            }
+            for value in value.as_array().into_iter().flatten() {
+                references(value, found);
+            }
+        }
+        let description = described(&LIMITS);
+        let mut found = Vec::new();
+        references(&description, &mut found);
+        assert!(found.len() > 50, "{}", found.len());
+        for reference in found {
+            let place = reference.trim_start_matches('#');
+            assert!(description.pointer(place).is_some(), "{reference}");
         }
     }
 }

@@ -26,6 +26,8 @@ pub enum PatchError {
     Unfit,
     /// It has too many operations, copies too much, nests too deep or costs too much work.
     TooLarge,
+    /// It puts something in place of the whole document that no record can be.
+    NotARecord,
 }
 
 /// Applies a merge patch.
@@ -49,22 +51,89 @@ pub fn merge(target: Value, patch: Value) -> Value {
     Value::Object(target)
 }
 
+/// An operation of a JSON patch.
+enum Operation<'p> {
+    Add(Vec<String>, &'p Value),
+    Remove(Vec<String>),
+    Replace(Vec<String>, &'p Value),
+    Move {
+        from: Vec<String>,
+        path: Vec<String>,
+    },
+    Copy {
+        from: Vec<String>,
+        path: Vec<String>,
+    },
+    Test(Vec<String>, &'p Value),
+}
+
+impl<'p> Operation<'p> {
+    fn parse(operation: &'p Value) -> Result<Self, PatchError> {
+        let text = |key: &str| operation.get(key).and_then(Value::as_str);
+        let place = |key: &str| parse(text(key).ok_or(PatchError::Malformed)?);
+        let value = || operation.get("value").ok_or(PatchError::Malformed);
+        let path = place("path")?;
+        let put = || match value()? {
+            value if !path.is_empty() || is_container(value) => Ok(value),
+            _ => Err(PatchError::NotARecord),
+        };
+        Ok(match text("op").ok_or(PatchError::Malformed)? {
+            "add" => {
+                let value = put()?;
+                Self::Add(path, value)
+            }
+            "remove" => Self::Remove(path),
+            "replace" => {
+                let value = put()?;
+                Self::Replace(path, value)
+            }
+            "move" => Self::Move {
+                from: place("from")?,
+                path,
+            },
+            "copy" => Self::Copy {
+                from: place("from")?,
+                path,
+            },
+            "test" => Self::Test(path, value()?),
+            _ => return Err(PatchError::Malformed),
+        })
+    }
+}
+
+fn operations(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
+    let list = patch.as_array().ok_or(PatchError::Malformed)?;
+    if list.len() > OPERATIONS_MAX {
+        return Err(PatchError::TooLarge);
+    }
+    list.iter().map(Operation::parse).collect()
+}
+
+/// Whether a value can be a whole document.
+fn is_container(value: &Value) -> bool {
+    value.is_object() || value.is_array()
+}
+
+/// Looks whether this is a JSON patch that a record can have, whatever it is now. With each of its operations it stays a record.
+///
+/// # Errors
+/// It is malformed, has too many operations, or leaves no record.
+pub fn check(patch: &Value) -> Result<(), PatchError> {
+    operations(patch).map(drop)
+}
+
 /// Applies a JSON patch.
 ///
 /// # Errors
 /// Nothing of it is applied.
 pub fn apply(document: Value, patch: &Value, limits: PatchLimits) -> Result<Value, PatchError> {
-    let operations = patch.as_array().ok_or(PatchError::Malformed)?;
-    if operations.len() > OPERATIONS_MAX {
-        return Err(PatchError::TooLarge);
-    }
     let mut patched = Patched {
         document,
         limits,
         copied_bytes: 0,
         steps: 0,
     };
-    for operation in operations {
+    for operation in operations(patch)? {
         patched.apply(operation)?;
     }
     Ok(patched.document)
@@ -79,30 +148,31 @@ struct Patched {
 }
 
 impl Patched {
-    fn apply(&mut self, operation: &Value) -> Result<(), PatchError> {
-        let text = |key: &str| operation.get(key).and_then(Value::as_str);
-        let path = parse(text("path").ok_or(PatchError::Malformed)?)?;
-        let from = || parse(text("from").ok_or(PatchError::Malformed)?);
-        let value = || operation.get("value").ok_or(PatchError::Malformed);
-        match text("op").ok_or(PatchError::Malformed)? {
-            "add" => self.add(&path, value()?.clone())?,
-            "remove" => drop(self.remove(&path)?),
-            "replace" => {
-                let value = value()?.clone();
+    fn apply(&mut self, operation: Operation<'_>) -> Result<(), PatchError> {
+        match operation {
+            Operation::Add(path, value) => self.add(&path, value.clone())?,
+            Operation::Remove(path) => drop(self.remove(&path)?),
+            Operation::Replace(path, value) => {
+                let value = value.clone();
                 self.check_nesting(&path, &value)?;
                 *find_mut(&mut self.document, &path).ok_or(PatchError::Unfit)? = value;
             }
-            "move" => {
-                let from = from()?;
+            Operation::Move { from, path } => {
                 if path.len() > from.len() && path.starts_with(&from) {
                     // A value can't be moved into itself.
                     return Err(PatchError::Unfit);
                 }
                 let moved = self.remove(&from)?;
+                if path.is_empty() && !is_container(&moved) {
+                    return Err(PatchError::Unfit);
+                }
                 self.add(&path, moved)?;
             }
-            "copy" => {
-                let copied = find(&self.document, &from()?).ok_or(PatchError::Unfit)?;
+            Operation::Copy { from, path } => {
+                let copied = find(&self.document, &from).ok_or(PatchError::Unfit)?;
+                if path.is_empty() && !is_container(copied) {
+                    return Err(PatchError::Unfit);
+                }
                 self.copied_bytes += copied.to_string().len();
                 if self.copied_bytes > self.limits.copied_bytes_max {
                     return Err(PatchError::TooLarge);
@@ -110,13 +180,12 @@ impl Patched {
                 let copied = copied.clone();
                 self.add(&path, copied)?;
             }
-            "test" => {
+            Operation::Test(path, value) => {
                 let found = find(&self.document, &path).ok_or(PatchError::Unfit)?;
-                if !is_equal(found, value()?) {
+                if !is_equal(found, value) {
                     return Err(PatchError::Unfit);
                 }
             }
-            _ => return Err(PatchError::Malformed),
         }
         Ok(())
     }
@@ -429,6 +498,17 @@ mod tests {
     }
 
     #[test]
+    fn the_whole_stays_a_record() {
+        for op in ["add", "replace"] {
+            for value in [json!(1), json!(null), json!("a")] {
+                let patch = json!([{"op":op,"path":"","value":value}]);
+                assert_eq!(super::check(&patch), Err(PatchError::NotARecord));
+                check(json!({"a":1}), patch, Err(PatchError::NotARecord));
+            }
+        }
+    }
+
+    #[test]
     fn patches_that_do_not_fit_change_nothing() {
         let cases = [
             (
@@ -441,6 +521,8 @@ mod tests {
             ),
             (json!({"a":1}), json!([{"op":"remove","path":"/b"}])),
             (json!({"a":1}), json!([{"op":"remove","path":""}])),
+            (json!({"a":1}), json!([{"op":"copy","from":"/a","path":""}])),
+            (json!({"a":1}), json!([{"op":"move","from":"/a","path":""}])),
             (
                 json!({"a":1}),
                 json!([{"op":"replace","path":"/b","value":1}]),

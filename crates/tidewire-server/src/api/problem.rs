@@ -6,6 +6,7 @@ use tidewire_core::message::RecordError;
 use super::answer::{self, Answer};
 use super::body::BodyError;
 use super::caller::CallError;
+use super::patch::PatchError;
 
 /// The content type of problems (RFC 9457).
 const PROBLEM: &str = "application/problem+json";
@@ -38,6 +39,11 @@ impl Problem {
         StatusCode::BAD_REQUEST,
         "INVALID_QUERY",
         "the query string is not as the documentation says",
+    );
+    pub(super) const INVALID_CONDITION: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_CONDITION",
+        "If-Match or If-None-Match is neither * nor a list of entity tags",
     );
     pub(super) const NOT_JSON: Self = Self::new(
         StatusCode::BAD_REQUEST,
@@ -133,6 +139,16 @@ impl From<BodyError> for Problem {
             ),
         };
         Self::new(status, code, title)
+    }
+}
+
+impl From<PatchError> for Problem {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::Malformed => Self::INVALID_PATCH,
+            PatchError::Unfit => Self::PATCH_FAILED,
+            PatchError::TooLarge | PatchError::NotARecord => Self::NOT_A_VALUE,
+        }
     }
 }
 

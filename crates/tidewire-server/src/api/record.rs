@@ -10,10 +10,11 @@ use tidewire_core::message::{Message, Only, Record, RecordError, Tag};
 
 use super::answer::{Answer, Body, typed};
 use super::caller::{CallError, Caller, encode, messages};
+use super::command::is_container;
 use super::condition::{Conditions, Met, entity_tag};
 use super::login::Credentials;
 use super::name::{escape, unescape};
-use super::patch::{self, PatchError};
+use super::patch;
 use super::problem::Problem;
 use super::{Api, ApiRequest, answer, is_of_type};
 
@@ -66,7 +67,7 @@ impl Api {
         }
         let name = self.record_name(request.parts.uri.path())?;
         let credentials = Credentials::of(&request.parts)?;
-        let conditions = Conditions::of(&request.parts.headers, self.epoch);
+        let conditions = Conditions::of(&request.parts.headers, self.epoch)?;
         if is_read {
             return self
                 .read_record(&request, &credentials, &name, &conditions)
@@ -118,7 +119,8 @@ impl Api {
         Ok(answer)
     }
 
-    /// The change that a request asks for.
+    /// The change that a request asks for. What is wrong with it whatever the record is comes before conditions (RFC 9110, section
+    /// 13.2.1).
     async fn change(&self, request: &mut ApiRequest) -> Result<Change, Problem> {
         if request.parts.method == Method::DELETE {
             return Ok(Change::Delete);
@@ -134,14 +136,21 @@ impl Api {
         if is_put {
             let value: &serde_json::value::RawValue =
                 serde_json::from_str(text).map_err(|_| Problem::NOT_JSON)?;
+            if !is_container(value) {
+                return Err(Problem::NOT_A_VALUE);
+            }
             return Ok(Change::Put(value.get().to_owned()));
         }
         let value: Value = serde_json::from_str(text).map_err(|_| Problem::NOT_JSON)?;
-        Ok(if is_merge {
-            Change::Merge(value)
-        } else {
-            Change::Patch(value)
-        })
+        if !is_merge {
+            patch::check(&value)?;
+            return Ok(Change::Patch(value));
+        }
+        // Anything but an object replaces the whole record.
+        if !value.is_object() && !value.is_array() {
+            return Err(Problem::NOT_A_VALUE);
+        }
+        Ok(Change::Merge(value))
     }
 
     async fn change_record(
@@ -196,13 +205,7 @@ impl Api {
             Change::Put(data) => return Ok(Some(data.clone())),
             Change::Delete => return Ok(None),
             Change::Merge(value) => patch::merge(old()?, value.clone()),
-            Change::Patch(list) => {
-                patch::apply(old()?, list, self.limits.patch).map_err(|error| match error {
-                    PatchError::Malformed => Problem::INVALID_PATCH,
-                    PatchError::Unfit => Problem::PATCH_FAILED,
-                    PatchError::TooLarge => Problem::NOT_A_VALUE,
-                })?
-            }
+            Change::Patch(list) => patch::apply(old()?, list, self.limits.patch)?,
         };
         Ok(Some(new.to_string()))
     }

@@ -39,8 +39,8 @@ pub(super) const METHODS: &str = "GET, OPTIONS";
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Pieces that wait for the client between this task and its socket; the rest waits in the session's channel.
 const PIECES_MAX: usize = 4;
-/// Names of one stream.
-const NAMES_MAX: usize = 100;
+/// Events of one stream, and records.
+pub(super) const NAMES_MAX: usize = 100;
 /// A version so far behind the last one is of the numbers that start again, not late.
 const LATE_VERSIONS: i32 = 1 << 30;
 
@@ -126,10 +126,11 @@ impl Api {
             records: Vec::new(),
             ticket: None,
         };
+        let (mut event_count, mut record_count) = (0, 0);
         for (key, value) in parameters(query).ok_or(Problem::INVALID_QUERY)? {
-            let list = match key.as_str() {
-                "event" => &mut wanted.events,
-                "record" => &mut wanted.records,
+            let (list, count) = match key.as_str() {
+                "event" => (&mut wanted.events, &mut event_count),
+                "record" => (&mut wanted.records, &mut record_count),
                 "ticket" => {
                     wanted.ticket = Some(value);
                     continue;
@@ -140,12 +141,16 @@ impl Api {
             if value.is_empty() || value.len() > self.limits.name_bytes_max {
                 return Err(Problem::INVALID_NAME);
             }
+            // Those that repeat count, too: what is taken must not depend on what the names are.
+            *count += 1;
+            if *count > NAMES_MAX {
+                return Err(Problem::INVALID_QUERY);
+            }
             if !list.contains(&value) {
                 list.push(value);
             }
         }
-        let count = wanted.events.len() + wanted.records.len();
-        if count == 0 || count > NAMES_MAX {
+        if event_count + record_count == 0 {
             return Err(Problem::INVALID_QUERY);
         }
         Ok(wanted)
