@@ -59,8 +59,11 @@ export interface ServerOptions {
     /** The file with the authorities of client certificates. */
     clientCa?: string;
     clientCertificates?: 'required';
+    hstsMaxAge?: string;
   };
-  logLevel?: 'warn' | 'info' | 'debug';
+  logLevel?: 'warn' | 'info' | 'debug' | 'trace';
+  /** Whether all of its output is kept, however much there is. */
+  keepsOutput?: boolean;
   /** How messages reach the kernel. */
   sends?: 'plain';
   /** Origins of pages, and names of the server, that are let in. */
@@ -117,6 +120,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       min_version: options.tls?.minVersion,
       client_ca: options.tls?.clientCa,
       client_certificates: options.tls?.clientCertificates,
+      hsts_max_age: options.tls?.hstsMaxAge,
     },
     auth: {
       ...(options.users && { chain: ['file'], file }),
@@ -273,7 +277,8 @@ export class Server {
       });
     });
     const keep = (text: Buffer): void => {
-      this.#output = (this.#output + text.toString()).slice(-OUTPUT_KEPT);
+      const kept = this.options.keepsOutput ? Infinity : OUTPUT_KEPT;
+      this.#output = (this.#output + text.toString()).slice(-kept);
       this.#lineCount += text.toString().split('\n').length - 1;
     };
     child.stdout.on('data', keep);

@@ -12,9 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -30,6 +28,7 @@ use self::api::{Admin, Refusal};
 use crate::auth::password::is_same;
 use crate::config::Problem;
 use crate::config::section::Admin as Options;
+use crate::front::security_headers::harden;
 
 /// Characters of a key below which the start is refused: 128 bits as hexadecimal.
 const KEY_CHARACTERS_MIN: usize = 32;
@@ -218,7 +217,6 @@ fn respond(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    harden(headers);
     answer
 }

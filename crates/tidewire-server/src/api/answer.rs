@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use hyper::{Response, StatusCode};
 
@@ -112,6 +112,9 @@ pub(super) fn with_challenge(mut answer: Answer) -> Answer {
 pub(super) fn revalidated(mut answer: Answer) -> Answer {
     let revalidated = HeaderValue::from_static("private, no-cache");
     answer.headers_mut().insert(CACHE_CONTROL, revalidated);
+    // With the origin of a page it has headers that it does not have without.
+    let vary = HeaderValue::from_static("Origin");
+    answer.headers_mut().insert(VARY, vary);
     answer
 }
 
@@ -136,6 +139,5 @@ pub(super) fn typed(status: StatusCode, content_type: &'static str, text: String
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }

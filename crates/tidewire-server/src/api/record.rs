@@ -108,7 +108,7 @@ impl Api {
             Met::Known => {
                 let mut answer = Answer::default();
                 *answer.status_mut() = StatusCode::NOT_MODIFIED;
-                answer
+                answer::revalidated(answer)
             }
             Met::Yes => {
                 // Proxies may keep it, if they ask each time whether it is still the same.

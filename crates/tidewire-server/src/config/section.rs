@@ -182,6 +182,9 @@ section! {
         client_certificates: ClientCertificates = ClientCertificates::Optional;
         /// How often it is looked whether the files have changed; `never` leaves it to SIGHUP.
         reload_interval: Limited = Limited::After(seconds(10));
+        /// For how long browsers that were here with TLS come back with TLS only, to all ports of this host
+        /// (`Strict-Transport-Security`), such as `8760h`; `never` does not tell them.
+        hsts_max_age: Limited = Limited::Never;
     }
 }
 

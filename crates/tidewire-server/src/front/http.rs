@@ -11,9 +11,8 @@ use hyper::body::Incoming;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, ALLOW,
-    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER,
-    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_VERSION, UPGRADE, VARY,
 };
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
@@ -29,6 +28,7 @@ use super::origin::{Refusal, host_name, is_loopback_name};
 use super::page;
 use super::place::{Place, Ticket};
 use super::proxy_protocol;
+use super::security_headers::{harden, stay_encrypted};
 use super::tls::{self, FrontStream, Handover, Speaks};
 use super::{Front, TooMany};
 use crate::api::{Answer, ApiRequest, Body};
@@ -195,7 +195,20 @@ async fn introduce(
 }
 
 impl Socket {
-    async fn answer(self: &Arc<Self>, mut request: Request<Incoming>) -> Answer {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+        let mut answer = self.respond(request).await;
+        // The answer that opens a WebSocket has no body that a browser could take for something else.
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let headers = answer.headers_mut();
+            harden(headers);
+            if let Some(max_age) = self.front.hsts_max_age.filter(|_| self.is_encrypted) {
+                stay_encrypted(headers, max_age);
+            }
+        }
+        answer
+    }
+
+    async fn respond(self: &Arc<Self>, mut request: Request<Incoming>) -> Answer {
         let front = &self.front;
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
@@ -239,11 +252,6 @@ impl Socket {
         };
         if let Some(origin) = origin {
             allow_origin(answer.headers_mut(), origin);
-        }
-        // The answer that opens a WebSocket has no body to be taken for something else.
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let nosniff = HeaderValue::from_static("nosniff");
-            answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, nosniff);
         }
         answer
     }
@@ -539,9 +547,7 @@ fn plain(status: StatusCode, text: String) -> Answer {
 fn typed(status: StatusCode, content_type: &'static str, text: String) -> Answer {
     let mut answer = Response::new(Body::from(text));
     *answer.status_mut() = status;
-    let answer = with_header(answer, CONTENT_TYPE, content_type);
-    let answer = with_header(answer, X_CONTENT_TYPE_OPTIONS, "nosniff");
-    with_header(answer, CACHE_CONTROL, "no-store")
+    with_header(answer, CONTENT_TYPE, content_type)
 }
 
 fn with_header(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {

@@ -11,6 +11,7 @@ pub mod origin;
 pub mod page;
 pub mod place;
 pub mod proxy_protocol;
+pub mod security_headers;
 pub mod tls;
 
 use std::net::IpAddr;
@@ -105,6 +106,8 @@ pub struct Front {
     pub metrics: Arc<Metrics>,
     /// How handshakes are made, if TLS is spoken at all.
     pub tls: Option<Arc<Tls>>,
+    /// For how long browsers take this host with TLS only, if they are told.
+    pub hsts_max_age: Option<Duration>,
     /// The shards.
     pub adopter: Arc<dyn Adopter>,
     /// What can be done without a WebSocket, unless `http.api` is off.
@@ -149,6 +152,7 @@ impl Front {
             status,
             metrics,
             tls,
+            hsts_max_age: plan.config.tls.hsts_max_age.time(),
             adopter,
             api,
         })
