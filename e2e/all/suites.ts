@@ -100,14 +100,14 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'browser',
-    shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed',
+    shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed; EventSource comes back',
     needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
     commands: [npm('browser')],
     budgetSeconds: 120,
   },
   {
     name: 'proxies',
-    shows: 'behind nginx and haproxy: addresses, the PROXY protocol, long silence, a path prefix, a reload',
+    shows: 'behind nginx and haproxy: addresses, the PROXY protocol, long silence, server-sent events, a path prefix, a reload',
     needs: [
       { program: 'nginx', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'nginx-light'] },
       { program: 'haproxy', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'haproxy'] },

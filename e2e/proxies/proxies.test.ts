@@ -6,6 +6,7 @@ import { get, type IncomingMessage, type RequestOptions } from 'node:http';
 import { describe, test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { C, connect, inState, subscribed, type TestClient } from '../harness/client.ts';
+import { openStream, type EventStream } from '../harness/event-stream.ts';
 import { fresh } from '../harness/names.ts';
 import { Server, type ServerOptions } from '../harness/server.ts';
 import { haproxyDuring, nginxDuring, type ReverseProxy } from './reverse-proxy.ts';
@@ -14,6 +15,7 @@ import { haproxyDuring, nginxDuring, type ReverseProxy } from './reverse-proxy.t
 const SILENCE_MS = 63_000;
 /** A source address of a client that is not the proxy's own. */
 const CLIENT_ADDRESS = '127.0.0.77';
+const EVENT = 'streamed';
 const TRUSTING: ServerOptions = { trustedProxies: ['127.0.0.1'] };
 
 /** The lines that the documents give for a server behind nginx, with nginx' own time limits. */
@@ -66,6 +68,22 @@ async function shares(client: TestClient, other: TestClient): Promise<void> {
   assert.equal(await inbox.next(), number);
 }
 
+/** A stream that is open and has told its record. */
+async function streamThrough(t: TestContext, address: string): Promise<EventStream> {
+  const stream = await openStream(t, `http://${address}/sse?event=${EVENT}&record=${fresh('record')}`);
+  assert.equal(stream.answer.status, 200);
+  assert.equal(await stream.comments.next(), 'connected');
+  assert.equal((await stream.pieces.next()).event, 'deleted');
+  return stream;
+}
+
+/** A small event arrives although nothing comes behind it. */
+async function tells(client: TestClient, stream: EventStream): Promise<void> {
+  const data = Math.random();
+  client.event.emit(EVENT, data);
+  assert.deepEqual((await stream.pieces.next()).data, { name: EVENT, data });
+}
+
 // All wait for the same minute.
 describe('behind proxies', { concurrency: 6 }, () => {
   for (const { name, options, start } of KINDS) {
@@ -95,12 +113,22 @@ describe('behind proxies', { concurrency: 6 }, () => {
       const server = await Server.during(t, options);
       const proxy = await start(t, server);
       const client = await connect(t, server, { through: proxy.address });
+      const stream = await streamThrough(t, proxy.address);
       let isLost = false;
       client.on('connectionStateChanged', () => (isLost = true));
       // What is shown is that nothing happens in this time.
       await pause(SILENCE_MS);
       assert.equal(isLost, false);
       await shares(client, client);
+      await tells(client, stream);
+    });
+
+    test(`${name}: server-sent events come one by one, as they happen`, async (t) => {
+      const server = await Server.during(t, options);
+      const proxy = await start(t, server);
+      const client = await connect(t, server, { through: proxy.address });
+      const stream = await streamThrough(t, proxy.address);
+      for (let count = 0; count < 3; count += 1) await tells(client, stream);
     });
 
     test(`${name}: a reload loses nobody, and new clients come in`, async (t) => {
@@ -123,6 +151,7 @@ describe('behind proxies', { concurrency: 6 }, () => {
     const client = await connect(t, server, { through: `${proxy.address}/socket` });
     await shares(client, client);
     assert.equal((await fetch(`http://${proxy.address}/live/health`)).status, 200);
+    await tells(client, await streamThrough(t, `${proxy.address}/live`));
   });
 
   test('nobody else is believed, and a server without the option believes nobody', async (t) => {

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { connect as connectSocket } from 'node:net';
 import { after, before, describe, test, type TestContext } from 'node:test';
+import { admin, startWithAdmin, tokenOf } from '../harness/admin.ts';
 import { command, post, url } from '../harness/http.ts';
 import { openStream, type EventStream } from '../harness/event-stream.ts';
 import { fresh } from '../harness/names.ts';
@@ -80,6 +81,9 @@ describe('server-sent events', { concurrency: 8 }, () => {
     await command(server, write(changed, { b: 2 }));
     const again = await open(t, { record: [same, changed] }, { 'last-event-id': last });
     assert.deepEqual((await again.pieces.next()).data, { name: changed, version: 2, data: { b: 2 } });
+    // The same for pages, which can't set the header; where both are, the header is newer.
+    const page = await open(t, { record: [same, changed], last_event_id: [last] });
+    assert.deepEqual((await page.pieces.next()).data, { name: changed, version: 2, data: { b: 2 } });
     await command(server, write(same, { a: 2 }));
     assert.deepEqual((await again.pieces.next()).data, { name: same, version: 2, data: { a: 2 } });
     const foreign = await open(t, { record: [same] }, { 'last-event-id': 'whatever' });
@@ -124,6 +128,65 @@ describe('server-sent events', { concurrency: 8 }, () => {
     assert.equal((await openStream(t, url(own, '/sse?event=e'))).answer.status, 401);
     assert.equal((await openStream(t, url(own, path))).answer.status, 200);
     assert.equal((await openStream(t, url(own, path))).answer.status, 401);
+  });
+
+  describe('rights that are lost while a stream is open', () => {
+    /** Rules that allow all of it but what begins with `secret/`, if that is refused. */
+    const rules = (isRefused: boolean): string => {
+      const right = isRefused ? "!name.startsWith('secret/')" : true;
+      const record = { create: true, write: true, delete: true, listen: true, notify: true, read: right };
+      return JSON.stringify({
+        presence: { '*': { allow: true } },
+        record: { '*': record },
+        event: { '*': { publish: true, listen: true, subscribe: right } },
+        rpc: { '*': { provide: true, request: true } },
+      });
+    };
+
+    test('by new rules: it is told exactly those, and the rest goes on', async (t) => {
+      const own = await Server.during(t, { permissions: rules(false) });
+      for (const name of ['secret/r', 'open/r']) await command(own, write(name, { n: 1 }));
+      const { pieces } = await openStream(t, url(own, '/sse?event=secret/e&event=open/e&record=secret/r&record=open/r'));
+      const first = [await pieces.next(), await pieces.next()];
+      assert.deepEqual(first.map(({ event }) => event), ['record', 'record']);
+      await command(own, emit('secret/e', 1));
+      assert.deepEqual((await pieces.next()).data, { name: 'secret/e', data: 1 });
+      own.setPermissions(rules(true));
+      own.hangUp();
+      const lost = [await pieces.next(), await pieces.next()];
+      assert.deepEqual(lost.map(({ event, data }) => [event, data.topic, data.name, data.code]).sort(), [
+        ['refused', 'event', 'secret/e', 'MESSAGE_DENIED'],
+        ['refused', 'record', 'secret/r', 'MESSAGE_DENIED'],
+      ]);
+      await command(own, emit('secret/e', 2));
+      await command(own, write('secret/r', { n: 2 }));
+      await command(own, emit('open/e', 3));
+      assert.deepEqual((await pieces.next()).data, { name: 'open/e', data: 3 });
+      await command(own, write('open/r', { n: 4 }));
+      assert.deepEqual((await pieces.next()).data, { name: 'open/r', version: 2, data: { n: 4 } });
+    });
+
+    test('by a revocation: it ends, and neither token nor ticket let in again', async (t) => {
+      const own = await startWithAdmin(t);
+      const [alice, bob] = [tokenOf(own, 'alice'), tokenOf(own, 'bob')];
+      const path = '/sse?record=r&event=e';
+      const bearer = (token: string): Record<string, string> => ({ authorization: `Bearer ${token}` });
+      const ticket = async (): Promise<string> => ((await (await post(own, '/api/auth', { token: alice })).json()) as { ticket: string }).ticket;
+      const streams = [
+        await openStream(t, url(own, path), bearer(alice)),
+        await openStream(t, url(own, `${path}&ticket=${await ticket()}`)),
+      ];
+      const other = await openStream(t, url(own, path), bearer(bob));
+      for (const { pieces } of [...streams, other]) assert.equal((await pieces.next()).event, 'deleted');
+      const unused = await ticket();
+      assert.equal((await admin(own, 'POST', '/revocations', { user: 'alice' }))[0], 201);
+      for (const { pieces } of streams) assert.equal((await pieces.next()).event, 'end');
+      assert.equal((await openStream(t, url(own, path), bearer(alice))).answer.status, 401);
+      assert.equal((await openStream(t, url(own, `${path}&ticket=${unused}`))).answer.status, 401);
+      await command(own, write('r', { n: 1 }), { token: bob });
+      assert.deepEqual((await other.pieces.next()).data, { name: 'r', version: 1, data: { n: 1 } });
+      for (const { pieces } of streams) assert.equal(pieces.seen.length, 2);
+    });
   });
 
   test('streams outlive the time of ordinary connections, and say that they live', async (t) => {

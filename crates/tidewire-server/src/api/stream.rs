@@ -28,7 +28,7 @@ use super::login::Credentials;
 use super::name::parameters;
 use super::problem::Problem;
 use super::{Api, ApiRequest};
-use crate::shard::carrier::CarriedSession;
+use crate::shard::carrier::{CarriedSession, Carrier};
 
 /// The path of streams.
 pub(super) const PATH: &str = "/sse";
@@ -37,8 +37,9 @@ pub(super) const METHODS: &str = "GET, OPTIONS";
 
 /// Something is sent at least so often, so that neither proxies nor the session's shard take the stream for dead.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Pieces that wait for the client between this task and its socket; the rest waits in the session's channel.
-const PIECES_MAX: usize = 4;
+/// Pieces that wait for the client between this task and its socket; the rest waits in the session's channel, from where it can
+/// be taken back when a right is lost.
+const PIECES_MAX: usize = 1;
 /// Events of one stream, and records.
 pub(super) const NAMES_MAX: usize = 100;
 /// A version so far behind the last one is of the numbers that start again, not late.
@@ -48,6 +49,7 @@ const LATE_VERSIONS: i32 = 1 << 30;
 #[derive(Debug)]
 pub struct EventStream {
     pieces: mpsc::Receiver<Bytes>,
+    carrier: Arc<Carrier>,
     open: Arc<AtomicUsize>,
     _permit: OwnedSemaphorePermit,
 }
@@ -58,6 +60,9 @@ impl EventStream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Bytes>> {
+        if self.carrier.is_severed() {
+            return Poll::Ready(None);
+        }
         self.pieces.poll_recv(context)
     }
 }
@@ -73,6 +78,8 @@ struct Wanted {
     events: Vec<String>,
     records: Vec<String>,
     ticket: Option<String>,
+    /// The id of the last piece of an earlier stream, from a page that can't set the header.
+    last_id: Option<String>,
 }
 
 impl Api {
@@ -98,10 +105,15 @@ impl Api {
         let mut caller = self.stay(request, &credentials)?;
         let rest = logged_in(&mut caller).await?;
         let last_id = request.parts.headers.get("last-event-id");
-        let known = last_id.and_then(|id| id.to_str().ok());
+        // An EventSource that comes back by itself has seen more than the address says that it began with.
+        let known = last_id
+            .and_then(|id| id.to_str().ok())
+            .or(wanted.last_id.as_deref());
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
+        let session = caller.into_session();
+        let carrier = session.carrier();
         let stream = Stream {
-            session: caller.into_session(),
+            session,
             sender,
             epoch: self.epoch,
             records: records(&wanted.records, known, self.epoch),
@@ -114,6 +126,7 @@ impl Api {
         request.streams.fetch_add(1, Ordering::AcqRel);
         let body = EventStream {
             pieces,
+            carrier,
             open: Arc::clone(&request.streams),
             _permit: permit,
         };
@@ -125,6 +138,7 @@ impl Api {
             events: Vec::new(),
             records: Vec::new(),
             ticket: None,
+            last_id: None,
         };
         let (mut event_count, mut record_count) = (0, 0);
         for (key, value) in parameters(query).ok_or(Problem::INVALID_QUERY)? {
@@ -133,6 +147,10 @@ impl Api {
                 "record" => (&mut wanted.records, &mut record_count),
                 "ticket" => {
                     wanted.ticket = Some(value);
+                    continue;
+                }
+                "last_event_id" => {
+                    wanted.last_id = Some(value);
                     continue;
                 }
                 // A page may add parameters of its own, such as one that defeats caches.
@@ -284,6 +302,10 @@ impl Stream {
                 if self.sender.send(piece).await.is_err() {
                     return;
                 }
+            }
+            // No more is taken before the connection has the piece, so a change of rights can wait for what is on its way.
+            if self.sender.reserve().await.is_err() {
+                return;
             }
             let received = tokio::select! {
                 received = timeout(keep_alive, self.session.receive()) => received,

@@ -27,7 +27,7 @@ pub enum End {
     Slow,
     /// The server stops.
     GoingAway,
-    /// It has lost a right while something waited for it that was decided before.
+    /// It has lost a right and did not take in time what was decided before.
     Severed,
 }
 
@@ -51,6 +51,17 @@ struct Queue {
     end: Option<End>,
     /// The shard wants to know when no more than so many bytes wait.
     drain_to: Option<usize>,
+    /// The shard wants to know when so many more chunks were taken, and handed on.
+    marked: Option<usize>,
+    /// The task has a chunk that it did not hand on yet.
+    is_handing_on: bool,
+}
+
+/// What a task takes out of its channel.
+struct Popped {
+    chunk: Result<Bytes, End>,
+    /// Little is left, and the shard waits to hear that.
+    has_drained: bool,
 }
 
 /// The part of a channel that both sides have.
@@ -86,16 +97,43 @@ impl Carrier {
     /// Takes back what waits, and ends it; false if nothing waits.
     pub(crate) fn sever(&self) -> bool {
         let mut queue = self.queue.lock();
-        if queue.bytes == 0 {
+        if queue.bytes == 0 && queue.marked.is_none() {
             return false;
         }
         self.queued_bytes.fetch_sub(queue.bytes, Ordering::Relaxed);
         queue.bytes = 0;
         queue.chunks.clear();
+        queue.marked = None;
         queue.end = Some(End::Severed);
         drop(queue);
         self.filled.notify_one();
         true
+    }
+
+    /// Has the shard be told when all that waits now, and what the task has in hand, was handed on; false if there is nothing.
+    pub(crate) fn mark(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let count = queue.chunks.len();
+        let is_something = count > 0 || queue.is_handing_on;
+        queue.marked = is_something.then_some(count);
+        is_something
+    }
+
+    /// Whether something that was marked was not handed on yet.
+    pub(crate) fn has_marked(&self) -> bool {
+        self.queue.lock().marked.is_some()
+    }
+
+    /// The task has handed on what it took; true if that is all that was marked.
+    fn hand_on(&self) -> bool {
+        let mut queue = self.queue.lock();
+        queue.is_handing_on = false;
+        queue.marked.take_if(|count| *count == 0).is_some()
+    }
+
+    /// Whether it was ended because of a lost right: nothing more of it may be handed on.
+    pub(crate) fn is_severed(&self) -> bool {
+        self.queue.lock().end == Some(End::Severed)
     }
 
     /// Has the shard be told when at most `bytes` wait; false if that is so already.
@@ -106,17 +144,25 @@ impl Carrier {
         is_full
     }
 
-    /// Takes the next chunk, and says whether the shard waits to hear that little is left.
-    fn pop(&self) -> Option<(Result<Bytes, End>, bool)> {
+    /// Takes the next chunk.
+    fn pop(&self) -> Option<Popped> {
         let mut queue = self.queue.lock();
         let Some(chunk) = queue.chunks.pop_front() else {
-            return queue.end.map(|end| (Err(end), false));
+            return queue.end.map(|end| Popped {
+                chunk: Err(end),
+                has_drained: false,
+            });
         };
         queue.bytes -= chunk.len();
         self.queued_bytes.fetch_sub(chunk.len(), Ordering::Relaxed);
         let bytes = queue.bytes;
         let has_drained = queue.drain_to.take_if(|mark| bytes <= *mark).is_some();
-        Some((Ok(chunk), has_drained))
+        queue.marked = queue.marked.map(|count| count.saturating_sub(1));
+        queue.is_handing_on = true;
+        Some(Popped {
+            chunk: Ok(chunk),
+            has_drained,
+        })
     }
 }
 
@@ -144,6 +190,8 @@ pub(crate) enum CarriedMail {
     },
     /// Little waits for the task any more.
     Drained(Arc<Carrier>),
+    /// The task has handed on what was marked. The shard looks at that at the end of its turn.
+    Taken,
     /// The task has ended.
     Gone(Arc<Carrier>),
 }
@@ -185,21 +233,30 @@ impl CarriedSession {
         self.mail(|carrier| CarriedMail::Messages { carrier, messages });
     }
 
-    /// The next whole messages, one behind the other. May be given up and called again.
+    /// The next whole messages, one behind the other. May be given up and called again. Who calls it is done with those
+    /// from before: they are handed on, so that nothing of them is held back.
     ///
     /// # Errors
     /// The shard has ended the session, and everything before that was received.
     pub async fn receive(&mut self) -> Result<Bytes, End> {
+        if self.carrier.hand_on() {
+            self.mail(|_| CarriedMail::Taken);
+        }
         loop {
             // A permit is kept for whoever comes late, so nothing is missed between the look and the wait.
-            if let Some((chunk, has_drained)) = self.carrier.pop() {
-                if has_drained {
+            if let Some(popped) = self.carrier.pop() {
+                if popped.has_drained {
                     self.mail(CarriedMail::Drained);
                 }
-                return chunk;
+                return popped.chunk;
             }
             self.carrier.filled.notified().await;
         }
+    }
+
+    /// The channel, for whoever hands on what was taken out of it.
+    pub(crate) fn carrier(&self) -> Arc<Carrier> {
+        Arc::clone(&self.carrier)
     }
 
     fn mail(&self, mail: impl FnOnce(Arc<Carrier>) -> CarriedMail) {
@@ -211,5 +268,60 @@ impl CarriedSession {
 impl Drop for CarriedSession {
     fn drop(&mut self) {
         self.mail(CarriedMail::Gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carrier() -> Carrier {
+        Carrier {
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            key: OnceLock::new(),
+            queued_bytes: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn what_is_marked_is_told_when_it_was_handed_on_and_what_comes_later_is_not_waited_for() {
+        let carrier = carrier();
+        assert!(!carrier.mark());
+        for text in ["a", "b"] {
+            carrier.push(Bytes::from_static(text.as_bytes()));
+        }
+        assert!(carrier.mark());
+        carrier.push(Bytes::from_static(b"c"));
+        let tells = std::iter::from_fn(|| carrier.pop()).map(|_| carrier.hand_on());
+        assert_eq!(tells.collect::<Vec<_>>(), [false, true, false]);
+        assert!(!carrier.has_marked());
+    }
+
+    #[test]
+    fn what_was_taken_and_not_handed_on_is_waited_for() {
+        let carrier = carrier();
+        carrier.push(Bytes::from_static(b"a"));
+        assert!(carrier.pop().is_some());
+        assert!(carrier.mark() && carrier.has_marked());
+        assert!(carrier.hand_on());
+        assert!(!carrier.mark());
+        // Who does not hand it on gets nothing more.
+        carrier.push(Bytes::from_static(b"b"));
+        assert!(carrier.pop().is_some() && carrier.mark());
+        assert!(carrier.sever() && carrier.is_severed());
+    }
+
+    #[test]
+    fn what_is_severed_gets_nothing_of_what_waited() {
+        let carrier = carrier();
+        assert!(!carrier.sever());
+        carrier.push(Bytes::from_static(b"a"));
+        assert!(carrier.mark() && carrier.has_marked());
+        assert!(carrier.sever());
+        assert!(!carrier.has_marked());
+        let popped = carrier.pop().expect("its end");
+        assert_eq!(popped.chunk, Err(End::Severed));
+        assert_eq!(carrier.queued_bytes.load(Ordering::Relaxed), 0);
     }
 }

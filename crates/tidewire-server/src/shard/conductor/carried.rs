@@ -145,6 +145,7 @@ impl Conductor {
                     self.carried.drained.push(*key);
                 }
             }
+            CarriedMail::Taken => {}
             CarriedMail::Gone(carrier) => {
                 if let Some(key) = carrier.key.get() {
                     self.remove_carried(*key, None);
@@ -320,7 +321,19 @@ impl Conductor {
         }
     }
 
-    /// Ends a session that has lost a right, if something waits for it that was decided before.
+    /// Marks what waits for a session; false if nothing does.
+    pub(super) fn mark_carried(&self, key: Key) -> bool {
+        let carried = self.carried.sessions.get(&key);
+        carried.is_some_and(|carried| carried.carrier.mark())
+    }
+
+    /// Whether something that was marked waits for the session still.
+    pub(super) fn has_marked_carried(&self, key: Key) -> bool {
+        let carried = self.carried.sessions.get(&key);
+        carried.is_some_and(|carried| carried.carrier.has_marked())
+    }
+
+    /// Ends a session that has lost a right and did not take what was decided before.
     pub(super) fn sever_carried(&mut self, key: Key) {
         if let Some(carried) = self.carried.sessions.get(&key)
             && carried.carrier.sever()

@@ -29,6 +29,8 @@ pub(super) struct Settling {
 struct Unread {
     deadline: Instant,
     keys: Vec<Key>,
+    /// The same of sessions without a socket that have lost a right.
+    carried: Vec<Key>,
     /// Those who must not get it any more.
     losers: BTreeSet<SessionId>,
 }
@@ -69,7 +71,9 @@ impl Conductor {
                 let connection = connections.get(*key);
                 connection.is_some_and(|connection| connection.has_marked())
             });
-            if !unread.keys.is_empty() && unread.deadline > self.now.monotonic {
+            unread.carried.retain(|key| self.has_marked_carried(*key));
+            let is_waiting = !unread.keys.is_empty() || !unread.carried.is_empty();
+            if is_waiting && unread.deadline > self.now.monotonic {
                 settling.unread = Some(unread);
                 self.settlings.push(settling);
                 continue;
@@ -79,6 +83,9 @@ impl Conductor {
                     self.cut_loser(key);
                 }
             }
+            for key in unread.carried {
+                self.sever_carried(key);
+            }
             // Nobody may be waiting any more.
             let _ = settling.reply.send(());
         }
@@ -86,12 +93,12 @@ impl Conductor {
 
     fn begin_settling(&mut self) -> Unread {
         let losers = self.engine.take_losers();
-        for session in &losers {
-            self.sever_carried(key(*session));
-        }
+        let mut carried: Vec<Key> = losers.iter().map(|session| key(*session)).collect();
+        carried.retain(|key| self.mark_carried(*key));
         Unread {
             deadline: self.now.monotonic + PATIENCE,
             keys: self.event_loop.mark_backlog(),
+            carried,
             losers,
         }
     }
