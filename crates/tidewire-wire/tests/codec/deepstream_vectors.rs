@@ -51,6 +51,9 @@ struct VectorFields {
     batches: Option<bool>,
     jumps: Option<bool>,
     missed: Option<u32>,
+    incarnation: Option<u64>,
+    only: Option<u32>,
+    existed: Option<bool>,
     requestor_name: Option<String>,
     requestor_data: Option<String>,
 }
@@ -96,9 +99,9 @@ impl Vector {
                 .iter()
                 .map(|(name, value)| (name.as_str(), version(value).expect("a version")))
                 .collect(),
-            incarnation: None,
-            only: None,
-            existed: None,
+            incarnation: fields.incarnation,
+            only: fields.only,
+            existed: fields.existed,
             url: fields.url.as_deref(),
             protocol_version: fields.protocol_version.as_deref(),
             sdk_version: fields.sdk_version.as_deref(),
@@ -187,6 +190,22 @@ fn messages_decode_and_encode_to_the_same_bytes() {
             "record invalid version",
         ]
     );
+}
+
+#[test]
+fn a_condition_that_is_not_known_makes_the_message_unreadable() {
+    for (hex, what) in [
+        (
+            "1510051a11083e1a01373207626f6f6b732f31a80109",
+            "a number of nothing",
+        ),
+        (
+            "1510051a11083e1a01373207626f6f6b732f31a80103",
+            "a state that is not told",
+        ),
+    ] {
+        assert!(Deepstream::decode(&from_hex(hex)).is_err(), "{what}");
+    }
 }
 
 #[test]
