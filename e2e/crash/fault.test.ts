@@ -9,6 +9,8 @@ import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
 import { type TestClient, close, connect } from '../harness/client.ts';
+import { openStream } from '../harness/event-stream.ts';
+import { command, url } from '../harness/http.ts';
 import { Server, type ServerOptions } from '../harness/server.ts';
 import { eventually, isPending, within } from '../harness/wait.ts';
 
@@ -57,6 +59,41 @@ for (const { what, plant } of FAULTS) {
   });
 }
 
+test('failing syncs over HTTP: outcomes are unknown, then there is no room, and all of it is kept in the end', async (t) => {
+  const limits = { dirty_records_max: 3 };
+  const { server, begin, end } = await failingSyncs(t, { shards: 1, limits, http: { request_timeout: '1s' } });
+  const ask = async (method: string, name: string, value?: unknown): Promise<[status: number, code: string | null, retryAfter: string | null]> => {
+    const headers = { 'content-type': 'application/json' };
+    const answer = await fetch(url(server, `/records/${name}`), { method, headers, ...(value !== undefined && { body: JSON.stringify(value) }) });
+    const text = await answer.text();
+    const problem = answer.headers.get('content-type') === 'application/problem+json';
+    return [answer.status, problem ? (JSON.parse(text) as { code: string }).code : null, answer.headers.get('retry-after')];
+  };
+  const write = (recordName: string): object => ({ topic: 'record', action: 'write', recordName, data: { n: 7 } });
+  assert.deepEqual(await ask('PUT', 'before', { n: 0 }), [201, null, null]);
+
+  begin();
+  for (const name of ['first', 'second']) assert.deepEqual(await ask('PUT', name, { n: 1 }), [504, 'TIMEOUT', '5']);
+  const timedOut = await command(server, write('third'));
+  assert.deepEqual([timedOut['success'], timedOut['errorTopic'], timedOut['errorEvent']], [false, 'connection', 'HTTP_REQUEST_TIMEOUT']);
+  // What was shown stays visible, and there is no room for more.
+  assert.deepEqual(await ask('GET', 'first'), [200, null, null]);
+  assert.deepEqual(await ask('PUT', 'fourth', { n: 1 }), [503, 'RECORD_UPDATE_ERROR', '5']);
+  assert.deepEqual(await ask('DELETE', 'before'), [503, 'RECORD_DELETE_ERROR', '5']);
+  const refused = await command(server, write('fourth'));
+  assert.deepEqual([refused['success'], refused['errorEvent'], refused['errorParams']], [false, 105, 'RECORD_UPDATE_ERROR']);
+  assert.deepEqual(await ask('GET', 'fourth'), [404, 'RECORD_NOT_FOUND', null]);
+  assert.deepEqual(await ask('GET', 'before'), [200, null, null]);
+  assert.equal((await server.get('/ready')).status, 503);
+
+  end();
+  await eventually(() => isReady(server), '/ready answers 200 again', RECOVERY_MS);
+  assert.deepEqual(await ask('PUT', 'fourth', { n: 1 }), [201, null, null]);
+  await server.kill();
+  await server.start();
+  for (const name of ['before', 'first', 'second', 'third', 'fourth']) assert.equal((await ask('GET', name))[0], 200, name);
+});
+
 test('a stop that the disk does not let finish ends with code 5 and counts what is lost', async (t) => {
   const { server, begin } = await failingSyncs(t, { drainTimeoutMs: 2_000 });
   const writer = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
@@ -83,6 +120,19 @@ test('a damaged record is reported and never served, and the others are', async 
   }
   await assert.rejects(async () => client.record.setDataWithAck('damaged', { n: 2 }), /RECORD_LOAD_ERROR/);
   await server.prints(/"record":"damaged"/);
+  for (const method of ['GET', 'PUT', 'PATCH', 'DELETE']) {
+    const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
+    const body = method === 'PUT' || method === 'PATCH' ? { body: '{"n":2}' } : {};
+    const answer = await fetch(url(server, '/records/damaged'), { method, headers: { 'content-type': type }, ...body });
+    assert.deepEqual([answer.status, answer.headers.get('retry-after')], [503, '5'], method);
+    const code = method === 'DELETE' ? 'RECORD_DELETE_ERROR' : 'RECORD_LOAD_ERROR';
+    assert.equal(((await answer.json()) as { code: string }).code, code, method);
+  }
+  const read = await command(server, { topic: 'record', action: 'read', recordName: 'damaged' });
+  assert.deepEqual([read['success'], read['errorEvent'], read['errorParams']], [false, 103, 'RECORD_LOAD_ERROR']);
+  const { pieces } = await openStream(t, url(server, '/sse?record=damaged'));
+  const told = await pieces.next();
+  assert.deepEqual([told.event, told.data.code], ['refused', 'RECORD_LOAD_ERROR']);
   assert.match(await (await server.get('/metrics')).text(), /^tidewire_store_corrupt_records\S* [1-9]/m);
 });
 

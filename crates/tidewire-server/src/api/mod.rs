@@ -215,9 +215,12 @@ impl Api {
             return self.stream(request).await;
         }
         let Ok(_running) = self.requests.try_acquire() else {
-            return answer::busy(
-                "the server works on all the requests that it may (http.requests_max)",
-            );
+            return match route {
+                Route::Record | Route::Stream => problem::Problem::BUSY.answer(),
+                Route::Batch | Route::Login | Route::Description => answer::busy(
+                    "the server works on all the requests that it may (http.requests_max)",
+                ),
+            };
         };
         match (route, &request.parts.method) {
             (Route::Batch, &Method::POST) => self.batch(request).await,

@@ -1,0 +1,172 @@
+// What a request is answered when the server can't or must not do it: limits of the server, logins that nobody decides, rules that
+// fail, and a stop.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect as connectSocket, type AddressInfo } from 'node:net';
+import { describe, test, type TestContext } from 'node:test';
+import { atEnd } from '../harness/cleanup.ts';
+import { C, connect } from '../harness/client.ts';
+import { batch, command, post, url } from '../harness/http.ts';
+import { Server, againstOriginal } from '../harness/server.ts';
+import { Inbox, eventually } from '../harness/wait.ts';
+
+const JSON_TYPE = { 'content-type': 'application/json' };
+const emit = { topic: 'event', action: 'emit', eventName: 'e' };
+
+/** Status, code of a problem or the words before the option's name, and whether another attempt makes sense. */
+async function outcome(asked: Promise<Response> | Response): Promise<[status: number, code: string, retryable: boolean]> {
+  const answer = await asked;
+  const text = await answer.text();
+  const isProblem = answer.headers.get('content-type') === 'application/problem+json';
+  const code = isProblem ? (JSON.parse(text) as { code: string }).code : (text.split('(')[0] ?? '').trim();
+  return [answer.status, code, answer.headers.has('retry-after')];
+}
+
+/** Every kind of request, by what it is. */
+function requests(server: Server): Record<string, () => Promise<Response>> {
+  const record = (method: string, body?: string): Promise<Response> =>
+    fetch(url(server, '/records/r'), { method, headers: JSON_TYPE, ...(body !== undefined && { body }) });
+  return {
+    batch: () => post(server, '/api', { body: [emit] }),
+    login: () => post(server, '/api/auth', {}),
+    read: () => record('GET'),
+    put: () => record('PUT', '{}'),
+    remove: () => record('DELETE'),
+    stream: () => fetch(url(server, '/sse?event=e')),
+  };
+}
+
+/** The outcomes of every kind of request. */
+async function outcomes(server: Server, kinds?: string[]): Promise<Record<string, unknown>> {
+  const found: Record<string, unknown> = {};
+  for (const [kind, ask] of Object.entries(requests(server))) {
+    if (kinds === undefined || kinds.includes(kind)) found[kind] = await outcome(ask());
+  }
+  return found;
+}
+
+/** A webhook that takes requests and never answers, until it stops. */
+async function silentHook(test: TestContext): Promise<{ port: number; stop: () => Promise<void> }> {
+  const hook = createServer(() => undefined);
+  hook.listen(0, '127.0.0.1');
+  await once(hook, 'listening');
+  const stop = async (): Promise<void> => {
+    if (!hook.listening) return;
+    const closed = once(hook, 'close');
+    hook.close();
+    hook.closeAllConnections();
+    await closed;
+  };
+  atEnd(test, stop);
+  return { port: (hook.address() as AddressInfo).port, stop };
+}
+
+function webhook(port: number, more: object): object {
+  return { auth: { chain: ['webhook'], webhook: { url: `http://127.0.0.1:${port}/login`, ...more } } };
+}
+
+describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => {
+  test('by rules that fail, in every topic', async (t) => {
+    const server = await Server.during(t, { denials: true });
+    const name = 'broken/x';
+    const { result, body } = await batch(server, [
+      { ...emit, eventName: name },
+      { topic: 'rpc', action: 'make', rpcName: name },
+      { topic: 'record', action: 'read', recordName: name },
+      { topic: 'record', action: 'head', recordName: name },
+      { topic: 'record', action: 'write', recordName: name, data: {} },
+      { topic: 'record', action: 'write', recordName: name, path: 'a', data: 1 },
+      { topic: 'record', action: 'delete', recordName: name },
+      { topic: 'list', action: 'write', listName: name, data: [] },
+      { topic: 'presence', action: 'query', names: [name] },
+    ]);
+    assert.equal(result, 'FAILURE');
+    const numbers = { event: 103, rpc: 106, record: 114, presence: 101 } as const;
+    for (const [index, topic] of (['event', 'rpc', 'record', 'record', 'record', 'record', 'record', 'record', 'presence'] as const).entries()) {
+      assert.deepEqual(body[index], {
+        success: false,
+        errorTopic: topic,
+        errorEvent: numbers[topic],
+        error: 'An error occurred: MESSAGE_PERMISSION_ERROR.',
+        errorParams: 'MESSAGE_PERMISSION_ERROR',
+      });
+    }
+    const answer = await outcome(fetch(url(server, `/records/${name}`)));
+    assert.deepEqual(answer, [403, 'MESSAGE_PERMISSION_ERROR', false]);
+  });
+
+  test('by rules that refuse a list and a question for users', async (t) => {
+    const server = await Server.during(t, { denials: true });
+    const { body } = await batch(server, [
+      { topic: 'list', action: 'read', listName: 'denied/l' },
+      { topic: 'list', action: 'write', listName: 'denied/l', data: [] },
+      { topic: 'list', action: 'delete', listName: 'denied/l' },
+      { topic: 'presence', action: 'query', names: ['denied/u'] },
+    ]);
+    const told = body.map(({ errorTopic, errorEvent, error, action }) => [errorTopic, errorEvent, error, action]);
+    const words = (action: string): string => `Message denied. Action "${action}" is not permitted.`;
+    assert.deepEqual(told, [
+      ['record', 115, words('READ'), 3],
+      ['record', 115, words('CREATEANDUPDATE'), 16],
+      ['record', 115, words('DELETE'), 9],
+      ['presence', 102, words('QUERY'), 4],
+    ]);
+  });
+
+  test('because the server works on all that it may', async (t) => {
+    const server = await Server.during(t, { http: { requests_max: 1 }, rpcAcceptTimeoutMs: 15_000, rpcResponseTimeoutMs: 15_000 });
+    const provider = await connect(t, server);
+    const calls = new Inbox<() => void>('calls');
+    provider.rpc.provide('slow', (_data, response) => calls.push(() => response.send('done' as never)));
+    await provider.wire.acknowledged('RPC', C.RPC_ACTION.PROVIDE, 'slow');
+    const running = command(server, { topic: 'rpc', action: 'make', rpcName: 'slow' });
+    const answer = await calls.next();
+    const busy = [503, 'the server works on all the requests that it may', true];
+    const problem = [503, 'BUSY', true];
+    const kinds = ['batch', 'login', 'read', 'put', 'remove'];
+    assert.deepEqual(await outcomes(server, kinds), { batch: busy, login: busy, read: problem, put: problem, remove: problem });
+    answer();
+    assert.deepEqual(await running, { data: 'done', success: true });
+    assert.equal((await post(server, '/api', { body: [emit] })).status, 200);
+  });
+
+  test('because the server holds all the bodies that it may', async (t) => {
+    const server = await Server.during(t, { http: { body_bytes_max: '4KiB', bodies_bytes_max: '4KiB', body_timeout: '60s' } });
+    const socket = connectSocket(server.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    // It has room for what it announces, and does not send it.
+    socket.write('POST /api HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 4000\r\n\r\n{');
+    const data = 'x'.repeat(2_000);
+    const put = (): Promise<Response> => fetch(url(server, '/records/r'), { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify({ data }) });
+    await eventually(async () => (await put()).status === 503, 'the announced body has its room');
+    assert.deepEqual(await outcome(put()), [503, 'BUSY', true]);
+    const batched = await outcome(post(server, '/api', { body: [{ ...emit, data }] }));
+    assert.deepEqual(batched, [503, 'the server holds all the bodies that it may', true]);
+    socket.destroy();
+    await eventually(async () => (await put()).ok, 'there is room again');
+  });
+
+  test('because nobody decides the login in time', async (t) => {
+    const { port } = await silentHook(t);
+    const server = await Server.during(t, { ...webhook(port, { timeout: '10s' }), http: { request_timeout: '300ms' } });
+    const problem = [504, 'TIMEOUT', true];
+    const found = await outcomes(server);
+    for (const kind of ['read', 'put', 'remove', 'stream']) assert.deepEqual(found[kind], problem, kind);
+    for (const kind of ['batch', 'login']) assert.equal((found[kind] as unknown[])[0], 504, kind);
+  });
+
+  test('because who decides logins is down', async (t) => {
+    const { port, stop } = await silentHook(t);
+    const server = await Server.during(t, webhook(port, { retry_attempts: 0 }));
+    await stop();
+    const problem = [503, 'AUTH_UNAVAILABLE', true];
+    const found = await outcomes(server);
+    for (const kind of ['read', 'put', 'remove', 'stream']) assert.deepEqual(found[kind], problem, kind);
+    for (const kind of ['batch', 'login']) {
+      const [status, , retryable] = found[kind] as [number, string, boolean];
+      assert.deepEqual([status, retryable], [503, true], kind);
+    }
+  });
+});
