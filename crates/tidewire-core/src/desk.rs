@@ -15,7 +15,7 @@ use crate::entry::{Asker, Entry, Gather, GatheredPart, Gathering, Listening};
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
-use crate::message::{Event, Message, Presence, PresenceAction};
+use crate::message::{Event, Message, Presence, PresenceAction, Refusal};
 use crate::permission::{Access, Asked, Decision, Permission, Question};
 use crate::rights::Revocations;
 use crate::session::{Session, Sessions};
@@ -211,6 +211,28 @@ pub(crate) enum Lost {
     Denied,
     /// Its rule failed.
     RuleFailed,
+}
+
+impl Lost {
+    /// What the session is told: the refusal of the action that it had the right to, which nobody waits for.
+    pub(crate) fn told<'a, A, R>(
+        self,
+        action: A,
+        name: Option<&'a str>,
+        denied: fn(Refusal<'a, A>) -> R,
+        failed: fn(Refusal<'a, A>) -> R,
+    ) -> R {
+        let refusal = Refusal {
+            action,
+            name,
+            correlation: None,
+            write_ack: false,
+        };
+        match self {
+            Self::Denied => denied(refusal),
+            Self::RuleFailed => failed(refusal),
+        }
+    }
 }
 
 /// Why a name of a bulk message is left out.

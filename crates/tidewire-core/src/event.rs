@@ -71,16 +71,13 @@ pub(crate) fn lose<E: Effects>(
         Edge::Inside => {}
         Edge::Crossed => lost_last(desk, name.clone()),
     }
-    let refusal = Refusal {
-        action: EventAction::Subscribe,
-        name: Some(&name),
-        correlation: None,
-        write_ack: false,
-    };
-    let error = match lost {
-        Lost::Denied => EventError::Denied(refusal),
-        Lost::RuleFailed => EventError::PermissionError(refusal),
-    };
+    let (action, name) = (EventAction::Subscribe, Some(name.as_str()));
+    let error = lost.told(
+        action,
+        name,
+        EventError::Denied,
+        EventError::PermissionError,
+    );
     desk.send(id, &Message::Event(Event::Error(error)));
     true
 }

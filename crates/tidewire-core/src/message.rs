@@ -85,6 +85,21 @@ pub enum Connection<'a> {
     InvalidMessage,
 }
 
+impl Connection<'_> {
+    /// The introduction of a peer that tells nothing of itself, but perhaps that it follows jumps.
+    #[must_use]
+    pub const fn challenge(jumps: bool) -> Self {
+        Self::Challenge {
+            url: None,
+            protocol_version: None,
+            sdk_version: None,
+            sdk_type: None,
+            batches: false,
+            jumps,
+        }
+    }
+}
+
 /// Messages of the login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth<'a> {

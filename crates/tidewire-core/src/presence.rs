@@ -172,17 +172,8 @@ pub(crate) fn lose<E: Effects>(
         InterestTopic::Everyone => (PresenceAction::SubscribeAll, None),
         _ => (PresenceAction::Subscribe, Some(name.as_str())),
     };
-    let refusal = Refusal {
-        action,
-        name,
-        correlation: None,
-        write_ack: false,
-    };
-    let error = match lost {
-        Lost::Denied => PresenceError::Denied(refusal),
-        Lost::RuleFailed => PresenceError::PermissionError(refusal),
-    };
-    refuse(desk, id, error);
+    let (denied, failed) = (PresenceError::Denied, PresenceError::PermissionError);
+    refuse(desk, id, lost.told(action, name, denied, failed));
     true
 }
 

@@ -194,16 +194,8 @@ pub(crate) fn lose<E: Effects>(
     if !has_provided {
         return false;
     }
-    let refusal = Refusal {
-        action: RpcAction::Provide,
-        name: Some(&name),
-        correlation: None,
-        write_ack: false,
-    };
-    let error = match lost {
-        Lost::Denied => RpcError::Denied(refusal),
-        Lost::RuleFailed => RpcError::PermissionError(refusal),
-    };
+    let (action, told) = (RpcAction::Provide, Some(name.as_str()));
+    let error = lost.told(action, told, RpcError::Denied, RpcError::PermissionError);
     desk.send(id, &Message::Rpc(Rpc::Error(error)));
     let owner = desk.place.owner(&name);
     let provider = id;

@@ -163,14 +163,7 @@ impl Node {
 }
 
 fn challenge() -> Connection<'static> {
-    Connection::Challenge {
-        url: None,
-        protocol_version: None,
-        sdk_version: None,
-        sdk_type: None,
-        batches: false,
-        jumps: false,
-    }
+    Connection::challenge(false)
 }
 
 fn bytes_per_session(run: impl FnOnce() -> Node) -> i64 {

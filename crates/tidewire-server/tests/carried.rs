@@ -33,14 +33,7 @@ fn encoded(messages: &[Message<'_>]) -> Vec<u8> {
 
 /// The messages of a login, then `messages`.
 fn logging_in(jumps: bool, messages: &[Message<'_>]) -> Vec<u8> {
-    let challenge = Connection::Challenge {
-        url: None,
-        protocol_version: None,
-        sdk_version: None,
-        sdk_type: None,
-        batches: false,
-        jumps,
-    };
+    let challenge = Connection::challenge(jumps);
     let login = [
         Message::Connection(challenge),
         Message::Auth(Auth::Request { data: Some("{}") }),

@@ -11,14 +11,7 @@ use tidewire_core::text::Payload;
 
 use crate::driver::Node;
 
-const CHALLENGE: Message<'_> = Message::Connection(Connection::Challenge {
-    url: None,
-    protocol_version: None,
-    sdk_version: None,
-    sdk_type: None,
-    batches: false,
-    jumps: false,
-});
+const CHALLENGE: Message<'_> = Message::Connection(Connection::challenge(false));
 const LOGIN: Message<'_> = Message::Auth(Auth::Request { data: Some("{}") });
 const PING: Message<'_> = Message::Connection(Connection::Ping);
 

@@ -215,14 +215,7 @@ impl Node {
 
     fn login_as(&mut self, shard: u16, jumps: bool) -> SessionId {
         let session = self.connect(shard);
-        let challenge = Connection::Challenge {
-            url: None,
-            protocol_version: None,
-            sdk_version: None,
-            sdk_type: None,
-            batches: false,
-            jumps,
-        };
+        let challenge = Connection::challenge(jumps);
         self.send(session, &Message::Connection(challenge));
         self.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
         let seen = self.take(session);

@@ -108,14 +108,7 @@ fn a_login_that_has_expired_by_the_time_of_its_answer_is_refused() {
     node.login_outcome = Some(AuthOutcome::Accepted(Arc::new(principal)));
     node.login_wait = Some((seconds(4), false));
     let session = node.connect(0);
-    let challenge = Connection::Challenge {
-        url: None,
-        protocol_version: None,
-        sdk_version: None,
-        sdk_type: None,
-        batches: false,
-        jumps: false,
-    };
+    let challenge = Connection::challenge(false);
     node.send(session, &Message::Connection(challenge));
     node.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
     node.take(session);

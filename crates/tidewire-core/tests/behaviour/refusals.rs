@@ -125,14 +125,7 @@ fn unreadable_logins_are_answered_and_the_connection_is_closed() {
     ] {
         let mut node = node();
         let session = node.connect(0);
-        let challenge = Connection::Challenge {
-            url: None,
-            protocol_version: None,
-            sdk_version: None,
-            sdk_type: None,
-            batches: false,
-            jumps: false,
-        };
+        let challenge = Connection::challenge(false);
         node.send(session, &Message::Connection(challenge));
         let seen = node.ask(session, &Message::Auth(Auth::Request { data }));
         assert!(

@@ -87,14 +87,7 @@ fn who_was_revoked_is_not_let_in_until_that_ends_or_is_taken_back() {
         let principal = Principal::new("anna".into());
         node.login_outcome = Some(AuthOutcome::Accepted(Arc::new(principal)));
         let session = node.connect(1);
-        let challenge = Connection::Challenge {
-            url: None,
-            protocol_version: None,
-            sdk_version: None,
-            sdk_type: None,
-            batches: false,
-            jumps: false,
-        };
+        let challenge = Connection::challenge(false);
         node.send(session, &Message::Connection(challenge));
         node.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
         let seen = node.take(session).join(" ");
@@ -124,14 +117,7 @@ fn a_login_that_is_held_back_is_revoked_too() {
     let principal = Principal::new("anna".into());
     node.login_outcome = Some(AuthOutcome::Accepted(Arc::new(principal)));
     let session = node.connect(0);
-    let challenge = Connection::Challenge {
-        url: None,
-        protocol_version: None,
-        sdk_version: None,
-        sdk_type: None,
-        batches: false,
-        jumps: false,
-    };
+    let challenge = Connection::challenge(false);
     node.send(session, &Message::Connection(challenge));
     node.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
     revoke(&mut node, user("anna"), HOUR);

@@ -148,14 +148,7 @@ impl Said {
     /// The message as a protocol would have decoded it.
     pub fn message(&self) -> Message<'_> {
         match self {
-            Self::Challenge { jumps } => Message::Connection(Connection::Challenge {
-                url: None,
-                protocol_version: None,
-                sdk_version: None,
-                sdk_type: None,
-                batches: false,
-                jumps: *jumps,
-            }),
+            Self::Challenge { jumps } => Message::Connection(Connection::challenge(*jumps)),
             Self::Login { user } => Message::Auth(Auth::Request { data: Some(user) }),
             Self::EventSubscribe { names, id } => Message::Event(Event::Subscribe {
                 names: borrowed(names),

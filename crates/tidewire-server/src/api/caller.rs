@@ -143,14 +143,7 @@ impl Api {
 /// The messages that every session begins with.
 fn introduction(credentials: &Credentials, jumps: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    let challenge = Connection::Challenge {
-        url: None,
-        protocol_version: None,
-        sdk_version: None,
-        sdk_type: None,
-        batches: false,
-        jumps,
-    };
+    let challenge = Connection::challenge(jumps);
     encode(&Message::Connection(challenge), &mut out);
     let data = Some(credentials.as_json());
     encode(&Message::Auth(Auth::Request { data }), &mut out);
