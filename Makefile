@@ -39,9 +39,9 @@ bench-setup:
 	target/release/tidewire-bench setup
 
 .PHONY: fuzz
-fuzz: ## fuzzes the decoders for a minute; FUZZ_SECONDS=N for longer
+fuzz: ## fuzzes the decoders for a minute; FUZZ_SECONDS=N for longer, FUZZ_TARGETS="jwt api" for others
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
-	cargo run --locked --manifest-path fuzz/Cargo.toml --bin proof -- clean $(or $(FUZZ_SECONDS),60)
+	cargo run --locked --manifest-path fuzz/Cargo.toml --no-default-features --bin proof -- clean $(or $(FUZZ_SECONDS),60) $(or $(FUZZ_TARGETS),decode)
 
 .PHONY: audit
 audit: ## known vulnerabilities; needs the advisory database, which is fetched
@@ -60,7 +60,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each adds its line to docs/proof.md
-	@for part in fuzz fuzz-rules fuzz-faults rules sim attacks crash million autobahn scale bytes ringless compression penalty schemathesis; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults rules sim attacks crash million autobahn scale bytes ringless compression penalty schemathesis; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace

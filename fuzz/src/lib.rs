@@ -1,5 +1,19 @@
-//! What the fuzz targets and their tools share: the judge of the codecs, which `cargo test` runs over the committed
-//! corpus, too.
+//! What the fuzz targets and their tools share: the judges, which `cargo test` runs over the committed corpora, too, and the
+//! way in for planted faults.
 
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
 pub mod harness;
+#[cfg(feature = "server")]
+#[path = "../../crates/tidewire-server/tests/fuzz/judge/mod.rs"]
+pub mod server;
+
+/// The variable that names a fault to be planted.
+pub const PLANTED_FAULT: &str = "PLANTED_FAULT";
+
+/// Plants the fault that the environment asks for, if any. Those of the codecs are features instead: nothing of them is left
+/// in the code that is measured.
+pub fn plant() {
+    if let Ok(fault) = std::env::var(PLANTED_FAULT) {
+        tidewire_core::planted_fault::plant(Some(Box::leak(fault.into_boxed_str())));
+    }
+}

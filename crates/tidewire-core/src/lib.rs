@@ -11,6 +11,8 @@ pub mod json;
 pub mod limits;
 pub mod message;
 pub mod permission;
+#[doc(hidden)]
+pub mod planted_fault;
 pub mod rights;
 pub mod settings;
 pub mod store;

@@ -1,23 +1,33 @@
 //! The fuzzer's committed corpus for JSON, replayed.
 
 mod json_judge;
+#[cfg(feature = "fuzzing")]
+#[path = "../../tidewire-wire/tests/codec/harness/mutate.rs"]
+mod mutate;
 
 use std::fs;
 use std::path::Path;
 
+/// The texts of the corpus; the fuzz target skips what is not UTF-8, too.
+fn inputs() -> Vec<String> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/json");
+    let entries = fs::read_dir(corpus).expect("the corpus is in the repository");
+    let mut inputs: Vec<String> = entries
+        .map(|entry| fs::read(entry.expect("an entry of the corpus").path()).expect("readable"))
+        .filter_map(|input| String::from_utf8(input).ok())
+        .collect();
+    // So that mutations do not depend on the order of a folder.
+    inputs.sort();
+    inputs
+}
+
 #[test]
 fn corpus_passes() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/json");
-    let mut replayed = 0;
-    for entry in fs::read_dir(corpus).expect("the corpus is in the repository") {
-        let input = fs::read(entry.expect("an entry of the corpus").path()).expect("readable");
-        // The fuzz target skips what is not UTF-8, too.
-        if let Ok(input) = str::from_utf8(&input) {
-            json_judge::judge(input);
-            replayed += 1;
-        }
+    let inputs = inputs();
+    for input in &inputs {
+        json_judge::judge(input);
     }
-    assert!(replayed > 100, "only {replayed} inputs");
+    assert!(inputs.len() > 100, "only {} inputs", inputs.len());
 }
 
 #[test]
@@ -25,4 +35,23 @@ fn corpus_passes() {
 fn judge_finds_a_wrong_result() {
     let path = tidewire_core::json::Path::parse("a").expect("a path");
     json_judge::promise(r#"{"b":1}"#, &path, Some("1"), r#"{"b":1,"a":2}"#);
+}
+
+/// Only with the feature, since there is nothing to be found without it.
+#[cfg(feature = "fuzzing")]
+#[test]
+fn mutations_of_the_corpus_find_a_planted_fault() {
+    use tidewire_core::planted_fault::plant;
+    let is_found = |input: &[u8]| {
+        str::from_utf8(input)
+            .is_ok_and(|input| std::panic::catch_unwind(|| json_judge::judge(input)).is_err())
+    };
+    let inputs: Vec<Vec<u8>> = inputs().into_iter().map(String::into_bytes).collect();
+    plant(Some("json-zero"));
+    let found = mutate::hunt(inputs, 50_000, is_found);
+    plant(None);
+    println!(
+        "found after {} mutations",
+        found.expect("the fault is found")
+    );
 }

@@ -5,6 +5,7 @@
 use std::rc::Rc;
 
 use tidewire_core::json::{self, Literal};
+use tidewire_core::planted_fault::is_planted;
 
 use crate::number;
 use crate::regular::Regular;
@@ -204,7 +205,10 @@ impl<'v> Object<'v> {
                 let mut found = None;
                 for (known, value) in json::entries(text) {
                     if known.is_some_and(|known| is_key(known, key)) {
-                        found = Some(value);
+                        found = match found {
+                            Some(first) if is_planted("rules-first-key") => Some(first),
+                            _ => Some(value),
+                        };
                     }
                 }
                 found.map(Value::parse)

@@ -1,5 +1,8 @@
 //! The fuzzer's committed corpus of rules, replayed, and the seeds that it grew from.
 
+#[cfg(feature = "fuzzing")]
+#[path = "../../tidewire-wire/tests/codec/harness/mutate.rs"]
+mod mutate;
 mod rule_judge;
 
 use std::fs;
@@ -13,19 +16,27 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rules")
 }
 
+/// The texts of the corpus; the fuzz target skips what is not UTF-8, too.
+fn inputs() -> Vec<String> {
+    let entries = fs::read_dir(corpus()).expect("the corpus is in the repository");
+    let mut inputs: Vec<String> = entries
+        .map(|entry| fs::read(entry.expect("an entry of the corpus").path()).expect("readable"))
+        .filter_map(|input| String::from_utf8(input).ok())
+        .collect();
+    // So that mutations do not depend on the order of a folder.
+    inputs.sort();
+    inputs
+}
+
 #[test]
 fn corpus_passes_and_reaches_everything() {
     let (mut replayed, mut accepted, mut evaluated, mut loaded) = (0, 0, 0, 0);
-    for entry in fs::read_dir(corpus()).expect("the corpus is in the repository") {
-        let input = fs::read(entry.expect("an entry of the corpus").path()).expect("readable");
-        // The fuzz target skips what is not UTF-8, too.
-        if let Ok(input) = str::from_utf8(&input) {
-            let reached = rule_judge::judge(input);
-            replayed += 1;
-            accepted += usize::from(reached.accepted);
-            evaluated += usize::from(reached.evaluated);
-            loaded += usize::from(reached.loaded);
-        }
+    for input in inputs() {
+        let reached = rule_judge::judge(&input);
+        replayed += 1;
+        accepted += usize::from(reached.accepted);
+        evaluated += usize::from(reached.evaluated);
+        loaded += usize::from(reached.loaded);
     }
     println!("{replayed} inputs: {accepted} rules, {evaluated} with a value, {loaded} files");
     assert!(replayed > 100, "only {replayed} inputs");
@@ -41,4 +52,23 @@ fn judge_finds_a_difference_between_text_and_tree() {
     let limits = RuleLimits::default();
     let rule = Rule::parse("data.a", &[], &limits).expect("valid");
     rule_judge::agree(&rule, r#"{"a":1}"#, &Tree::parse(r#"{"a":2}"#, 10), &limits);
+}
+
+/// Only with the feature, since there is nothing to be found without it.
+#[cfg(feature = "fuzzing")]
+#[test]
+fn mutations_of_the_corpus_find_a_planted_fault() {
+    use tidewire_core::planted_fault::plant;
+    let is_found = |input: &[u8]| {
+        let is_wrong = |input| std::panic::catch_unwind(|| rule_judge::judge(input)).is_err();
+        str::from_utf8(input).is_ok_and(is_wrong)
+    };
+    let inputs: Vec<Vec<u8>> = inputs().into_iter().map(String::into_bytes).collect();
+    plant(Some("rules-first-key"));
+    let found = mutate::hunt(inputs, 50_000, is_found);
+    plant(None);
+    println!(
+        "found after {} mutations",
+        found.expect("the fault is found")
+    );
 }

@@ -1,7 +1,6 @@
-//! Proves that the target `decode` finds what is wrong, and that nothing is. Usage: `proof faults [SECONDS]` plants
-//! each fault and lets the fuzzer look for it, from the committed corpus without the inputs that would show it at
-//! once; `proof clean [SECONDS]` fuzzes the codecs as they are, `proof rules [SECONDS]` the rules of permission. Needs
-//! `cargo-fuzz`. Exit code 1 if one fails.
+//! Proves that the fuzz targets find what is wrong, and that nothing is. Usage: `proof faults SECONDS [TARGET...]` plants each fault
+//! of all or these targets and lets its target look for it, from the committed corpus without the inputs that would show it at once;
+//! `proof clean SECONDS TARGET...` fuzzes each of these targets for so long. Needs `cargo-fuzz`. Exit code 1 if one fails.
 
 use std::env;
 use std::error::Error;
@@ -10,18 +9,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-const FAULTS: [&str; 4] = [
-    "planted-fault-length",
-    "planted-fault-slice",
-    "planted-fault-allocation",
-    "planted-fault-inflate",
+/// Faults by their target: the ones of the codecs are features of the build, the others are named in the environment.
+const FAULTS: [(&str, &[&str]); 8] = [
+    (
+        "decode",
+        &[
+            "planted-fault-length",
+            "planted-fault-slice",
+            "planted-fault-allocation",
+            "planted-fault-inflate",
+        ],
+    ),
+    ("json", &["json-zero"]),
+    ("rules", &["rules-first-key"]),
+    ("jwt", &["jwt-signature", "jwt-expiry"]),
+    ("api", &["api-escape", "api-property"]),
+    (
+        "json_patch",
+        &["patch-index", "patch-pointer", "patch-nesting"],
+    ),
+    ("config", &["config-place"]),
+    ("client_address", &["proxy-length", "forwarded-trust"]),
 ];
 
-/// Time in which the fuzzer must find a planted fault.
-const FAULT_TIMEOUT_S: u64 = 300;
+/// Targets with nothing of the server in them, which is most of what there is to build.
+const WITHOUT_SERVER: [&str; 3] = ["decode", "json", "rules"];
 
-/// Time in which it must find nothing.
-const CLEAN_S: u64 = 3600;
+/// How the faults begin that are features.
+const FEATURE: &str = "planted-fault-";
 
 /// Longest inputs: every length class of a frame but the last, which costs too much time here.
 const INPUT_BYTES_MAX: u32 = 4096;
@@ -29,17 +44,18 @@ const INPUT_BYTES_MAX: u32 = 4096;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<ExitCode> {
-    let mut arguments = env::args().skip(1);
-    let what = arguments.next();
-    let seconds = arguments
-        .next()
-        .map(|seconds| seconds.parse())
-        .transpose()?;
-    let passed = match what.as_deref() {
-        Some("faults") => prove_faults(seconds.unwrap_or(FAULT_TIMEOUT_S))?,
-        Some("clean") => prove_clean("decode", seconds.unwrap_or(CLEAN_S))?,
-        Some("rules") => prove_clean("rules", seconds.unwrap_or(CLEAN_S))?,
-        _ => return Err("usage: proof faults|clean|rules [SECONDS]".into()),
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let passed = match words[..] {
+        ["faults", seconds, ref targets @ ..] => prove_faults(targets, seconds.parse()?)?,
+        ["clean", seconds, ref targets @ ..] if !targets.is_empty() => {
+            prove_clean(targets, seconds.parse()?)?
+        }
+        _ => {
+            return Err(
+                "usage: proof faults SECONDS [TARGET...] | proof clean SECONDS TARGET...".into(),
+            );
+        }
     };
     Ok(if passed {
         ExitCode::SUCCESS
@@ -49,12 +65,17 @@ fn main() -> Result<ExitCode> {
 }
 
 /// Whether each planted fault is found in time.
-fn prove_faults(seconds: u64) -> Result<bool> {
+fn prove_faults(targets: &[&str], seconds: u64) -> Result<bool> {
     let mut all_found = true;
-    for fault in FAULTS {
+    for (target, fault) in FAULTS
+        .iter()
+        .filter(|(target, _)| targets.is_empty() || targets.contains(target))
+        .flat_map(|(target, faults)| faults.iter().map(move |fault| (*target, *fault)))
+    {
+        let fuzzer = Fuzzer::build(target, Some(fault))?;
         let folder = Folder::empty(fault)?;
-        let kept = keep_passing(fault, &folder.corpus)?;
-        let run = fuzz(&folder, "decode", Some(fault), seconds)?;
+        let kept = fuzzer.copy_passing(&folder)?;
+        let run = fuzzer.run(&folder, seconds)?;
         let found = run.finding.is_some();
         match run.finding {
             Some(what) => println!(
@@ -68,34 +89,46 @@ fn prove_faults(seconds: u64) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Whether a target as it is shows nothing.
-fn prove_clean(target: &str, seconds: u64) -> Result<bool> {
-    let folder = Folder::empty(&format!("clean-{target}"))?;
-    for entry in fs::read_dir(fuzz_folder().join("corpus").join(target))? {
-        let entry = entry?;
-        fs::copy(entry.path(), folder.corpus.join(entry.file_name()))?;
+/// Whether the targets show nothing.
+fn prove_clean(targets: &[&str], seconds: u64) -> Result<bool> {
+    let mut all_clean = true;
+    for target in targets {
+        let fuzzer = Fuzzer::build(target, None)?;
+        let folder = Folder::empty(&format!("clean-{target}"))?;
+        for input in corpus(target)? {
+            let name = input.file_name().ok_or("an input has a name")?;
+            fs::copy(&input, folder.corpus.join(name))?;
+        }
+        let run = fuzzer.run(&folder, seconds)?;
+        all_clean &= run.finding.is_none();
+        match run.finding {
+            Some(what) => println!(
+                "{target}: found after {} s: {what}; see {}",
+                run.took.as_secs(),
+                folder.artifacts.display()
+            ),
+            None => println!("{target}: no finding in {seconds} s, {} inputs", run.inputs),
+        }
     }
-    let run = fuzz(&folder, target, None, seconds)?;
-    let clean = run.finding.is_none();
-    match run.finding {
-        Some(what) => println!(
-            "found after {} s: {what}; see {}",
-            run.took.as_secs(),
-            folder.artifacts.display()
-        ),
-        None => println!(
-            "no finding in {} s, {} inputs",
-            run.took.as_secs(),
-            run.inputs
-        ),
-    }
-    Ok(clean)
+    Ok(all_clean)
+}
+
+/// The committed inputs of a target.
+fn corpus(target: &str) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(fuzz_folder().join("corpus").join(target))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    Ok(paths)
 }
 
 /// Where one run works: its own copy of the corpus, because the fuzzer adds to it.
 struct Folder {
     corpus: PathBuf,
     artifacts: PathBuf,
+    /// For what shows a fault and is left out.
+    scratch: PathBuf,
     log: PathBuf,
 }
 
@@ -108,10 +141,12 @@ impl Folder {
         let folder = Self {
             corpus: root.join("corpus"),
             artifacts: root.join("artifacts"),
+            scratch: root.join("scratch"),
             log: root.join("log"),
         };
-        fs::create_dir_all(&folder.corpus)?;
-        fs::create_dir_all(&folder.artifacts)?;
+        for path in [&folder.corpus, &folder.artifacts, &folder.scratch] {
+            fs::create_dir_all(path)?;
+        }
         Ok(folder)
     }
 }
@@ -123,69 +158,105 @@ struct Run {
     inputs: String,
 }
 
-/// Copies the inputs that do not show the fault; returns how many they are, in words.
-fn keep_passing(fault: &str, to: &Path) -> Result<String> {
-    let output = Command::new("cargo")
-        .args([
-            "run",
-            "--quiet",
-            "--bin",
-            "keep_passing",
-            "--features",
-            fault,
-            "--",
-            "corpus/decode",
-        ])
-        .arg(to)
-        .current_dir(fuzz_folder())
-        .output()?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+/// A target that was built, maybe with a fault in it.
+struct Fuzzer<'a> {
+    target: &'a str,
+    fault: Option<&'a str>,
 }
 
-/// Builds the target and runs it. The build is not part of the time.
-fn fuzz(folder: &Folder, target: &str, feature: Option<&str>, seconds: u64) -> Result<Run> {
-    let cargo_fuzz = |command: &str| {
+impl<'a> Fuzzer<'a> {
+    /// Builds the target, which is no part of any time.
+    fn build(target: &'a str, fault: Option<&'a str>) -> Result<Self> {
+        let fuzzer = Self { target, fault };
+        let built = fuzzer.cargo("build").output()?;
+        if !built.status.success() {
+            return Err(String::from_utf8_lossy(&built.stderr).into());
+        }
+        Ok(fuzzer)
+    }
+
+    fn cargo(&self, command: &str) -> Command {
         let mut cargo = Command::new("cargo");
         // The sanitizer is unstable; this lets the installed stable compiler use it.
         cargo
             .env("RUSTC_BOOTSTRAP", "1")
             .current_dir(fuzz_folder())
-            .args(["fuzz", command, target]);
-        cargo.args(feature.iter().flat_map(|feature| ["--features", feature]));
+            .args(["fuzz", command]);
+        if WITHOUT_SERVER.contains(&self.target) {
+            cargo.arg("--no-default-features");
+        }
+        match self.fault {
+            Some(fault) if fault.starts_with(FEATURE) => cargo.args(["--features", fault]),
+            Some(fault) => cargo.env("PLANTED_FAULT", fault),
+            None => &mut cargo,
+        };
+        cargo.arg(self.target);
         cargo
-    };
-    let built = cargo_fuzz("build").output()?;
-    if !built.status.success() {
-        return Err(String::from_utf8_lossy(&built.stderr).into());
     }
-    let start = Instant::now();
-    let status = cargo_fuzz("run")
-        .arg(&folder.corpus)
-        .arg("--")
-        .arg(format!("-max_total_time={seconds}"))
-        .arg(format!("-max_len={INPUT_BYTES_MAX}"))
-        .arg(format!("-artifact_prefix={}/", folder.artifacts.display()))
-        .arg("-print_final_stats=1")
-        .stderr(File::create(&folder.log)?)
-        .stdout(File::create(folder.log.with_extension("stdout"))?)
-        .status()?;
-    let log = String::from_utf8_lossy(&fs::read(&folder.log)?).into_owned();
-    let artifact = fs::read_dir(&folder.artifacts)?.next().is_some();
-    if status.success() == artifact {
-        return Err(format!(
-            "the fuzzer ended with {status}, see {}",
-            folder.log.display()
-        )
-        .into());
+
+    /// Copies the committed inputs that do not show the fault; returns how many they are, in words.
+    fn copy_passing(&self, folder: &Folder) -> Result<String> {
+        let mut passing = corpus(self.target)?;
+        let mut dropped = 0;
+        // The fuzzer stops at an input that shows something, and has said which it is.
+        while let Some(shown) = self.first_shown(&passing, folder)? {
+            passing.retain(|input| *input != shown);
+            dropped += 1;
+        }
+        for input in &passing {
+            let name = input.file_name().ok_or("an input has a name")?;
+            fs::copy(input, folder.corpus.join(name))?;
+        }
+        Ok(format!("{} inputs kept, {dropped} left out", passing.len()))
     }
-    Ok(Run {
-        finding: artifact.then(|| finding(&log)),
-        took: start.elapsed(),
-        inputs: inputs(&log),
-    })
+
+    fn first_shown(&self, inputs: &[PathBuf], folder: &Folder) -> Result<Option<PathBuf>> {
+        let output = self
+            .cargo("run")
+            .args(inputs)
+            .arg("--")
+            .arg(format!("-artifact_prefix={}/", folder.scratch.display()))
+            .output()?;
+        if output.status.success() {
+            return Ok(None);
+        }
+        let log = String::from_utf8_lossy(&output.stderr);
+        let last = log
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("Running: "));
+        let shown = last.map(PathBuf::from).ok_or(log.as_ref())?;
+        Ok(Some(shown))
+    }
+
+    fn run(&self, folder: &Folder, seconds: u64) -> Result<Run> {
+        let start = Instant::now();
+        let status = self
+            .cargo("run")
+            .arg(&folder.corpus)
+            .arg("--")
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-max_len={INPUT_BYTES_MAX}"))
+            .arg(format!("-artifact_prefix={}/", folder.artifacts.display()))
+            .arg("-print_final_stats=1")
+            .stderr(File::create(&folder.log)?)
+            .stdout(File::create(folder.log.with_extension("stdout"))?)
+            .status()?;
+        let log = String::from_utf8_lossy(&fs::read(&folder.log)?).into_owned();
+        let artifact = fs::read_dir(&folder.artifacts)?.next().is_some();
+        if status.success() == artifact {
+            return Err(format!(
+                "the fuzzer ended with {status}, see {}",
+                folder.log.display()
+            )
+            .into());
+        }
+        Ok(Run {
+            finding: artifact.then(|| finding(&log)),
+            took: start.elapsed(),
+            inputs: inputs(&log),
+        })
+    }
 }
 
 /// The panic's message in a log of the fuzzer: the line below the one that says where.
@@ -205,6 +276,6 @@ fn inputs(log: &str) -> String {
     })
 }
 
-fn fuzz_folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+fn fuzz_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }

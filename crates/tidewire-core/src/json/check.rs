@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::scan::{find_special, peek, skip_space};
+use crate::planted_fault::is_planted;
 
 /// What a JSON text may be at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +184,7 @@ fn number(bytes: &[u8], mut at: usize) -> Result<usize, JsonError> {
     if peek(bytes, at) == b'-' {
         at += 1;
     }
-    at = if peek(bytes, at) == b'0' {
+    at = if peek(bytes, at) == b'0' && !is_planted("json-zero") {
         at + 1
     } else {
         digits(bytes, at)?

@@ -15,7 +15,7 @@ use tidewire_core::message::{
 use super::answer::{self, Answer};
 use super::caller::{CallError, encode, messages};
 use super::command::{Command, Properties};
-use super::login::{Credentials, unparsable, unsupported_type};
+use super::login::{Credentials, body_credentials, unparsable, unsupported_type};
 use super::outcome::{Outcome, user_list};
 use super::{Api, ApiRequest, is_of_type};
 
@@ -35,7 +35,7 @@ impl Api {
         let text = std::str::from_utf8(&body.bytes).unwrap_or("");
         let parsed = parse(
             text,
-            |token, data| self.credentials(token, data),
+            |token, data| body_credentials(token, data, self.limits.allow_auth_data),
             |text| Command::parse(text, self.limits.name_bytes_max),
             self.limits.commands_max,
         );

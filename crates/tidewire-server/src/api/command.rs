@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use tidewire_core::message::{
     Call, Change, Event, Message, Presence, Record, RecordBulk, Rpc, WireVersion, Write,
 };
+use tidewire_core::planted_fault::is_planted;
 
 use super::caller::encode;
 
@@ -122,6 +123,7 @@ impl<'a> Command<'a> {
         };
         match fields.properties.into_keys().next() {
             None => Ok(command),
+            Some(_) if is_planted("api-property") => Ok(command),
             Some(unknown) => Err(format!("unknown property {unknown:?}")),
         }
     }

@@ -3,8 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
-use hyper::header::AUTHORIZATION;
-use hyper::http::request::Parts;
+use hyper::header::{AUTHORIZATION, HeaderMap};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidewire_core::message::{Auth, Message};
@@ -32,8 +31,8 @@ impl Credentials {
     }
 
     /// The credentials in the header of a request.
-    pub(super) fn of(parts: &Parts) -> Result<Self, Problem> {
-        let Some(header) = parts.headers.get(AUTHORIZATION) else {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let Some(header) = headers.get(AUTHORIZATION) else {
             return Ok(Self::none());
         };
         let text = header.to_str().map_err(|_| Problem::LOGIN_REFUSED)?;
@@ -67,33 +66,6 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Api {
-    /// The credentials in the body of a batch.
-    pub(super) fn credentials(
-        &self,
-        token: Option<&RawValue>,
-        auth_data: Option<&RawValue>,
-    ) -> Result<Credentials, &'static str> {
-        let token = match token.map(text_of) {
-            None => None,
-            Some(Some(token)) if !token.is_empty() => Some(token),
-            Some(_) => {
-                return Err("Invalid message: the \"token\" parameter must be a non-empty string");
-            }
-        };
-        if let Some(data) = auth_data {
-            if !self.limits.allow_auth_data {
-                return Err(
-                    "Authentication using authData is disabled. Try using a token instead.",
-                );
-            }
-            if !is_object(data) {
-                return Err("Invalid message: the \"authData\" parameter must be an object");
-            }
-            return Ok(Credentials(data.get().to_owned()));
-        }
-        Ok(token.map_or_else(Credentials::none, |token| Credentials::token(&token)))
-    }
-
     /// `POST /api/auth`.
     pub(super) async fn log_in(&self, mut request: ApiRequest) -> Answer {
         if !is_of_type(&request.parts, "application/json") {
@@ -143,6 +115,31 @@ impl Api {
             }
         }
     }
+}
+
+/// The credentials in the body of a batch.
+pub(super) fn body_credentials(
+    token: Option<&RawValue>,
+    auth_data: Option<&RawValue>,
+    allow_auth_data: bool,
+) -> Result<Credentials, &'static str> {
+    let token = match token.map(text_of) {
+        None => None,
+        Some(Some(token)) if !token.is_empty() => Some(token),
+        Some(_) => {
+            return Err("Invalid message: the \"token\" parameter must be a non-empty string");
+        }
+    };
+    if let Some(data) = auth_data {
+        if !allow_auth_data {
+            return Err("Authentication using authData is disabled. Try using a token instead.");
+        }
+        if !is_object(data) {
+            return Err("Invalid message: the \"authData\" parameter must be an object");
+        }
+        return Ok(Credentials(data.get().to_owned()));
+    }
+    Ok(token.map_or_else(Credentials::none, |token| Credentials::token(&token)))
 }
 
 /// What a login is answered with. A key that the auth handler did not give is left out.

@@ -9,6 +9,9 @@ mod body;
 mod caller;
 mod command;
 mod condition;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod login;
 mod name;
 mod openapi;

@@ -1,6 +1,7 @@
 //! Patches of a whole document: JSON merge patch (RFC 7396) and JSON patch (RFC 6902).
 
 use serde_json::{Map, Value};
+use tidewire_core::planted_fault::is_planted;
 
 /// Operations of one patch.
 const OPERATIONS_MAX: usize = 10_000;
@@ -202,9 +203,10 @@ impl Patched {
             }
             Value::Array(array) if last == "-" => array.push(value),
             Value::Array(array) => {
-                let place = index(last).filter(|place| *place <= array.len());
+                let place =
+                    index(last).filter(|place| *place <= array.len() || is_planted("patch-index"));
                 let place = place.ok_or(PatchError::Unfit)?;
-                spend(&mut self.steps, array.len() - place)?;
+                spend(&mut self.steps, array.len().saturating_sub(place))?;
                 array.insert(place, value);
             }
             _ => return Err(PatchError::Unfit),
@@ -254,6 +256,9 @@ fn spend(steps: &mut usize, more: usize) -> Result<(), PatchError> {
 /// Refuses a value that has more than `nesting_max` containers in each other. It calls itself no deeper than that.
 fn check_nesting(value: &Value, nesting_max: usize, steps: &mut usize) -> Result<(), PatchError> {
     spend(steps, 1)?;
+    if is_planted("patch-nesting") {
+        return Ok(());
+    }
     let inside = || nesting_max.checked_sub(1).ok_or(PatchError::TooLarge);
     match value {
         Value::Object(object) => {
@@ -287,6 +292,7 @@ fn parse(pointer: &str) -> Result<Vec<String>, PatchError> {
                 let (escaped, behind) = match part.as_bytes().first() {
                     Some(b'0') => ('~', &part[1..]),
                     Some(b'1') => ('/', &part[1..]),
+                    _ if is_planted("patch-pointer") => ('~', part),
                     _ => return Err(PatchError::Malformed),
                 };
                 text.push(escaped);

@@ -65,8 +65,8 @@ impl Api {
         if !is_read && !matches!(method, Method::PUT | Method::PATCH | Method::DELETE) {
             return Ok(answer::with_allow(Problem::METHOD.answer(), Some(METHODS)));
         }
-        let name = self.record_name(request.parts.uri.path())?;
-        let credentials = Credentials::of(&request.parts)?;
+        let name = name_of(request.parts.uri.path(), self.limits.name_bytes_max)?;
+        let credentials = Credentials::of(&request.parts.headers)?;
         let conditions = Conditions::of(&request.parts.headers, self.epoch)?;
         if is_read {
             return self
@@ -76,12 +76,6 @@ impl Api {
         let change = self.change(&mut request).await?;
         self.change_record(&request, &credentials, &name, &conditions, &change)
             .await
-    }
-
-    fn record_name(&self, path: &str) -> Result<String, Problem> {
-        let name = path.strip_prefix(PREFIX).and_then(unescape);
-        name.filter(|name| !name.is_empty() && name.len() <= self.limits.name_bytes_max)
-            .ok_or(Problem::INVALID_NAME)
     }
 
     async fn read_record(
@@ -233,6 +227,13 @@ impl Api {
             answer.headers_mut().insert(ETAG, tag);
         }
     }
+}
+
+/// The record that a path names.
+pub(super) fn name_of(path: &str, name_bytes_max: usize) -> Result<String, Problem> {
+    let name = path.strip_prefix(PREFIX).and_then(unescape);
+    name.filter(|name| !name.is_empty() && name.len() <= name_bytes_max)
+        .ok_or(Problem::INVALID_NAME)
 }
 
 /// Only one operation is under way at a time, so nothing needs an id of its own.

@@ -74,10 +74,10 @@ impl Drop for EventStream {
 }
 
 /// What a stream is asked for.
-struct Wanted {
-    events: Vec<String>,
-    records: Vec<String>,
-    ticket: Option<String>,
+pub(super) struct Wanted {
+    pub(super) events: Vec<String>,
+    pub(super) records: Vec<String>,
+    pub(super) ticket: Option<String>,
     /// The id of the last piece of an earlier stream, from a page that can't set the header.
     last_id: Option<String>,
 }
@@ -92,13 +92,16 @@ impl Api {
     }
 
     async fn try_stream(&self, request: &ApiRequest) -> Result<Answer, Problem> {
-        let wanted = self.wanted(request.parts.uri.query().unwrap_or(""))?;
+        let wanted = wanted(
+            request.parts.uri.query().unwrap_or(""),
+            self.limits.name_bytes_max,
+        )?;
         let credentials = match &wanted.ticket {
             Some(ticket) => self
                 .tickets
                 .take(ticket, Instant::now())
                 .ok_or(Problem::LOGIN_REFUSED)?,
-            None => Credentials::of(&request.parts)?,
+            None => Credentials::of(&request.parts.headers)?,
         };
         let permit = Arc::clone(&self.streams).try_acquire_owned();
         let permit = permit.map_err(|_| Problem::BUSY)?;
@@ -132,47 +135,48 @@ impl Api {
         };
         Ok(streaming(body))
     }
+}
 
-    fn wanted(&self, query: &str) -> Result<Wanted, Problem> {
-        let mut wanted = Wanted {
-            events: Vec::new(),
-            records: Vec::new(),
-            ticket: None,
-            last_id: None,
+/// What a query string asks for.
+pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<Wanted, Problem> {
+    let mut wanted = Wanted {
+        events: Vec::new(),
+        records: Vec::new(),
+        ticket: None,
+        last_id: None,
+    };
+    let (mut event_count, mut record_count) = (0, 0);
+    for (key, value) in parameters(query).ok_or(Problem::INVALID_QUERY)? {
+        let (list, count) = match key.as_str() {
+            "event" => (&mut wanted.events, &mut event_count),
+            "record" => (&mut wanted.records, &mut record_count),
+            "ticket" => {
+                wanted.ticket = Some(value);
+                continue;
+            }
+            "last_event_id" => {
+                wanted.last_id = Some(value);
+                continue;
+            }
+            // A page may add parameters of its own, such as one that defeats caches.
+            _ => continue,
         };
-        let (mut event_count, mut record_count) = (0, 0);
-        for (key, value) in parameters(query).ok_or(Problem::INVALID_QUERY)? {
-            let (list, count) = match key.as_str() {
-                "event" => (&mut wanted.events, &mut event_count),
-                "record" => (&mut wanted.records, &mut record_count),
-                "ticket" => {
-                    wanted.ticket = Some(value);
-                    continue;
-                }
-                "last_event_id" => {
-                    wanted.last_id = Some(value);
-                    continue;
-                }
-                // A page may add parameters of its own, such as one that defeats caches.
-                _ => continue,
-            };
-            if value.is_empty() || value.len() > self.limits.name_bytes_max {
-                return Err(Problem::INVALID_NAME);
-            }
-            // Those that repeat count, too: what is taken must not depend on what the names are.
-            *count += 1;
-            if *count > NAMES_MAX {
-                return Err(Problem::INVALID_QUERY);
-            }
-            if !list.contains(&value) {
-                list.push(value);
-            }
+        if value.is_empty() || value.len() > name_bytes_max {
+            return Err(Problem::INVALID_NAME);
         }
-        if event_count + record_count == 0 {
+        // Those that repeat count, too: what is taken must not depend on what the names are.
+        *count += 1;
+        if *count > NAMES_MAX {
             return Err(Problem::INVALID_QUERY);
         }
-        Ok(wanted)
+        if !list.contains(&value) {
+            list.push(value);
+        }
     }
+    if event_count + record_count == 0 {
+        return Err(Problem::INVALID_QUERY);
+    }
+    Ok(wanted)
 }
 
 /// Waits until the login is decided, and gives what came behind that.
@@ -207,7 +211,7 @@ fn streaming(body: EventStream) -> Answer {
 
 /// A record of a stream.
 #[derive(Clone, Copy, Debug, Default)]
-struct Followed {
+pub(super) struct Followed {
     /// What the client has; nothing, or that there is no such record, if absent.
     tag: Option<Tag>,
     /// Whether the client knows of it at all.
@@ -233,7 +237,7 @@ fn records(names: &[String], id: Option<&str>, epoch: u64) -> Vec<Followed> {
 }
 
 /// The id of a piece: the epoch, then the states of all records in the order of the request.
-fn id(epoch: u64, records: &[Followed]) -> String {
+pub(super) fn id(epoch: u64, records: &[Followed]) -> String {
     let states = records
         .iter()
         .map(|record| match (record.is_known, record.tag) {
@@ -245,7 +249,7 @@ fn id(epoch: u64, records: &[Followed]) -> String {
     format!("{epoch:x}_{}", states.join("_"))
 }
 
-fn parse_id(id: &str, epoch: u64, count: usize) -> Option<Vec<Followed>> {
+pub(super) fn parse_id(id: &str, epoch: u64, count: usize) -> Option<Vec<Followed>> {
     let mut parts = id.split('_');
     if u64::from_str_radix(parts.next()?, 16) != Ok(epoch) {
         return None;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tidewire_core::planted_fault::is_planted;
+
 use super::document::{self, Located, Node, Place};
 use super::nearest::nearest;
 use super::option::{Field, Input, OptionRow, Traits, VARIABLE_PREFIX, Value, Visitor, join};
@@ -98,22 +100,28 @@ impl Loaded {
 /// # Errors
 /// Everything that is wrong, in the order of the sources. Never empty.
 pub fn load(sources: &Sources) -> Result<Loaded, Vec<Problem>> {
-    let mut loader = Loader {
-        names: Names::collect(),
-        loaded: Loaded::default(),
-        problems: Vec::new(),
-    };
+    let mut loader = Loader::new();
     loader.read_file(sources);
     loader.read_environment(&sources.environment);
     for (name, text) in &sources.flags {
         let flag = loader.names.flag(name);
         loader.set(name, &Input::Scalar(text.clone()), &Origin::Flag(flag));
     }
-    if loader.problems.is_empty() {
-        Ok(loader.loaded)
-    } else {
-        Err(loader.problems)
-    }
+    loader.finish()
+}
+
+/// Reads a file's text without anything else but the variables that it names.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_text(
+    text: &str,
+    path: &Path,
+    environment: &BTreeMap<String, String>,
+) -> Result<Loaded, Vec<Problem>> {
+    let mut loader = Loader::new();
+    loader.read_text(text, path, environment);
+    loader.finish()
 }
 
 /// All options in the order of the file.
@@ -198,6 +206,22 @@ struct Loader {
 }
 
 impl Loader {
+    fn new() -> Self {
+        Self {
+            names: Names::collect(),
+            loaded: Loaded::default(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn finish(self) -> Result<Loaded, Vec<Problem>> {
+        if self.problems.is_empty() {
+            Ok(self.loaded)
+        } else {
+            Err(self.problems)
+        }
+    }
+
     fn read_file(&mut self, sources: &Sources) {
         let named = sources
             .file
@@ -208,26 +232,28 @@ impl Loader {
             None if Path::new(DEFAULT_FILE).exists() => PathBuf::from(DEFAULT_FILE),
             None => return,
         };
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
+        match std::fs::read_to_string(&path) {
+            Ok(text) => self.read_text(&text, &path, &sources.environment),
             Err(error) => {
                 let reason = format!("can't be read: {error}; name another file with --config");
                 self.problems.push(Problem::new(path.display(), reason));
-                return;
             }
-        };
-        let variable = |name: &str| sources.environment.get(name).cloned();
-        match document::parse(&text, &variable) {
-            Ok(root) => self.read_section("", &root, &path),
+        }
+    }
+
+    fn read_text(&mut self, text: &str, path: &Path, environment: &BTreeMap<String, String>) {
+        let variable = |name: &str| environment.get(name).cloned();
+        match document::parse(text, &variable) {
+            Ok(root) => self.read_section("", &root, path),
             Err(error) => {
                 let origin = match error.place {
-                    Some(place) => Origin::File(path.clone(), place).to_string(),
+                    Some(place) => Origin::File(path.to_owned(), place).to_string(),
                     None => path.display().to_string(),
                 };
                 self.problems.push(Problem::new(origin, error.reason));
             }
         }
-        self.loaded.file = Some(path);
+        self.loaded.file = Some(path.to_owned());
     }
 
     fn read_section(&mut self, section: &str, node: &Located<Node>, path: &Path) {
@@ -354,6 +380,7 @@ impl Loader {
             Some(Err(wrong)) => {
                 let origin = match (origin, input, wrong.index) {
                     (Origin::File(path, _), Input::List(entries), Some(index)) => {
+                        let index = index + usize::from(is_planted("config-place"));
                         Origin::File(path.clone(), entries[index].place)
                     }
                     _ => origin.clone(),

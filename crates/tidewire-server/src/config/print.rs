@@ -101,7 +101,8 @@ impl Visitor for Yaml<'_> {
         let shown = if row.traits.secret && is_given {
             MASK.to_owned()
         } else {
-            value.show()
+            // What is read again must not be taken for a variable.
+            value.show().replace("${", "$${")
         };
         let line = format!("{indent}{}: {shown}", row.key());
         match self.loaded {
@@ -203,6 +204,15 @@ mod tests {
 
     fn without_padding(line: &str) -> String {
         line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_looks_like_a_variable_is_read_again_as_it_is() {
+        use super::super::layer::load_text;
+        let load = |text: &str| load_text(text, std::path::Path::new("f.yml"), &[].into());
+        let loaded = load("store: {path: \"$${HOME}/$$${x\"}\n").expect("valid");
+        let again = load(&effective(&loaded)).expect("what is written can be read");
+        assert_eq!(again.config.store.path, loaded.config.store.path);
     }
 
     #[test]

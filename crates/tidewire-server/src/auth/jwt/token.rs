@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+use tidewire_core::planted_fault::is_planted;
 use tidewire_core::time::WallTime;
 
 use super::key::KeySet;
@@ -154,7 +155,8 @@ impl Unverified<'_> {
                 &key.decoding,
                 key.algorithm,
             );
-            if verified.is_ok_and(|is_right| is_right) {
+            let is_planted = is_planted("jwt-signature") && self.signature.is_empty();
+            if is_planted || verified.is_ok_and(|is_right| is_right) {
                 outcome = Ok(());
                 break;
             }
@@ -198,7 +200,8 @@ fn check(
             .saturating_add(LEEWAY_MS),
         None => return Err(TokenError::NoExpiry),
     };
-    if now.0 >= expires_at {
+    let is_planted = is_planted("jwt-expiry") && claims.contains_key("nbf");
+    if now.0 >= expires_at && !is_planted {
         return Err(TokenError::Expired);
     }
     if let Some(not_before) = claims.get("nbf") {

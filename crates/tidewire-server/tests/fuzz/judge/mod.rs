@@ -1,0 +1,36 @@
+//! What must hold for any bytes from outside: the judges that the fuzz targets, the replay of their corpora and the mutation
+//! loop share. Each compares the product with a model that was written without it, and names what an input reached.
+
+pub mod api;
+pub mod client_address;
+pub mod config;
+pub mod json_patch;
+pub mod jwt;
+
+use std::collections::BTreeSet;
+
+/// What an input reached: outcomes, kinds of input, branches.
+pub type Reached = BTreeSet<&'static str>;
+
+/// One fuzz target.
+pub struct Target {
+    /// Of the target and of its folder in `fuzz/corpus`.
+    pub name: &'static str,
+    /// Panics if the input shows a fault.
+    pub judge: fn(&[u8]) -> Reached,
+    /// Inputs of every kind, from which the corpus grew.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Everything that the corpus has to reach.
+    pub reachable: &'static [&'static str],
+    /// Faults that can be planted in what it judges.
+    pub faults: &'static [&'static str],
+}
+
+/// The targets of this crate.
+pub const TARGETS: [&Target; 5] = [
+    &jwt::TARGET,
+    &api::TARGET,
+    &json_patch::TARGET,
+    &config::TARGET,
+    &client_address::TARGET,
+];

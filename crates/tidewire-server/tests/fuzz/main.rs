@@ -1,0 +1,166 @@
+//! The parsers of outside bytes before their fuzz targets: the committed corpora are replayed, they reach everything that can be
+//! reached, and mutations of them find each fault that is planted and nothing else. `TIDEWIRE_WRITE=1` writes the seeds.
+
+mod judge;
+#[path = "../../../tidewire-wire/tests/codec/harness/mutate.rs"]
+mod mutate;
+
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+use tidewire_core::planted_fault::plant;
+
+use judge::{Reached, Target};
+use mutate::{Mutator, hunt};
+
+/// Mutations in which a planted fault must be found; most take a hundredth of them.
+const FAULT_MUTATIONS: usize = 200_000;
+/// Mutations that must show nothing.
+const CLEAN_MUTATIONS: usize = 20_000;
+/// A corpus stays small enough to clone and to replay in seconds.
+const CORPUS_BYTES_MAX: usize = 1 << 20;
+
+fn folder(target: &Target) -> PathBuf {
+    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    corpora.join(target.name)
+}
+
+/// The corpus in the order of its file names, the seeds in it.
+fn corpus(target: &Target) -> Vec<Vec<u8>> {
+    let folder = folder(target);
+    if std::env::var_os("TIDEWIRE_WRITE").is_some() {
+        fs::create_dir_all(&folder).expect("a folder for the corpus");
+        for (index, seed) in (target.seeds)().iter().enumerate() {
+            fs::write(folder.join(format!("seed-{index:03}")), seed).expect("a seed is written");
+        }
+    }
+    let entries = fs::read_dir(&folder).expect("the corpus is in the repository");
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("an entry of the corpus").path())
+        .collect();
+    paths.sort();
+    let read = |path: &PathBuf| fs::read(path).expect("an input");
+    let mut inputs: Vec<Vec<u8>> = paths.iter().map(read).collect();
+    inputs.extend((target.seeds)());
+    inputs
+}
+
+fn replay(target: &Target) {
+    let inputs = corpus(target);
+    let bytes: usize = inputs.iter().map(Vec::len).sum();
+    assert!(bytes <= CORPUS_BYTES_MAX, "{bytes} bytes");
+    let mut reached = Reached::new();
+    let mut wrong = 0;
+    for input in &inputs {
+        match catch_unwind(|| (target.judge)(input)) {
+            Ok(places) => reached.extend(places),
+            Err(_) => {
+                println!("above: {:?}", String::from_utf8_lossy(input));
+                wrong += 1;
+            }
+        }
+    }
+    assert_eq!(wrong, 0, "inputs show a fault");
+    let missing: Vec<_> = target
+        .reachable
+        .iter()
+        .filter(|place| !reached.contains(*place))
+        .collect();
+    assert!(missing.is_empty(), "no input reaches {missing:?}");
+    let unknown: Vec<_> = reached
+        .iter()
+        .filter(|place| !target.reachable.contains(place))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?} is in no list");
+    println!("{} inputs reach all {}", inputs.len(), reached.len());
+}
+
+fn is_found(target: &Target, input: &[u8]) -> bool {
+    catch_unwind(|| drop((target.judge)(input))).is_err()
+}
+
+fn find_faults(target: &Target) {
+    let mut mutator = Mutator::new(corpus(target), 1);
+    let mut wrong = 0;
+    for _ in 0..CLEAN_MUTATIONS {
+        let input = mutator.next_input();
+        if is_found(target, &input) {
+            println!("above: {:?}", String::from_utf8_lossy(&input));
+            wrong += 1;
+        }
+    }
+    assert_eq!(wrong, 0, "mutations show a fault");
+    for fault in target.faults {
+        plant(Some(fault));
+        let found = hunt(corpus(target), FAULT_MUTATIONS, |input| {
+            is_found(target, input)
+        });
+        plant(None);
+        match found {
+            Some(round) => println!("{fault}: found after {round} mutations"),
+            None => panic!("{FAULT_MUTATIONS} mutations did not find {fault}"),
+        }
+    }
+}
+
+#[test]
+fn jwt_corpus_passes_and_reaches_everything() {
+    replay(&judge::jwt::TARGET);
+}
+
+#[test]
+fn jwt_faults_are_found_and_nothing_else() {
+    find_faults(&judge::jwt::TARGET);
+}
+
+#[test]
+fn api_corpus_passes_and_reaches_everything() {
+    replay(&judge::api::TARGET);
+}
+
+#[test]
+fn api_faults_are_found_and_nothing_else() {
+    find_faults(&judge::api::TARGET);
+}
+
+#[test]
+fn json_patch_corpus_passes_and_reaches_everything() {
+    replay(&judge::json_patch::TARGET);
+}
+
+#[test]
+fn json_patch_faults_are_found_and_nothing_else() {
+    find_faults(&judge::json_patch::TARGET);
+}
+
+#[test]
+fn config_corpus_passes_and_reaches_everything() {
+    replay(&judge::config::TARGET);
+}
+
+#[test]
+fn config_faults_are_found_and_nothing_else() {
+    find_faults(&judge::config::TARGET);
+}
+
+#[test]
+fn client_address_corpus_passes_and_reaches_everything() {
+    replay(&judge::client_address::TARGET);
+}
+
+#[test]
+fn client_address_faults_are_found_and_nothing_else() {
+    find_faults(&judge::client_address::TARGET);
+}
+
+#[test]
+fn every_target_is_here() {
+    for target in judge::TARGETS {
+        assert!(
+            !target.faults.is_empty() && !target.reachable.is_empty(),
+            "{}",
+            target.name
+        );
+    }
+}

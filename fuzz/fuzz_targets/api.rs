@@ -1,0 +1,8 @@
+//! What the HTTP API reads of a request: batches, targets, credentials, conditions, ids of streams.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidewire_fuzz::server::api::TARGET;
+
+fuzz_target!(init: tidewire_fuzz::plant(), |input: &[u8]| drop((TARGET.judge)(input)));

@@ -1,0 +1,8 @@
+//! The configuration file.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidewire_fuzz::server::config::TARGET;
+
+fuzz_target!(init: tidewire_fuzz::plant(), |input: &[u8]| drop((TARGET.judge)(input)));
