@@ -7,7 +7,7 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load;
-use tidewire_rules::set::RuleSet;
+use tidewire_rules::set::{RULE_KINDS, RuleSet};
 
 /// deepstream's example, with every section.
 const EXAMPLE: &str = r#"# a comment
@@ -84,6 +84,39 @@ fn deepstreams_example_loads_and_decides() {
     let open = Payload::from_checked(r#"{"open":true}"#);
     assert_eq!(bid(&[(item.clone(), Some(open))]), Decision::Allow);
     assert_eq!(bid(&[(item, None)]), Decision::Failed);
+}
+
+/// `conf/permissions.yml` as deepstream 10 ships it.
+const SHIPPED: &str = r#"presence:
+  "*":
+    allow: true
+record:
+  "*":
+    create: true
+    write: true
+    read: true
+    delete: true
+    listen: true
+    notify: true
+event:
+  "*":
+    publish: true
+    subscribe: true
+    listen: true
+rpc:
+  "*":
+    provide: true
+    request: true
+"#;
+
+#[test]
+fn the_file_that_deepstream_ships_allows_everything() {
+    let rules = parse(SHIPPED).expect("valid");
+    let ann = Principal::new(Name::from("ann"));
+    for kind in RULE_KINDS {
+        let asked = question(&ann, kind.access, "a/b");
+        assert_eq!(rules.decide(&asked), Decision::Allow, "{kind:?}");
+    }
 }
 
 /// What `tidewire-bench grid --rules` measures: nothing but these rules and the publications of `--chat`.
