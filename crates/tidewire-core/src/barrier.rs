@@ -2,8 +2,10 @@
 //!
 //! A shard that learns of a change, from the node or from another shard, takes it over at once, and posts a marker to all
 //! others behind everything that it has posted before. The marker is the change itself, so whatever a shard posts after it
-//! is handled by rules at least as new. With the markers of all others in, and everybody judged again, the change is
-//! settled here; with all shards settled it may be acknowledged.
+//! is handled by rules at least as new. With the markers of all others in, and everybody judged again, nothing judged before is on
+//! its way here. But what it has led to may be on its way elsewhere: a call goes from its requestor's shard to the owner, and
+//! from there to a provider. So a shard that has all markers says so to all others, once more behind everything that it has
+//! posted, and the change is settled here when all have said that. With all shards settled it may be acknowledged.
 
 use crate::address::Address;
 
@@ -13,6 +15,8 @@ pub(crate) struct Barrier {
     own: usize,
     /// The last change of which this shard's own marker and the others' have come, by shard.
     markers: Vec<u64>,
+    /// The last change of which each shard has all markers, as it has said.
+    passed: Vec<u64>,
     /// The oldest change after which not everybody was judged again.
     unjudged: Option<u64>,
 }
@@ -23,6 +27,7 @@ impl Barrier {
         Self {
             own: usize::from(own.shard),
             markers: vec![0; usize::from(shard_count)],
+            passed: vec![0; usize::from(shard_count)],
             unjudged: None,
         }
     }
@@ -47,6 +52,20 @@ impl Barrier {
         }
     }
 
+    /// The change of which this shard has all markers now, to be said to all others; each one is once.
+    pub(crate) fn newly_passed(&mut self) -> Option<u64> {
+        let marked = self.markers.iter().copied().min().unwrap_or(0);
+        let own = &mut self.passed[self.own];
+        (marked > std::mem::replace(own, marked)).then_some(marked)
+    }
+
+    /// Another shard has all markers of a change.
+    pub(crate) fn pass(&mut self, from: Address, number: u64) {
+        if let Some(known) = self.passed.get_mut(usize::from(from.shard)) {
+            *known = (*known).max(number);
+        }
+    }
+
     /// Everybody was judged again by the newest rules.
     pub(crate) fn all_judged(&mut self) {
         self.unjudged = None;
@@ -54,10 +73,10 @@ impl Barrier {
 
     /// Changes up to this number are settled here.
     pub(crate) fn settled(&self) -> u64 {
-        let marked = self.markers.iter().copied().min().unwrap_or(0);
+        let passed = self.passed.iter().copied().min().unwrap_or(0);
         match self.unjudged {
-            Some(number) => marked.min(number - 1),
-            None => marked,
+            Some(number) => passed.min(number - 1),
+            None => passed,
         }
     }
 }
@@ -71,31 +90,52 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_settled_with_all_markers_in_and_everybody_judged() {
+    fn a_change_is_settled_when_all_have_all_markers_and_everybody_is_judged() {
         let mut barrier = Barrier::new(shard(1), 3);
         assert!(barrier.is_new(1));
         barrier.take_over(1, true);
         assert!(!barrier.is_new(1));
         barrier.mark(shard(0), 1);
+        assert_eq!(barrier.newly_passed(), None);
+        // Another one is further.
+        barrier.pass(shard(0), 1);
+        barrier.mark(shard(2), 1);
+        assert_eq!(barrier.newly_passed(), Some(1));
+        assert_eq!(barrier.newly_passed(), None);
         barrier.all_judged();
         assert_eq!(barrier.settled(), 0);
-        barrier.mark(shard(2), 1);
+        barrier.pass(shard(2), 1);
+        assert_eq!(barrier.settled(), 1);
+    }
+
+    #[test]
+    fn a_shard_alone_settles_when_everybody_is_judged() {
+        let mut barrier = Barrier::new(shard(0), 1);
+        barrier.take_over(1, true);
+        assert_eq!(barrier.newly_passed(), Some(1));
+        assert_eq!(barrier.settled(), 0);
+        barrier.all_judged();
         assert_eq!(barrier.settled(), 1);
     }
 
     #[test]
     fn a_second_change_during_the_first_settles_both_at_its_end() {
         let mut barrier = Barrier::new(shard(0), 2);
+        let other_marks = |barrier: &mut Barrier, number| {
+            barrier.mark(shard(1), number);
+            assert_eq!(barrier.newly_passed(), Some(number));
+            barrier.pass(shard(1), number);
+        };
         barrier.take_over(1, true);
-        barrier.mark(shard(1), 1);
+        other_marks(&mut barrier, 1);
         barrier.take_over(2, true);
         assert_eq!(barrier.settled(), 0);
-        barrier.mark(shard(1), 2);
+        other_marks(&mut barrier, 2);
         barrier.all_judged();
         assert_eq!(barrier.settled(), 2);
         barrier.take_over(3, false);
         assert_eq!(barrier.settled(), 2);
-        barrier.mark(shard(1), 3);
+        other_marks(&mut barrier, 3);
         assert_eq!(barrier.settled(), 3);
     }
 }

@@ -556,6 +556,18 @@ impl Shard {
                 },
             );
         }
+        self.pass_on(out);
+    }
+
+    /// Says to all others when all markers of a change are in, behind everything that was posted before.
+    fn pass_on<E: Effects>(&mut self, out: &mut E) {
+        let Some(number) = self.barrier.newly_passed() else {
+            return;
+        };
+        let from = self.place.address;
+        for shard in self.place.shards().filter(|shard| *shard != from) {
+            out.post(shard, Entry::RightsPassed { from, number });
+        }
     }
 
     /// Ends the sessions of whoever was revoked.
@@ -581,7 +593,11 @@ impl Shard {
         } = entry
         {
             self.change(now, number, change, out);
-            return self.barrier.mark(from, number);
+            self.barrier.mark(from, number);
+            return self.pass_on(out);
+        }
+        if let Entry::RightsPassed { from, number } = entry {
+            return self.barrier.pass(from, number);
         }
         let (mut desk, parts) = self.split(now, out);
         let desk = &mut desk;
@@ -675,7 +691,7 @@ impl Shard {
                 rpcs.session_ended(desk, session);
             }
             // Taken above.
-            Entry::Rights { .. } => {}
+            Entry::Rights { .. } | Entry::RightsPassed { .. } => {}
         }
     }
 

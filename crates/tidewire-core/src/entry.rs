@@ -129,6 +129,13 @@ pub enum Entry {
         /// The change, for who does not know it yet.
         change: RightsChange,
     },
+    /// To every other shard: the sender has all markers of a change, and so has handled everything that was judged before it.
+    RightsPassed {
+        /// Who says so.
+        from: Address,
+        /// The number of the change.
+        number: u64,
+    },
     /// To every shard: the session is gone, with all that it offered and asked.
     SessionEnded {
         /// Which.

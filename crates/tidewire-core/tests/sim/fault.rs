@@ -81,6 +81,8 @@ pub enum Fault {
     PermitsLost,
     /// An event reaches a shard's mailbox late, so that the marker of a change of rights overtakes it.
     MarkerOvertakes,
+    /// A call reaches the mailbox of its provider's shard late, so that the markers of a change of rights overtake it.
+    CallOvertaken,
     /// The marker of a change of rights does not reach a shard.
     MarkerLost,
     /// A session is not told that something that it held has ended.
@@ -101,7 +103,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 56] = [
+    pub const ALL: [(Self, &[Check]); 57] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -139,6 +141,7 @@ impl Fault {
         (Self::DetentionShort, &[Check::Detained]),
         (Self::PermitsLost, &[Check::Quiet]),
         (Self::MarkerOvertakes, &[Check::OldRules]),
+        (Self::CallOvertaken, &[Check::OldRules]),
         (Self::MarkerLost, &[Check::Settled]),
         (Self::EndUntold(Holding::Event), &[Check::RightsEnded]),
         (Self::EndUntold(Holding::Record), &[Check::RightsEnded]),

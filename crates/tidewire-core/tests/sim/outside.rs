@@ -10,7 +10,7 @@ use tidewire_core::effect::{
     AuthRequest, CloseReason, Effects, Format, InterestChange, InterestTopic, News, Span,
     StoreRequest,
 };
-use tidewire_core::entry::{Entry, Published};
+use tidewire_core::entry::{CallNotice, Entry, Published};
 use tidewire_core::message::{Event, Message};
 
 use crate::fault::{Fault, Faults};
@@ -149,6 +149,11 @@ impl Effects for Outside {
         match (&entry, self.faults.on()) {
             (Entry::RecordPublished { .. }, Some(Fault::ChangeLost)) if self.faults.strike() => {
                 return;
+            }
+            (Entry::RpcDelivery(delivery), Some(Fault::CallOvertaken))
+                if matches!(delivery.what, CallNotice::Request { .. }) && self.faults.strike() =>
+            {
+                return self.held_back.push((to, entry));
             }
             (Entry::RecordPublished { .. }, Some(Fault::PostHeldBack))
             | (Entry::RecordRequest(_), Some(Fault::RequestHeldBack))

@@ -25,6 +25,8 @@ struct Call {
     clock: u64,
     since: Instant,
     asked: Vec<Asked>,
+    /// It may have gone on to another provider without anybody having heard of it.
+    has_moved: bool,
     /// What providers have answered, whoever they are.
     answers: Vec<(SessionId, CallSaid)>,
 }
@@ -73,6 +75,7 @@ impl RpcModel {
 
     /// A provider takes a registration back at its shard.
     pub fn unprovide(&mut self, session: SessionId, name: &str) {
+        self.move_calls(|of| of == name);
         self.registrations.remove(&(session, name.to_owned()));
     }
 
@@ -87,6 +90,25 @@ impl RpcModel {
             for asked in &mut call.asked {
                 asked.declined |= is_forbidden(asked.provider, &call.name);
             }
+        }
+        let doubtful = std::mem::take(&mut self.doubtful);
+        self.move_calls(|name| doubtful.iter().any(|(_, of)| of == name));
+        self.doubtful = doubtful;
+    }
+
+    /// Whether nobody was asked yet.
+    pub fn is_fresh(&self, number: &str) -> bool {
+        let key = number
+            .parse()
+            .ok()
+            .and_then(|number: u64| self.by_number.get(&number));
+        let call = key.and_then(|key| self.calls.get(key));
+        call.is_some_and(|call| call.asked.is_empty() && !call.has_moved)
+    }
+
+    fn move_calls(&mut self, concerns: impl Fn(&str) -> bool) {
+        for call in self.calls.values_mut() {
+            call.has_moved |= concerns(&call.name);
         }
     }
 
@@ -111,6 +133,7 @@ impl RpcModel {
             clock: self.clock,
             since: now,
             asked: Vec::new(),
+            has_moved: false,
             answers: Vec::new(),
         };
         self.calls.insert((session, id.to_owned()), call);
@@ -180,6 +203,9 @@ impl RpcModel {
     pub fn session_ended(&mut self, session: SessionId) {
         self.calls.retain(|(of, _), _| *of != session);
         self.by_number.retain(|_, (of, _)| *of != session);
+        let registered = self.registrations.keys().filter(|(of, _)| *of == session);
+        let names: BTreeSet<String> = registered.map(|(_, name)| name.clone()).collect();
+        self.move_calls(|name| names.contains(name));
         self.registrations.retain(|(of, _), _| *of != session);
         self.doubtful.retain(|(of, _)| *of != session);
         for asked in self.calls.values_mut().flat_map(|call| &mut call.asked) {

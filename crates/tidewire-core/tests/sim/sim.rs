@@ -681,6 +681,14 @@ impl Sim {
         for (session, heard) in std::mem::take(&mut self.late) {
             self.deliver(session, heard)?;
         }
+        // What markers are to overtake waits until they have.
+        let is_overtaken = matches!(
+            self.outside.faults.on(),
+            Some(Fault::MarkerOvertakes | Fault::CallOvertaken)
+        );
+        if is_overtaken && !self.calm && !self.rights.all_acknowledged() {
+            return Ok(());
+        }
         for (to, entry) in std::mem::take(&mut self.outside.held_back) {
             self.outside.mailboxes[to].push_back(entry);
         }

@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::guarded::written_number;
 use crate::judge::{Judge, Rules};
 use crate::right::{Holding, Right, holding_of, is_guarded, mutable};
-use crate::wire::Heard;
+use crate::wire::{Heard, RpcHeard};
 
 /// Changes that may be under way at a time.
 const OVERLAPPING_MAX: u64 = 2;
@@ -48,7 +48,7 @@ pub struct Rights {
     /// The last one that each shard has settled, with everything sent.
     settled: [u64; SHARDS],
     acknowledged: u64,
-    /// By number of an event, or of a write to a guarded record: the last change that the shard had taken over which judged it.
+    /// By number of an event, a call, or a write to a guarded record: the last change that the shard had taken over which judged it.
     published: BTreeMap<String, u64>,
     /// Writes to guarded records that their owners must have refused.
     refused: BTreeSet<String>,
@@ -106,19 +106,18 @@ impl Rights {
         self.on_way.iter().all(VecDeque::is_empty)
     }
 
+    /// Whether the last change was acknowledged, and so all were.
+    pub fn all_acknowledged(&self) -> bool {
+        self.acknowledged == self.changes.len() as u64
+    }
+
     /// All were acknowledged.
     pub fn quiet(&self) -> Checked {
-        ensure(
-            self.acknowledged == self.changes.len() as u64,
-            Check::Settled,
-            || {
-                let (settled, taken) = (&self.settled, &self.taken);
-                format!(
-                    "{} changes: taken over {taken:?}, settled {settled:?}",
-                    self.changes.len()
-                )
-            },
-        )
+        ensure(self.all_acknowledged(), Check::Settled, || {
+            let (settled, taken) = (&self.settled, &self.taken);
+            let count = self.changes.len();
+            format!("{count} changes: taken over {taken:?}, settled {settled:?}")
+        })
     }
 
     /// The rules that hold after a change.
@@ -310,6 +309,11 @@ impl Sim {
         let number = match heard {
             Heard::Event { data, .. } => Some(data.clone()),
             Heard::Changed { delta, .. } if !jumps => written_number(delta),
+            // A call that has begun goes on.
+            Heard::Rpc {
+                what: RpcHeard::Request(number),
+                ..
+            } if self.rpcs.is_fresh(number) => Some(number.clone()),
             _ => None,
         };
         let judged = number.map_or(newest, |number| {

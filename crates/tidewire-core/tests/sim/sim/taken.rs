@@ -169,6 +169,7 @@ impl Sim {
             Said::Call { name, .. } if self.mutes(session, name) => {}
             Said::Call { name, id, data } => {
                 let number = data.parse().unwrap_or(0);
+                self.rights.published(data, usize::from(session.home.shard));
                 self.rpcs
                     .call(session, name, id, number, self.now.monotonic);
             }
