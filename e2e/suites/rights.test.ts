@@ -49,6 +49,11 @@ function failures(client: TestClient): Inbox<Failure> {
   return failures;
 }
 
+/** A shard says what it has counted after it has sent: on a busy machine the client is back before. */
+async function expiryIsCounted(server: Server): Promise<void> {
+  await eventually(async () => (await server.metric('tidewire_expired_sessions_total')) === 1, 'the expiry is counted');
+}
+
 describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () => {
   test('ends, and the client waits for its application without coming back again and again', async (t) => {
     const [name, heard] = [fresh('event'), new Inbox<unknown>('events')];
@@ -61,7 +66,7 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
     const { code, error } = (await failed.next()).reason;
     assert.match(`${code} ${error}`, /LOGIN_EXPIRED|TOKEN_EXPIRED/);
     await inState(client, C.CONNECTION_STATE.AWAITING_AUTHENTICATION);
-    assert.equal(await server.metric('tidewire_expired_sessions_total'), 1);
+    await expiryIsCounted(server);
     await client.login({ token: token('alice', LONG) });
     await client.wire.acknowledged('EVENT', C.EVENT_ACTION.SUBSCRIBE, name);
     const writer = await connect(t, server, { login: { token: token('bob', LONG) } });
@@ -78,9 +83,9 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
       return [client, failed, client.login({ token: token('alice', LONG) })] as const;
     });
     await login;
+    await expiryIsCounted(server);
     await inState(client, C.CONNECTION_STATE.OPEN);
     assert.deepEqual(failed.seen, []);
-    assert.equal(await server.metric('tidewire_expired_sessions_total'), 1);
   });
 
   test('can be renewed in place by who says so', async (t) => {
