@@ -31,15 +31,16 @@ export async function openStream(
   const comments = new Inbox<string>('comments');
   const close = (): void => stop.abort();
   atEnd(test, close);
-  if (answer.status === 200 && answer.body !== null) void read(answer.body, pieces, comments);
+  if (answer.status === 200 && answer.body !== null) void readStream(answer.body as unknown as AsyncIterable<Uint8Array>, pieces, comments);
   return { answer, pieces, comments, close };
 }
 
-async function read(body: ReadableStream<Uint8Array>, pieces: Inbox<Piece>, comments: Inbox<string>): Promise<void> {
+/** Takes a stream apart until it ends. */
+export async function readStream(body: AsyncIterable<Uint8Array>, pieces: Inbox<Piece>, comments: Inbox<string>): Promise<void> {
   let text = '';
   const decoder = new TextDecoder();
   try {
-    for await (const bytes of body as unknown as AsyncIterable<Uint8Array>) {
+    for await (const bytes of body) {
       text += decoder.decode(bytes, { stream: true });
       for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
         take(text.slice(0, end), pieces, comments);

@@ -56,6 +56,7 @@ export interface ServerOptions {
     key: string;
     reloadIntervalMs?: number;
     minVersion?: '1.2' | '1.3';
+    http2?: boolean;
     /** The file with the authorities of client certificates. */
     clientCa?: string;
     clientCertificates?: 'required';
@@ -121,6 +122,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       client_ca: options.tls?.clientCa,
       client_certificates: options.tls?.clientCertificates,
       hsts_max_age: options.tls?.hstsMaxAge,
+      http2: options.tls?.http2,
     },
     auth: {
       ...(options.users && { chain: ['file'], file }),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
@@ -20,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// Changes the level of the running log.
 #[derive(Clone, Debug)]
-pub struct LogHandle(reload::Handle<LevelFilter, Registry>);
+pub struct LogHandle(reload::Handle<Targets, Registry>);
 
 impl LogHandle {
     /// Logs from `level` on.
@@ -30,14 +31,19 @@ impl LogHandle {
     }
 }
 
-fn filter(level: LogLevel) -> LevelFilter {
-    match level {
+/// Everything from `level` on but the lines of the HTTP/2 library: peers cause as many of them as they like, and below
+/// `info` they tell what is in a frame.
+fn filter(level: LogLevel) -> Targets {
+    let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
-    }
+    };
+    Targets::new()
+        .with_default(level)
+        .with_target("h2", LevelFilter::OFF)
 }
 
 /// Installs the log of the process. Only the first call has an effect.

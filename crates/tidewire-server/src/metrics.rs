@@ -36,6 +36,10 @@ pub struct Metrics {
     pub tls_handshakes: Counter,
     /// Those that were not.
     pub tls_handshake_failures: Counter,
+    /// Connections of HTTP/2.
+    pub http2_connections: Counter,
+    /// Those that were ended because they were a flood.
+    pub http2_floods: Counter,
     /// Certificates read again.
     pub tls_certificate_reloads: Counter,
     /// 1 while the files of the certificate are wrong and an older one is shown, else 0.
@@ -99,6 +103,11 @@ impl Default for Metrics {
             ),
             tls_handshakes: counter("tls_handshakes", "TLS handshakes completed"),
             tls_handshake_failures: counter("tls_handshake_failures", "TLS handshakes that failed"),
+            http2_connections: counter("http2_connections", "Connections of HTTP/2"),
+            http2_floods: counter(
+                "http2_floods",
+                "Connections of HTTP/2 that were ended because of their flood of resets or frames",
+            ),
             tls_certificate_reloads: counter(
                 "tls_certificate_reloads",
                 "Times that the certificate was read again and is in use",

@@ -1,17 +1,16 @@
 //! How the node is: what `/health` and `/ready` say, and what they are told by shards, store and the stop.
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use serde::Serialize;
+use tokio::sync::watch;
 
 /// A shard that has not finished a turn for this long is stuck.
 const TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the node is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Stage {
     /// Not serving yet.
     Starting,
@@ -21,10 +20,6 @@ pub enum Stage {
     Leaving,
     /// No longer accepting.
     Draining,
-}
-
-impl Stage {
-    const ALL: [Self; 4] = [Self::Starting, Self::Serving, Self::Leaving, Self::Draining];
 }
 
 /// Why the node should get no new connections.
@@ -50,7 +45,7 @@ pub type RulesWarning = Box<dyn Fn() -> Option<Reason> + Send + Sync>;
 
 /// The state that is shared by all threads of a node.
 pub struct Status {
-    stage: AtomicU8,
+    stage: watch::Sender<Stage>,
     shards: RwLock<Vec<SinceTurn>>,
     store: RwLock<StoreFailure>,
     auth: RwLock<AuthTroubles>,
@@ -60,7 +55,7 @@ pub struct Status {
 impl Default for Status {
     fn default() -> Self {
         Self {
-            stage: AtomicU8::new(Stage::Starting as u8),
+            stage: watch::Sender::new(Stage::Starting),
             shards: RwLock::default(),
             store: RwLock::new(Box::new(|| None)),
             auth: RwLock::new(Box::new(Vec::new)),
@@ -107,12 +102,19 @@ impl Status {
     /// The node's stage.
     #[must_use]
     pub fn stage(&self) -> Stage {
-        Stage::ALL[usize::from(self.stage.load(Ordering::Acquire))]
+        *self.stage.borrow()
     }
 
     /// Moves the node to another stage.
     pub fn set_stage(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Release);
+        self.stage.send_replace(stage);
+    }
+
+    /// Waits until the node accepts nothing more.
+    pub async fn draining(&self) {
+        let mut stage = self.stage.subscribe();
+        // The sender is here, so it is not gone.
+        let _ = stage.wait_for(|stage| *stage == Stage::Draining).await;
     }
 
     /// The shards that have not finished a turn within the last second.

@@ -180,6 +180,9 @@ section! {
         client_ca: OptionalPath = OptionalPath(None);
         /// Whether a client without a certificate may connect. Who gets in is decided by `auth.chain`.
         client_certificates: ClientCertificates = ClientCertificates::Optional;
+        /// Whether HTTP/2 is offered beside HTTP/1.1. Browsers take it for requests and server-sent events, of which
+        /// HTTP/1.1 gives them six at a time; WebSockets stay with HTTP/1.1.
+        http2: bool = true;
         /// How often it is looked whether the files have changed; `never` leaves it to SIGHUP.
         reload_interval: Limited = Limited::After(seconds(10));
         /// For how long browsers that were here with TLS come back with TLS only, to all ports of this host
@@ -225,6 +228,10 @@ section! {
         answer_bytes_max: ByteCount = ByteCount(16 << 20);
         /// Streams of server-sent events that may be open at a time. More are refused with 503.
         streams_max: usize = 10_000;
+        /// Streams of one HTTP/2 connection, requests and server-sent events together. More wait at the client.
+        connection_streams_max: u32 = 100;
+        /// Requests of one HTTP/2 connection that are worked on, or whose answers are being taken, at a time. More wait.
+        connection_requests_max: usize = 32;
         /// Commands of one POST to `/api`. More are refused with 400.
         batch_commands_max: usize = 10_000;
         /// Time for a request's head to arrive, and before it for a TLS handshake.

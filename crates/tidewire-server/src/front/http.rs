@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::handshake::{self, HandshakeError};
+use super::http2;
 use super::origin::{Refusal, host_name, is_loopback_name};
 use super::page;
 use super::place::{Place, Ticket};
@@ -52,9 +53,9 @@ const REQUEST_HEADERS: &str = "accept, authorization, content-type, if-match, if
 const ANSWER_HEADERS: &str = "etag, location, retry-after";
 
 /// A socket of the front, until it is handed over or closed.
-struct Socket {
-    front: Arc<Front>,
-    peer: SocketAddr,
+pub(super) struct Socket {
+    pub(super) front: Arc<Front>,
+    pub(super) peer: SocketAddr,
     is_encrypted: bool,
     /// What the peer has shown in the handshake. It is an extension of each request.
     certificate: Option<ClientCertificate>,
@@ -94,7 +95,6 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         };
         peer = client;
     }
-    let limit = front.connection_timeout;
     let opening = tls::open(&front, stream, unread, speaks);
     // A handshake has the time of a request's head.
     let stream = match timeout(front.head_timeout, opening).await {
@@ -109,20 +109,28 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
             return tracing::debug!(%peer, "a tls handshake took too long");
         }
     };
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(front.head_timeout)
-        .max_buf_size(front.head_bytes_max);
-    let streams = Arc::new(AtomicUsize::new(0));
     let socket = Arc::new(Socket {
         front,
         peer,
         is_encrypted: stream.is_encrypted(),
         certificate: stream.certificate(),
-        streams: Arc::clone(&streams),
+        streams: Arc::default(),
         ticket: Mutex::new(Some(ticket)),
     });
+    match stream.is_http2() {
+        true => http2::serve(socket, stream).await,
+        false => serve_http1(socket, stream).await,
+    }
+}
+
+async fn serve_http1(socket: Arc<Socket>, stream: FrontStream) {
+    let (front, peer) = (&socket.front, socket.peer);
+    let limit = front.connection_timeout;
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(front.head_timeout)
+        .max_buf_size(front.head_bytes_max);
     let service = {
         let socket = Arc::clone(&socket);
         service_fn(move |request| {
@@ -141,7 +149,7 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         outcome = timeout(limit, connection.as_mut()).await;
     }
     // A stream lasts as long as its session.
-    while outcome.is_err() && streams.load(Ordering::Acquire) > 0 {
+    while outcome.is_err() && socket.streams.load(Ordering::Acquire) > 0 {
         outcome = timeout(limit, connection.as_mut()).await;
     }
     match outcome {
@@ -195,8 +203,13 @@ async fn introduce(
 }
 
 impl Socket {
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
-        let mut answer = self.respond(request).await;
+    pub(super) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+        let answer = self.respond(request).await;
+        self.hardened(answer)
+    }
+
+    /// The answer with what browsers are told about all of them.
+    pub(super) fn hardened(&self, mut answer: Answer) -> Answer {
         // The answer that opens a WebSocket has no body that a browser could take for something else.
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let headers = answer.headers_mut();
@@ -540,7 +553,7 @@ fn not_allowed(text: &str) -> Answer {
     )
 }
 
-fn plain(status: StatusCode, text: String) -> Answer {
+pub(super) fn plain(status: StatusCode, text: String) -> Answer {
     typed(status, TEXT, text)
 }
 

@@ -7,6 +7,7 @@ pub mod client_address;
 pub mod greeting;
 pub mod handshake;
 pub mod http;
+mod http2;
 pub mod origin;
 pub mod page;
 pub mod place;
@@ -32,6 +33,7 @@ use crate::log::peer_line;
 use crate::metrics::Metrics;
 use crate::status::Status;
 use client_address::Proxies;
+use http2::Http2Limits;
 use origin::Gate;
 use place::{Adopter, Counted, Places};
 use tls::Tls;
@@ -92,6 +94,8 @@ pub struct Front {
     pub head_bytes_max: usize,
     /// Life of a connection that is not upgraded.
     pub connection_timeout: Duration,
+    /// What one connection of HTTP/2 may have.
+    pub http2: Http2Limits,
     /// What SIGHUP may change.
     pub doors: RwLock<Doors>,
     /// Whether accepting is paused because they ran out.
@@ -141,6 +145,7 @@ impl Front {
             head_timeout: plan.config.http.head_timeout,
             head_bytes_max: plan.config.http.head_bytes_max.as_usize(),
             connection_timeout: plan.config.http.connection_timeout,
+            http2: Http2Limits::new(plan),
             doors: RwLock::new(Doors::new(plan)),
             places: Places::new(
                 open_max,

@@ -24,8 +24,10 @@ use crate::config::plan::Plan;
 use crate::config::section::{ClientCertificates, TlsVersion};
 use crate::exit::{Exit, Failure};
 
-/// What is spoken inside: WebSockets are opened by HTTP/1.1.
-const ALPN: &[u8] = b"http/1.1";
+use super::stream::HTTP_2;
+
+/// What is spoken inside where nothing else is agreed on: WebSockets are opened by HTTP/1.1.
+const HTTP_1: &[u8] = b"http/1.1";
 
 /// Where certificate and key are, and the authorities of clients' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Tls {
 struct Options {
     provider: Arc<CryptoProvider>,
     min_version: TlsVersion,
+    /// Whether HTTP/2 is offered.
+    http2: bool,
     client_certificates: ClientCertificates,
 }
 
@@ -75,6 +79,7 @@ impl Tls {
         let options = Options {
             provider: Arc::new(aws_lc_rs::default_provider()),
             min_version: options.min_version,
+            http2: options.http2,
             client_certificates: options.client_certificates,
         };
         let stamp = files.stamp();
@@ -146,7 +151,11 @@ impl Options {
             Some(path) => builder.with_client_cert_verifier(self.client_verifier(path)?),
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        // In the order of preference.
+        config.alpn_protocols = match self.http2 {
+            true => vec![HTTP_2.to_vec(), HTTP_1.to_vec()],
+            false => vec![HTTP_1.to_vec()],
+        };
         config.ticketer = ticketer;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Arc::new(config))

@@ -22,6 +22,9 @@ const READ_BYTES: usize = 16 << 10;
 /// Ciphertext that waits for the peer to read before no more is taken.
 const OUTGOING_BYTES_MAX: usize = 64 << 10;
 
+/// HTTP/2, as ALPN names it.
+pub(super) const HTTP_2: &[u8] = b"h2";
+
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; HEADROOM + KEPT_BYTES_MAX + READ_BYTES]);
 }
@@ -70,6 +73,12 @@ impl FrontStream {
         let Self::Tls(stream) = self else { return None };
         let der = stream.tls.peer_certificate()?;
         Some(ClientCertificate(der.into()))
+    }
+
+    /// Whether its peer and the server have agreed on HTTP/2.
+    #[must_use]
+    pub fn is_http2(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.tls.alpn() == Some(HTTP_2))
     }
 
     /// Takes the socket from the runtime. `unread` is what hyper has read and not used.

@@ -1,0 +1,201 @@
+//! One HTTP/2 connection: what it may have open at a time, how long it lasts, and when a flood ends it.
+//!
+//! Its requests are answered by the same functions as those of HTTP/1.1 ([`super::http`]). WebSockets are not opened here:
+//! extended CONNECT (RFC 8441) is not announced, so clients open a connection of HTTP/1.1 for each of them.
+
+mod activity;
+mod answered;
+mod authority;
+
+use std::error::Error as _;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use h2::Reason;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::http::{Socket, plain};
+use super::tls::FrontStream;
+use crate::config::plan::Plan;
+use crate::log::peer_line;
+use activity::Activity;
+use answered::Answered;
+
+/// Bytes that a peer may send ahead on one stream and on all of them: the least that the protocol allows. Bodies are read
+/// as soon as there is room for them, so more would only be memory in the hands of peers.
+const WINDOW_BYTES: u32 = (64 << 10) - 1;
+/// Bytes of one answer that wait in the library for the peer to take them.
+const SEND_BYTES_MAX: usize = 64 << 10;
+/// Streams that were reset before the server has seen them. More are a flood (CVE-2023-44487).
+const RESETS_PENDING_MAX: usize = 20;
+/// Streams that the server had to reset because of what the peer did on them. More are a flood (CVE-2025-8671).
+const LOCAL_RESETS_MAX: usize = 100;
+/// Time for a peer to take the goodbye of a connection that has nothing open.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// What one connection of HTTP/2 may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Http2Limits {
+    /// Streams that are open at a time.
+    pub streams_max: u32,
+    /// Requests among them that are worked on, or whose answers are not taken yet.
+    pub requests_max: usize,
+    /// How often the peer is asked whether it is there, and how long it may take to say so.
+    pub ping_interval: Duration,
+}
+
+impl Http2Limits {
+    /// As the configuration says.
+    #[must_use]
+    pub fn new(plan: &Plan) -> Self {
+        let http = &plan.config.http;
+        Self {
+            streams_max: http.connection_streams_max,
+            requests_max: http.connection_requests_max.min(Semaphore::MAX_PERMITS),
+            ping_interval: plan.config.network.heartbeat_interval,
+        }
+    }
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(socket: Arc<Socket>, stream: FrontStream) {
+    let front = &socket.front;
+    front.metrics.http2_connections.inc();
+    let activity = Activity::new(front.http2.requests_max);
+    let service = {
+        let (socket, activity) = (Arc::clone(&socket), Arc::clone(&activity));
+        service_fn(move |request| answer(Arc::clone(&socket), Arc::clone(&activity), request))
+    };
+    let connection = builder(&socket).serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => Some(outcome),
+        () = served(&socket, &activity) => None,
+    };
+    let outcome = match outcome {
+        Some(outcome) => Some(outcome),
+        None => {
+            connection.as_mut().graceful_shutdown();
+            leave(&socket, &activity, connection).await
+        }
+    };
+    let is_flood = match &outcome {
+        Some(Err(error)) => is_flood(error),
+        _ => activity.is_flood(),
+    };
+    let peer = socket.peer;
+    if is_flood {
+        front.metrics.http2_floods.inc();
+        peer_line("flood ended", || {
+            tracing::warn!(%peer, "an http/2 connection was ended: its resets or frames were a flood");
+        });
+    }
+    match outcome {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%peer, %error, "an http/2 connection ended early"),
+        None => tracing::debug!(%peer, "an http/2 connection was closed after its time"),
+    }
+}
+
+fn builder(socket: &Socket) -> http2::Builder<TokioExecutor> {
+    let front = &socket.front;
+    let limits = front.http2;
+    let head_bytes_max = u32::try_from(front.head_bytes_max).unwrap_or(u32::MAX);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_header_list_size(head_bytes_max)
+        .max_concurrent_streams(limits.streams_max)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buf_size(SEND_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
+        .max_local_error_reset_streams(LOCAL_RESETS_MAX)
+        .keep_alive_interval(limits.ping_interval)
+        .keep_alive_timeout(limits.ping_interval);
+    builder
+}
+
+/// Answers one request when its turn comes.
+async fn answer(
+    socket: Arc<Socket>,
+    activity: Arc<Activity>,
+    request: Request<Incoming>,
+) -> Result<Response<Answered>, h2::Error> {
+    let calm = || h2::Error::from(Reason::ENHANCE_YOUR_CALM);
+    let running = activity.begin().ok_or_else(calm)?;
+    let running = running.admitted().await;
+    let is_head = *request.method() == Method::HEAD;
+    let answer = match authority::named(request) {
+        Ok(request) => socket.answer(request).await,
+        Err(problem) => socket.hardened(plain(StatusCode::BAD_REQUEST, format!("{problem}\n"))),
+    };
+    Ok(Answered::of(answer, is_head, running))
+}
+
+/// Waits until the connection is to be ended: nothing was open for the time of a request's head, its time is over, a flood
+/// was noticed, or the server stops.
+async fn served(socket: &Socket, activity: &Activity) {
+    let front = &socket.front;
+    let mut draining = pin!(front.status.draining());
+    let mut period = Instant::now();
+    loop {
+        let end = period + front.connection_timeout;
+        let due = end.min(activity.idle_deadline(front.head_timeout));
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = activity.flooded() => return,
+            () = &mut draining => return,
+        }
+        let now = Instant::now();
+        if now >= activity.idle_deadline(front.head_timeout) {
+            return;
+        }
+        // Streams last as long as their sessions. Requests do not: some must have ended meanwhile.
+        if now >= end {
+            if !activity.has_streams() || activity.is_busy_since(period) {
+                return;
+            }
+            period = now;
+        }
+    }
+}
+
+/// Lets the peer take what is under way, then its time is over.
+async fn leave<C>(
+    socket: &Socket,
+    activity: &Activity,
+    mut connection: Pin<&mut C>,
+) -> Option<C::Output>
+where
+    C: Future,
+{
+    let deadline = Instant::now() + socket.front.connection_timeout;
+    loop {
+        if let Ok(outcome) = timeout(GOODBYE, connection.as_mut()).await {
+            return Some(outcome);
+        }
+        let is_waited_for = match activity.has_requests() {
+            true => Instant::now() < deadline,
+            false => activity.has_streams(),
+        };
+        if activity.is_flood() || !is_waited_for {
+            return None;
+        }
+    }
+}
+
+/// Whether the library itself has ended the connection because of too many resets or frames of a kind.
+fn is_flood(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(|cause: &h2::Error| {
+        cause.is_library() && cause.reason() == Some(Reason::ENHANCE_YOUR_CALM)
+    })
+}

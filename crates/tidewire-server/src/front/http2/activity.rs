@@ -1,0 +1,269 @@
+//! What is open on a connection of HTTP/2, since when, and how much of it was abandoned.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// Requests that may be reset before they are answered. A page that stops loading resets a few.
+const ABANDONED_MAX: u64 = 200;
+
+/// What is open on a connection.
+#[derive(Debug)]
+pub(super) struct Activity {
+    open: Mutex<Open>,
+    /// For requests that are worked on.
+    places: Arc<Semaphore>,
+    flood: Notify,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Requests that wait, are worked on, or whose answers are not taken yet.
+    requests: usize,
+    /// Streams of server-sent events.
+    streams: usize,
+    /// Requests that have come.
+    begun: u64,
+    /// Those that were reset before they were answered.
+    abandoned: u64,
+    /// When the number of requests last rose from or fell to none.
+    requests_changed: Instant,
+    /// When something was last open.
+    idle_since: Instant,
+}
+
+impl Open {
+    /// Whether so much was abandoned, and more than was not, that it must be meant.
+    fn is_flood(&self) -> bool {
+        self.abandoned > ABANDONED_MAX && self.abandoned > self.begun / 2
+    }
+}
+
+impl Activity {
+    /// Nothing is open; so many requests may be worked on at a time.
+    pub(super) fn new(requests_max: usize) -> Arc<Self> {
+        let now = Instant::now();
+        Arc::new(Self {
+            open: Mutex::new(Open {
+                requests: 0,
+                streams: 0,
+                begun: 0,
+                abandoned: 0,
+                requests_changed: now,
+                idle_since: now,
+            }),
+            places: Arc::new(Semaphore::new(requests_max)),
+            flood: Notify::new(),
+        })
+    }
+
+    /// Counts a request; none is taken from a flood.
+    pub(super) fn begin(self: &Arc<Self>) -> Option<Running> {
+        let mut open = self.open.lock();
+        if open.is_flood() {
+            return None;
+        }
+        open.begun += 1;
+        if open.requests == 0 {
+            open.requests_changed = Instant::now();
+        }
+        open.requests += 1;
+        drop(open);
+        Some(Running {
+            activity: Arc::clone(self),
+            place: None,
+            is_stream: false,
+            is_answered: false,
+        })
+    }
+
+    /// Whether requests are open.
+    pub(super) fn has_requests(&self) -> bool {
+        self.open.lock().requests > 0
+    }
+
+    /// Whether streams are open.
+    pub(super) fn has_streams(&self) -> bool {
+        self.open.lock().streams > 0
+    }
+
+    /// Whether requests were open the whole time from `instant` on.
+    pub(super) fn is_busy_since(&self, instant: Instant) -> bool {
+        let open = self.open.lock();
+        open.requests > 0 && open.requests_changed <= instant
+    }
+
+    /// When nothing will have been open for `patience`; while something is open that moves on.
+    pub(super) fn idle_deadline(&self, patience: Duration) -> Instant {
+        let open = self.open.lock();
+        match open.requests + open.streams {
+            0 => open.idle_since + patience,
+            _ => Instant::now() + patience,
+        }
+    }
+
+    /// Whether the connection is a flood of abandoned requests.
+    pub(super) fn is_flood(&self) -> bool {
+        self.open.lock().is_flood()
+    }
+
+    /// Waits until it is one.
+    pub(super) async fn flooded(&self) {
+        self.flood.notified().await;
+    }
+
+    fn end(&self, running: &Running) {
+        let mut open = self.open.lock();
+        match running.is_stream {
+            true => open.streams -= 1,
+            false => open.end_request(),
+        }
+        if !running.is_answered {
+            open.abandoned += 1;
+        }
+        if open.requests + open.streams == 0 {
+            open.idle_since = Instant::now();
+        }
+        let is_flood = open.is_flood();
+        drop(open);
+        if is_flood {
+            self.flood.notify_one();
+        }
+    }
+}
+
+impl Open {
+    fn end_request(&mut self) {
+        self.requests -= 1;
+        if self.requests == 0 {
+            self.requests_changed = Instant::now();
+        }
+    }
+}
+
+/// A request that is open until this is dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    activity: Arc<Activity>,
+    place: Option<OwnedSemaphorePermit>,
+    is_stream: bool,
+    is_answered: bool,
+}
+
+impl Running {
+    /// Waits for a place among the requests that are worked on.
+    pub(super) async fn admitted(mut self) -> Self {
+        let places = Arc::clone(&self.activity.places);
+        // It is never closed.
+        self.place = places.acquire_owned().await.ok();
+        self
+    }
+
+    /// Notes that its answer has begun to leave.
+    pub(super) fn answered(&mut self) {
+        self.is_answered = true;
+    }
+
+    /// Notes that its answer lasts, so that it counts among the streams from now on.
+    pub(super) fn lasts(&mut self) {
+        self.place = None;
+        // Streams end by being reset.
+        self.is_answered = true;
+        if !std::mem::replace(&mut self.is_stream, true) {
+            let mut open = self.activity.open.lock();
+            open.streams += 1;
+            open.end_request();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.activity.end(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock after it has moved on.
+    fn later() -> Instant {
+        let now = Instant::now();
+        loop {
+            match Instant::now() {
+                later if later > now => return later,
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_open_keeps_a_connection() {
+        let (activity, patience) = (Activity::new(8), Duration::from_secs(1));
+        let start = later();
+        assert!(activity.idle_deadline(patience) < start + patience);
+        let mut running = activity.begin().expect("no flood");
+        let begun = later();
+        assert!(activity.is_busy_since(begun) && !activity.is_busy_since(start));
+        assert!(activity.has_requests());
+        assert!(activity.idle_deadline(patience) >= begun + patience);
+        running.lasts();
+        assert!(!activity.is_busy_since(later()) && !activity.has_requests());
+        assert!(activity.has_streams());
+        let open = later();
+        assert!(activity.idle_deadline(patience) >= open + patience);
+        drop(running);
+        assert!(!activity.has_streams());
+        let ended = later();
+        let deadline = activity.idle_deadline(patience);
+        assert!(deadline >= open + patience && deadline < ended + patience);
+        let _late = activity.begin().expect("no flood");
+        assert!(!activity.is_busy_since(ended), "there was none meanwhile");
+    }
+
+    #[test]
+    fn abandoned_requests_are_a_flood_if_they_are_many_and_most() {
+        let run = |answered: u64, abandoned: u64| {
+            let activity = Activity::new(8);
+            for count in 0..answered + abandoned {
+                let mut running = activity.begin().expect("no flood yet");
+                if count < answered {
+                    running.answered();
+                }
+            }
+            (activity.is_flood(), activity.begin().is_none())
+        };
+        assert_eq!(run(0, ABANDONED_MAX), (false, false));
+        assert_eq!(run(0, ABANDONED_MAX + 1), (true, true));
+        assert_eq!(run(300, 299), (false, false));
+        assert_eq!(run(300, 301), (true, true));
+    }
+
+    #[tokio::test]
+    async fn only_so_many_are_worked_on_and_streams_are_not_among_them() {
+        let activity = Activity::new(1);
+        let begin = || async { activity.begin().expect("no flood").admitted().await };
+        let mut first = begin().await;
+        let mut second = std::pin::pin!(begin());
+        assert!(poll_once(second.as_mut()).is_none());
+        first.lasts();
+        let second = poll_once(second.as_mut()).expect("the stream has left its place");
+        let mut third = std::pin::pin!(begin());
+        assert!(poll_once(third.as_mut()).is_none());
+        drop(second);
+        assert!(poll_once(third.as_mut()).is_some());
+    }
+
+    /// What a future gives now.
+    fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.poll(&mut context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+// HTTP/2 on the port of TLS: what a handshake agrees on, the whole HTTP API and many streams on one connection, names and
+// origins, bounds and times, floods, and the stop of the server.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { constants, type ClientHttp2Session } from 'node:http2';
+import { describe, test, type TestContext } from 'node:test';
+import { connect as connectTls } from 'node:tls';
+import { CertificateFiles, certify } from '../harness/certificate.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { connect, subscribed } from '../harness/client.ts';
+import { url } from '../harness/http.ts';
+import { FLAG, FRAME, Http2Peer, ask, frame, head, number32, openEvents, openSession } from '../harness/http2.ts';
+import { fresh } from '../harness/names.ts';
+import { Server, againstOriginal, type ServerOptions } from '../harness/server.ts';
+import { DEADLINE_MS, eventually, isPending, within } from '../harness/wait.ts';
+
+const { NGHTTP2_CANCEL, NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_NO_ERROR } = constants;
+const JSON_TYPE = { 'content-type': 'application/json' };
+const emit = (eventName: string, data?: unknown): object => ({ topic: 'event', action: 'emit', eventName, data });
+
+/** A server of the test's own, with TLS on a port of its own. */
+function secured(test: TestContext, options: ServerOptions = {}, http2?: boolean): Promise<Server> {
+  const { certificate, key } = new CertificateFiles(test, certify());
+  return Server.during(test, { tls: { certificate, key, http2 }, ...options });
+}
+
+/** Waits until the server has taken everything that was sent before. */
+function taken(session: ClientHttp2Session): Promise<unknown> {
+  const answered = new Promise<void>((done, fail) => {
+    session.ping((error) => (error ? fail(error) : done()));
+  });
+  return within(DEADLINE_MS, answered, 'a ping is answered');
+}
+
+/** What a handshake agrees on; nothing if it fails. */
+async function agreed(test: TestContext, server: Server, offered: string[] | undefined): Promise<string | false | undefined> {
+  const options = { host: '127.0.0.1', port: server.tlsPort, rejectUnauthorized: false };
+  const socket = connectTls({ ...options, ...(offered && { ALPNProtocols: offered }) });
+  atEnd(test, () => void socket.destroy());
+  const failed = once(socket, 'error').then(() => undefined);
+  const opened = once(socket, 'secureConnect').then(() => socket.alpnProtocol ?? false);
+  return within(DEADLINE_MS, Promise.race([opened, failed]), 'the end of the handshake');
+}
+
+/** Waits for the end of a session, and gives the codes of the goodbyes that came before it. */
+function goodbyes(session: ClientHttp2Session): Promise<number[]> {
+  const codes: number[] = [];
+  session.on('goaway', (code) => codes.push(code));
+  return within(DEADLINE_MS, once(session, 'close').then(() => codes), 'the server ends the connection');
+}
+
+describe('http2', { skip: againstOriginal && 'the original server speaks no TLS', concurrency: 4 }, () => {
+  test('it is agreed on where both sides have it', async (t) => {
+    const [on, off] = [await secured(t), await secured(t, {}, false)];
+    assert.equal(await agreed(t, on, ['http/1.1', 'h2']), 'h2');
+    assert.equal(await agreed(t, on, ['h2']), 'h2');
+    assert.equal(await agreed(t, on, ['http/1.1']), 'http/1.1');
+    assert.equal(await agreed(t, on, undefined), false);
+    assert.equal(await agreed(t, off, ['h2', 'http/1.1']), 'http/1.1');
+    assert.equal(await agreed(t, off, ['h2']), undefined, 'h2 alone is refused');
+  });
+
+  test('the client over wss shares the port, whatever it offers', async (t) => {
+    const server = await secured(t);
+    const session = await openSession(t, server);
+    const through = `wss://${server.tlsAddress}`;
+    for (const offer of [{}, { ALPNProtocols: ['http/1.1'] }]) {
+      const client = await connect(t, server, { through, socketOptions: { rejectUnauthorized: false, ...offer } as never });
+      const event = fresh('event');
+      const inbox = await subscribed(client, event);
+      const body = JSON.stringify({ body: [emit(event, 'over http/2')] });
+      const answer = await ask(session, '/api', { method: 'POST', headers: JSON_TYPE, body });
+      assert.equal(JSON.parse(answer.text).result, 'SUCCESS');
+      assert.equal(await inbox.next(), 'over http/2');
+    }
+    const refused = await ask(session, '/deepstream');
+    assert.deepEqual([refused.status, refused.text], [426, 'this path is for WebSocket clients\n']);
+  });
+
+  test('answers are those of HTTP/1.1', async (t) => {
+    const server = await secured(t);
+    const session = await openSession(t, server);
+    // Connections have headers of their own, clocks go on, versions differ, and a stream that has ended needs no length.
+    const own = ['connection', 'keep-alive', 'transfer-encoding', 'upgrade', 'date', 'etag', ':status'];
+    const told = (headers: Iterable<[string, unknown]>): object => {
+      const entries = [...headers].map(([name, value]) => [name, String(value).replaceAll('two', 'one')] as const);
+      return Object.fromEntries(entries.filter(([name, value]) => !own.includes(name) && !(name === 'content-length' && value === '0')));
+    };
+    const same = async (method: string, path: (own: string) => string, headers = {}, body?: string): Promise<void> => {
+      const clear = await fetch(url(server, path('one')), { method, headers, ...(body !== undefined && { body }) });
+      const answer = await ask(session, path('two'), { method, headers, ...(body !== undefined && { body }) });
+      const what = `${method} ${path('one')}`;
+      assert.deepEqual(
+        [answer.status, answer.text.replaceAll('two', 'one'), told(Object.entries(answer.headers))],
+        [clear.status, await clear.text(), told(clear.headers)],
+        what,
+      );
+      assert.equal(answer.headers.etag === undefined, clear.headers.get('etag') === null, what);
+    };
+    for (const path of ['/health', '/ready', '/openapi.json', '/nothing', '/api', '/sse', '/records/', '/api/auth']) {
+      await same('GET', () => path);
+      await same('HEAD', () => path);
+      await same('OPTIONS', () => path);
+      await same('DELETE', () => path);
+    }
+    const record = (own: string): string => `/records/${own}/a%20b`;
+    await same('GET', record);
+    await same('PUT', record, JSON_TYPE, '{"text":"a"}');
+    await same('GET', record);
+    await same('HEAD', record);
+    await same('GET', record, { 'if-none-match': '*' });
+    await same('PUT', record, { ...JSON_TYPE, 'if-none-match': '*' }, '{}');
+    await same('PATCH', record, { 'content-type': 'application/merge-patch+json' }, '{"more":1}');
+    await same('PATCH', record, { 'content-type': 'application/json-patch+json' }, '[{"op":"remove","path":"/more"}]');
+    await same('DELETE', record);
+    await same('POST', () => '/api', JSON_TYPE, '{"body":[{"topic":"presence","action":"query"}]}');
+    await same('POST', () => '/api', JSON_TYPE, 'no json');
+    await same('POST', () => '/api/auth', JSON_TYPE, '[]');
+    const page = { origin: 'http://localhost:5173', 'access-control-request-method': 'PUT' };
+    await same('OPTIONS', record, page);
+  });
+
+  test('a record keeps its tag from one protocol to the other', async (t) => {
+    const server = await secured(t);
+    const session = await openSession(t, server);
+    const path = `/records/${fresh('record')}`;
+    const made = await ask(session, path, { method: 'PUT', headers: JSON_TYPE, body: '{"a":1}' });
+    assert.equal(made.status, 201);
+    const tag = String(made.headers.etag);
+    const clear = await fetch(url(server, path));
+    assert.deepEqual([clear.headers.get('etag'), await clear.json()], [tag, { a: 1 }]);
+    assert.equal((await ask(session, path, { headers: { 'if-none-match': tag } })).status, 304);
+    const stale = { ...JSON_TYPE, 'if-match': '"other"' };
+    assert.equal((await ask(session, path, { method: 'PUT', headers: stale, body: '{}' })).status, 412);
+  });
+
+  test('many streams share one connection with requests', async (t) => {
+    const server = await secured(t);
+    const session = await openSession(t, server);
+    const [event, count] = [fresh('event'), 40];
+    const accepted = await server.metric('tidewire_sockets_accepted_total');
+    const streams = [];
+    for (let i = 0; i < count; i += 1) {
+      const stream = await openEvents(session, `/sse?event=${event}&record=${fresh('marker')}`);
+      assert.equal(stream.status, 200);
+      // Records are asked for behind events, so the subscription is in force.
+      assert.equal((await stream.pieces.next()).event, 'deleted');
+      streams.push(stream);
+    }
+    const body = JSON.stringify({ body: [emit(event, 'to all')] });
+    assert.equal((await ask(session, '/api', { method: 'POST', headers: JSON_TYPE, body })).status, 200);
+    for (const { pieces } of streams) assert.deepEqual((await pieces.next()).data, { name: event, data: 'to all' });
+    const others = (await server.metric('tidewire_sockets_accepted_total')) - accepted;
+    // The page of metrics itself is asked for over HTTP/1.1.
+    assert.ok(others <= 1, `${others} further connections`);
+    assert.equal(await server.metric('tidewire_http2_connections_total'), 1);
+    streams.forEach(({ close }) => close());
+    await eventually(async () => (await server.metric('tidewire_http_sessions')) === 0, 'their sessions end');
+  });
+
+  test('a large body and a large answer pass small windows', async (t) => {
+    const server = await secured(t);
+    const session = await openSession(t, server, { settings: { initialWindowSize: 1_000 } });
+    const [path, text] = [`/records/${fresh('record')}`, 'x'.repeat(900_000)];
+    const body = JSON.stringify({ text });
+    assert.equal((await ask(session, path, { method: 'PUT', headers: JSON_TYPE, body })).status, 201);
+    assert.equal((await ask(session, path)).text, body);
+    const tooLarge = await ask(session, path, { method: 'PUT', headers: { ...JSON_TYPE, 'content-length': '2000000' }, body });
+    assert.equal(tooLarge.status, 413);
+  });
+
+  test('the authority stands for the host, and pages need to be let in', async (t) => {
+    const server = await secured(t);
+    const session = await openSession(t, server);
+    const asked = async (headers: Record<string, string>): Promise<Array<number | string | undefined>> => {
+      const { status, headers: answered } = await ask(session, '/openapi.json', { headers });
+      return [status, answered['access-control-allow-origin']];
+    };
+    const own = server.tlsAddress;
+    assert.deepEqual(await asked({}), [200, undefined]);
+    assert.deepEqual(await asked({ ':authority': 'evil.example' }), [403, undefined]);
+    assert.deepEqual(await asked({ ':authority': own, host: 'evil.example' }), [400, undefined]);
+    assert.deepEqual(await asked({ ':authority': 'evil.example', host: own }), [400, undefined]);
+    assert.deepEqual(await asked({ ':authority': `me@${own}` }), [400, undefined]);
+    assert.deepEqual(await asked({ origin: 'https://evil.example' }), [403, undefined]);
+    assert.deepEqual(await asked({ origin: 'https://localhost:1' }), [200, 'https://localhost:1']);
+    const foreign = await openEvents(session, `/sse?event=${fresh('event')}`);
+    assert.equal(foreign.status, 200);
+    assert.equal(await server.metric('tidewire_origin_refusals_total'), 2);
+  });
+
+  test('a proxy that is believed tells the address of each request', async (t) => {
+    const server = await secured(t, { trustedProxies: ['127.0.0.1'], logLevel: 'debug' });
+    const session = await openSession(t, server);
+    for (const address of ['192.0.2.7', '192.0.2.8']) {
+      const headers = { 'x-forwarded-for': address, origin: 'https://evil.example' };
+      assert.equal((await ask(session, '/sse?event=e&ticket=secret', { headers })).status, 403);
+      await server.prints(new RegExp(`"peer":"${address.replaceAll('.', '\\.')}`));
+    }
+    assert.doesNotMatch(server.output, /secret|initial_window|frame=/, 'neither queries nor frames are logged');
+  });
+
+  test('streams and requests are as many as the server says', async (t) => {
+    const server = await secured(t, { http: { connection_streams_max: 7, connection_requests_max: 2 } });
+    const session = await openSession(t, server);
+    assert.equal(session.remoteSettings.maxConcurrentStreams, 7);
+    // Two that never send the body that they announce.
+    const begun = [0, 1].map(() => {
+      return session.request({ ':method': 'POST', ':path': '/api', ...JSON_TYPE }, { endStream: false });
+    });
+    await taken(session);
+    const third = ask(session, '/health');
+    await taken(session);
+    assert.ok(await isPending(third), 'a third request waits');
+    const stream = openEvents(session, '/sse?event=e');
+    begun[0]?.end('{}');
+    assert.equal((await third).status, 200);
+    assert.equal((await stream).status, 200);
+    begun[1]?.end('{}');
+  });
+
+  test('who has too large a head, or lets the server wait for it, is refused', async (t) => {
+    const server = await secured(t, { http: { head_timeout: '2s' } });
+    const session = await openSession(t, server, { maxSendHeaderBlockLength: 100_000 } as object);
+    assert.equal((await ask(session, '/health', { headers: { large: 'x'.repeat(20_000) } })).status, 431);
+    assert.equal((await ask(session, '/health')).status, 200, 'the connection goes on');
+    const ended = goodbyes(session);
+    assert.deepEqual((await ended).slice(0, 1), [NGHTTP2_NO_ERROR], 'nothing is open on it any more');
+    const silent = await Http2Peer.dial(t, server);
+    const idle = await Http2Peer.open(t, server);
+    const half = await Http2Peer.open(t, server);
+    half.send(frame(FRAME.HEADERS, FLAG.END_STREAM, 1, head('/health')));
+    await Promise.all([silent, idle, half].map((peer) => peer.goodbye()));
+  });
+
+  test('streams outlive the time of ordinary connections, and requests go on beside them', async (t) => {
+    const server = await secured(t, { http: { connection_timeout: '2s' }, heartbeatIntervalMs: 1_000 });
+    const session = await openSession(t, server);
+    const { comments } = await openEvents(session, '/sse?event=e');
+    assert.deepEqual(await comments.count(5), ['connected', ...Array(4).fill('keep-alive')]);
+    assert.equal((await ask(session, '/health')).status, 200);
+    const late = await openEvents(session, '/sse?event=e');
+    assert.equal(late.status, 200);
+  });
+
+  test('answers that nobody takes do not last as long as streams', async (t) => {
+    const server = await secured(t, { http: { connection_timeout: '1s' } });
+    const initialWindow = 4;
+    const noWindow = Buffer.concat([Buffer.from([0, initialWindow]), number32(0)]);
+    const peer = await Http2Peer.open(t, server, noWindow);
+    const streams = [1, 3].map((id) => frame(FRAME.HEADERS, FLAG.END_STREAM | FLAG.END_HEADERS, id, head('/sse?event=e')));
+    peer.send(...streams, frame(FRAME.HEADERS, FLAG.END_STREAM | FLAG.END_HEADERS, 5, head('/openapi.json')));
+    assert.equal(await peer.goodbye(), NGHTTP2_NO_ERROR);
+    await eventually(async () => (await server.metric('tidewire_http_sessions')) === 0, 'its streams end with it');
+  });
+
+  test('a stop says goodbye and ends the streams', async (t) => {
+    const server = await secured(t);
+    const session = await openSession(t, server);
+    const { pieces } = await openEvents(session, '/sse?event=e');
+    const ended = goodbyes(session);
+    await server.stop();
+    assert.equal((await pieces.next()).event, 'end');
+    assert.equal((await ended)[0], NGHTTP2_NO_ERROR);
+  });
+
+  test('floods end with a goodbye and are counted', async (t) => {
+    const server = await secured(t);
+    const stream = (id: number, flags: number): Buffer => frame(FRAME.HEADERS, flags, id, head('/health'));
+    const whole = FLAG.END_STREAM | FLAG.END_HEADERS;
+    const resets = (count: number): Buffer[] => {
+      const ids = Array.from({ length: count }, (_, i) => 2 * i + 1);
+      return ids.flatMap((id) => [stream(id, whole), frame(FRAME.RST_STREAM, FLAG.NONE, id, number32(NGHTTP2_CANCEL))]);
+    };
+    const continued = (count: number): Buffer[] => {
+      const none = Array.from({ length: count }, () => frame(FRAME.CONTINUATION, FLAG.NONE, 1));
+      return [stream(1, FLAG.END_STREAM), ...none];
+    };
+    let floods = 0;
+    for (const flood of [resets(1_000), continued(1_000)]) {
+      const peer = await Http2Peer.open(t, server);
+      peer.send(...flood);
+      assert.equal(await peer.goodbye(), NGHTTP2_ENHANCE_YOUR_CALM);
+      floods += 1;
+      await eventually(async () => (await server.metric('tidewire_http2_floods_total')) === floods, 'the flood is counted');
+    }
+    await server.prints(/its resets or frames were a flood/);
+    assert.equal((await server.get('/health')).status, 200);
+  });
+
+  test('requests that are given up one by one are a flood, too', async (t) => {
+    const server = await secured(t);
+    const peer = await Http2Peer.open(t, server);
+    // Each waits for its body.
+    const [count, batch] = [300, 10];
+    for (let first = 0; first < count; first += batch) {
+      const ids = Array.from({ length: batch }, (_, i) => 2 * (first + i) + 1);
+      const posts = ids.map((id) => frame(FRAME.HEADERS, FLAG.END_HEADERS, id, head('/api', 'POST')));
+      peer.send(...posts, frame(FRAME.PING, FLAG.NONE, 0, Buffer.alloc(8)));
+      const pongs = first / batch + 1;
+      const isAnswered = peer.frames.until((seen) => seen.filter(({ type }) => type === FRAME.PING).length >= pongs);
+      const isOver = await Promise.race([isAnswered.then(() => false), peer.closed.then(() => true)]);
+      if (isOver) break;
+      peer.send(...ids.map((id) => frame(FRAME.RST_STREAM, FLAG.NONE, id, number32(NGHTTP2_CANCEL))));
+    }
+    assert.equal(await peer.goodbye(), NGHTTP2_NO_ERROR);
+    await eventually(async () => (await server.metric('tidewire_http2_floods_total')) === 1, 'the flood is counted');
+  });
+});
