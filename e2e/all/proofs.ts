@@ -69,8 +69,8 @@ export const PROOFS: Proof[] = [
   {
     name: 'attacks',
     command: npm('attacks'),
-    env: { ATTACK_SECONDS: '10', ATTACK_SLACK_MS: '5' },
-    figures: [/pass \d+/, /fail \d+/],
+    env: { ATTACK_SECONDS: '10', ATTACK_SLACK_MS: '5', ATTACK_RESUME: '1' },
+    figures: [/attacks: .*/, /pass \d+/, /fail \d+/],
   },
   {
     name: 'schemathesis',

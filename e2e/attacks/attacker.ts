@@ -8,5 +8,6 @@ const attack = ATTACKS.find((attack) => attack.name === name);
 if (!attack) throw new Error(`there is no attack ${name}`);
 let isTold = false;
 process.once('message', () => (isTold = true));
+process.send?.('begun');
 const reached = await attack.run({ address, tlsAddress, isOver: () => isTold });
 process.send?.(reached, () => process.exit());

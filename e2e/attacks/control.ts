@@ -5,7 +5,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { connect, subscribed, type TestClient } from '../harness/client.ts';
 import type { Server } from '../harness/server.ts';
 import { Inbox } from '../harness/wait.ts';
-import { CONTROL_FLOOD } from './list.ts';
+import { CONTROL_FLOOD } from './attack.ts';
 
 /** Milliseconds between two events of a pair. */
 const INTERVAL_MS = 10;

@@ -4,7 +4,11 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { getMessage } from '@deepstream/protobuf/dist/src/message-builder.js';
+import { parse } from '@deepstream/protobuf/dist/src/message-parser.js';
 import { C, type Message } from '../harness/client.ts';
+
+/** A message of deepstream as far as it matters. */
+export type Said = Partial<Message> & { topic: number; action: number };
 
 export interface Frame {
   opcode?: number;
@@ -37,6 +41,21 @@ export class Peer {
     const peer = new Peer(connect({ host, port: Number(port), localAddress: from }));
     await Promise.race([once(peer.socket, 'connect').catch(() => {}), once(peer.socket, 'close')]);
     return peer.isOpen ? peer : undefined;
+  }
+
+  /** Connects and sends what it is given, as it is. */
+  static async saying(address: string, text: string | Uint8Array): Promise<Peer | undefined> {
+    const peer = await Peer.dial(address);
+    await peer?.write(text);
+    return peer;
+  }
+
+  /** Sends requests and waits until the connection ends or the first answer is here; its status, or 0 without one. */
+  static async ask(address: string, text: string | Uint8Array): Promise<number> {
+    const peer = await Peer.saying(address, text);
+    if (!(await peer?.hears(/^HTTP\/1\.1 [2-9]\d\d [^]*\r\n\r\n/))) return 0;
+    peer?.end();
+    return peer?.statuses[0] ?? 0;
   }
 
   /** Connects and opens a WebSocket; `undefined` if that is refused. */
@@ -87,6 +106,16 @@ export class Peer {
     return this.#received;
   }
 
+  /** The messages of the server so far. */
+  get messages(): Message[] {
+    return frames(this.#received).flatMap((frame) => parse(frame) as Message[]);
+  }
+
+  /** The statuses of the answers so far. */
+  get statuses(): number[] {
+    return [...this.#received.toString('latin1').matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, status]) => Number(status));
+  }
+
   /** Writes and waits until the kernel has taken it, or the connection is gone. */
   async write(bytes: string | Uint8Array): Promise<void> {
     if (!this.isOpen) return;
@@ -126,7 +155,7 @@ export class Peer {
   }
 
   /** Sends a message of deepstream. */
-  async say(message: Partial<Message> & { topic: number; action: number }): Promise<void> {
+  async say(message: Said): Promise<void> {
     await this.frame(getMessage(message, false));
   }
 
@@ -145,7 +174,7 @@ export class Peer {
 
   /** Waits until so many frames were received; false if the connection ends before. */
   async hearsFrames(count: number): Promise<boolean> {
-    return this.hearsBytes((bytes) => frameCount(bytes) >= count);
+    return this.hearsBytes((bytes) => frames(bytes).length >= count);
   }
 
   /** Does not read any more. */
@@ -158,15 +187,27 @@ export class Peer {
   }
 }
 
-/** Frames of a server behind the head of its answer. */
-function frameCount(bytes: Buffer): number {
+/** What the whole frames of a server behind the head of its answer hold. */
+function frames(bytes: Buffer): Buffer[] {
   let place = bytes.indexOf('\r\n\r\n') + 4;
-  let count = 0;
+  const whole: Buffer[] = [];
   while (place >= 4 && place + 2 <= bytes.length) {
     const short = (bytes[place + 1] as number) & 0x7f;
-    const length = short < 126 ? 2 + short : 4 + (place + 4 <= bytes.length ? bytes.readUInt16BE(place + 2) : 0);
-    place += length;
-    if (place <= bytes.length) count += 1;
+    const from = place + (short < 126 ? 2 : 4);
+    place = from + (short < 126 ? short : place + 4 <= bytes.length ? bytes.readUInt16BE(place + 2) : 0);
+    if (place <= bytes.length) whole.push(bytes.subarray(from, place));
   }
-  return count;
+  return whole;
+}
+
+/** A request of HTTP with everything that it needs, and what is given besides. */
+export function request(line: string, fields: Record<string, string> = {}, body = ''): string {
+  const length = body === '' ? {} : { 'Content-Length': String(Buffer.byteLength(body)) };
+  const lines = Object.entries({ Host: '127.0.0.1', ...length, ...fields }).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `${line} HTTP/1.1\r\n${lines.join('')}\r\n${body}`;
+}
+
+/** A batch of commands. */
+export function batch(commands: unknown, fields: Record<string, string> = {}): string {
+  return request('POST /api', { 'Content-Type': 'application/json', ...fields }, JSON.stringify({ body: commands }));
 }

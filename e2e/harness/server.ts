@@ -337,7 +337,9 @@ export class Server {
 
   /** The value of a metric as it is called, labels included; without labels also the sum over them. */
   async metric(name: string): Promise<number> {
-    const text = await (await this.get('/metrics')).text();
+    // A connection that is kept may be closed for a time that a test has set, just when it is used again.
+    const answer = await this.get('/metrics').catch(() => this.get('/metrics'));
+    const text = await answer.text();
     const series = (line: string): string => line.slice(0, line.lastIndexOf(' '));
     const lines = text.split('\n').filter((line) => series(line) === name || series(line).split('{', 1)[0] === name);
     if (lines.length === 0) throw new Error(`the server has no metric ${name}`);
@@ -447,7 +449,7 @@ function environment(): NodeJS.ProcessEnv {
 }
 
 /** The program that all suites test. */
-function binary(): string {
+export function binary(): string {
   return existing('TIDEWIRE_BIN', ['release', 'debug']);
 }
 

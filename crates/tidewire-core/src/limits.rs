@@ -71,6 +71,8 @@ pub struct Refused {
     pub bulk_names: u64,
     /// Beyond `subscriptions_max`.
     pub subscriptions: u64,
+    /// Patterns that can't be compiled, or into too many bytes.
+    pub uncompilable: u64,
     /// Beyond `calls_max`.
     pub calls: u64,
     /// Beyond `record_waiting_max`.

@@ -121,7 +121,11 @@ fn listen<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, topic: Topic, patte
         return Flow::Taken;
     }
     let regex = if desk.place.is_name(pattern) {
-        compile(pattern)
+        let regex = compile(pattern);
+        if regex.is_none() {
+            desk.place.count(|refused| refused.uncompilable += 1);
+        }
+        regex
     } else {
         None
     };

@@ -15,6 +15,7 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::front::refusal::RequestRefusals;
 use crate::shard::handle::ShardHandle;
 use crate::shard::stats::{REFUSALS, ShardStats, TOPICS};
 use crate::store::thread::StoreHealth;
@@ -58,6 +59,8 @@ pub struct Metrics {
     pub address_refusals: Counter,
     /// Connections closed because of their head of the PROXY protocol, or because it is not for them to send one.
     pub proxy_refusals: Counter,
+    /// HTTP requests refused, by cause.
+    pub refused_requests: RequestRefusals,
 }
 
 impl Default for Metrics {
@@ -73,6 +76,7 @@ impl Default for Metrics {
         let rules_stale = Gauge::default();
         let help = "1 while the file of rules is wrong and older ones are in force, else 0";
         registry.register("rules_stale", help, rules_stale.clone());
+        let refused_requests = RequestRefusals::registered(&mut registry);
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -117,6 +121,7 @@ impl Default for Metrics {
                 "Times that the file of rules was read again and holds for everybody",
             ),
             rules_stale,
+            refused_requests,
             tls_certificate_stale,
             development_mode,
             registry: Mutex::new(registry),

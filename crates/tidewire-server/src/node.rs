@@ -155,7 +155,10 @@ impl Node {
             status.watch_rules(Box::new(move || rules.warning()));
         }
         let api = plan.config.http.api;
-        let api = api.then(|| Arc::new(Api::new(plan, Arc::clone(&handles), opened.epoch)));
+        let api = api.then(|| {
+            let refused = metrics.refused_requests.clone();
+            Arc::new(Api::new(plan, Arc::clone(&handles), opened.epoch, refused))
+        });
         let adopter = Arc::new(FewestConnections(handles));
         let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, api);
         let (stop_accepting, is_stopped) = watch::channel(false);

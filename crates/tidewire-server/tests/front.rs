@@ -13,6 +13,7 @@ use tidewire_server::config::value::Auto;
 use tidewire_server::config::{Sources, load};
 use tidewire_server::front::accept;
 use tidewire_server::front::place::{Adopter, Places};
+use tidewire_server::front::refusal::RequestRefusal;
 use tidewire_server::front::tls::Speaks;
 use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
@@ -123,6 +124,20 @@ impl Server {
             line,
             &[headers, &[("connection", "close")]].concat(),
         ))
+    }
+
+    /// Waits until so many requests were refused for this cause.
+    fn counts(&self, cause: RequestRefusal, count: u64) {
+        let refused = &self.front.metrics.refused_requests;
+        let deadline = Instant::now() + DEADLINE;
+        while refused.of(cause) != count {
+            assert!(
+                Instant::now() < deadline,
+                "{cause:?}: {}",
+                refused.of(cause)
+            );
+            std::thread::yield_now();
+        }
     }
 
     fn handed_over(&self) -> Adopted {
@@ -665,10 +680,19 @@ fn a_head_that_does_not_end_is_cut_off() {
         .read_to_end(&mut rest)
         .expect("closed within the deadline");
     assert!(start.elapsed() >= Duration::from_millis(100));
-    // An idle connection ends the same way.
-    let mut idle = server.connect();
-    idle.read_to_end(&mut rest)
-        .expect("closed within the deadline");
+    server.counts(RequestRefusal::SlowHead, 1);
+    // So does one on which nothing was said, and one that is kept for another request; the latter is no attack.
+    let mut silent = server.connect();
+    let mut kept = server.connect();
+    kept.write_all(request("GET /health", &[]).as_bytes())
+        .expect("sent");
+    for stream in [&mut silent, &mut kept] {
+        stream
+            .read_to_end(&mut rest)
+            .expect("closed within the deadline");
+    }
+    server.counts(RequestRefusal::Idle, 1);
+    server.counts(RequestRefusal::SlowHead, 2);
 }
 
 #[test]
@@ -683,6 +707,40 @@ fn a_head_that_is_too_large_is_refused() {
     let text = request("GET /health", &[("cookie", &"x".repeat(9 << 10))]);
     stream.write_all(text.as_bytes()).expect("sent");
     assert_eq!(status_of(&read_head(&mut stream)), 431);
+    server.counts(RequestRefusal::LargeHead, 1);
+    let many: Vec<_> = (0..101).map(|_| ("a", "b")).collect();
+    let mut stream = server.connect();
+    stream
+        .write_all(request("GET /health", &many).as_bytes())
+        .expect("sent");
+    assert_eq!(status_of(&read_head(&mut stream)), 431);
+    server.counts(RequestRefusal::LargeHead, 2);
+}
+
+#[test]
+fn a_head_that_can_be_read_in_two_ways_is_refused_or_the_last() {
+    let server = Server::start(&[]);
+    let start = "POST /deepstream HTTP/1.1\r\nhost: localhost\r\n";
+    let hidden = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let refused = [
+        "content-length: 1\r\ncontent-length: 2\r\n\r\nx",
+        "content-length: +1\r\n\r\nx",
+        "content-length : 1\r\n\r\nx",
+        "transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        "x-one: 1\r\n folded: 2\r\n\r\n",
+        "x-one: 1\rx-two: 2\r\n\r\n",
+    ];
+    for (index, rest) in (1..).zip(refused) {
+        let answer = server.exchange(&format!("{start}{rest}{hidden}"));
+        assert_eq!(status_of(&answer), 400, "{rest:?}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{rest:?}: {answer}");
+        server.counts(RequestRefusal::MalformedHead, index);
+    }
+    // Whoever reads the length and not the chunks takes what is hidden for a part of the body; so it is not answered.
+    let both =
+        format!("{start}content-length: 99\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{hidden}");
+    let answer = server.exchange(&both);
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }
 
 #[test]

@@ -303,8 +303,13 @@ fn listening_asks_one_after_the_other_and_tells_who_provides() {
     assert!(node.take(subscriber)[0].contains("provided: true"));
     node.close(subscriber);
     assert!(node.take(first)[0].contains("Removed"));
-    let bad = Message::Event(Event::Listen(Listen::Listen { pattern: "(" }));
-    assert!(node.ask(first, &bad)[0].contains("InvalidPattern"));
+    let refused = |node: &Node| node.counts(0).refused.uncompilable;
+    // Malformed, and compiled into more than a megabyte.
+    for (count, pattern) in [(1, "("), (2, r"(\pL{1000}){1000}")] {
+        let bad = Message::Event(Event::Listen(Listen::Listen { pattern }));
+        assert!(node.ask(first, &bad)[0].contains("InvalidPattern"));
+        assert_eq!(refused(&node), count);
+    }
 }
 
 #[test]

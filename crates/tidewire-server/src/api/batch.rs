@@ -18,6 +18,7 @@ use super::command::{Command, Properties};
 use super::login::{Credentials, body_credentials, unparsable, unsupported_type};
 use super::outcome::{Outcome, user_list};
 use super::{Api, ApiRequest, is_of_type};
+use crate::front::refusal::RequestRefusal;
 
 /// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that
 /// an answer belongs to is no work.
@@ -41,8 +42,19 @@ impl Api {
         );
         let (credentials, commands) = match parsed {
             Ok(parsed) => parsed,
-            Err(BatchError::NotJson) => return unparsable(),
+            Err(BatchError::NotJson) => {
+                self.refused.count(RequestRefusal::Malformed);
+                return unparsable();
+            }
             Err(BatchError::Invalid(reason)) => {
+                self.refused.count(RequestRefusal::Malformed);
+                return answer::text(StatusCode::BAD_REQUEST, &reason);
+            }
+            Err(BatchError::TooMany(max)) => {
+                self.refused.count(RequestRefusal::Commands);
+                let reason = format!(
+                    "Invalid message: the \"body\" parameter has more than {max} commands (http.batch_commands_max)."
+                );
                 return answer::text(StatusCode::BAD_REQUEST, &reason);
             }
         };
@@ -96,6 +108,8 @@ pub enum BatchError {
     NotJson,
     /// What is wrong with it.
     Invalid(String),
+    /// It has more commands than `http.batch_commands_max`, which is this.
+    TooMany(usize),
 }
 
 /// Reads the body of a batch: the credentials, then the commands.
@@ -122,9 +136,7 @@ pub fn parse<'a, C>(
         ));
     }
     if commands.len() > commands_max {
-        return Err(BatchError::Invalid(format!(
-            "Invalid message: the \"body\" parameter has more than {commands_max} commands (http.batch_commands_max)."
-        )));
+        return Err(BatchError::TooMany(commands_max));
     }
     let credentials = credentials(property("token"), property("authData")).map_err(invalid)?;
     let mut parsed = Vec::with_capacity(commands.len());

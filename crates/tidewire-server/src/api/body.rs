@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::Api;
 use super::answer::{self, Answer};
+use crate::front::refusal::RequestRefusal;
 
 /// A body that was read, with its room among all of them.
 pub(super) struct Taken<'a> {
@@ -30,6 +31,16 @@ pub(super) enum BodyError {
 }
 
 impl BodyError {
+    /// The limit that was in its way, if it was one.
+    fn cause(self) -> Option<RequestRefusal> {
+        match self {
+            Self::TooLarge => Some(RequestRefusal::LargeBody),
+            Self::TooSlow => Some(RequestRefusal::SlowBody),
+            Self::NoRoom => Some(RequestRefusal::Bodies),
+            Self::Broken => None,
+        }
+    }
+
     /// The answer in deepstream's words.
     pub(super) fn answer(self) -> Answer {
         let failed = "Failed to parse body of request: ";
@@ -54,8 +65,16 @@ impl BodyError {
 }
 
 impl Api {
-    /// Reads a body within all limits.
+    /// Reads a body within all limits, and counts which of them is in its way.
     pub(super) async fn read(&self, body: &mut Incoming) -> Result<Taken<'_>, BodyError> {
+        let taken = self.try_read(body).await;
+        if let Some(cause) = taken.as_ref().err().and_then(|error| error.cause()) {
+            self.refused.count(cause);
+        }
+        taken
+    }
+
+    async fn try_read(&self, body: &mut Incoming) -> Result<Taken<'_>, BodyError> {
         let bytes_max = self.limits.body_bytes_max;
         let hint = body.size_hint();
         let bytes = match hint.exact().map(usize::try_from) {

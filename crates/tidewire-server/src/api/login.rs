@@ -14,6 +14,7 @@ use super::caller::{CallError, messages};
 use super::command::{is_object, text_of};
 use super::problem::Problem;
 use super::{Api, ApiRequest, is_of_type};
+use crate::front::refusal::RequestRefusal;
 
 /// What is given to the auth chain: the same object that a client gives to `login()`.
 #[derive(Clone, PartialEq, Eq)]
@@ -77,9 +78,11 @@ impl Api {
         };
         let text = std::str::from_utf8(&body.bytes).unwrap_or("");
         let Ok(data) = serde_json::from_str::<&RawValue>(text) else {
+            self.refused.count(RequestRefusal::Malformed);
             return unparsable();
         };
         if !is_object(data) {
+            self.refused.count(RequestRefusal::Malformed);
             return answer::text(
                 StatusCode::BAD_REQUEST,
                 "Invalid message: the body must be the object of a login.",

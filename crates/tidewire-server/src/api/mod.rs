@@ -35,9 +35,11 @@ use tidewire_core::address::Epoch;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::config::plan::Plan;
+use crate::front::refusal::{RequestRefusal, RequestRefusals};
 use crate::shard::handle::{Peer, ShardHandle};
 
 use patch::PatchLimits;
+use problem::Problem;
 use ticket::Tickets;
 
 pub use answer::{Answer, Body};
@@ -90,6 +92,8 @@ pub struct Api {
     epoch: u64,
     /// What `/openapi.json` answers.
     description: String,
+    /// What was in the way of requests.
+    refused: RequestRefusals,
 }
 
 /// A request of the API as the front hands it over.
@@ -161,7 +165,12 @@ fn route_methods(path: &str) -> Option<&'static str> {
 impl Api {
     /// An API of these shards.
     #[must_use]
-    pub fn new(plan: &Plan, shards: Arc<[ShardHandle]>, epoch: Epoch) -> Self {
+    pub fn new(
+        plan: &Plan,
+        shards: Arc<[ShardHandle]>,
+        epoch: Epoch,
+        refused: RequestRefusals,
+    ) -> Self {
         let http = &plan.config.http;
         let permits = http.bodies_bytes_max.as_usize() / PERMIT_BYTES;
         let limits = ApiLimits {
@@ -189,6 +198,7 @@ impl Api {
             streams: Arc::new(Semaphore::new(http.streams_max.min(Semaphore::MAX_PERMITS))),
             tickets: Tickets::default(),
             epoch: epoch.0,
+            refused,
         }
     }
 
@@ -218,6 +228,7 @@ impl Api {
             return self.stream(request).await;
         }
         let Ok(_running) = self.requests.try_acquire() else {
+            self.refused.count(RequestRefusal::Requests);
             return match route {
                 Route::Record | Route::Stream => problem::Problem::BUSY.answer(),
                 Route::Batch | Route::Login | Route::Description => answer::busy(
@@ -238,7 +249,7 @@ impl Api {
             ),
             (_, &Method::OPTIONS) => answer::options(self.methods(request.parts.uri.path())),
             (Route::Stream | Route::Description, _) => answer::with_allow(
-                problem::Problem::METHOD.answer(),
+                Problem::METHOD.answer(),
                 self.methods(request.parts.uri.path()),
             ),
             _ => answer::with_allow(
@@ -255,6 +266,14 @@ impl Api {
     fn shard(&self) -> Option<&ShardHandle> {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed);
         self.shards.get(next.checked_rem(self.shards.len())?)
+    }
+
+    /// The answer to a request that is refused, which is counted.
+    fn refuse(&self, problem: Problem) -> Answer {
+        if let Some(cause) = problem.cause() {
+            self.refused.count(cause);
+        }
+        problem.answer()
     }
 
     /// Room for a body, held while the request is worked on.

@@ -7,6 +7,7 @@ use super::answer::{self, Answer};
 use super::body::BodyError;
 use super::caller::CallError;
 use super::patch::PatchError;
+use crate::front::refusal::RequestRefusal;
 
 /// The content type of problems (RFC 9457).
 const PROBLEM: &str = "application/problem+json";
@@ -96,6 +97,18 @@ impl Problem {
             status,
             code,
             title,
+        }
+    }
+
+    /// What was in the way, if it was the request itself; other causes are counted where they are met.
+    pub(super) fn cause(self) -> Option<RequestRefusal> {
+        match self {
+            Self::INVALID_NAME => Some(RequestRefusal::Names),
+            Self::INVALID_QUERY | Self::NOT_JSON | Self::WRONG_TYPE | Self::INVALID_PATCH => {
+                Some(RequestRefusal::Malformed)
+            }
+            Self::NOT_A_VALUE | Self::PATCH_FAILED => Some(RequestRefusal::Value),
+            _ => None,
         }
     }
 

@@ -52,7 +52,7 @@ impl Api {
     pub(super) async fn record(&self, request: ApiRequest) -> Answer {
         match self.try_record(request).await {
             Ok(answer) => answer,
-            Err(problem) => problem.answer(),
+            Err(problem) => self.refuse(problem),
         }
     }
 

@@ -28,6 +28,7 @@ use super::login::Credentials;
 use super::name::parameters;
 use super::problem::Problem;
 use super::{Api, ApiRequest};
+use crate::front::refusal::RequestRefusal;
 use crate::shard::carrier::{CarriedSession, Carrier};
 
 /// The path of streams.
@@ -87,7 +88,7 @@ impl Api {
     pub(super) async fn stream(&self, request: ApiRequest) -> Answer {
         match self.try_stream(&request).await {
             Ok(answer) => answer,
-            Err(problem) => problem.answer(),
+            Err(problem) => self.refuse(problem),
         }
     }
 
@@ -97,14 +98,20 @@ impl Api {
             self.limits.name_bytes_max,
         )?;
         let credentials = match &wanted.ticket {
-            Some(ticket) => self
-                .tickets
-                .take(ticket, Instant::now())
-                .ok_or(Problem::LOGIN_REFUSED)?,
+            Some(ticket) => {
+                let credentials = self.tickets.take(ticket, Instant::now());
+                if credentials.is_none() {
+                    self.refused.count(RequestRefusal::Ticket);
+                }
+                credentials.ok_or(Problem::LOGIN_REFUSED)?
+            }
             None => Credentials::of(&request.parts.headers)?,
         };
         let permit = Arc::clone(&self.streams).try_acquire_owned();
-        let permit = permit.map_err(|_| Problem::BUSY)?;
+        let Ok(permit) = permit else {
+            self.refused.count(RequestRefusal::Streams);
+            return Err(Problem::BUSY);
+        };
         let mut caller = self.stay(request, &credentials)?;
         let rest = logged_in(&mut caller).await?;
         let last_id = request.parts.headers.get("last-event-id");

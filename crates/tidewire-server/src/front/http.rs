@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -29,6 +29,7 @@ use super::origin::{Refusal, host_name, is_loopback_name};
 use super::page;
 use super::place::{Place, Ticket};
 use super::proxy_protocol;
+use super::refusal::RequestRefusal;
 use super::security_headers::{harden, stay_encrypted};
 use super::tls::{self, FrontStream, Handover, Speaks};
 use super::{Front, TooMany};
@@ -61,6 +62,8 @@ pub(super) struct Socket {
     certificate: Option<ClientCertificate>,
     /// Streams that are open on it.
     streams: Arc<AtomicUsize>,
+    /// Whether a request has come.
+    has_asked: AtomicBool,
     /// Moves to the shard with the upgrade.
     ticket: Mutex<Option<Ticket>>,
 }
@@ -115,6 +118,7 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         is_encrypted: stream.is_encrypted(),
         certificate: stream.certificate(),
         streams: Arc::default(),
+        has_asked: AtomicBool::new(false),
         ticket: Mutex::new(Some(ticket)),
     });
     match stream.is_http2() {
@@ -154,8 +158,18 @@ async fn serve_http1(socket: Arc<Socket>, stream: FrontStream) {
     }
     match outcome {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "an http connection ended early"),
-        Err(_) => tracing::debug!(%peer, "an http connection was closed after its time"),
+        Ok(Err(error)) => {
+            let is_first = !socket.has_asked.load(Ordering::Relaxed);
+            if let Some(cause) = RequestRefusal::of_connection(&error, is_first) {
+                front.metrics.refused_requests.count(cause);
+            }
+            tracing::debug!(%peer, %error, "an http connection ended early");
+        }
+        Err(_) => {
+            let refused = &front.metrics.refused_requests;
+            refused.count(RequestRefusal::SlowConnection);
+            tracing::debug!(%peer, "an http connection was closed after its time");
+        }
     }
 }
 
@@ -204,6 +218,7 @@ async fn introduce(
 
 impl Socket {
     pub(super) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
+        self.has_asked.store(true, Ordering::Relaxed);
         let answer = self.respond(request).await;
         self.hardened(answer)
     }
@@ -342,6 +357,8 @@ impl Socket {
     fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> Answer {
         let text = match refusal {
             Refusal::Malformed(problem) => {
+                let refused = &self.front.metrics.refused_requests;
+                refused.count(RequestRefusal::MalformedHead);
                 return plain(StatusCode::BAD_REQUEST, format!("{problem}\n"));
             }
             Refusal::Origin(origin) => {
@@ -366,7 +383,7 @@ impl Socket {
         let (parts, _) = request.into_parts();
         let accepted = match handshake::accept(&parts) {
             Ok(accepted) => accepted,
-            Err(error) => return refuse_handshake(error),
+            Err(error) => return self.refuse_handshake(error),
         };
         let deflate = match self.front.takes_deflate {
             true => handshake::deflate(&parts),
@@ -374,7 +391,7 @@ impl Socket {
         };
         let deflate = match deflate {
             Ok(deflate) => deflate,
-            Err(error) => return refuse_handshake(error),
+            Err(error) => return self.refuse_handshake(error),
         };
         if self.front.status.stage() == Stage::Draining {
             return unavailable("the server is stopping\n");
@@ -399,6 +416,14 @@ impl Socket {
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *answer.headers_mut() = switching_protocols(&accepted, deflate.as_deref());
         answer
+    }
+
+    fn refuse_handshake(&self, error: HandshakeError) -> Answer {
+        if matches!(error, HandshakeError::Malformed(_)) {
+            let refused = &self.front.metrics.refused_requests;
+            refused.count(RequestRefusal::MalformedHead);
+        }
+        refuse_handshake(error)
     }
 
     /// Counts a WebSocket that comes through a proxy at its client's address.

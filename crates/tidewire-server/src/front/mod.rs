@@ -12,6 +12,7 @@ pub mod origin;
 pub mod page;
 pub mod place;
 pub mod proxy_protocol;
+pub mod refusal;
 pub mod security_headers;
 pub mod tls;
 

@@ -20,7 +20,7 @@ pub const TOPICS: [&str; 7] = [
 ];
 
 /// What can refuse a message, by the names of the fields of [`Refused`].
-pub const REFUSALS: [&str; 13] = [
+pub const REFUSALS: [&str; 14] = [
     "denied",
     "rule_failed",
     "malformed",
@@ -29,6 +29,7 @@ pub const REFUSALS: [&str; 13] = [
     "names",
     "bulk_names",
     "subscriptions",
+    "uncompilable",
     "calls",
     "waiting",
     "dirty",
@@ -197,6 +198,7 @@ impl EngineStats {
             names,
             bulk_names,
             subscriptions,
+            uncompilable,
             calls,
             waiting,
             dirty,
@@ -212,6 +214,7 @@ impl EngineStats {
             names,
             bulk_names,
             subscriptions,
+            uncompilable,
             calls,
             waiting,
             dirty,

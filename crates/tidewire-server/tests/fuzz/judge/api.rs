@@ -129,6 +129,10 @@ fn judge_batch(text: &str, reached: &mut Reached) {
             assert!(!reason.is_empty());
             reached.insert("batch refused");
         }
+        (Err(BatchError::TooMany(max)), None) => {
+            assert_eq!(max, COMMANDS_MAX, "{text}");
+            reached.insert("batch refused");
+        }
         (found, expected) => panic!("{found:?} is not {expected:?}: {text}"),
     }
 }

@@ -1,0 +1,158 @@
+// What an attack is, and the loops and messages that attacks are made of. The attacks themselves are in `list`.
+
+import { setTimeout as pause } from 'node:timers/promises';
+import { C } from '../harness/client.ts';
+import type { ServerOptions } from '../harness/server.ts';
+import { Peer, type Said } from './peer.ts';
+
+/** What an attacker's process is told. */
+export interface Target {
+  address: string;
+  tlsAddress: string;
+  isOver: () => boolean;
+}
+
+export interface Attack {
+  name: string;
+  /** The option that bounds it, or what does. */
+  limit: string;
+  /** A metric of the server that grows, with its labels. */
+  metric: string;
+  /** Whether the server speaks TLS besides. */
+  isEncrypted?: boolean;
+  options?: ServerOptions;
+  /** The limit switched off; or why it can't be. */
+  off: ServerOptions | { because: string };
+  /** What is measured: what `run` gives, bytes by which the server grows, events that reach others, or a gauge at its highest. */
+  harm: 'reached' | 'memory' | 'floods' | `tidewire_${string}`;
+  /** With the limit the harm is at most this, without it more. */
+  bound: number;
+  /** Attacks until it is over; the number is the harm where the attacker knows it. */
+  run: (target: Target) => Promise<number>;
+}
+
+/** One second each on every commit; ten for the proof. */
+export const SECONDS = Number(process.env['ATTACK_SECONDS'] ?? 1);
+export const MEBIBYTE = 1 << 20;
+export const NO_LIMIT = 'no option turns the check off';
+/** The control pairs count what comes here. */
+export const CONTROL_FLOOD = 'control/flood';
+export const TEXT = 'x'.repeat(10_000);
+
+/** The metric of messages that the engine refuses. */
+export const refused = (cause: string): string => `tidewire_refused_messages_total{cause="${cause}"}`;
+/** The metric of requests that the front refuses. */
+export const refusedRequests = (cause: string): string => `tidewire_refused_requests_total{cause="${cause}"}`;
+
+const { TOPIC, EVENT_ACTION, RECORD_ACTION } = C;
+export const emit = (name: string, data: string): Said => ({ topic: TOPIC.EVENT, action: EVENT_ACTION.EMIT, name, data });
+export const subscribe = (names: string[]): Said => {
+  return { topic: TOPIC.EVENT, action: EVENT_ACTION.SUBSCRIBE, names, correlationId: '1' };
+};
+export const listen = (name: string): Said => ({ topic: TOPIC.EVENT, action: EVENT_ACTION.LISTEN, name });
+export const write = (name: string, data: string): Said => {
+  return { topic: TOPIC.RECORD, action: RECORD_ACTION.CREATEANDUPDATE, name, version: -1, data };
+};
+export const patch = (name: string, path: string, data: string): Said => {
+  return { topic: TOPIC.RECORD, action: RECORD_ACTION.CREATEANDPATCH, name, version: -1, path, data };
+};
+export const names = (count: number, prefix: string): string[] => Array.from({ length: count }, (_, i) => `${prefix}/${i}`);
+
+/** Resolves once the attack is over, with false. */
+export async function over(target: Target): Promise<false> {
+  while (!target.isOver()) await pause(20);
+  return false;
+}
+
+/** `count` times the same at once, and the largest of what they give. */
+export async function together(count: number, attack: (index: number) => Promise<number>): Promise<number> {
+  return Math.max(...(await Promise.all(Array.from({ length: count }, (_, index) => attack(index)))));
+}
+
+/** Does the same again and again, and counts how often it worked. */
+export async function attempts(target: Target, attempt: (round: number) => Promise<boolean>): Promise<number> {
+  const isOver = over(target);
+  let worked = 0;
+  for (let round = 0; !target.isOver(); round += 1) {
+    if (await Promise.race([attempt(round), isOver])) worked += 1;
+    await pause(1);
+  }
+  return worked;
+}
+
+/** Holds as many connections as it gets; the most that were open at once. */
+export async function hold(target: Target, open: (index: number) => Promise<Peer | undefined>, wanted: number): Promise<number> {
+  const held: Peer[] = [];
+  let most = 0;
+  for (let index = 0; !target.isOver(); index += 1) {
+    const peer = held.length < wanted ? await open(index) : (await pause(50), undefined);
+    if (peer) held.push(peer);
+    else await pause(1);
+    held.splice(0, held.length, ...held.filter(({ isOpen }) => isOpen));
+    most = Math.max(most, held.length);
+  }
+  held.forEach((peer) => peer.end());
+  return most;
+}
+
+/** Holds connections that `begin` something and say `piece` now and then; the longest life of one without an answer, in milliseconds. */
+export function linger(count: number, target: Target, dial: () => Promise<Peer | undefined>, piece?: string): Promise<number> {
+  return together(count, async () => {
+    let longest = 0;
+    while (!target.isOver()) {
+      const peer = await dial();
+      if (!peer) {
+        await pause(20);
+        continue;
+      }
+      while (peer.isOpen && peer.received.length === 0 && !target.isOver()) {
+        if (piece !== undefined) await Promise.race([peer.write(piece), pause(100)]);
+        await pause(20);
+      }
+      longest = Math.max(longest, peer.lifeMs);
+      peer.end();
+    }
+    return longest;
+  });
+}
+
+/** Gives many connections something to hold, each until it is closed; what they hold is the harm. */
+export function load(count: number, target: Target, begin: (peer: Peer) => Promise<void>): Promise<number> {
+  const isOver = over(target);
+  return together(count, async () => {
+    while (!target.isOver()) {
+      const peer = await Peer.dial(target.address);
+      if (peer) await Promise.race([begin(peer), isOver]);
+      while (peer?.isOpen && peer.received.length === 0 && !target.isOver()) await pause(50);
+      peer?.end();
+      await pause(50);
+    }
+    return 0;
+  });
+}
+
+/** Logs in again whenever the connection is gone, and does something all the time. */
+export async function keepOn(target: Target, act: (peer: Peer, round: number) => Promise<unknown>, details: object = {}): Promise<number> {
+  const isOver = over(target);
+  let done = 0;
+  for (let round = 0; !target.isOver(); ) {
+    const peer = await Promise.race([Peer.login(target.address, details), isOver]);
+    while (peer && peer.isOpen && !target.isOver()) {
+      // A server that makes it wait does not read, so what it says may not leave.
+      await Promise.race([act(peer, round), isOver]);
+      round += 1;
+      done += 1;
+    }
+    if (peer) peer.end();
+    else await pause(10);
+  }
+  return done;
+}
+
+/** Says the same kind of message again and again, so many at once. */
+export function say(target: Target, message: (round: number) => Said, { pauseMs = 1, burst = 1, details = {} } = {}): Promise<number> {
+  return keepOn(target, async (peer, round) => {
+    for (let i = 0; i < burst; i += 1) await peer.say(message(round * burst + i));
+    await pause(pauseMs);
+  }, details);
+}
