@@ -28,7 +28,7 @@ use crate::login::{self, Decided};
 use crate::message::{Auth, Connection, Listen, Message, Rpc};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
-use crate::rate::{RateKeeper, RateOwner};
+use crate::rate::{RateKeeper, RateOwner, is_compiled};
 use crate::recheck::Recheck;
 use crate::record::{home, owner::RecordOwner};
 use crate::rights::{Revocations, Revoked, RightsChange};
@@ -275,7 +275,9 @@ impl Shard {
             .is_some_and(|session| matches!(session.phase, Phase::Open(_)));
         let flow = if !open {
             login::message(&mut desk, id, message)
-        } else if desk.place.is_rated && !parts.rates.admits(&mut desk, id, message) {
+        } else if (desk.place.is_rated || is_compiled(message))
+            && !parts.rates.admits(&mut desk, id, message)
+        {
             Flow::Wait
         } else {
             route(&mut desk, id, message)

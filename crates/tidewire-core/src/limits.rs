@@ -16,6 +16,8 @@ pub struct Limits {
     pub bulk_names_max: usize,
     /// Names, patterns and providers that one session may hold. More are denied. Default 100,000.
     pub subscriptions_max: usize,
+    /// Patterns that one session may listen with. More are denied. Default 1,000.
+    pub patterns_max: usize,
     /// Running calls of one session. More are answered with NO_RPC_PROVIDER. Default 10,000.
     pub calls_max: usize,
     /// Operations that wait for one record (load, rule). More are refused with RECORD_LOAD_ERROR or
@@ -71,6 +73,8 @@ pub struct Refused {
     pub bulk_names: u64,
     /// Beyond `subscriptions_max`.
     pub subscriptions: u64,
+    /// Beyond `patterns_max`.
+    pub patterns: u64,
     /// Patterns that can't be compiled, or into too many bytes.
     pub uncompilable: u64,
     /// Beyond `calls_max`.
@@ -94,6 +98,7 @@ impl Default for Limits {
             record_bytes_max: 1 << 20,
             bulk_names_max: 100_000,
             subscriptions_max: 100_000,
+            patterns_max: 1_000,
             calls_max: 10_000,
             record_waiting_max: 10_000,
             cache_bytes_max: 64 << 20,

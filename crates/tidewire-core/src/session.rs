@@ -150,6 +150,12 @@ impl Session {
         })
     }
 
+    /// Patterns that it listens with.
+    pub(crate) fn pattern_count(&self) -> usize {
+        let belongings = self.belongings.as_ref();
+        belongings.map_or(0, |with| with.patterns.len())
+    }
+
     /// Whether its next message waits for a rate, so that it can't be heard.
     pub(crate) fn is_throttled(&self) -> bool {
         let spending = self

@@ -114,7 +114,7 @@ export const CONNECTIONS: Attack[] = [
     options: { http: { head_timeout: '300ms' } },
     off: { http: { head_timeout: '10m' } },
     harm: 'reached',
-    bound: 1_000,
+    bound: 1_500,
     run: (target) => {
       // A record of a handshake that announces more than ever comes.
       return linger(50, target, () => Peer.saying(target.tlsAddress, Uint8Array.of(0x16, 3, 1, 2, 0, 1)));

@@ -102,14 +102,29 @@ export const MESSAGES: Attack[] = [
   },
   {
     name: 'patterns without end',
-    limit: 'limits.subscriptions_max',
-    metric: refused('subscriptions'),
-    options: { limits: { subscriptions_max: 100 } },
-    off: {},
+    limit: 'limits.patterns_max',
+    metric: refused('patterns'),
+    options: { limits: { patterns_max: 100 } },
+    off: { limits: { patterns_max: 1_000_000 } },
     harm: 'tidewire_listen_patterns',
     // Every shard knows all patterns.
     bound: 300,
     run: (target) => say(target, (round) => listen(`^p${round}/(a+)+$`)),
+  },
+  {
+    name: 'patterns that are costly to compile',
+    limit: 'bytes and depth of a compiled pattern',
+    metric: refused('uncompilable'),
+    off: { because: 'no option changes them; patterns are matched in linear time, and only what takes little memory is compiled' },
+    harm: 'tidewire_listen_patterns',
+    bound: 0,
+    run: (target) => {
+      const bombs = [
+        '(((a{1,100}){1,100}){1,100}){1,100}', '(\\pL{1000}){1000}', `${'('.repeat(200)}a${')'.repeat(200)}`, '(?=a+)+b', '(a)\\1', 'x{1,1000000000}',
+        Array.from({ length: 20 }, (_, i) => `(\\w{${i + 30}}|\\pL{${i + 30}})`).join(''),
+      ];
+      return say(target, (round) => listen(bombs[round % bombs.length] as string));
+    },
   },
   {
     name: 'calls without end',

@@ -20,7 +20,7 @@ export const REQUESTS: Attack[] = [
     options: { http: { head_timeout: '300ms' } },
     off: { http: { head_timeout: '10m' } },
     harm: 'reached',
-    bound: 1_000,
+    bound: 1_500,
     run: (target) => linger(50, target, () => Peer.saying(target.address, 'GET /deepstream HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: '), 'x'),
   },
   {
@@ -30,7 +30,7 @@ export const REQUESTS: Attack[] = [
     options: { http: { body_timeout: '300ms' } },
     off: { http: { body_timeout: '10m' } },
     harm: 'reached',
-    bound: 1_000,
+    bound: 1_500,
     run: (target) => {
       const head = request('POST /api/auth', { ...JSON_TYPE, 'Content-Length': '100000' });
       return linger(50, target, () => Peer.saying(target.address, head), ' ');

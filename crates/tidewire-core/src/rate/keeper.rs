@@ -1,8 +1,9 @@
 //! Who waits for a rate: what each session has spent, what a shard has fetched for its users, and the owners' buckets.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::{Bucket, ByOperation, Operation, Rate, cost};
+use super::{Bucket, ByOperation, Operation, Rate, cost, is_compiled};
 use crate::address::{Address, SessionId};
 use crate::desk::Desk;
 use crate::effect::Effects;
@@ -18,9 +19,15 @@ const LEASE_SHARE: u32 = 8;
 /// Buckets below which nobody looks for full ones.
 const BUCKETS_KEPT: usize = 1024;
 
+/// Patterns that a session may have compiled in one turn. Compiling is the one thing that costs much more than its bytes, so a
+/// read full of patterns would hold up everybody else for seconds; the others wait for the next turns.
+const PATTERNS_A_TURN: u32 = 2;
+
 /// What one session has spent.
 #[derive(Debug, Default)]
 pub(crate) struct Spending {
+    /// The last turn in which it had patterns compiled, and how many.
+    compiled: (Option<Instant>, u32),
     buckets: ByOperation<Bucket>,
     /// Whether the message that waits for something else has paid already.
     pub(crate) has_paid: bool,
@@ -98,11 +105,20 @@ impl RateKeeper {
             rates.connection[number].map(|rate| spending.buckets[number].ready_at(rate, 1))
         });
         let ready = ready.max().filter(|ready| *ready > now);
-        if let Some(until) = ready {
+        if ready.is_some() {
+            desk.place.count(|refused| refused.connection_rate += 1);
+        }
+        if spending.compiled.0 != Some(now) {
+            spending.compiled = (Some(now), 0);
+        }
+        let is_compiled = is_compiled(message);
+        let is_full = is_compiled && spending.compiled.1 >= PATTERNS_A_TURN;
+        // The next turn is later.
+        let next_turn = is_full.then(|| now + Duration::from_nanos(1));
+        if let Some(until) = ready.or(next_turn) {
             spending.is_waiting = true;
             spending.waits_until = Some(until);
             self.waiting.insert((until, id));
-            desk.place.count(|refused| refused.connection_rate += 1);
             return false;
         }
         let user = user.filter(|user| user.as_str() != presence::INVISIBLE);
@@ -148,6 +164,7 @@ impl RateKeeper {
                 spending.buckets[number].take(now, rate, count);
             }
         }
+        spending.compiled.1 += u32::from(is_compiled);
         spending.has_paid = true;
         spending.is_waiting = false;
         true

@@ -137,6 +137,15 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     Some((Some(operation), count))
 }
 
+/// Whether a message has a pattern that is compiled.
+pub(crate) fn is_compiled(message: &Message<'_>) -> bool {
+    matches!(
+        message,
+        Message::Event(Event::Listen(Listen::Listen { .. }))
+            | Message::Record(Record::Listen(Listen::Listen { .. }))
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

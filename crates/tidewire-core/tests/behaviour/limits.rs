@@ -1,7 +1,11 @@
 //! What happens at each limit of `core::limits`.
 
+use std::time::Duration;
+
 use tidewire_core::limits::Limits;
-use tidewire_core::message::{Call, Change, Event, Message, Record, RecordBulk, Rpc, Write};
+use tidewire_core::message::{
+    Call, Change, Event, Listen, Message, Record, RecordBulk, Rpc, Write,
+};
 use tidewire_core::settings::Settings;
 
 use crate::driver::{Node, Seen, set};
@@ -322,4 +326,28 @@ fn a_load_that_takes_too_long_is_answered() {
     );
     node.pass(std::time::Duration::from_secs(31));
     check(&node.take(session), &["RetrievalTimeout"]);
+}
+
+#[test]
+fn a_session_listens_with_so_many_patterns_and_compiles_few_in_a_turn() {
+    let mut node = node(|limits| limits.patterns_max = 3);
+    let session = node.login();
+    let listen = |pattern| Message::Event(Event::Listen(Listen::Listen { pattern }));
+    check(&node.ask(session, &listen("^a")), &["ListenAck"]);
+    check(&node.ask(session, &listen("^b")), &["ListenAck"]);
+    // The third waits for the next turn, and with it what comes behind it.
+    assert!(!node.offer(session, &listen("^c")));
+    assert!(!node.is_resumed(session));
+    node.pass(Duration::from_nanos(1));
+    assert!(node.is_resumed(session));
+    check(&node.ask(session, &listen("^c")), &["ListenAck"]);
+    check(
+        &node.ask(session, &listen("^d")),
+        &[r#"Denied(Refusal { action: Listen, name: Some("^d")"#],
+    );
+    assert_eq!(node.counts(0).refused.patterns, 1);
+    let unlisten = Message::Event(Event::Listen(Listen::Unlisten { pattern: "^a" }));
+    node.pass(Duration::from_nanos(1));
+    check(&node.ask(session, &unlisten), &["UnlistenAck"]);
+    check(&node.ask(session, &listen("^d")), &["ListenAck"]);
 }

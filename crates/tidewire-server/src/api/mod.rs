@@ -230,7 +230,7 @@ impl Api {
         let Ok(_running) = self.requests.try_acquire() else {
             self.refused.count(RequestRefusal::Requests);
             return match route {
-                Route::Record | Route::Stream => problem::Problem::BUSY.answer(),
+                Route::Record | Route::Stream => Problem::BUSY.answer(),
                 Route::Batch | Route::Login | Route::Description => answer::busy(
                     "the server works on all the requests that it may (http.requests_max)",
                 ),

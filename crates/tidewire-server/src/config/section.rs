@@ -563,6 +563,8 @@ section! {
         bulk_names_max: usize = CoreLimits::default().bulk_names_max;
         /// Names, patterns and providers that one session may hold.
         subscriptions_max: usize = CoreLimits::default().subscriptions_max;
+        /// Patterns that one session may listen with. Each is compiled, kept by all shards, and tried with each new name.
+        patterns_max: usize = CoreLimits::default().patterns_max;
         /// Running calls of one session.
         calls_max: usize = CoreLimits::default().calls_max;
         /// Operations that wait for one record.

@@ -20,7 +20,7 @@ pub const TOPICS: [&str; 7] = [
 ];
 
 /// What can refuse a message, by the names of the fields of [`Refused`].
-pub const REFUSALS: [&str; 14] = [
+pub const REFUSALS: [&str; 15] = [
     "denied",
     "rule_failed",
     "malformed",
@@ -29,6 +29,7 @@ pub const REFUSALS: [&str; 14] = [
     "names",
     "bulk_names",
     "subscriptions",
+    "patterns",
     "uncompilable",
     "calls",
     "waiting",
@@ -198,6 +199,7 @@ impl EngineStats {
             names,
             bulk_names,
             subscriptions,
+            patterns,
             uncompilable,
             calls,
             waiting,
@@ -214,6 +216,7 @@ impl EngineStats {
             names,
             bulk_names,
             subscriptions,
+            patterns,
             uncompilable,
             calls,
             waiting,
