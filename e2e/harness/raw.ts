@@ -7,6 +7,14 @@ import { C, type Message } from './client.ts';
 import type { Server } from './server.ts';
 import { DEADLINE_MS, Inbox, within } from './wait.ts';
 
+/** How a server is dialled that does not listen in the clear. */
+export interface Dialled {
+  /** As `wss://127.0.0.1:1`. */
+  url: string;
+  /** For the socket, such as certificates. */
+  options: Record<string, unknown>;
+}
+
 export class RawPeer {
   /** All messages of the server, decoded. */
   readonly received = new Inbox<Message>('messages of the server');
@@ -20,24 +28,25 @@ export class RawPeer {
   }
 
   /** A socket on which nothing was said yet. */
-  static async dial(server: Server): Promise<RawPeer> {
-    const socket = new WebSocket(`ws://${server.address}/deepstream`, { perMessageDeflate: false });
+  static async dial(server: Server, dialled?: Dialled): Promise<RawPeer> {
+    const url = dialled?.url ?? `ws://${server.address}`;
+    const socket = new WebSocket(`${url}/deepstream`, { perMessageDeflate: false, ...dialled?.options });
     const peer = new RawPeer(socket);
     await within(DEADLINE_MS, new Promise((done) => socket.once('open', done)), 'the socket opens');
     return peer;
   }
 
   /** A socket that passed challenge and login. */
-  static async login(server: Server, details: object = {}): Promise<RawPeer> {
-    const peer = await RawPeer.challenge(server);
+  static async login(server: Server, details: object = {}, dialled?: Dialled): Promise<RawPeer> {
+    const peer = await RawPeer.challenge(server, dialled);
     peer.send({ topic: C.TOPIC.AUTH, action: C.AUTH_ACTION.REQUEST, data: JSON.stringify(details) });
     await peer.expect(C.TOPIC.AUTH, C.AUTH_ACTION.AUTH_SUCCESSFUL);
     return peer;
   }
 
   /** A socket that waits for its login. */
-  static async challenge(server: Server): Promise<RawPeer> {
-    const peer = await RawPeer.dial(server);
+  static async challenge(server: Server, dialled?: Dialled): Promise<RawPeer> {
+    const peer = await RawPeer.dial(server, dialled);
     const { CHALLENGE, ACCEPT } = C.CONNECTION_ACTION;
     const hello = { url: server.address, protocolVersion: '0.1a', sdkVersion: '7.0.5', sdkType: 'javascript' };
     peer.send({ topic: C.TOPIC.CONNECTION, action: CHALLENGE, ...hello });

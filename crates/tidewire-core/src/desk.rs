@@ -21,7 +21,7 @@ use crate::rights::Revocations;
 use crate::session::{Session, Sessions};
 use crate::settings::Settings;
 use crate::table::Map;
-use crate::text::Name;
+use crate::text::{Name, RESERVED};
 use crate::time::Now;
 
 /// Where a shard stands among the others, and by what rules it works.
@@ -95,6 +95,15 @@ impl Place {
             self.count(|refused| refused.names += 1);
         }
         is_name
+    }
+
+    /// Whether the text can be the name of a client's record.
+    pub(crate) fn is_record_name(&self, text: &str) -> bool {
+        if text.starts_with(RESERVED) {
+            self.count(|refused| refused.names += 1);
+            return false;
+        }
+        self.is_name(text)
     }
 
     /// Whether a bulk message may have so many names.

@@ -324,6 +324,8 @@ pub enum Credential {
     Key(Name),
     /// A client certificate, by its serial number.
     Certificate(Name),
+    /// A password of a stored user, by the id that each password gets.
+    Password(Name),
 }
 
 /// The identified peer, as permission sees it.

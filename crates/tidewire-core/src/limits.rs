@@ -67,7 +67,7 @@ pub struct Refused {
     pub too_deep: u64,
     /// Beyond `record_bytes_max`.
     pub too_large: u64,
-    /// Empty, or beyond `name_bytes_max`.
+    /// Empty, beyond `name_bytes_max`, or of the server's own records.
     pub names: u64,
     /// Beyond `bulk_names_max`.
     pub bulk_names: u64,

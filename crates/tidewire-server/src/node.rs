@@ -114,6 +114,9 @@ impl Node {
             Arc::new(move |shard, completion| answers[usize::from(shard)].complete(completion)),
         )
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+        if let Some(users) = auth.users() {
+            users.open(store.client());
+        }
         let requests = NodeRequests::new(
             store.client(),
             Arc::clone(&auth),
@@ -157,7 +160,13 @@ impl Node {
         let api = plan.config.http.api;
         let api = api.then(|| {
             let refused = metrics.refused_requests.clone();
-            Arc::new(Api::new(plan, Arc::clone(&handles), opened.epoch, refused))
+            Arc::new(Api::new(
+                plan,
+                Arc::clone(&handles),
+                opened.epoch,
+                refused,
+                &auth,
+            ))
         });
         let adopter = Arc::new(FewestConnections(handles));
         let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, api);

@@ -80,7 +80,7 @@ fn wrong_files_are_refused_with_place_and_nearest_name() {
     check(
         "auth:\n  chain:\n    - open\n    - fil\n",
         &[
-            "tidewire.yml:4:7: auth.chain: \"fil\" is none of open, file, jwt, webhook, tls, keys; did you mean \"file\"?",
+            "tidewire.yml:4:7: auth.chain: \"fil\" is none of open, file, jwt, webhook, store, tls, keys; did you mean \"file\"?",
         ],
     );
     check(

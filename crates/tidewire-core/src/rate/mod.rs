@@ -76,13 +76,14 @@ const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// A token bucket, kept as the time at which it is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     full_at: Instant,
 }
 
 impl Bucket {
     /// When it has `count` permits, at most the burst.
-    pub(crate) fn ready_at(self, rate: Rate, count: u32) -> Instant {
+    #[must_use]
+    pub fn ready_at(self, rate: Rate, count: u32) -> Instant {
         let spare = rate.burst.saturating_sub(count);
         Instant(
             self.full_at
@@ -92,14 +93,15 @@ impl Bucket {
     }
 
     /// Takes permits, also such that it has not got yet.
-    pub(crate) fn take(&mut self, now: Instant, rate: Rate, count: u32) {
+    pub fn take(&mut self, now: Instant, rate: Rate, count: u32) {
         let full_at = self.full_at.max(now) + times(rate.interval, count);
         let latest = now + times(rate.interval, rate.burst) + DEBT_MAX;
         self.full_at = full_at.min(latest);
     }
 
     /// Whether it is as good as a new one.
-    pub(crate) fn is_full(self, now: Instant) -> bool {
+    #[must_use]
+    pub fn is_full(self, now: Instant) -> bool {
         self.full_at <= now
     }
 }

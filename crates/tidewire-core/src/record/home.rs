@@ -412,7 +412,7 @@ fn bulk<E: Effects>(
     let mut wanted: BTreeMap<Address, Vec<(Name, Option<u32>)>> = BTreeMap::new();
     let mut count = 0;
     for name in names {
-        if !desk.place.is_name(name) {
+        if !desk.place.is_record_name(name) {
             desk.send(id, &error(RecordError::InvalidData(refusal(None))));
             continue;
         }
@@ -622,7 +622,7 @@ fn request<E: Effects>(
     action: RecordAction,
     what: impl FnOnce(Name) -> RecordRequestKind,
 ) {
-    if !desk.place.is_name(name) {
+    if !desk.place.is_record_name(name) {
         let refusal = Refusal {
             action,
             name: None,
@@ -660,7 +660,7 @@ fn write<E: Effects>(
     change: &Change<'_>,
 ) {
     let action = change.action();
-    let name = Some(write.name).filter(|name| desk.place.is_name(name));
+    let name = Some(write.name).filter(|name| desk.place.is_record_name(name));
     let refusal = Refusal {
         action,
         name,
@@ -700,7 +700,7 @@ fn write<E: Effects>(
 }
 
 fn fetch<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, correlation: &str) {
-    if desk.place.is_name(name) {
+    if desk.place.is_record_name(name) {
         let what = RecordRequestKind::Fetch(name.into(), correlation.into());
         return post_request(desk, id, name, what);
     }
@@ -726,7 +726,7 @@ fn put<E: Effects>(
             Some(_) => RecordAction::CreateAndUpdate,
             None => RecordAction::Delete,
         },
-        name: Some(name).filter(|name| desk.place.is_name(name)),
+        name: Some(name).filter(|name| desk.place.is_record_name(name)),
         correlation: Some(correlation),
         write_ack: true,
     };

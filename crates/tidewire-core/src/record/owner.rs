@@ -206,6 +206,10 @@ impl RecordOwner {
         name: Name,
         asker: Asker,
     ) {
+        // A rule may make a name of what a client has written.
+        if !desk.place.is_record_name(&name) {
+            return answer_value(desk, name, asker, Err(ReadFailed));
+        }
         self.ensure(desk, &name);
         let Some(record) = self.table.get_mut(&name) else {
             return;

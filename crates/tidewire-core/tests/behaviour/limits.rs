@@ -7,6 +7,7 @@ use tidewire_core::message::{
     Call, Change, Event, Listen, Message, Record, RecordBulk, Rpc, Write,
 };
 use tidewire_core::settings::Settings;
+use tidewire_core::text::RESERVED;
 
 use crate::driver::{Node, Seen, set};
 
@@ -61,6 +62,36 @@ fn a_name_that_is_too_long_is_refused_and_not_repeated() {
     );
     check(&node.ask(session, &emit("", "1")), &["InvalidData"]);
     assert_eq!(node.counts(0).refused.names, 3);
+}
+
+#[test]
+fn the_servers_own_records_have_no_name_for_anybody() {
+    let mut node = node(|_| {});
+    let session = node.login();
+    let name = format!("{RESERVED}user/anna");
+    let name = name.as_str();
+    let record = Message::Record;
+    let messages = [
+        set(name, "{}"),
+        record(Record::Read { name }),
+        record(Record::Head { name }),
+        record(Record::Delete { name }),
+        record(Record::Fetch {
+            name,
+            correlation: "1",
+        }),
+        bulk(RecordBulk::SubscribeCreateAndRead, &[name]),
+        bulk(RecordBulk::SubscribeAndRead, &[name]),
+        bulk(RecordBulk::Notify, &[name]),
+    ];
+    for (index, message) in messages.iter().enumerate() {
+        let seen = node.ask(session, message);
+        let is_refused = seen.iter().any(|seen| seen.contains("InvalidData"));
+        let is_read = seen.iter().any(|seen| seen.contains("ReadResponse"));
+        assert!(is_refused && !is_read, "{message:?}: {seen:#?}");
+        assert_eq!(node.counts(0).refused.names, index as u64 + 1);
+    }
+    check(&node.ask(session, &emit(name, "1")), &[]);
 }
 
 #[test]

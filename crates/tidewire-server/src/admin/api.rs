@@ -1,4 +1,4 @@
-//! What the admin API can do: status, revocations, reload. Contract: `docs/admin-api.md`.
+//! What the admin API can do: status, revocations, reload; users are in `admin/users.rs`. Contract: `docs/admin-api.md`.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 use tokio::task::spawn_blocking;
 
+use super::users;
 use crate::auth::ledger::{FOR_EVER, Ledger, Stored, from_parts, parts};
 use crate::auth::{AuthChain, jwt, tls};
 use crate::rights::{RevokeError, Rights};
@@ -42,11 +43,11 @@ impl Refusal {
     }
 }
 
-fn invalid(message: impl Into<String>) -> Refusal {
+pub(super) fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "INVALID_REQUEST", message)
 }
 
-type Answer = Result<(StatusCode, Value), Refusal>;
+pub(super) type Answer = Result<(StatusCode, Value), Refusal>;
 
 /// What the API works on.
 pub struct Admin {
@@ -82,8 +83,17 @@ impl Admin {
     ///
     /// # Errors
     /// Why it is not done.
-    pub async fn act(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
+    pub async fn act(
+        &self,
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
+        body: &[u8],
+    ) -> Answer {
         let subject = path.strip_prefix("/admin/v1/revocations/");
+        if let Some(user) = path.strip_prefix(users::PATH) {
+            return self.user(method, user, query, body).await;
+        }
         match (method, path) {
             (&Method::GET, "/admin/v1/status") => Ok((StatusCode::OK, self.status())),
             (&Method::GET, "/admin/v1/revocations") => self.list().await,
@@ -253,7 +263,7 @@ fn show(stored: &Stored) -> Value {
     })
 }
 
-fn unavailable(message: &str) -> Refusal {
+pub(super) fn unavailable(message: &str) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", message)
 }
 
@@ -271,7 +281,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn percent_decoded(text: &str) -> Option<String> {
+pub(super) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {

@@ -3,6 +3,7 @@
 //! This file knows sockets, limits and the key; what can be asked is in `api.rs`.
 
 pub mod api;
+mod users;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -203,7 +204,12 @@ impl Server {
             )
         })?;
         self.admin
-            .act(&parts.method, parts.uri.path(), &body.to_bytes())
+            .act(
+                &parts.method,
+                parts.uri.path(),
+                parts.uri.query(),
+                &body.to_bytes(),
+            )
             .await
     }
 }

@@ -7,6 +7,7 @@ use tidewire_core::message::{
     Call, Change, Event, Message, Presence, Record, RecordBulk, Rpc, WireVersion, Write,
 };
 use tidewire_core::planted_fault::is_planted;
+use tidewire_core::text::RESERVED;
 
 use super::caller::encode;
 
@@ -183,6 +184,11 @@ impl<'a> Command<'a> {
     }
 }
 
+/// Whether a property has names of records; lists are records, too.
+fn is_of_record(key: &str) -> bool {
+    key.starts_with("record") || key.starts_with("list")
+}
+
 /// The properties of a command that were not taken yet.
 struct Fields<'a> {
     properties: Properties<'a>,
@@ -211,6 +217,9 @@ impl<'a> Fields<'a> {
             bytes if bytes > self.name_bytes_max => Err(format!(
                 "{key:?} has more than {} bytes (limits.name_bytes_max)",
                 self.name_bytes_max
+            )),
+            _ if name.starts_with(RESERVED) && is_of_record(key) => Err(format!(
+                "{key:?} begins with U+0001, which is the server's own"
             )),
             _ => Ok(()),
         }
@@ -387,6 +396,14 @@ mod tests {
             (
                 r#"{"topic":"event","action":"emit","eventName":"12345678901"}"#,
                 r#""eventName" has more than 10 bytes (limits.name_bytes_max)"#,
+            ),
+            (
+                r#"{"topic":"record","action":"read","recordName":"\u0001user/a"}"#,
+                r#""recordName" begins with U+0001, which is the server's own"#,
+            ),
+            (
+                r#"{"topic":"list","action":"delete","listName":"\u0001"}"#,
+                r#""listName" begins with U+0001, which is the server's own"#,
             ),
             (
                 r#"{"topic":"event","action":"emit","eventName":"e","x":1}"#,

@@ -19,6 +19,7 @@ mod outcome;
 pub mod patch;
 mod problem;
 mod record;
+mod sign_up;
 mod stream;
 mod ticket;
 
@@ -34,12 +35,14 @@ use hyper::{Method, Request, StatusCode};
 use tidewire_core::address::Epoch;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::auth::AuthChain;
 use crate::config::plan::Plan;
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
 use crate::shard::handle::{Peer, ShardHandle};
 
 use patch::PatchLimits;
 use problem::Problem;
+use sign_up::SignUps;
 use ticket::Tickets;
 
 pub use answer::{Answer, Body};
@@ -73,6 +76,8 @@ pub struct ApiLimits {
     pub allow_auth_data: bool,
     /// Whether `/api/auth` is there.
     pub auth_endpoint: bool,
+    /// Whether `/api/auth/sign-up` is there.
+    pub sign_up: bool,
 }
 
 /// What all requests of the API share.
@@ -88,6 +93,8 @@ pub struct Api {
     /// Streams that may be open now.
     streams: Arc<Semaphore>,
     tickets: Tickets,
+    /// Where new users are made, if everybody may become one.
+    sign_ups: Option<SignUps>,
     /// The store's: versions of different ones are never compared.
     epoch: u64,
     /// What `/openapi.json` answers.
@@ -130,6 +137,8 @@ enum Route {
     Batch,
     /// `/api/auth`: a login.
     Login,
+    /// `/api/auth/sign-up`: a new user.
+    SignUp,
     /// `/records/NAME`: one record.
     Record,
     /// `/sse`: a stream.
@@ -143,6 +152,7 @@ impl Route {
         match path {
             "/api" => Some(Self::Batch),
             "/api/auth" => Some(Self::Login),
+            sign_up::PATH => Some(Self::SignUp),
             stream::PATH => Some(Self::Stream),
             openapi::PATH => Some(Self::Description),
             path if path.starts_with(record::PREFIX) => Some(Self::Record),
@@ -156,6 +166,7 @@ fn route_methods(path: &str) -> Option<&'static str> {
     Route::of(path).map(|route| match route {
         Route::Batch => "GET, POST, OPTIONS",
         Route::Login => "POST, OPTIONS",
+        Route::SignUp => sign_up::METHODS,
         Route::Record => record::METHODS,
         Route::Stream => stream::METHODS,
         Route::Description => openapi::METHODS,
@@ -170,6 +181,7 @@ impl Api {
         shards: Arc<[ShardHandle]>,
         epoch: Epoch,
         refused: RequestRefusals,
+        auth: &AuthChain,
     ) -> Self {
         let http = &plan.config.http;
         let permits = http.bodies_bytes_max.as_usize() / PERMIT_BYTES;
@@ -187,6 +199,7 @@ impl Api {
             heartbeat_interval: plan.config.network.heartbeat_interval,
             allow_auth_data: http.allow_auth_data,
             auth_endpoint: http.auth_endpoint,
+            sign_up: plan.config.auth.store.sign_up,
         };
         Self {
             shards,
@@ -197,6 +210,7 @@ impl Api {
             body_permits: Semaphore::new(permits.min(Semaphore::MAX_PERMITS)),
             streams: Arc::new(Semaphore::new(http.streams_max.min(Semaphore::MAX_PERMITS))),
             tickets: Tickets::default(),
+            sign_ups: SignUps::new(&plan.config.auth.store, auth.users()),
             epoch: epoch.0,
             refused,
         }
@@ -215,7 +229,11 @@ impl Api {
     }
 
     fn route(&self, path: &str) -> Option<Route> {
-        Route::of(path).filter(|route| *route != Route::Login || self.limits.auth_endpoint)
+        Route::of(path).filter(|route| match route {
+            Route::Login => self.limits.auth_endpoint,
+            Route::SignUp => self.sign_ups.is_some(),
+            _ => true,
+        })
     }
 
     /// Answers a request to one of the API's paths.
@@ -230,7 +248,7 @@ impl Api {
         let Ok(_running) = self.requests.try_acquire() else {
             self.refused.count(RequestRefusal::Requests);
             return match route {
-                Route::Record | Route::Stream => Problem::BUSY.answer(),
+                Route::Record | Route::Stream | Route::SignUp => Problem::BUSY.answer(),
                 Route::Batch | Route::Login | Route::Description => answer::busy(
                     "the server works on all the requests that it may (http.requests_max)",
                 ),
@@ -239,6 +257,7 @@ impl Api {
         match (route, &request.parts.method) {
             (Route::Batch, &Method::POST) => self.batch(request).await,
             (Route::Login, &Method::POST) => self.log_in(request).await,
+            (Route::SignUp, &Method::POST) => self.sign_up(request).await,
             (Route::Record, _) => self.record(request).await,
             (Route::Description, &Method::GET | &Method::HEAD) => {
                 openapi::describe(&self.description)
@@ -248,7 +267,7 @@ impl Api {
                 "Reading records via HTTP GET is not yet implemented, please use a post request instead.",
             ),
             (_, &Method::OPTIONS) => answer::options(self.methods(request.parts.uri.path())),
-            (Route::Stream | Route::Description, _) => answer::with_allow(
+            (Route::Stream | Route::Description | Route::SignUp, _) => answer::with_allow(
                 Problem::METHOD.answer(),
                 self.methods(request.parts.uri.path()),
             ),

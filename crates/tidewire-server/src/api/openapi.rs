@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use serde_json::Value;
 
 use super::answer::{Answer, typed};
-use super::{ApiLimits, stream};
+use super::{ApiLimits, sign_up, stream};
 
 /// The path of the description.
 pub(super) const PATH: &str = "/openapi.json";
@@ -36,10 +36,14 @@ pub(super) fn description(limits: &ApiLimits) -> String {
     if !limits.allow_auth_data {
         fill(AUTH_DATA, false.into());
     }
-    if !limits.auth_endpoint
-        && let Some(paths) = description["paths"].as_object_mut()
-    {
-        paths.remove("/api/auth");
+    let endpoints = [
+        ("/api/auth", limits.auth_endpoint),
+        (sign_up::PATH, limits.sign_up),
+    ];
+    if let Some(paths) = description["paths"].as_object_mut() {
+        for (path, _) in endpoints.iter().filter(|(_, is_there)| !is_there) {
+            paths.remove(*path);
+        }
     }
     description.to_string()
 }
@@ -71,6 +75,7 @@ mod tests {
         heartbeat_interval: Duration::ZERO,
         allow_auth_data: true,
         auth_endpoint: true,
+        sign_up: true,
     };
 
     fn described(limits: &ApiLimits) -> Value {
@@ -84,6 +89,7 @@ mod tests {
         let routes = [
             ("/api", "/api"),
             ("/api/auth", "/api/auth"),
+            (sign_up::PATH, sign_up::PATH),
             ("/records/{name}", "/records/x"),
             (stream::PATH, stream::PATH),
             (PATH, PATH),
@@ -120,10 +126,12 @@ mod tests {
         let closed = described(&ApiLimits {
             allow_auth_data: false,
             auth_endpoint: false,
+            sign_up: false,
             ..LIMITS
         });
         assert_eq!(closed.pointer(AUTH_DATA), Some(&false.into()));
         assert!(closed["paths"].get("/api/auth").is_none());
+        assert!(closed["paths"].get(sign_up::PATH).is_none());
         assert!(closed["paths"].get("/api").is_some());
     }
 

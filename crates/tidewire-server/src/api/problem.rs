@@ -92,7 +92,7 @@ impl Problem {
         "the server works on all that it may; come back later",
     );
 
-    const fn new(status: StatusCode, code: &'static str, title: &'static str) -> Self {
+    pub(super) const fn new(status: StatusCode, code: &'static str, title: &'static str) -> Self {
         Self {
             status,
             code,

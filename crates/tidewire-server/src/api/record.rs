@@ -7,6 +7,7 @@ use hyper::header::{ETAG, HeaderValue, LOCATION};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 use tidewire_core::message::{Message, Only, Record, RecordError, Tag};
+use tidewire_core::text::RESERVED;
 
 use super::answer::{Answer, Body, typed};
 use super::caller::{CallError, Caller, encode, messages};
@@ -232,8 +233,9 @@ impl Api {
 /// The record that a path names.
 pub(super) fn name_of(path: &str, name_bytes_max: usize) -> Result<String, Problem> {
     let name = path.strip_prefix(PREFIX).and_then(unescape);
-    name.filter(|name| !name.is_empty() && name.len() <= name_bytes_max)
-        .ok_or(Problem::INVALID_NAME)
+    let is_name =
+        |name: &String| (1..=name_bytes_max).contains(&name.len()) && !name.starts_with(RESERVED);
+    name.filter(is_name).ok_or(Problem::INVALID_NAME)
 }
 
 /// Only one operation is under way at a time, so nothing needs an id of its own.

@@ -19,6 +19,7 @@ use tidewire_core::message::{
     Auth, Connection, Event, EventError, Message, Record, RecordAction, RecordBulk, RecordError,
     Tag,
 };
+use tidewire_core::text::RESERVED;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout};
 
@@ -168,7 +169,8 @@ pub(super) fn wanted(query: &str, name_bytes_max: usize) -> Result<Wanted, Probl
             // A page may add parameters of its own, such as one that defeats caches.
             _ => continue,
         };
-        if value.is_empty() || value.len() > name_bytes_max {
+        let is_reserved = key == "record" && value.starts_with(RESERVED);
+        if value.is_empty() || value.len() > name_bytes_max || is_reserved {
             return Err(Problem::INVALID_NAME);
         }
         // Those that repeat count, too: what is taken must not depend on what the names are.

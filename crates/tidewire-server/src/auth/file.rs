@@ -22,7 +22,8 @@ use crate::config::document::Place;
 use crate::config::section::AuthFile;
 
 /// What deepstream tells a client that gave no user name or no password.
-const MISSING_PARAMETER: &str = "missing authentication parameter: username or/and password";
+pub(super) const MISSING_PARAMETER: &str =
+    "missing authentication parameter: username or/and password";
 
 /// A user as the file has it.
 #[derive(Deserialize)]

@@ -9,12 +9,15 @@ pub mod ledger;
 pub mod open;
 pub mod outbound;
 pub mod password;
+pub mod store;
 pub mod tls;
+pub mod users;
 pub mod webhook;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,6 +25,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde_json::{Map, Value};
 use tidewire_core::effect::{AuthOutcome, Principal};
 use tidewire_core::text::Payload;
+use tidewire_core::time::WallTime;
 use tokio::runtime::Handle;
 
 use crate::config::Problem;
@@ -29,6 +33,7 @@ use crate::config::plan::Plan;
 use crate::config::section::AuthKind;
 use crate::metrics::Metrics;
 use crate::shard::handle::Peer;
+use users::Users;
 
 /// A login as the chain sees it.
 #[derive(Clone, Debug)]
@@ -132,7 +137,10 @@ pub trait Authenticator: Send + Sync {
 /// Members that are asked one after the other until one decides.
 pub struct AuthChain {
     members: Vec<Box<dyn Authenticator>>,
+    /// Those of the record store, if they are among the members.
+    users: Option<Arc<Users>>,
     user_bytes_max: usize,
+    session_lifetime: Option<Duration>,
     counts: Counts,
 }
 
@@ -149,6 +157,8 @@ pub struct Counts {
     pub keys: jwt::remote::Counts,
     /// Requests to the webhook.
     pub webhook: webhook::Counts,
+    /// Users that the server keeps.
+    pub users: users::Counts,
 }
 
 impl Counts {
@@ -172,6 +182,10 @@ impl Counts {
         add("auth_webhook_requests", help, &webhook.requests);
         let help = "Requests to the webhook of authentication that failed";
         add("auth_webhook_failures", help, &webhook.failures);
+        let users = &self.users;
+        add("sign_ups", "Users that signed up", &users.sign_ups);
+        let help = "Requests to sign up that were refused because they came too fast (auth.store.sign_up_rate)";
+        add("sign_ups_too_fast", help, &users.too_fast);
     }
 }
 
@@ -185,6 +199,7 @@ impl AuthChain {
         let options = &plan.config.auth;
         let ca = options.ca.0.as_deref();
         let counts = Counts::default();
+        let users = Users::new(&options.store, hashing_max, counts.users.clone());
         let member = |kind: &AuthKind| -> Result<Box<dyn Authenticator>, Problem> {
             Ok(match kind {
                 AuthKind::Open => Box::new(open::Open),
@@ -200,6 +215,7 @@ impl AuthChain {
                     let (options, counts) = (options.webhook.clone(), counts.webhook.clone());
                     Box::new(webhook::Webhook::open(options, is_alone, ca, counts)?)
                 }
+                AuthKind::Store => Box::new(store::Store::new(Arc::clone(&users), is_alone)),
                 AuthKind::Tls => Box::new(tls::Tls::new(&options.tls, is_alone)),
                 AuthKind::Keys => Box::new(keys::Keys::open(options.keys.clone(), is_alone)?),
             })
@@ -211,7 +227,9 @@ impl AuthChain {
             .collect::<Result<_, _>>()?;
         Ok(Self {
             members,
+            users: plan.auth_chain.contains(&AuthKind::Store).then_some(users),
             user_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
+            session_lifetime: options.session_lifetime.time(),
             counts,
         })
     }
@@ -237,6 +255,12 @@ impl AuthChain {
             }
         }
         None
+    }
+
+    /// The users that the server keeps, if they may log in.
+    #[must_use]
+    pub fn users(&self) -> Option<&Arc<Users>> {
+        self.users.as_ref()
     }
 
     /// What was counted.
@@ -291,7 +315,10 @@ impl AuthChain {
                 Verdict::Accepted(principal) if principal.user_id.len() > self.user_bytes_max => {
                     return AuthOutcome::Refused { client_data: None };
                 }
-                Verdict::Accepted(principal) => return AuthOutcome::Accepted(Arc::new(principal)),
+                Verdict::Accepted(principal) => {
+                    let principal = self.bounded(principal);
+                    return AuthOutcome::Accepted(Arc::new(principal));
+                }
                 Verdict::Refused { client_data } => return AuthOutcome::Refused { client_data },
                 Verdict::Barred { client_data } => return AuthOutcome::Barred { client_data },
                 // Another one may know the user without asking anybody.
@@ -305,6 +332,19 @@ impl AuthChain {
             false => AuthOutcome::Refused {
                 client_data: declined,
             },
+        }
+    }
+
+    /// Ends it after `auth.session_lifetime`, if it does not end before.
+    fn bounded(&self, principal: Principal) -> Principal {
+        let Some(lifetime) = self.session_lifetime else {
+            return principal;
+        };
+        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let end = WallTime(jwt::now().0.saturating_add(lifetime));
+        match principal.expires_at() {
+            Some(own) if own <= end => principal,
+            _ => principal.with_expiry(end),
         }
     }
 

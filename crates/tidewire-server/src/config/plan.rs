@@ -101,6 +101,28 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
                 .into(),
         );
     }
+    let keeps_users = auth_chain.contains(&AuthKind::Store);
+    let store = &config.auth.store;
+    if store.sign_up && !keeps_users {
+        refuse(
+            "auth.store.sign_up",
+            "who signs up is a user of the store; add `store` to auth.chain".into(),
+        );
+    }
+    if store.sign_up && auth_chain.len() > 1 && store.user_prefix.is_empty() {
+        refuse(
+            "auth.store.sign_up",
+            "whoever signs up could take the name of somebody that another member of auth.chain lets in; set \
+             auth.store.user_prefix"
+                .into(),
+        );
+    }
+    if config.auth.session_lifetime == Limited::After(Duration::ZERO) {
+        refuse(
+            "auth.session_lifetime",
+            "a time above 0 is needed, or `never`".into(),
+        );
+    }
     let knows_users = auth_chain.iter().any(|kind| *kind != AuthKind::Open);
     if knows_users && config.permissions == Rules::None {
         refuse(
@@ -497,6 +519,18 @@ mod tests {
             &[("auth.chain", "tls"), rules],
             "auth.chain",
             "tls.client_ca",
+        );
+        let sign_up = ("auth.store.sign_up", "true");
+        check(&[sign_up], "auth.store.sign_up", "auth.chain");
+        check(
+            &[sign_up, rules, ("auth.chain", "store,open")],
+            "auth.store.sign_up",
+            "auth.store.user_prefix",
+        );
+        check(
+            &[("auth.session_lifetime", "0s")],
+            "auth.session_lifetime",
+            "above 0",
         );
         let ca = ("tls.client_ca", "ca.pem");
         check(&[ca], "tls.client_ca", "tls.certificate");

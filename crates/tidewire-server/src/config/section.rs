@@ -6,12 +6,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidewire_core::limits::Limits as CoreLimits;
+use tidewire_core::rate::Rate;
 
 use super::address_range::AddressRange;
 use super::option::{Traits, section};
 use super::rate::OptionalRate;
 use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Rules, Secret, choice};
 use crate::penalty::PenaltySettings;
+
+/// A person who errs a few times, not somebody who looks for names that are taken.
+const SIGN_UP_RATE: Rate = Rate {
+    interval: Duration::from_secs(10),
+    burst: 10,
+};
 
 const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -287,6 +294,8 @@ choice! {
         Jwt = "jwt",
         /// A server that decides.
         Webhook = "webhook",
+        /// The users of the record store.
+        Store = "store",
         /// Client certificates.
         Tls = "tls",
         /// Keys of back ends.
@@ -328,8 +337,8 @@ section! {
     /// Who may log in.
     Auth {
         /// Ways to authenticate, asked in this order until one decides: `open` lets everybody in, `file` the users of a
-        /// file, `jwt` whoever has a signed token, `webhook` whom a server of yours lets in, `tls` whoever
-        /// has shown a client certificate, `keys` back ends with a key. None at all is `open` without having been asked for. As
+        /// file, `jwt` whoever has a signed token, `webhook` whom a server of yours lets in, `store` the
+        /// users that this server keeps, `tls` whoever has shown a client certificate, `keys` back ends with a key. None at all is `open` without having been asked for. As
         /// with deepstream, wrong passwords are passed on to the next one unless `auth.file.report_invalid_parameters` is set, so
         /// `open` behind `file` lets everybody in under any name.
         chain: List<AuthKind> = List(Vec::new());
@@ -340,6 +349,9 @@ section! {
         attempts_max: u32 = 3;
         /// A connection without a finished login is closed after this time.
         login_timeout: Limited = Limited::After(seconds(180));
+        /// A login ends after this time at the latest, whatever it was made with. Clients of deepstream come back by themselves and
+        /// log in anew; others may renew it in place.
+        session_lifetime: Limited = Limited::Never;
         /// How long a login waits that can't be decided because a server that must be asked is down. Then its connection is
         /// closed with 1013, and the client comes back by itself; some wait up to twice as long, so that they don't all come
         /// back at once.
@@ -353,6 +365,8 @@ section! {
         jwt: AuthJwt = AuthJwt::default();
         /// A server that decides.
         webhook: AuthWebhook = AuthWebhook::default();
+        /// The users of the record store.
+        store: AuthStore = AuthStore::default();
         /// Client certificates.
         tls: AuthTls = AuthTls::default();
         /// Keys of back ends.
@@ -460,6 +474,21 @@ section! {
         /// Whether a login that it refuses is over. `auto` is when it is the only way to authenticate; else the next one is
         /// asked.
         report_invalid_parameters: Auto<bool> = Auto::Auto;
+    }
+}
+
+section! {
+    /// Users that the server keeps in its record store, where no client can read or write them. They are made by the admin API
+    /// and, where that is on, by sign-up.
+    AuthStore {
+        /// What user ids begin with, before the name. Without it a user has the id of a user of the same name that another way
+        /// to authenticate lets in.
+        user_prefix: String = String::new();
+        /// Whether everybody who can reach the server may become a user: `POST /api/auth/sign-up`.
+        sign_up: bool = false;
+        /// How often that may be asked from one address, or from one /64 of IPv6 addresses. What comes too early is answered
+        /// with 429.
+        sign_up_rate: OptionalRate = OptionalRate(Some(SIGN_UP_RATE));
     }
 }
 

@@ -25,10 +25,10 @@ pub trait Adopter: Send + Sync + 'static {
 /// Whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one
 /// customer has. Small, because every connection keeps its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Subject(NonZeroU64);
+pub(crate) struct Subject(NonZeroU64);
 
 impl Subject {
-    fn new(address: IpAddr) -> Self {
+    pub(crate) fn new(address: IpAddr) -> Self {
         let bits = match address.to_canonical() {
             // No IPv6 network begins like that: the block is reserved.
             IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),

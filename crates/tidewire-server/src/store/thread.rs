@@ -21,6 +21,12 @@ pub type Answer = Arc<dyn Fn(u16, StoreCompletion) + Send + Sync>;
 /// Takes one page of a scan; called from the reading thread.
 pub type PageAnswer = Box<dyn FnOnce(Result<ScanPage, StoreError>) + Send>;
 
+/// Takes what was found, in the order of the names; called from the reading thread.
+pub type LoadAnswer = Box<dyn FnOnce(Result<Vec<Loaded>, StoreError>) + Send>;
+
+/// Takes the outcome of a commit; called from the committing thread.
+pub type CommitAnswer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
 /// A part of the records whose names share a prefix, in byte order of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPage {
@@ -133,16 +139,27 @@ impl StoreClient {
                 }
             }
             StoreRequest::Commit { batch, writes } => {
-                let task = CommitTask::Batch(Batch {
-                    shard,
-                    batch,
-                    writes,
-                });
-                if self.commits.send(task).is_err() {
-                    let result = Err(stopped());
-                    (self.answer)(shard, StoreCompletion::Committed { batch, result });
-                }
+                let answer = Arc::clone(&self.answer);
+                let answer = move |result| {
+                    answer(shard, StoreCompletion::Committed { batch, result });
+                };
+                self.commit(writes, Box::new(answer));
             }
+        }
+    }
+
+    /// Commits what the server keeps itself, together with what shards have written. Answered once.
+    pub fn commit(&self, writes: Vec<StoreWrite>, answer: CommitAnswer) {
+        let task = CommitTask::Batch(Batch { writes, answer });
+        if let Err(mpsc::SendError(CommitTask::Batch(batch))) = self.commits.send(task) {
+            (batch.answer)(Err(stopped()));
+        }
+    }
+
+    /// Finds what the server keeps itself. It sees every commit that was answered before. Answered once.
+    pub fn load(&self, names: Vec<Name>, answer: LoadAnswer) {
+        if let Err(unsent) = self.reads.send(ReadTask::Find { names, answer }) {
+            unsent.0.fail(&self.answer);
         }
     }
 
@@ -197,10 +214,10 @@ impl StoreThreads {
             .name("store-reader".to_owned())
             .spawn(move || read(&mut *reader, &read_tasks, &answer, &health))
             .map_err(no_thread)?;
-        let (answer, health) = (client.answer.clone(), client.health.clone());
+        let health = client.health.clone();
         let writer = Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write(&mut *store, &commit_tasks, &answer, &health))
+            .spawn(move || write(&mut *store, &commit_tasks, &health))
             .map_err(no_thread)?;
         Ok(Self {
             client,
@@ -237,9 +254,8 @@ impl StoreThreads {
 }
 
 struct Batch {
-    shard: u16,
-    batch: u64,
     writes: Vec<StoreWrite>,
+    answer: CommitAnswer,
 }
 
 enum CommitTask {
@@ -248,8 +264,18 @@ enum CommitTask {
 }
 
 enum ReadTask {
-    Load { shard: u16, names: Vec<Name> },
-    Scan { scan: Scan, answer: PageAnswer },
+    Load {
+        shard: u16,
+        names: Vec<Name>,
+    },
+    Find {
+        names: Vec<Name>,
+        answer: LoadAnswer,
+    },
+    Scan {
+        scan: Scan,
+        answer: PageAnswer,
+    },
     Stop,
 }
 
@@ -262,6 +288,7 @@ impl ReadTask {
                 let records = names.into_iter().map(fail).collect();
                 answer(shard, StoreCompletion::Loaded { records });
             }
+            Self::Find { answer, .. } => answer(Err(stopped())),
             Self::Scan { answer, .. } => answer(Err(stopped())),
             Self::Stop => {}
         }
@@ -271,7 +298,6 @@ impl ReadTask {
 fn write(
     store: &mut dyn Store,
     tasks: &Receiver<CommitTask>,
-    answer: &Answer,
     health: &StoreHealth,
 ) -> Result<(), StoreError> {
     let mut ending = None;
@@ -283,7 +309,7 @@ fn write(
         for task in std::iter::once(first).chain(tasks.try_iter()) {
             match task {
                 CommitTask::Batch(batch) => {
-                    answers.push((batch.shard, batch.batch));
+                    answers.push(batch.answer);
                     writes.extend(batch.writes);
                 }
                 CommitTask::Stop(how) => {
@@ -296,9 +322,8 @@ fn write(
             continue;
         }
         let result = commit(store, &writes, health);
-        for (shard, batch) in answers {
-            let result = result.clone();
-            answer(shard, StoreCompletion::Committed { batch, result });
+        for answer in answers {
+            answer(result.clone());
         }
         if let Err(error) = store.tidy() {
             health.note_commit(Some(&error));
@@ -342,9 +367,7 @@ fn read(
     for task in tasks {
         match task {
             ReadTask::Load { shard, names } => {
-                let result = reader.load(&names);
-                health.note_read(result.as_ref().err());
-                count_loaded(&result, health);
+                let result = load(reader, &names, health);
                 let records = match result {
                     Ok(found) => names.into_iter().zip(found.into_iter().map(Ok)).collect(),
                     Err(error) => names
@@ -354,6 +377,7 @@ fn read(
                 };
                 answer(shard, StoreCompletion::Loaded { records });
             }
+            ReadTask::Find { names, answer } => answer(load(reader, &names, health)),
             ReadTask::Scan { scan, answer } => {
                 let page = read_page(reader, &scan);
                 health.note_read(page.as_ref().err());
@@ -362,6 +386,17 @@ fn read(
             ReadTask::Stop => break,
         }
     }
+}
+
+fn load(
+    reader: &mut dyn StoreReader,
+    names: &[Name],
+    health: &StoreHealth,
+) -> Result<Vec<Loaded>, StoreError> {
+    let result = reader.load(names);
+    health.note_read(result.as_ref().err());
+    count_loaded(&result, health);
+    result
 }
 
 fn count_loaded(result: &Result<Vec<Loaded>, StoreError>, health: &StoreHealth) {

@@ -13,6 +13,7 @@ use tidewire_core::json::{JsonLimits, check};
 use tidewire_core::message::{
     Change, Event, Message, Only, Presence, Record, RecordBulk, Rpc, Tag, Write,
 };
+use tidewire_core::text::RESERVED;
 use tidewire_server::api::fuzzing::{self, BatchError};
 use tidewire_wire::protocol::deepstream::Deepstream;
 
@@ -250,6 +251,10 @@ fn expect_command(command: &Map<String, Value>) -> Option<Vec<String>> {
         return None;
     }
     let first = command.get(properties[0]);
+    let is_of_record = properties[0].starts_with("record") || properties[0].starts_with("list");
+    if is_of_record && first.is_some_and(has_reserved) {
+        return None;
+    }
     match kind {
         "notify" => names(kind, first?),
         "query" => first.map_or_else(
@@ -297,6 +302,15 @@ fn expect_write(command: &Map<String, Value>, name: String, is_list: bool) -> Op
     is_fit.then_some(words)
 }
 
+/// Whether a name, or one of a list, is of the server's own records.
+fn has_reserved(value: &Value) -> bool {
+    let names = value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice);
+    let mut names = names.iter().filter_map(Value::as_str);
+    names.any(|name| name.starts_with(RESERVED))
+}
+
 fn name(value: &Value) -> Option<String> {
     let name = value.as_str()?;
     (1..=NAME_BYTES_MAX)
@@ -327,6 +341,7 @@ fn judge_path(path: &str, reached: &mut Reached) {
     let expected = match path {
         "/api" => Some("Batch"),
         "/api/auth" => Some("Login"),
+        "/api/auth/sign-up" => Some("SignUp"),
         "/sse" => Some("Stream"),
         "/openapi.json" => Some("Description"),
         _ => escaped.map(|_| "Record"),
@@ -339,7 +354,9 @@ fn judge_path(path: &str, reached: &mut Reached) {
     });
     let Some(escaped) = escaped else { return };
     let found = fuzzing::record_name(path, NAME_BYTES_MAX);
-    let expected = decoded(escaped).filter(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
+    let is_name =
+        |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with(RESERVED);
+    let expected = decoded(escaped).filter(is_name);
     assert_eq!(found, expected, "{path}");
     let Some(name) = found else {
         reached.insert("name refused");
@@ -387,6 +404,7 @@ fn judge_query(query: &str, reached: &mut Reached) {
     let is_name = |name: &String| (1..=NAME_BYTES_MAX).contains(&name.len());
     let is_stream = is_readable
         && names.iter().flatten().all(is_name)
+        && !names[1].iter().any(|name| name.starts_with(RESERVED))
         && names.iter().any(|list| !list.is_empty())
         && names.iter().all(|list| list.len() <= STREAM_NAMES_MAX);
     let [events, records] = names.map(|list| {

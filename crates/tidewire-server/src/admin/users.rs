@@ -1,0 +1,151 @@
+//! The users of the record store: listed, read, made, changed and deleted by an operator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use tidewire_core::effect::Credential;
+use tidewire_core::rights::{Revocation, Revoked};
+use tidewire_core::text::Name;
+
+use super::api::{Admin, Answer, Refusal, invalid, percent_decoded, unavailable};
+use crate::auth::jwt;
+use crate::auth::users::{Change, Changed, UserError, Users};
+use crate::rights::RevokeError;
+
+/// What paths of users begin with.
+pub(super) const PATH: &str = "/admin/v1/users";
+/// How long a password that is none any more is remembered. Logins that were judged by it before arrive within
+/// seconds; afterwards nobody can have it.
+const MEMORY: Duration = Duration::from_secs(600);
+
+impl Admin {
+    /// A request to [`PATH`], of which `rest` is what stands behind.
+    pub(super) async fn user(
+        &self,
+        method: &Method,
+        rest: &str,
+        query: Option<&str>,
+        body: &[u8],
+    ) -> Answer {
+        let users = self
+            .auth
+            .users()
+            .ok_or_else(|| not_found("this server keeps no users; add `store` to auth.chain"))?;
+        if rest.is_empty() {
+            return match *method {
+                Method::GET => list(users, query).await,
+                _ => Err(wrong_method(method)),
+            };
+        }
+        let name = rest.strip_prefix('/').and_then(percent_decoded);
+        let name = name.filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| not_found("there is no user of this name"))?;
+        match *method {
+            Method::GET => read(users, &name).await,
+            Method::PUT => self.put(users, &name, body).await,
+            Method::DELETE => self.delete(users, &name).await,
+            _ => Err(wrong_method(method)),
+        }
+    }
+
+    /// When it is answered, the user is stored, and with a new password all sessions of the old one have ended.
+    async fn put(&self, users: &Arc<Users>, name: &str, body: &[u8]) -> Answer {
+        let change: Change = serde_json::from_slice(body)
+            .map_err(|error| invalid(format!("the body is no user: {error}")))?;
+        let changed = users.put(name, change).await.map_err(refusal)?;
+        let Changed {
+            is_new,
+            old_password_id,
+        } = changed;
+        tracing::info!(?name, is_new, "a user was stored");
+        if let Some(id) = old_password_id {
+            self.end_sessions(id).await?;
+        }
+        let status = match is_new {
+            true => StatusCode::CREATED,
+            false => StatusCode::OK,
+        };
+        Ok((status, read(users, name).await?.1))
+    }
+
+    /// When it is answered, the user is none any more, now and after a restart.
+    async fn delete(&self, users: &Arc<Users>, name: &str) -> Answer {
+        let id = users.delete(name).await.map_err(refusal)?;
+        tracing::info!(?name, "a user was deleted");
+        self.end_sessions(id).await?;
+        Ok((StatusCode::NO_CONTENT, Value::Null))
+    }
+
+    /// Ends the sessions of a password that is none any more. It is not stored: a restart ends them anyway.
+    async fn end_sessions(&self, id: Name) -> Result<(), Refusal> {
+        let now = jwt::now();
+        let memory = u64::try_from(MEMORY.as_millis()).unwrap_or(u64::MAX);
+        let revocation = Revocation {
+            what: Revoked::Credential(Credential::Password(id)),
+            until: tidewire_core::time::WallTime(now.0.saturating_add(memory)),
+        };
+        self.rights.revoke(revocation, now).await.map_err(|error| match error {
+            RevokeError::Full => Refusal::new(
+                StatusCode::CONFLICT,
+                "LIMIT",
+                "the user is stored, but sessions of the old password go on: raise limits.revocations_max",
+            ),
+            RevokeError::ShardEnded => unavailable("the server stops"),
+        })
+    }
+}
+
+async fn list(users: &Users, query: Option<&str>) -> Answer {
+    let after = match query {
+        None | Some("") => None,
+        Some(query) => {
+            let after = query.strip_prefix("after=").and_then(percent_decoded);
+            Some(
+                after
+                    .ok_or_else(|| invalid("the query string is `after=NAME`, percent-encoded"))?,
+            )
+        }
+    };
+    let (names, more) = users.list(after.as_deref()).await.map_err(refusal)?;
+    Ok((StatusCode::OK, json!({ "users": names, "more": more })))
+}
+
+async fn read(users: &Users, name: &str) -> Answer {
+    let user = users.read(name).await.map_err(refusal)?;
+    let user = user.ok_or_else(|| refusal(UserError::Missing))?;
+    let body = json!({
+        "name": name,
+        "user": users.user_id(name),
+        "serverData": user.server_data,
+        "clientData": user.client_data,
+        "createdAt": user.created_at,
+        "changedAt": user.changed_at,
+    });
+    Ok((StatusCode::OK, body))
+}
+
+fn not_found(message: &str) -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "NOT_FOUND", message)
+}
+
+fn wrong_method(method: &Method) -> Refusal {
+    let message = format!("this path does not take {method}");
+    Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        message,
+    )
+}
+
+fn refusal(error: UserError) -> Refusal {
+    let text = error.to_string();
+    match error {
+        UserError::Missing => not_found(&text),
+        UserError::InvalidName | UserError::InvalidPassword => invalid(text),
+        UserError::Taken => Refusal::new(StatusCode::CONFLICT, "TAKEN", text),
+        UserError::Broken => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "BROKEN", text),
+        UserError::Unavailable(_) => unavailable(&text),
+    }
+}

@@ -1,0 +1,62 @@
+//! Users that the server keeps itself, in the record store (`auth/users.rs`), with passwords that they chose.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::text::{Name, Payload};
+
+use super::file::MISSING_PARAMETER;
+use super::users::{StoredUser, UserError, Users};
+use super::{Attempt, Authenticator, Judging, Verdict, reason};
+
+/// Logins of stored users.
+#[derive(Debug)]
+pub struct Store {
+    users: Arc<Users>,
+    /// Whether no other way to authenticate is asked.
+    is_alone: bool,
+}
+
+impl Store {
+    /// `is_alone` says that no other way to authenticate is asked.
+    #[must_use]
+    pub fn new(users: Arc<Users>, is_alone: bool) -> Self {
+        Self { users, is_alone }
+    }
+
+    async fn verify(&self, attempt: &Attempt) -> Verdict {
+        let text = |field| attempt.data.get(field).and_then(Value::as_str);
+        let given = |field| text(field).filter(|text| !text.is_empty());
+        let (Some(name), Some(password)) = (given("username"), given("password")) else {
+            return match self.is_alone {
+                true => Verdict::Declined {
+                    client_data: reason(MISSING_PARAMETER),
+                },
+                false => Verdict::Unknown,
+            };
+        };
+        match self.users.verify(name, password).await {
+            Ok(user) => Verdict::Accepted(principal(&self.users.user_id(name), &user)),
+            Err(UserError::Unavailable(reason)) => {
+                tracing::warn!(reason, "a login was put off");
+                Verdict::Unavailable
+            }
+            // Unknown users and wrong passwords look alike.
+            Err(_) => Verdict::Unknown,
+        }
+    }
+}
+
+fn principal(user_id: &str, user: &StoredUser) -> Principal {
+    let payload = |value: &Value| Some(Payload::from(value.to_string()));
+    Principal::new(Name::from(user_id))
+        .with_data(payload(&user.server_data), payload(&user.client_data))
+        .with_credential(Credential::Password(Name::from(user.password_id.as_str())))
+}
+
+impl Authenticator for Store {
+    fn judge<'a>(&'a self, attempt: &'a Attempt) -> Judging<'a> {
+        Box::pin(self.verify(attempt))
+    }
+}
