@@ -4,6 +4,8 @@ import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { describe, test, type TestContext } from 'node:test';
 import { C, connect, inState, record, subscribed, type TestClient } from '../harness/client.ts';
+import { openStream, type EventStream } from '../harness/event-stream.ts';
+import { command, url } from '../harness/http.ts';
 import { fresh } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
@@ -86,6 +88,21 @@ describe('a login that expires', { concurrency: 4, skip: againstOriginal }, () =
     await expiryIsCounted(server);
     await inState(client, C.CONNECTION_STATE.OPEN);
     assert.deepEqual(failed.seen, []);
+  });
+
+  test('ends a stream of server-sent events, and not those of others', async (t) => {
+    const stream = async (server: Server, seconds: number): Promise<EventStream> => {
+      const opened = await openStream(t, url(server, '/sse?record=r'), { authorization: `Bearer ${token('alice', seconds)}` });
+      assert.equal(opened.answer.status, 200);
+      assert.equal((await opened.pieces.next()).event, 'deleted');
+      return opened;
+    };
+    const [server, short] = await inTime(t, stream);
+    const long = await stream(server, LONG);
+    assert.equal((await short.pieces.next(120_000)).event, 'end');
+    await command(server, { topic: 'record', action: 'write', recordName: 'r', data: { n: 1 } }, { token: token('bob', LONG) });
+    assert.equal((await long.pieces.next()).data.version, 1);
+    assert.equal(short.pieces.seen.length, 2);
   });
 
   test('can be renewed in place by who says so', async (t) => {
