@@ -54,7 +54,9 @@ pub fn judge(input: &str) -> Reached {
         Ok(_) => true,
         Err(errors) => {
             assert!(!errors.is_empty());
-            let lines = input.chars().filter(|letter| *letter == '\n').count() as u64 + 2;
+            // A carriage return ends a line of YAML, too.
+            let ends = input.chars().filter(|letter| matches!(letter, '\n' | '\r'));
+            let lines = ends.count() as u64 + 2;
             for error in errors {
                 assert!(
                     (1..=lines).contains(&error.place.line),
