@@ -6,7 +6,8 @@ import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, relative, resolve } from 'node:path';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
+import { Authority, certify } from '../harness/certificate.ts';
 import { Server } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 
@@ -39,6 +40,16 @@ function blocks(): Block[] {
   );
 }
 
+/** Writes the files that configurations of the documents name. */
+function writeNamed(t: TestContext, binary: string, folder: string): void {
+  const made = spawnSync(binary, ['rules', 'init'], { cwd: folder, encoding: 'utf8' });
+  assert.equal(made.status, 0, made.stderr);
+  const { certificate, key } = certify();
+  writeFileSync(join(folder, 'server.pem'), certificate);
+  writeFileSync(join(folder, 'server.key'), key, { mode: 0o600 });
+  writeFileSync(join(folder, 'authorities.pem'), new Authority(t).certificate);
+}
+
 /** The last file of rules among the blocks. */
 let rules = '';
 
@@ -61,9 +72,9 @@ for (const { place, language, text } of blocks()) {
       const server = await Server.during(t);
       const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
       t.after(() => rmSync(folder, { recursive: true }));
-      const file = join(folder, 'tidewire.yml');
-      writeFileSync(file, text);
-      const checked = spawnSync(server.binary, ['config', 'check', '--config', file], { encoding: 'utf8' });
+      writeNamed(t, server.binary, folder);
+      writeFileSync(join(folder, 'tidewire.yml'), text);
+      const checked = spawnSync(server.binary, ['config', 'check'], { cwd: folder, encoding: 'utf8' });
       assert.equal(checked.status, 0, checked.stderr);
     });
   } else if (language === 'yml') {

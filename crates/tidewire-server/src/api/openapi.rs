@@ -14,10 +14,16 @@ pub(super) const METHODS: &str = "GET, HEAD, OPTIONS";
 
 const DESCRIPTION: &str = include_str!("openapi.json");
 /// Where the limits of names, of batches and of streams stand.
-const NAME_LENGTH: &str = "/components/schemas/Name/maxLength";
+const NAME_LENGTHS: [&str; 2] = [
+    "/components/schemas/Name/maxLength",
+    "/components/schemas/RecordName/maxLength",
+];
 const COMMAND_COUNT: &str =
     "/paths/~1api/post/requestBody/content/application~1json/schema/properties/body/maxItems";
-const STREAM_NAME_COUNT: &str = "/components/schemas/Names/maxItems";
+const STREAM_NAME_COUNTS: [&str; 2] = [
+    "/components/schemas/Names/maxItems",
+    "/components/schemas/RecordNames/maxItems",
+];
 const AUTH_DATA: &str =
     "/paths/~1api/post/requestBody/content/application~1json/schema/properties/authData";
 
@@ -30,9 +36,13 @@ pub(super) fn description(limits: &ApiLimits) -> String {
             *found = value;
         }
     };
-    fill(NAME_LENGTH, limits.name_bytes_max.into());
+    for place in NAME_LENGTHS {
+        fill(place, limits.name_bytes_max.into());
+    }
     fill(COMMAND_COUNT, limits.commands_max.into());
-    fill(STREAM_NAME_COUNT, stream::NAMES_MAX.into());
+    for place in STREAM_NAME_COUNTS {
+        fill(place, stream::NAMES_MAX.into());
+    }
     if !limits.allow_auth_data {
         fill(AUTH_DATA, false.into());
     }
@@ -116,9 +126,11 @@ mod tests {
     fn options_are_in_it() {
         let description = described(&LIMITS);
         for (place, value) in [
-            (NAME_LENGTH, 45),
+            (NAME_LENGTHS[0], 45),
+            (NAME_LENGTHS[1], 45),
             (COMMAND_COUNT, 123),
-            (STREAM_NAME_COUNT, stream::NAMES_MAX),
+            (STREAM_NAME_COUNTS[0], stream::NAMES_MAX),
+            (STREAM_NAME_COUNTS[1], stream::NAMES_MAX),
         ] {
             assert_eq!(description.pointer(place), Some(&value.into()), "{place}");
         }
