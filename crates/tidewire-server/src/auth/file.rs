@@ -12,9 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tidewire_core::effect::Principal;
 use tidewire_core::text::{Name, Payload};
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
+use super::hashing::Hashing;
 use super::password::StoredPassword;
 use super::{Attempt, Authenticator, Judging, Verdict};
 use crate::config::Problem;
@@ -56,7 +55,7 @@ pub struct File {
     users: RwLock<Arc<Users>>,
     /// Whether wrong logins are refused here instead of being passed on.
     is_reporting: bool,
-    hashing: Arc<Semaphore>,
+    hashing: Hashing,
 }
 
 impl File {
@@ -64,12 +63,12 @@ impl File {
     ///
     /// # Errors
     /// The file can't be read, has no users, or has one without a usable password.
-    pub fn open(options: AuthFile, is_alone: bool, hashing_max: usize) -> Result<Self, Problem> {
+    pub fn open(options: AuthFile, is_alone: bool, hashing: Hashing) -> Result<Self, Problem> {
         let users = read(&options)?;
         Ok(Self {
             users: RwLock::new(Arc::new(users)),
             is_reporting: options.report_invalid_parameters.or_else(|| is_alone),
-            hashing: Arc::new(Semaphore::new(hashing_max.max(1))),
+            hashing,
             options,
         })
     }
@@ -92,18 +91,10 @@ impl File {
             .map_or(&users.decoy, |user| &user.password)
             .clone();
         let password = password.to_owned();
-        // The semaphore is never closed.
-        let Ok(turn) = Arc::clone(&self.hashing).acquire_owned().await else {
-            return Verdict::Unknown;
-        };
-        let verified = spawn_blocking(move || {
-            let is_right = stored.matches(&password);
-            drop(turn);
-            is_right
-        });
+        let verified = self.hashing.run(move || stored.matches(&password));
         match (user, verified.await) {
             (None, _) => Verdict::Unknown,
-            (Some(user), Ok(true)) => Verdict::Accepted(user.principal.clone()),
+            (Some(user), Some(true)) => Verdict::Accepted(user.principal.clone()),
             (Some(_), _) => self.refused(None),
         }
     }

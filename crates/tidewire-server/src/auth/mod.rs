@@ -3,6 +3,7 @@
 //! To add one, write a file with its name and add it to [`AuthChain::new`].
 
 pub mod file;
+pub mod hashing;
 pub mod jwt;
 pub mod keys;
 pub mod ledger;
@@ -33,6 +34,7 @@ use crate::config::plan::Plan;
 use crate::config::section::AuthKind;
 use crate::metrics::Metrics;
 use crate::shard::handle::Peer;
+use hashing::Hashing;
 use users::Users;
 
 /// A login as the chain sees it.
@@ -199,13 +201,14 @@ impl AuthChain {
         let options = &plan.config.auth;
         let ca = options.ca.0.as_deref();
         let counts = Counts::default();
-        let users = Users::new(&options.store, hashing_max, counts.users.clone());
+        let hashing = Hashing::new(hashing_max);
+        let users = Users::new(&options.store, hashing.clone(), counts.users.clone());
         let member = |kind: &AuthKind| -> Result<Box<dyn Authenticator>, Problem> {
             Ok(match kind {
                 AuthKind::Open => Box::new(open::Open),
                 AuthKind::File => {
                     let options = options.file.clone();
-                    Box::new(file::File::open(options, is_alone, hashing_max)?)
+                    Box::new(file::File::open(options, is_alone, hashing.clone())?)
                 }
                 AuthKind::Jwt => {
                     let options = options.jwt.clone();

@@ -13,9 +13,9 @@ use tidewire_core::store::{
     Incarnation, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Version,
 };
 use tidewire_core::text::{Name, Payload, RESERVED};
-use tokio::sync::{Mutex, Semaphore, oneshot};
-use tokio::task::spawn_blocking;
+use tokio::sync::{Mutex, oneshot};
 
+use super::hashing::Hashing;
 use super::password::{self, StoredPassword};
 use super::{jwt, random_id};
 use crate::config::section::AuthStore;
@@ -134,7 +134,7 @@ pub struct Users {
     /// Held while a user is changed.
     changing: Mutex<()>,
     /// Passwords that may be hashed at the same time.
-    hashing: Arc<Semaphore>,
+    hashing: Hashing,
     user_prefix: String,
     /// What was counted.
     pub counts: Counts,
@@ -156,15 +156,15 @@ impl std::fmt::Debug for Users {
 }
 
 impl Users {
-    /// The users of a store that is opened later. Hashing takes at most `hashing_max` threads at a time.
+    /// The users of a store that is opened later.
     #[must_use]
-    pub fn new(options: &AuthStore, hashing_max: usize, counts: Counts) -> Arc<Self> {
+    pub fn new(options: &AuthStore, hashing: Hashing, counts: Counts) -> Arc<Self> {
         Arc::new(Self {
             counts,
             user_prefix: options.user_prefix.clone(),
             store: OnceLock::new(),
             changing: Mutex::new(()),
-            hashing: Arc::new(Semaphore::new(hashing_max.max(1))),
+            hashing,
         })
     }
 
@@ -359,20 +359,11 @@ impl Users {
         self.store.get().ok_or_else(stopped)
     }
 
-    /// Does work that takes as long as hashing, when it is its turn.
     async fn hash<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, UserError> {
-        // The semaphore is never closed.
-        let turn = Arc::clone(&self.hashing).acquire_owned().await;
-        let turn = turn.map_err(|_| stopped())?;
-        let done = spawn_blocking(move || {
-            let outcome = work();
-            drop(turn);
-            outcome
-        });
-        done.await.map_err(|_| stopped())
+        self.hashing.run(work).await.ok_or_else(stopped)
     }
 }
 
@@ -446,7 +437,7 @@ mod tests {
     fn users(disk: &MemoryDisk) -> (Arc<Users>, StoreThreads) {
         let (store, _) = disk.open(None);
         let threads = StoreThreads::start(Box::new(store), Arc::new(|_, _| {})).expect("threads");
-        let users = Users::new(&AuthStore::default(), 2, Counts::default());
+        let users = Users::new(&AuthStore::default(), Hashing::new(2), Counts::default());
         users.open(threads.client());
         (users, threads)
     }
