@@ -23,7 +23,7 @@ check: $(NODE_TESTS) ## format, lints and unit tests, within five minutes
 
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs so many
-	cargo test --locked --package tidewire-core --test sim -- --nocapture
+	cargo test --locked --package tidewire-core --features fuzzing --test sim --test resume -- --nocapture
 
 .PHONY: bench
 bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; goes on where it was stopped
@@ -60,7 +60,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each adds its line to docs/proof.md
-	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults rules sim attacks crash million autobahn scale bytes ringless compression penalty schemathesis; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults rules sim resume attacks crash million autobahn scale bytes ringless compression penalty schemathesis; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace

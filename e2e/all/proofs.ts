@@ -19,7 +19,8 @@ const fuzz = (...args: string[]): string[] => [
 const OUTSIDE = ['json', 'jwt', 'api', 'json_patch', 'config', 'client_address'];
 /** Faults that can be planted, each for one of all targets. */
 const FAULTS = [
-  'planted-fault-length', 'planted-fault-slice', 'planted-fault-allocation', 'planted-fault-inflate', 'json-zero',
+  'planted-fault-length', 'planted-fault-slice', 'planted-fault-allocation', 'planted-fault-inflate',
+  'planted-fault-escape', 'json-zero',
   'rules-first-key', 'jwt-signature', 'jwt-expiry', 'api-escape', 'api-property', 'patch-index', 'patch-pointer', 'patch-nesting',
   'config-place', 'proxy-length', 'forwarded-trust',
 ];
@@ -62,9 +63,20 @@ export const PROOFS: Proof[] = [
   },
   {
     name: 'sim',
-    command: ['cargo', 'test', '--locked', '--package', 'tidewire-core', '--test', 'sim', '--', '--nocapture'],
+    command: [
+      'cargo', 'test', '--locked', '--package', 'tidewire-core', '--features', 'fuzzing', '--test', 'sim', '--', '--nocapture',
+    ],
     env: { SIM_SEEDS: '100000' },
-    figures: [/\d+ seeds, .*/],
+    figures: [
+      /\d+ seeds, .*/, /each seed at least: .*/, /met, trouble: .*/, /met, disk: .*/, /met, network: .*/, /met, store: .*/, /met, error: .*/,
+      /met, close: .*/,
+    ],
+  },
+  {
+    name: 'resume',
+    command: ['cargo', 'test', '--locked', '--package', 'tidewire-core', '--test', 'resume', '--', '--nocapture'],
+    env: { SIM_SEEDS: '100000' },
+    figures: [/\d+ seeds: .*/, /[A-Z]\w+: seed .*/],
   },
   {
     name: 'attacks',

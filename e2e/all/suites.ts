@@ -36,7 +36,8 @@ export const SUITES: Suite[] = [
   {
     name: 'licences',
     shows: 'licences, sources and bans of all crates',
-    needs: [{ program: 'cargo-deny', install: ['cargo', 'install', '--locked', 'cargo-deny'] }],
+    // Unoptimized it is built in a third of the time, and runs for two seconds.
+    needs: [{ program: 'cargo-deny', install: ['cargo', 'install', '--locked', '--profile', 'dev', 'cargo-deny'] }],
     // It looks at the crates of all platforms, and a build fetches only those of its own.
     commands: [
       ['cargo', 'fetch', '--locked'],
@@ -52,8 +53,8 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'faults',
-    shows: 'mutations of the fuzz corpus find each of four planted faults',
-    commands: ['length', 'slice', 'allocation', 'inflate'].map((fault) =>
+    shows: 'mutations of the fuzz corpus find each of five planted faults',
+    commands: ['length', 'slice', 'allocation', 'inflate', 'escape'].map((fault) =>
       test('--package', 'tidewire-wire', '--features', `planted-fault-${fault}`, '--test', 'codec', 'planted'),
     ),
     budgetSeconds: 120,
@@ -147,6 +148,26 @@ export const SUITES: Suite[] = [
     ],
     commands: [npm('crash')],
     budgetSeconds: 420,
+  },
+  {
+    name: 'stores',
+    shows: 'the suite of stores on real PostgreSQL, Redis and Valkey; clients see what they should when those are killed',
+    needs: [
+      { program: 'pg_ctlcluster', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'postgresql'] },
+      { program: 'redis-server', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'redis-server'] },
+      {
+        program: 'valkey-server',
+        // Debian 12 has it among its backports only.
+        install: [
+          'sh',
+          '-c',
+          'echo deb http://deb.debian.org/debian bookworm-backports main > /etc/apt/sources.list.d/bookworm-backports.list && ' +
+            'apt-get update -qq && apt-get install -y --no-install-recommends -t bookworm-backports valkey-server',
+        ],
+      },
+    ],
+    commands: [npm('stores')],
+    budgetSeconds: 180,
   },
   {
     name: 'bench',

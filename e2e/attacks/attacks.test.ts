@@ -112,6 +112,7 @@ async function suffer(t: TestContext, attack: Attack, options: ServerOptions, is
     counted: (await server.metric(attack.metric)) - before.metric,
   };
   if (isHeld) {
+    server.closeMetrics();
     await eventually(() => descriptorCount(server) <= descriptors, 'descriptors are back', RECOVERY_MS);
     const kept = (): number => server.memoryBytes - before.memory;
     const isBack = eventually(() => kept() <= KEPT_MAX, 'memory is back', RECOVERY_MS);

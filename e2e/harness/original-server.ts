@@ -24,10 +24,12 @@ function deepstreamConfig(options: ServerOptions, port: number): object {
       options: { host: '127.0.0.1', port, healthCheckPath: '/health-check', allowAllOrigins: true },
     },
     connectionEndpoints: [
-      {
-        type: 'ws-binary',
+      ['ws-binary', '/deepstream'],
+      ...(options.jsonEndpoint ? [['ws-json', '/deepstream-json']] : []),
+    ].map(([type, urlPath]) => ({
+        type,
         options: {
-          urlPath: '/deepstream',
+          urlPath,
           heartbeatInterval: options.heartbeatIntervalMs ?? 30_000,
           outgoingBufferTimeout: 0,
           maxBufferByteSize: 100_000,
@@ -36,8 +38,7 @@ function deepstreamConfig(options: ServerOptions, port: number): object {
           unauthenticatedClientTimeout: options.loginTimeoutMs ?? 180_000,
           maxAuthAttempts: options.authAttemptsMax ?? 3,
         },
-      },
-    ],
+    })),
     auth: [options.users ? { type: 'file', options: { ...PASSWORD_HASH, users: options.users } } : { type: 'none', options: {} }],
     permission: permission(options),
     rpc: {

@@ -3,10 +3,13 @@
 import { createServer, connect as dial, type Server as Listener, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { atEnd } from './cleanup.ts';
+import { unreadBytes } from './kernel.ts';
 import type { Server } from './server.ts';
 
 export class Proxy {
   readonly #pairs = new Set<[Socket, Socket]>();
+  /** Towards the server, also those that have ended. */
+  readonly #fars: Socket[] = [];
   readonly #connectedAt: number[] = [];
   #broken = false;
   #silent: 'no' | 'answers' | 'all' = 'no';
@@ -21,14 +24,14 @@ export class Proxy {
     readonly address: string,
   ) {}
 
-  /** Starts a proxy to `server` on a free loopback port; it ends with `test`. */
-  static async during(test: TestContext, server: Server): Promise<Proxy> {
+  /** Starts a proxy to a port of `server` on a free loopback port; it ends with `test`. */
+  static async during(test: TestContext, server: Server, port = server.port): Promise<Proxy> {
     const listener = createServer();
     await new Promise<void>((done) => listener.listen(0, '127.0.0.1', done));
     const place = listener.address();
     if (place === null || typeof place === 'string') throw new Error('a TCP listener has no port');
     const proxy = new Proxy(listener, `127.0.0.1:${place.port}`);
-    listener.on('connection', (near) => proxy.#join(near, dial(server.port, '127.0.0.1')));
+    listener.on('connection', (near) => proxy.#join(near, dial(port, '127.0.0.1')));
     atEnd(test, () => proxy.close());
     return proxy;
   }
@@ -64,6 +67,16 @@ export class Proxy {
     for (const [, far] of this.#pairs) far.resume();
   }
 
+  /** Bytes of the server that were read here. */
+  get readBytes(): number {
+    return this.#fars.reduce((sum, far) => sum + far.bytesRead, 0);
+  }
+
+  /** Bytes that the server has given to its kernel: those that were read here, and those that may still be. */
+  get sentBytes(): number {
+    return this.readBytes + this.#fars.reduce((sum, far) => sum + (far.localPort === undefined ? 0 : unreadBytes(far.localPort)), 0);
+  }
+
   /** When clients have connected, in milliseconds. */
   get connectedAt(): readonly number[] {
     return this.#connectedAt;
@@ -84,6 +97,7 @@ export class Proxy {
     const pair: [Socket, Socket] = [near, far];
     this.#connectedAt.push(performance.now());
     this.#pairs.add(pair);
+    this.#fars.push(far);
     const end = (): void => {
       this.#pairs.delete(pair);
       near.destroy();

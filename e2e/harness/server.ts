@@ -5,10 +5,12 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { Agent, get as request } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
+import { certify, type Certified } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
 import { containedCommand, containerFolder } from './container.ts';
 import { originalServerCommand } from './original-server.ts';
@@ -44,6 +46,12 @@ export interface ServerOptions {
   limits?: Record<string, number>;
   /** The server's section `rates`. */
   rates?: Partial<Record<'connection' | 'user', Record<string, string>>>;
+  /** Which events have history, as `event.history` has it. */
+  history?: string[];
+  /** Whether the suite needs the JSON endpoint, which Tidewire always has. */
+  jsonEndpoint?: boolean;
+  /** Its paths, if they are others. */
+  jsonPaths?: string[];
   /** The server's section `http`. */
   http?: Record<string, string | number | boolean>;
   /** Whether offers of compression are taken. */
@@ -79,6 +87,10 @@ export interface ServerOptions {
   drainTimeoutMs?: number;
   /** Where the data lies; by default in the server's temporary folder. It is not removed with that. */
   dataFolder?: string;
+  /** Options of the server's section `store`, in its own names. */
+  store?: Record<string, unknown>;
+  /** Options of the server's section `record`, in its own names. */
+  record?: Record<string, unknown>;
   /** Bytes of records that the server keeps in memory. */
   cacheBytesMax?: number;
   /** The program, if it is not the one that all suites test. */
@@ -90,12 +102,17 @@ export interface ServerOptions {
 /** True when the suites run against deepstream's own server instead of Tidewire. */
 export const againstOriginal = process.env['E2E_SERVER'] === 'deepstream';
 
+/** Whether every server has a port of TLS, and which one belongs to which port in the clear (see `over-http2.ts`). */
+export const encrypted = { isWanted: false, ports: new Map<number, number>() };
+
 /** At least three shards, whatever the machine: one shard would hide every race between owners. */
 export const SHARD_COUNT = 3;
 const START_DEADLINE_MS = 30_000;
 const STOP_DEADLINE_MS = 25_000;
 /** Characters of the server's output that are kept for the message of a failure. */
 const OUTPUT_KEPT = 8_000;
+/** From where metrics are read: an address that no test uses. */
+const METRICS_ADDRESS = '127.0.0.254';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 
@@ -107,6 +124,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     network: {
       heartbeat_interval: milliseconds(options.heartbeatIntervalMs),
       sends: options.sends,
+      json_paths: options.jsonPaths,
       origins: options.origins,
       hosts: options.hosts,
       trusted_proxies: options.trustedProxies,
@@ -138,16 +156,28 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       requestor_data: options.rpcRequestor,
     },
     listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs) },
-    record: { hot_path_prefixes: options.hotPathPrefixes },
+    record: { hot_path_prefixes: options.hotPathPrefixes, ...options.record },
+    event: { history: options.history },
     http: { ...options.http },
     limits: { ...options.limits },
     rates: { ...options.rates },
     penalty: options.penalty ?? { wait_max: '0s' },
-    store: { cache: options.cacheBytesMax },
+    store: { cache: options.cacheBytesMax, ...options.store },
   });
   const permissions = options.permissions ? join(folder, 'permissions.yml') : options.denials ? 'test_rule' : 'allow_all';
   const drain = options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) };
   return { ...drain, permissions, ...sections };
+}
+
+let shown: Certified | undefined;
+
+/** Files with a certificate, the same for all servers of the process. */
+function certified(folder: string): { certificate: string; key: string } {
+  shown ??= certify();
+  const files = { certificate: join(folder, 'certificate.pem'), key: join(folder, 'key.pem') };
+  writeFileSync(files.certificate, shown.certificate);
+  writeFileSync(files.key, shown.key, { mode: 0o600 });
+  return files;
 }
 
 function milliseconds(count: number | undefined): string | undefined {
@@ -169,6 +199,11 @@ export class Server {
   #lineCount = 0;
   /** Whether it was told to end. */
   #isEnding = false;
+  /**
+   * For metrics: a connection that ends when nobody wants it any more, and not seconds later. It comes from an address of its
+   * own, because tests use up what one address may have.
+   */
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1, localAddress: METRICS_ADDRESS });
   private readonly options: ServerOptions;
 
   private constructor(
@@ -186,7 +221,9 @@ export class Server {
   /** Starts a server on a free port and waits until it is ready. */
   static async start(options: ServerOptions = {}): Promise<Server> {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-e2e-'));
-    const server = new Server(await freePort(), await freePort(), await freePort(), folder, options);
+    const own = encrypted.isWanted ? { tls: certified(folder), ...options } : options;
+    const server = new Server(await freePort(), await freePort(), await freePort(), folder, own);
+    if (encrypted.isWanted) encrypted.ports.set(server.port, server.tlsPort);
     await server.start();
     return server;
   }
@@ -309,6 +346,7 @@ export class Server {
 
   /** Stops the server and removes its data. */
   async dispose(): Promise<void> {
+    this.closeMetrics();
     if (this.isRunning) await this.stop();
     rmSync(this.folder, { recursive: true, force: true });
   }
@@ -338,12 +376,27 @@ export class Server {
   /** The value of a metric as it is called, labels included; without labels also the sum over them. */
   async metric(name: string): Promise<number> {
     // A connection that is kept may be closed for a time that a test has set, just when it is used again.
-    const answer = await this.get('/metrics').catch(() => this.get('/metrics'));
-    const text = await answer.text();
+    const text = await this.#metrics().catch(() => this.#metrics());
     const series = (line: string): string => line.slice(0, line.lastIndexOf(' '));
     const lines = text.split('\n').filter((line) => series(line) === name || series(line).split('{', 1)[0] === name);
     if (lines.length === 0) throw new Error(`the server has no metric ${name}`);
     return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
+  }
+
+  /** Ends the connection over which metrics were read, so that it is no descriptor of the server's. */
+  closeMetrics(): void {
+    this.#agent.destroy();
+  }
+
+  #metrics(): Promise<string> {
+    return new Promise((done, fail) => {
+      const asked = request(`http://${this.address}/metrics`, { agent: this.#agent }, (answer) => {
+        let text = '';
+        answer.setEncoding('utf8').on('data', (part: string) => (text += part));
+        answer.on('end', () => done(text)).on('error', fail);
+      });
+      asked.on('error', fail);
+    });
   }
 
   #command(): string[] {

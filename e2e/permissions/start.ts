@@ -10,7 +10,8 @@ import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, within } from '../harness/wait.ts';
 import { PERMISSIONS, RECORDS, SERVER_DATA, type Asker } from './table.ts';
 
-const PASSWORD = 'one for all';
+/** Everybody's. */
+export const PASSWORD = 'one for all';
 
 /** A record that everybody may ask about, and that there is not. */
 export const MARK = 'mark';

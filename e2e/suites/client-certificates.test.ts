@@ -12,6 +12,7 @@ import { ADMIN_KEY, admin } from '../harness/admin.ts';
 import { Authority, CertificateFiles, certify, type Certified, type ClientCertificate } from '../harness/certificate.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { C, close, connect, inState, open, subscribed, type ConnectOptions, type TestClient } from '../harness/client.ts';
+import { ask as askHttp2, openEvents, openSession } from '../harness/http2.ts';
 import { fresh } from '../harness/names.ts';
 import { Server, againstOriginal, type ServerOptions } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
@@ -211,6 +212,28 @@ record: { '*': { create: true, write: "user.id === 'anna'", read: true, delete: 
     // Whoever is in stays until the end of the certificate, or until it is revoked.
     assert.equal(await stays.record.has(fresh('record')), false);
     assert.equal(stays.getConnectionState(), C.CONNECTION_STATE.OPEN);
+  });
+
+  test('logs in requests and streams over HTTP/2, until it is revoked', async (t) => {
+    const isAnna = "user.id === 'anna'";
+    const record = { '*': { create: isAnna, read: isAnna, write: isAnna } };
+    const nothing = { event: { '*': { publish: false } }, rpc: { '*': { request: false } }, presence: { '*': { allow: false } } };
+    const permissions = JSON.stringify({ record, ...nothing });
+    const all = await guarded(t, { adminKey: ADMIN_KEY, permissions });
+    const { server, authority } = all;
+    const session = (certificate?: ClientCertificate): ReturnType<typeof openSession> => openSession(t, server, socketOptions(all, certificate));
+    const [anna, bert] = [authority.issue('anna'), authority.issue('bert')];
+    const own = await session(anna);
+    const put = { method: 'PUT', headers: { 'content-type': 'application/json' }, body: '{"a":1}' };
+    assert.equal((await askHttp2(own, '/records/r', put)).status, 201);
+    assert.equal((await askHttp2(await session(bert), '/records/r')).status, 403);
+    assert.equal((await askHttp2(await session(), '/records/r')).status, 401);
+    const { pieces, status } = await openEvents(own, '/sse?record=r');
+    assert.equal(status, 200);
+    assert.deepEqual((await pieces.next()).data, { name: 'r', version: 1, data: { a: 1 } });
+    assert.equal((await admin(server, 'POST', '/revocations', { certificate: anna.serial }))[0], 201);
+    assert.equal((await pieces.next()).event, 'end');
+    assert.equal((await askHttp2(own, '/records/r')).status, 401, 'also on the connection that was open');
   });
 
   test('is revoked by its number, as a whole, or with its user, and a restart does not undo it', async (t) => {

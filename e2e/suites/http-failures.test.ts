@@ -148,6 +148,32 @@ describe('requests that fail', { skip: againstOriginal, concurrency: 4 }, () => 
     await eventually(async () => (await put()).ok, 'there is room again');
   });
 
+  test('because more waits for it than its session may have', async (t) => {
+    const server = await Server.during(t, { http: { answer_bytes_max: '64KiB' } });
+    const data = { text: 'x'.repeat(100_000) };
+    const names = Array.from({ length: 12 }, (_, index) => `large/${index}`);
+    const writes = names.map((recordName) => ({ topic: 'record', action: 'write', recordName, data }));
+    for (const write of writes) assert.equal((await batch(server, [write])).result, 'SUCCESS');
+    const read = (count: number): object[] =>
+      Array.from({ length: count }, (_, index) => ({ topic: 'record', action: 'read', recordName: names[index % names.length] }));
+    const ended = { success: false, errorTopic: 'connection', errorEvent: 'SESSION_ENDED', error: 'The session was ended before a response was received.' };
+    const COUNT = 100;
+    const failuresOf = async (): Promise<number> => {
+      const { result, body } = await batch(server, read(COUNT));
+      const failures = body.filter(({ success }) => success !== true);
+      for (const failure of failures) assert.deepEqual(failure, ended);
+      for (const answer of body.filter(({ success }) => success === true)) assert.deepEqual(answer, { success: true, version: 1, data });
+      const expected = failures.length === 0 ? 'SUCCESS' : failures.length === COUNT ? 'FAILURE' : 'PARTIAL_SUCCESS';
+      assert.deepEqual([body.length, result], [COUNT, expected]);
+      return failures.length;
+    };
+    // While one of them takes its answers the others have to wait, and theirs go on coming from three shards.
+    const areEnded = async (): Promise<boolean> => (await Promise.all(Array.from({ length: 4 }, failuresOf))).some((failures) => failures > 0);
+    await eventually(areEnded, 'a session is ended');
+    assert.ok((await server.metric('tidewire_slow_disconnects_total')) > 0);
+    assert.equal((await batch(server, read(1))).result, 'SUCCESS');
+  });
+
   test('because nobody decides the login in time', async (t) => {
     const { port } = await silentHook(t);
     const server = await Server.during(t, { ...webhook(port, { timeout: '10s' }), http: { request_timeout: '300ms' } });

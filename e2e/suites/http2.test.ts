@@ -223,8 +223,12 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
   test('who has too large a head, or lets the server wait for it, is refused', async (t) => {
     const server = await secured(t, { http: { head_timeout: '2s' } });
     const session = await openSession(t, server, { maxSendHeaderBlockLength: 100_000 } as object);
-    assert.equal((await ask(session, '/health', { headers: { large: 'x'.repeat(20_000) } })).status, 431);
-    assert.equal((await ask(session, '/health')).status, 200, 'the connection goes on');
+    const large = async (bytes: number): Promise<number> => (await ask(session, '/health', { headers: { large: 'x'.repeat(bytes) } })).status;
+    const counted = (): Promise<number> => server.metric('tidewire_refused_requests_total{cause="large_head"}');
+    assert.deepEqual([await large(20_000), await counted()], [431, 1]);
+    // So large a one the library answers by itself.
+    assert.deepEqual([await large(70_000), await counted()], [431, 1]);
+    assert.deepEqual([await large(15_000), await counted()], [200, 1], 'the connection goes on');
     const ended = goodbyes(session);
     assert.deepEqual((await ended).slice(0, 1), [NGHTTP2_NO_ERROR], 'nothing is open on it any more');
     const silent = await Http2Peer.dial(t, server);
@@ -255,6 +259,34 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     await eventually(async () => (await server.metric('tidewire_http_sessions')) === 0, 'its streams end with it');
   });
 
+  test('who does not say that it is there is given up', async (t) => {
+    const server = await secured(t, { heartbeatIntervalMs: 300, http: { connection_timeout: '60s' } });
+    const [silent, session] = [await Http2Peer.open(t, server), await openSession(t, server)];
+    const { comments } = await openEvents(session, '/sse?event=e');
+    silent.send(frame(FRAME.HEADERS, FLAG.END_STREAM | FLAG.END_HEADERS, 1, head('/sse?event=e')));
+    await silent.frames.find(({ type, flags }) => type === FRAME.PING && flags === FLAG.NONE);
+    await silent.goodbye();
+    await eventually(async () => (await server.metric('tidewire_http_sessions')) === 1, 'its stream ends with it');
+    await comments.count(comments.seen.length + 3);
+    assert.equal((await ask(session, '/health')).status, 200, 'who answers stays');
+  });
+
+  test('its connections count among those of their address', async (t) => {
+    const server = await secured(t, { limits: { connections_per_address_max: 3 }, trustedProxies: ['127.0.0.0/31'] });
+    // What the tests ask in the clear comes from a proxy, whose sockets do not count.
+    const from = { localAddress: '127.0.0.2' };
+    const dial = async (): Promise<boolean> => {
+      const socket = connectTls({ host: '127.0.0.1', port: server.tlsPort, rejectUnauthorized: false, ALPNProtocols: ['h2'], ...from } as never);
+      atEnd(t, () => void socket.destroy());
+      const opened = new Promise<boolean>((done) => socket.once('secureConnect', () => done(true)).on('error', () => done(false)));
+      return within(DEADLINE_MS, opened, 'the end of the handshake');
+    };
+    const before = await server.metric('tidewire_address_refusals_total');
+    assert.deepEqual([await dial(), await dial(), await dial()], [true, true, true]);
+    assert.equal(await dial(), false);
+    assert.equal(await server.metric('tidewire_address_refusals_total'), before + 1);
+  });
+
   test('a stop says goodbye and ends the streams', async (t) => {
     const server = await secured(t);
     const session = await openSession(t, server);
@@ -277,11 +309,26 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
       const none = Array.from({ length: count }, () => frame(FRAME.CONTINUATION, FLAG.NONE, 1));
       return [stream(1, FLAG.END_STREAM), ...none];
     };
+    const emptied = (count: number): Buffer[] => {
+      const none = Array.from({ length: count }, () => frame(FRAME.DATA, FLAG.NONE, 1));
+      return [frame(FRAME.HEADERS, FLAG.END_HEADERS, 1, head('/api', 'POST')), ...none];
+    };
+    const repeated = (type: number, payload: Uint8Array): Buffer[] => Array.from({ length: 3_000 }, () => frame(type, FLAG.NONE, 0, payload));
+    const pings = repeated(FRAME.PING, Buffer.alloc(8));
+    const unknown = repeated(FRAME.UNKNOWN, Buffer.alloc(3));
+    const cases: Array<[flood: Buffer[], reason: number]> = [
+      [resets(1_000), NGHTTP2_ENHANCE_YOUR_CALM],
+      [continued(1_000), NGHTTP2_ENHANCE_YOUR_CALM],
+      [emptied(20_000), NGHTTP2_ENHANCE_YOUR_CALM],
+      [pings, NGHTTP2_NO_ERROR],
+      [repeated(FRAME.SETTINGS, new Uint8Array()), NGHTTP2_NO_ERROR],
+      [unknown, NGHTTP2_NO_ERROR],
+    ];
     let floods = 0;
-    for (const flood of [resets(1_000), continued(1_000)]) {
+    for (const [flood, reason] of cases) {
       const peer = await Http2Peer.open(t, server);
       peer.send(...flood);
-      assert.equal(await peer.goodbye(), NGHTTP2_ENHANCE_YOUR_CALM);
+      assert.equal(await peer.goodbye(), reason);
       floods += 1;
       await eventually(async () => (await server.metric('tidewire_http2_floods_total')) === floods, 'the flood is counted');
     }

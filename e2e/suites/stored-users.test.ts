@@ -2,13 +2,18 @@
 // that nobody reaches them as records.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import { ADMIN_KEY, admin } from '../harness/admin.ts';
+import { atEnd } from '../harness/cleanup.ts';
 import { C, close, connect, subscribed, type TestClient } from '../harness/client.ts';
 import { batch, post, url } from '../harness/http.ts';
 import { fresh } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
-import { Server, againstOriginal, type ServerOptions } from '../harness/server.ts';
+import { Server, againstOriginal, binary, type ServerOptions } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const PASSWORD = 'correct horse battery';
@@ -248,5 +253,76 @@ record: { '*': { create: true, write: true, read: true, delete: true, listen: tr
     assert.equal((await post(server, '/api/auth', { username: 'anna', password })).status, 401);
     assert.equal((await signUp(server, 'anna'))[0], 201, 'the name is free');
     assert.equal((await post(server, '/api/auth', { username: 'anna', password: PASSWORD })).status, 200);
+  });
+
+  test('are looked after by a command while no server runs, and only then', async (t) => {
+    const dataFolder = join(mkdtempSync(join(tmpdir(), 'tidewire-users-')), 'data');
+    atEnd(t, () => rmSync(dirname(dataFolder), { recursive: true, force: true }));
+    const permissions = JSON.stringify({
+      record: { '*': { read: false } },
+      event: { '*': { publish: "user.data.role === 'admin'" } },
+      rpc: { '*': { request: false } },
+      presence: { '*': { allow: false } },
+    });
+    const server = await keeping(t, {}, { dataFolder, permissions });
+    const user = (args: string[], input = ''): [code: number | null, out: string, error: string] => {
+      const place = ['--config', server.configFile, '--data', dataFolder];
+      const { status, stdout, stderr } = spawnSync(server.binary, ['user', ...args, ...place], { input, encoding: 'utf8' });
+      return [status, stdout, stderr];
+    };
+    const fails = (code: number, words: RegExp, args: string[], input = PASSWORD): void => {
+      const [status, out, error] = user(args, input);
+      assert.deepEqual([status, out], [code, ''], `${args.join(' ')}: ${error}`);
+      assert.match(error, words);
+      assert.equal(error.trim().split('\n').length, 1, 'one line');
+    };
+    await signUp(server, 'zoe');
+    for (const args of [['list'], ['add', 'anna'], ['set-password', 'zoe'], ['remove', 'zoe']]) fails(4, /in use by process \d+.*admin API/, args);
+    assert.deepEqual((await admin(server, 'GET', '/users'))[1].users, ['zoe'], 'nothing has changed');
+    await server.stop();
+
+    const data = ['--server-data', '{"role":"admin"}', '--client-data', '{"theme":"dark"}'];
+    assert.deepEqual(user(['add', 'anna', ...data], `${PASSWORD}\n`), [0, 'added "anna"\n', '']);
+    assert.equal(user(['add', 'bert'], PASSWORD)[0], 0);
+    assert.equal(user(['set-password', 'zoe'], `${PASSWORD} anew`)[0], 0);
+    assert.deepEqual(user(['list']), [0, 'anna\nbert\nzoe\n', '']);
+    assert.equal(user(['remove', 'bert'])[0], 0);
+    assert.deepEqual(user(['list']), [0, 'anna\nzoe\n', '']);
+    fails(2, /there is a user of this name/, ['add', 'anna']);
+    fails(2, /there is no user of this name/, ['set-password', 'bert']);
+    fails(2, /there is no user of this name/, ['remove', 'bert']);
+    fails(2, /a user's name has/, ['add', 'OPEN']);
+    fails(2, /a password has at least 8 characters/, ['add', 'carl'], 'short');
+    fails(2, /no password on standard input/, ['add', 'carl'], '\n');
+    fails(2, /--server-data is no JSON/, ['add', 'carl', '--server-data', '{']);
+    fails(2, /NAME/, ['remove']);
+
+    await server.start();
+    const client = await connect(t, server, { login: false });
+    assert.deepEqual(await client.login({ username: 'anna', password: PASSWORD }), { theme: 'dark' });
+    const event = { topic: 'event', action: 'emit', eventName: 'a', data: 1 };
+    assert.equal((await batch(server, [event], { authData: { username: 'anna', password: PASSWORD } })).result, 'SUCCESS');
+    assert.equal(await outcome(t, server, { username: 'zoe', password: `${PASSWORD} anew` }), true);
+    for (const [username, password] of [['zoe', PASSWORD], ['bert', PASSWORD]]) {
+      assert.deepEqual(await outcome(t, server, { username, password }), refused);
+    }
+  });
+
+  test('can be made by the command before the first start', async (t) => {
+    const dataFolder = join(mkdtempSync(join(tmpdir(), 'tidewire-users-')), 'data');
+    atEnd(t, () => rmSync(dirname(dataFolder), { recursive: true, force: true }));
+    const run = (args: string[], input = ''): [number | null, string] => {
+      const place = ['--auth-chain', 'store', '--permissions', 'allow_all', '--data', dataFolder];
+      const { status, stderr } = spawnSync(binary(), ['user', ...args, ...place], { input, encoding: 'utf8' });
+      return [status, stderr];
+    };
+    const [code, line] = run(['list']);
+    assert.equal(code, 4);
+    assert.match(line, /holds no store/);
+    assert.deepEqual(run(['add', 'anna'], PASSWORD), [0, '']);
+    const server = await Server.during(t, { auth: { chain: ['store'] }, dataFolder });
+    assert.equal(await outcome(t, server, { username: 'anna', password: PASSWORD }), true);
+    const inMemory = run(['list', '--store-kind', 'memory']);
+    assert.deepEqual([inMemory[0], /admin API/.test(inMemory[1])], [2, true]);
   });
 });

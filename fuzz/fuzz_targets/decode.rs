@@ -1,4 +1,5 @@
-//! All decoders: a WebSocket stream in random cuts, and the deepstream message in each of its binary messages.
+//! All decoders: a WebSocket stream in random cuts, and the deepstream message in each of its messages: in
+//! protobuf where it is bytes, in JSON where it is text.
 
 #![no_main]
 

@@ -8,11 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::net::TcpStream;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, ClientConnection, Resumption};
-use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use tidewire_net::any_certificate::AnyCertificate;
 
 use crate::failure::Failure;
 
@@ -38,7 +37,7 @@ pub struct Link {
 /// The provider lacks TLS 1.3.
 pub fn tls_client() -> Result<Arc<ClientConfig>, Failure> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = AnyCertificate(provider.signature_verification_algorithms);
+    let verifier = AnyCertificate::new(&provider);
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| Failure::Server(error.to_string()))?
@@ -47,45 +46,6 @@ pub fn tls_client() -> Result<Arc<ClientConfig>, Failure> {
         .with_no_client_auth();
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
-}
-
-/// Takes any certificate; that the server has its key is checked.
-#[derive(Debug)]
-struct AnyCertificate(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
 }
 
 /// What all connections of a swarm decrypt with.

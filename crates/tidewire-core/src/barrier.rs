@@ -83,6 +83,8 @@ impl Barrier {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     fn shard(shard: u16) -> Address {
@@ -106,6 +108,149 @@ mod tests {
         assert_eq!(barrier.settled(), 0);
         barrier.pass(shard(2), 1);
         assert_eq!(barrier.settled(), 1);
+    }
+
+    /// What lies in a mailbox of the model below.
+    #[derive(Clone, Copy)]
+    enum Mail {
+        /// From the node.
+        Change(u64),
+        Marker(Address, u64),
+        Passed(Address, u64),
+        /// Something judged by the rules of this number, which leads to so many more posts, one after the other.
+        Judged {
+            by: u64,
+            leads_to: usize,
+        },
+    }
+
+    /// Shards with one FIFO mailbox each, that talk about what they judge while rights change.
+    struct Shards {
+        barriers: Vec<Barrier>,
+        mailboxes: Vec<VecDeque<Mail>>,
+        dice: u64,
+    }
+
+    impl Shards {
+        fn new(count: u16, seed: u64) -> Self {
+            Self {
+                barriers: (0..count)
+                    .map(|own| Barrier::new(shard(own), count))
+                    .collect(),
+                mailboxes: vec![VecDeque::new(); usize::from(count)],
+                dice: seed,
+            }
+        }
+
+        fn below(&mut self, bound: usize) -> usize {
+            self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005);
+            self.dice = self.dice.wrapping_add(1_442_695_040_888_963_407);
+            (self.dice >> 33) as usize % bound
+        }
+
+        fn post_others(&mut self, own: usize, mail: Mail) {
+            for (to, mailbox) in self.mailboxes.iter_mut().enumerate() {
+                if to != own {
+                    mailbox.push_back(mail);
+                }
+            }
+        }
+
+        fn post_anywhere(&mut self, own: usize, mail: Mail) {
+            let to = (own + 1 + self.below(self.barriers.len() - 1)) % self.barriers.len();
+            self.mailboxes[to].push_back(mail);
+        }
+
+        /// A client of the shard asks for something that goes to its owner, and from there to somebody else.
+        fn ask(&mut self, own: usize) {
+            let by = self.barriers[own].markers[own];
+            self.post_anywhere(own, Mail::Judged { by, leads_to: 1 });
+        }
+
+        fn change(&mut self, own: usize, number: u64) {
+            if self.barriers[own].is_new(number) {
+                self.barriers[own].take_over(number, true);
+                let address = self.barriers[own].own as u16;
+                self.post_others(own, Mail::Marker(shard(address), number));
+            }
+        }
+
+        /// Shard `own` takes the next mail.
+        fn turn(&mut self, own: usize) {
+            match self.mailboxes[own].pop_front() {
+                Some(Mail::Change(number)) => self.change(own, number),
+                Some(Mail::Marker(from, number)) => {
+                    self.change(own, number);
+                    self.barriers[own].mark(from, number);
+                }
+                Some(Mail::Passed(from, number)) => self.barriers[own].pass(from, number),
+                Some(Mail::Judged { by, leads_to }) if leads_to > 0 => {
+                    let leads_to = leads_to - 1;
+                    self.post_anywhere(own, Mail::Judged { by, leads_to });
+                }
+                Some(Mail::Judged { .. }) => {}
+                None if self.below(2) == 0 => self.barriers[own].all_judged(),
+                None => {}
+            }
+            if let Some(number) = self.barriers[own].newly_passed() {
+                self.post_others(own, Mail::Passed(shard(own as u16), number));
+            }
+        }
+
+        /// The oldest rules by which something was judged that is on its way.
+        fn oldest(&self) -> Option<u64> {
+            let judged = self
+                .mailboxes
+                .iter()
+                .flatten()
+                .filter_map(|mail| match mail {
+                    Mail::Judged { by, .. } => Some(*by),
+                    _ => None,
+                });
+            judged.min()
+        }
+    }
+
+    /// Runs changes of rights under load until all are settled everywhere as `settled` says. How often something older than a
+    /// settled change was on its way then.
+    fn old_on_the_way(seeds: u64, settled: impl Fn(&Barrier) -> u64) -> usize {
+        let mut found = 0;
+        for seed in 0..seeds {
+            let mut shards = Shards::new(2 + (seed % 4) as u16, seed);
+            let count = shards.barriers.len();
+            for number in 1..=2 {
+                for mailbox in &mut shards.mailboxes {
+                    mailbox.push_back(Mail::Change(number));
+                }
+                for _ in 0..20_000 {
+                    let own = shards.below(count);
+                    // Some are slow, and nobody waits for the load to end.
+                    if shards.below(3) > 0 {
+                        shards.turn(own);
+                    }
+                    if shards.below(4) == 0 {
+                        shards.ask(own);
+                    }
+                    let everywhere = shards.barriers.iter().map(&settled).min().unwrap_or(0);
+                    if everywhere >= number {
+                        found += usize::from(shards.oldest().is_some_and(|by| by < number));
+                        break;
+                    }
+                }
+            }
+            let everywhere = shards.barriers.iter().map(&settled).min();
+            assert_eq!(everywhere, Some(2), "seed {seed} does not settle");
+        }
+        found
+    }
+
+    #[test]
+    fn nothing_judged_before_is_on_its_way_once_a_change_is_settled() {
+        assert_eq!(old_on_the_way(2_000, Barrier::settled), 0);
+        // With one round alone it is: what the markers have pushed out leads to more.
+        let after_one_round =
+            |barrier: &Barrier| barrier.markers.iter().copied().min().unwrap_or(0);
+        assert!(old_on_the_way(2_000, after_one_round) > 100);
     }
 
     #[test]

@@ -151,6 +151,8 @@ pub(crate) enum HeldAck {
         action: crate::message::PresenceAction,
         correlation: Option<Box<str>>,
     },
+    /// It is one part of several.
+    Part(Gather),
 }
 
 /// This shard's interest changes and the acknowledgements that wait for them.
@@ -477,6 +479,7 @@ impl<E: Effects> Desk<'_, E> {
                     }),
                 );
             }
+            HeldAck::Part(gather) => self.part_done(*gather, GatheredPart::Done),
             HeldAck::Presence {
                 action,
                 correlation,

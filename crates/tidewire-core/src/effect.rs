@@ -9,7 +9,7 @@ use crate::address::{Address, SessionId};
 use crate::entry::Entry;
 use crate::message::{Auth, Message};
 use crate::rights::RightsChange;
-use crate::store::{Loaded, StoreError, StoreWrite};
+use crate::store::{Loaded, StoreError, StoreWrite, Written};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
 
@@ -270,8 +270,8 @@ pub enum StoreCompletion {
     Committed {
         /// As in the request.
         batch: u64,
-        /// Nothing may be relied on after an error; the batch is sent again.
-        result: Result<(), StoreError>,
+        /// What became of each write, in their order. Nothing may be relied on after an error; the batch is sent again.
+        result: Result<Vec<Written>, StoreError>,
     },
 }
 

@@ -16,16 +16,18 @@ use crate::effect::{
     CloseReason, Effects, Flow, Format, Input, InterestTopic, News, Span, StoreCompletion,
 };
 use crate::entry::{
-    Answer, Asker, Entry, Gather, GatheredPart, Gathering, ReadFailed, RecordAnswer,
+    Answer, Asker, Entry, Gather, GatheredPart, Gathering, HistoryEntry, ReadFailed, RecordAnswer,
 };
 use crate::event;
 use crate::expiry::Expiries;
+use crate::history::owner::HistoryOwner;
+use crate::history::{self, HistoryCounts};
 use crate::hub::{Hub, HubTopic};
 use crate::lag;
 use crate::limits::{LagCounts, Refused};
 use crate::listen::{self, ListenOwner};
 use crate::login::{self, Decided};
-use crate::message::{Auth, Connection, Listen, Message, Rpc};
+use crate::message::{Auth, Connection, Event, EventBulk, Listen, Message, Rpc};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::rate::{RateKeeper, RateOwner, is_compiled};
@@ -88,6 +90,8 @@ pub struct Counts {
     pub dirty_records: usize,
     /// Their bytes.
     pub dirty_bytes: usize,
+    /// Keys of writes that are remembered.
+    pub write_keys: usize,
     /// Commits that failed since the last one that did not.
     pub commit_failures: u32,
     /// Running calls of the rpc names that this shard owns.
@@ -104,6 +108,8 @@ pub struct Counts {
     pub gatherings: usize,
     /// Sessions that do not read fast enough, and what was left out for them.
     pub lag: LagCounts,
+    /// Events with history that this shard owns.
+    pub history: HistoryCounts,
     /// Names with members that are left out of what is published because they lag.
     pub parked_names: usize,
     /// How often limits and rules were in somebody's way.
@@ -125,6 +131,7 @@ pub struct Shard {
     listens: ListenOwner,
     rpcs: RpcOwner,
     presences: PresenceOwner,
+    histories: HistoryOwner,
     rates: RateKeeper,
     user_rates: RateOwner,
     heartbeats: Sweep,
@@ -142,6 +149,7 @@ struct Parts<'a> {
     listens: &'a mut ListenOwner,
     rpcs: &'a mut RpcOwner,
     presences: &'a mut PresenceOwner,
+    histories: &'a mut HistoryOwner,
     rates: &'a mut RateKeeper,
     user_rates: &'a mut RateOwner,
     heartbeats: &'a mut Sweep,
@@ -192,6 +200,7 @@ impl Shard {
             listens: ListenOwner::new(seed),
             rpcs: RpcOwner::new(seed),
             presences: PresenceOwner::default(),
+            histories: HistoryOwner::new(seed, opened),
             rates: RateKeeper::new(seed),
             user_rates: RateOwner::new(seed),
             heartbeats: Sweep::default(),
@@ -221,12 +230,20 @@ impl Shard {
                 }
             }
             Input::Lagging { session } => lag::fell_behind(&mut self.desk(now, out), session),
-            Input::Drained { session } => lag::drained(&mut self.desk(now, out), session),
+            Input::Drained { session } => {
+                let mut desk = self.desk(now, out);
+                lag::drained(&mut desk, session);
+                history::home::drained(&mut desk, session);
+            }
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
             Input::Store(StoreCompletion::Loaded { records }) => {
                 let (mut desk, parts) = self.split(now, out);
                 for (name, result) in records {
+                    if history::is_row(&name) {
+                        parts.histories.loaded(&mut desk, &name, result);
+                        continue;
+                    }
                     parts
                         .records
                         .loaded(&mut desk, parts.listens, &name, result);
@@ -234,7 +251,11 @@ impl Shard {
             }
             Input::Store(StoreCompletion::Committed { batch, result }) => {
                 let (mut desk, parts) = self.split(now, out);
-                parts.records.committed(&mut desk, batch, result);
+                if history::is_batch(batch) {
+                    parts.histories.committed(&mut desk, batch, result.is_ok());
+                } else {
+                    parts.records.committed(&mut desk, batch, result);
+                }
             }
             Input::Auth(completion) => {
                 let session = completion.session;
@@ -332,6 +353,7 @@ impl Shard {
     /// Ends a turn: asks the store for what the turn needs and gives it what the turn wrote.
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
         self.records.end_turn(now.monotonic, out);
+        self.histories.end_turn(now.monotonic, out);
     }
 
     /// Calls `send` for each session that something was decided for since the last flush, with its ranges of the format's
@@ -360,6 +382,7 @@ impl Shard {
             self.records.next_deadline(),
             self.listens.next_deadline(),
             self.rpcs.next_deadline(),
+            self.histories.next_deadline(),
             self.rates.next_deadline(),
             self.user_rates.next_deadline(),
             self.heartbeats.next(),
@@ -375,6 +398,19 @@ impl Shard {
     #[must_use]
     pub fn record_bytes(&self) -> usize {
         self.records.bytes()
+    }
+
+    /// Whether the store has not got everything yet.
+    #[must_use]
+    pub fn is_uncommitted(&self) -> bool {
+        self.records.commits().count() > 0 || self.histories.is_uncommitted()
+    }
+
+    /// Bytes of the events with history that this shard owns.
+    #[must_use]
+    pub fn history_bytes(&self) -> usize {
+        let counts = self.histories.counts();
+        counts.bytes + counts.pending_bytes
     }
 
     /// Gives up at least `bytes` of the records that nobody uses and that the store has, those not used for longest first, or
@@ -399,6 +435,7 @@ impl Shard {
             record_bytes: self.records.bytes(),
             dirty_records: self.records.commits().count(),
             dirty_bytes: self.records.commits().bytes(),
+            write_keys: self.records.write_key_count(),
             commit_failures: self.records.commits().failures(),
             calls: self.rpcs.call_count(),
             patterns: self.listens.pattern_count(),
@@ -407,6 +444,7 @@ impl Shard {
             users_online: self.presences.count_online(),
             gatherings: self.gatherings.running.len(),
             lag: self.place.lag.get(),
+            history: self.histories.counts(),
             parked_names: self.hub.parked_count(),
             refused: self.place.refused.get(),
             throttled: self.rates.waiting_count(),
@@ -434,6 +472,7 @@ impl Shard {
             listens: &mut self.listens,
             rpcs: &mut self.rpcs,
             presences: &mut self.presences,
+            histories: &mut self.histories,
             rates: &mut self.rates,
             user_rates: &mut self.user_rates,
             heartbeats: &mut self.heartbeats,
@@ -482,7 +521,7 @@ impl Shard {
                 HubTopic::Record => {}
             }
         }
-        let belongings = session.belongings.take();
+        let mut belongings = session.belongings.take();
         if belongings.as_ref().is_some_and(|with| with.lag.is_some()) {
             desk.place.count_lag(|lag| lag.sessions -= 1);
         }
@@ -491,6 +530,8 @@ impl Shard {
             parts.rates.session_ended(id, user, spending);
         }
         let has_offered = belongings.as_ref().is_some_and(|with| with.has_offered);
+        let follows = belongings.as_mut().and_then(|with| with.follows.take());
+        history::home::release_all(&mut desk, follows);
         let holds = belongings.into_iter().flat_map(|with| with.holds);
         home::release_all(&mut desk, holds);
         if session.calls > 0 || has_offered {
@@ -608,6 +649,7 @@ impl Shard {
             listens,
             rpcs,
             presences,
+            histories,
             rates,
             user_rates,
             recheck,
@@ -627,6 +669,25 @@ impl Shard {
             Entry::Publication(publication) => match publication.as_news() {
                 News::Event { name, data } => event::deliver(desk, name, data, None),
                 news @ News::User { .. } => presence::deliver(desk, &news),
+            },
+            Entry::History(entry) => match entry {
+                HistoryEntry::Emit {
+                    name,
+                    data,
+                    publisher,
+                } => histories.emit(desk, &name, data.as_ref(), publisher),
+                HistoryEntry::Read(read) => histories.read(desk, *read),
+                HistoryEntry::Refused { publisher, name } => {
+                    event::refuse_emit(desk, publisher, &name);
+                }
+                HistoryEntry::Release { name, shard } => histories.release(desk, &name, shard),
+                HistoryEntry::Published {
+                    name,
+                    offset,
+                    data,
+                    except,
+                } => history::home::published(desk, &name, offset, data.as_ref(), except),
+                HistoryEntry::Page(page) => history::home::page(desk, *page),
             },
             Entry::RecordRequest(request) => records.request(desk, listens, request),
             Entry::RecordRelease { name, epoch, shard } => {
@@ -703,6 +764,7 @@ impl Shard {
         parts.records.deadline_reached(&mut desk);
         parts.listens.deadline_reached(&mut desk);
         parts.rpcs.deadline_reached(&mut desk);
+        parts.histories.deadline_reached(&desk);
         parts.rates.deadline_reached(&mut desk);
         parts.user_rates.deadline_reached(&mut desk);
         while let Some((until, session)) = parts.detentions.first().copied()
@@ -851,6 +913,13 @@ fn gathered<E: Effects>(
             if allowed {
                 home::acknowledge(desk, id, action, &names, correlation.as_deref());
             }
+        }
+        Gathering::Event { correlation } => {
+            let ack = Event::Ack {
+                action: EventBulk::Subscribe,
+                correlation: correlation.as_deref(),
+            };
+            desk.send(id, &Message::Event(ack));
         }
         Gathering::Listen { topic, pattern } => {
             desk.send(

@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::address::{Address, SessionId};
 use crate::effect::{Principal, Publication};
 use crate::json::Path;
-use crate::message::{Only, PresenceAction, RecordAction, RecordBulk, Tag, Topic};
+use crate::message::{Only, Position, PresenceAction, RecordAction, RecordBulk, Tag, Topic};
 use crate::rate::Operation;
 use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};
@@ -21,6 +21,8 @@ use crate::text::{Name, Payload};
 pub enum Entry {
     /// For this shard's members of an event or of presence.
     Publication(Publication),
+    /// Events with history.
+    History(HistoryEntry),
     /// To the owner of records: a request of one session for one or many of them.
     RecordRequest(RecordRequest),
     /// To the owner of a record: one granted subscription of a shard has ended.
@@ -141,6 +143,104 @@ pub enum Entry {
         /// Which.
         session: SessionId,
     },
+}
+
+/// About events with history, between their owner and the others.
+#[derive(Clone, Debug)]
+pub enum HistoryEntry {
+    /// To the owner: somebody publishes.
+    Emit {
+        /// The event.
+        name: Name,
+        /// Its data.
+        data: Option<Payload>,
+        /// Who does not get it.
+        publisher: SessionId,
+    },
+    /// To the owner: a session wants what follows a position.
+    Read(Box<HistoryRead>),
+    /// To a publisher's shard: there is no room for what it has published, because too much waits for the store.
+    Refused {
+        /// Who published.
+        publisher: SessionId,
+        /// The event.
+        name: Name,
+    },
+    /// To the owner: one granted subscription of a shard has ended.
+    Release {
+        /// The event.
+        name: Name,
+        /// The shard that had it.
+        shard: u16,
+    },
+    /// To a shard with subscribers: an event was published.
+    Published {
+        /// The event.
+        name: Name,
+        /// Its number.
+        offset: u64,
+        /// Its data.
+        data: Option<Payload>,
+        /// Who published it and does not get it.
+        except: SessionId,
+    },
+    /// To a session's shard: the answer to `Read`.
+    Page(Box<HistoryPage>),
+}
+
+/// The wish for what follows a position.
+#[derive(Clone, Debug)]
+pub struct HistoryRead {
+    /// Who wants it.
+    pub session: SessionId,
+    /// The event.
+    pub name: Name,
+    /// Of the subscription.
+    pub serial: u32,
+    /// The position; only what is published from now on if absent.
+    pub after: Option<Position>,
+    /// Bytes that the answer may have; one event may have more.
+    pub bytes_max: usize,
+    /// Who waits for the answer.
+    pub gather: Option<Gather>,
+}
+
+/// Some of the events of a name, in their order.
+#[derive(Clone, Debug)]
+pub struct HistoryPage {
+    /// Who wanted it.
+    pub session: SessionId,
+    /// The event.
+    pub name: Name,
+    /// As in the request.
+    pub serial: u32,
+    /// Whether a position was given.
+    pub is_resumed: bool,
+    /// As in the request.
+    pub gather: Option<Gather>,
+    /// The position before the first of the events.
+    pub before: Position,
+    /// What is missing between the wanted position and that.
+    pub gap: Option<HistoryGap>,
+    /// The data of the events.
+    pub events: Vec<Option<Payload>>,
+    /// The page reaches the end, and the subscription is granted with it: everything published later is for it.
+    pub is_granted: bool,
+}
+
+/// Events that are not to be had any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryGap {
+    /// How many, if that is known.
+    pub missed: Option<u64>,
+}
+
+impl HistoryPage {
+    /// What an event takes of a page, about: its fields and frame beside name and data.
+    pub(crate) fn event_bytes(name: &str, data: Option<&Payload>) -> usize {
+        const OVERHEAD_BYTES: usize = 32;
+        name.len() + data.map_or(0, Payload::len) + OVERHEAD_BYTES
+    }
 }
 
 /// A session that waits for several owners, by the number that its shard gave it.
@@ -265,6 +365,8 @@ pub struct OwnedWrite {
     pub change: OwnedChange,
     /// For a `Put`: whether there was such a record before.
     pub put: Option<bool>,
+    /// A write of the same user with the same key is not made again.
+    pub key: Option<Box<str>>,
 }
 
 /// A checked change.
@@ -675,6 +777,8 @@ pub(crate) enum Gathering {
         correlation: Option<Box<str>>,
         allowed: bool,
     },
+    /// Acknowledges subscriptions to events, some of which have history.
+    Event { correlation: Option<Box<str>> },
     /// Acknowledges a new pattern.
     Listen { topic: Topic, pattern: Name },
     /// Acknowledges that a pattern was taken back.

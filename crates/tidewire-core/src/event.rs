@@ -1,14 +1,20 @@
-//! Events: publish and subscribe, at most once, not stored.
+//! Events: publish and subscribe, at most once, not stored. Those with history go another way, see [`crate::history`].
 
 use crate::address::SessionId;
 use crate::desk::{Desk, HeldAck, LeftOut, Lost, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
+use crate::entry::{Entry, Gathering, HistoryEntry};
+use crate::history::home as history;
+use crate::history::home::Wish;
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::listen;
-use crate::message::{Event, EventAction, EventBulk, EventError, Message, Refusal, Topic};
+use crate::message::{
+    Event, EventAction, EventBulk, EventError, Message, Position, Refusal, Topic,
+};
 use crate::permission::Access;
-use crate::text::Name;
+use crate::table;
+use crate::text::{Name, Payload};
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
@@ -19,8 +25,16 @@ pub(crate) fn message<E: Effects>(
     message: &Event<'_>,
 ) -> Flow {
     match message {
-        Event::Emit { name, data } => emit(desk, id, name, *data),
-        Event::Subscribe { names, correlation } => subscribe(desk, id, names, *correlation),
+        // Offsets are the server's to give.
+        Event::Emit { name, data } | Event::Numbered { name, data, .. } => {
+            emit(desk, id, name, *data)
+        }
+        Event::Subscribe { names, correlation } => subscribe(desk, id, names, &[], *correlation),
+        Event::Resume {
+            names,
+            correlation,
+            positions,
+        } => subscribe(desk, id, names, positions, *correlation),
         Event::Unsubscribe { names, correlation } => {
             for name in names {
                 unsubscribe(desk, id, name);
@@ -34,8 +48,26 @@ pub(crate) fn message<E: Effects>(
         }
         Event::Listen(message) => listen::message(desk, id, Topic::Event, message),
         // Answers of a server have no meaning here.
-        Event::Ack { .. } | Event::Gap { .. } | Event::Error(_) => Flow::Taken,
+        Event::Ack { .. }
+        | Event::Gap { .. }
+        | Event::Position { .. }
+        | Event::HistoryGap { .. }
+        | Event::Error(_) => Flow::Taken,
     }
+}
+
+/// There is no room for what the session has published.
+pub(crate) fn refuse_emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
+    let refusal = Refusal {
+        action: EventAction::Emit,
+        name: Some(name),
+        correlation: None,
+        write_ack: false,
+    };
+    desk.send(
+        id,
+        &Message::Event(Event::Error(EventError::Denied(refusal))),
+    );
 }
 
 /// Delivers an event to this shard's subscribers.
@@ -55,7 +87,10 @@ pub(crate) fn deliver<E: Effects>(
 
 /// A session that has ended was the last subscriber of the event.
 pub(crate) fn lost_last<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
-    desk.change_interest(InterestTopic::Event, name.clone(), false);
+    // The owner of a history is told of each subscriber.
+    if desk.place.settings.history.find(&name).is_none() {
+        desk.change_interest(InterestTopic::Event, name.clone(), false);
+    }
     desk.report_interest(name, false);
 }
 
@@ -66,10 +101,12 @@ pub(crate) fn lose<E: Effects>(
     name: Name,
     lost: Lost,
 ) -> bool {
-    match desk.hub.expel(TOPIC, &name, id, desk.sessions) {
-        Edge::Unchanged => return false,
-        Edge::Inside => {}
-        Edge::Crossed => lost_last(desk, name.clone()),
+    if !history::lose(desk, id, &name) {
+        match desk.hub.expel(TOPIC, &name, id, desk.sessions) {
+            Edge::Unchanged => return false,
+            Edge::Inside => {}
+            Edge::Crossed => lost_last(desk, name.clone()),
+        }
     }
     let (action, name) = (EventAction::Subscribe, Some(name.as_str()));
     let error = lost.told(
@@ -98,6 +135,15 @@ fn emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, data: Opt
         Verdict::Failed => return refuse(desk, id, EventError::PermissionError(refusal)),
         Verdict::Allow => {}
     }
+    if desk.place.settings.history.find(name).is_some() {
+        let emit = HistoryEntry::Emit {
+            name: name.into(),
+            data: data.map(Payload::from_checked),
+            publisher: id,
+        };
+        desk.post(desk.place.owner(name), Entry::History(emit));
+        return Flow::Taken;
+    }
     deliver(desk, name, data, Some(id));
     desk.out.publish(News::Event { name, data });
     Flow::Taken
@@ -107,6 +153,7 @@ fn subscribe<E: Effects>(
     desk: &mut Desk<'_, E>,
     id: SessionId,
     names: &[&str],
+    positions: &[(&str, Option<Position>)],
     correlation: Option<&str>,
 ) -> Flow {
     let refusal = |name| Refusal {
@@ -115,7 +162,7 @@ fn subscribe<E: Effects>(
         correlation,
         write_ack: false,
     };
-    if !desk.place.is_bulk(names) {
+    if !desk.place.is_bulk(names) || positions.len() > names.len() {
         return refuse(desk, id, EventError::InvalidData(refusal(None)));
     }
     let Some(mut sifted) = desk.sift(id, Access::EventSubscribe, names) else {
@@ -130,17 +177,60 @@ fn subscribe<E: Effects>(
         };
         desk.send(id, &Message::Event(Event::Error(error)));
     }
+    let rules = &desk.place.settings.history;
+    let (kept, plain): (Vec<&str>, Vec<&str>) = sifted
+        .allowed
+        .iter()
+        .partition(|name| rules.find(name).is_some());
     let mut visible_from = 0;
-    for name in &sifted.allowed {
+    for name in &plain {
         visible_from = visible_from.max(join(desk, id, name));
     }
-    if sifted.is_acknowledged() {
-        let ack = HeldAck::Event {
-            correlation: correlation.map(Box::from),
-        };
-        desk.ack_when_visible(visible_from, id, ack);
+    let correlation = correlation.map(Box::from);
+    if kept.is_empty() {
+        if sifted.is_acknowledged() {
+            desk.ack_when_visible(visible_from, id, HeldAck::Event { correlation });
+        }
+    } else {
+        let gather = desk.gather(id, kept.len() + 1, Gathering::Event { correlation });
+        desk.ack_when_visible(visible_from, id, HeldAck::Part(gather));
+        let mut wishes = table::map(desk.place.seed);
+        wishes.extend(positions.iter().copied());
+        for name in kept {
+            let wish = match wishes.get(name) {
+                None => Wish::Plain,
+                Some(None) => Wish::Begin,
+                Some(Some(position)) => Wish::Resume(*position),
+            };
+            history::subscribe(desk, id, name, wish, gather);
+        }
+        history::go_on(desk, id);
     }
+    tell_without_history(desk, id, &plain, positions);
     Flow::Taken
+}
+
+/// Who comes back with a position in an event that has no history any more can't know what it missed.
+fn tell_without_history<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    plain: &[&str],
+    positions: &[(&str, Option<Position>)],
+) {
+    if positions.is_empty() {
+        return;
+    }
+    let mut told = table::set(desk.place.seed);
+    let resumed = positions.iter().filter(|(_, position)| position.is_some());
+    told.extend(resumed.map(|(name, _)| *name));
+    for name in plain.iter().filter(|name| told.contains(*name)) {
+        let gap = Event::HistoryGap {
+            name,
+            missed: None,
+            first: None,
+        };
+        desk.send(id, &Message::Event(gap));
+    }
 }
 
 /// Makes the session a subscriber; returns the interest change that its ack has to wait for.
@@ -164,7 +254,9 @@ fn join<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> u64 {
 }
 
 fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
-    if desk.hub.leave(TOPIC, name, id, desk.sessions) == Edge::Crossed {
+    if !history::leave(desk, id, name)
+        && desk.hub.leave(TOPIC, name, id, desk.sessions) == Edge::Crossed
+    {
         lost_last(desk, name.into());
     }
 }

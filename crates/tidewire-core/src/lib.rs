@@ -7,6 +7,7 @@ pub mod address;
 pub mod effect;
 pub mod engine;
 pub mod entry;
+pub mod history;
 pub mod json;
 pub mod limits;
 pub mod message;

@@ -1,7 +1,8 @@
 //! Every limit of the engine in one table: name, unit, default and what happens there.
 
 /// The limits of a shard. All of them are options of the same name under `limits` in `tidewire.yml`, but for the cache,
-/// which is `store.cache` for all shards together, and `catch_up_bytes_max`, which is `outbox_lagging_bytes`.
+/// which is `store.cache` for all shards together, `catch_up_bytes_max`, which is `outbox_lagging_bytes`, and
+/// `write_keys_max` and those of history, which are of all shards together there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one message of a client. A larger frame closes the connection with 1009. Default 1 MiB.
@@ -35,6 +36,16 @@ pub struct Limits {
     /// Bytes of records that a session which lagged is given before it must have read them; one record may have more.
     /// Default 256 KiB.
     pub catch_up_bytes_max: usize,
+    /// Bytes of the key of a write that may be repeated. A longer one is refused with INVALID_MESSAGE_DATA. Default 128.
+    pub write_key_bytes_max: usize,
+    /// Keys of writes that a shard remembers. At the limit the oldest are forgotten. Default 100,000.
+    pub write_keys_max: usize,
+    /// Names with history that a shard keeps while nobody is subscribed to them. At the limit those used least lately are
+    /// forgotten with their events. Default 10,000.
+    pub history_names_max: usize,
+    /// Bytes of all histories of a shard. At the limit names that nobody is subscribed to are forgotten first, then the
+    /// events that would be too old soonest. Default 64 MiB.
+    pub history_bytes_max: usize,
 }
 
 /// Sessions that do not read as fast as something is published for them, and follow jumps.
@@ -106,6 +117,10 @@ impl Default for Limits {
             dirty_bytes_max: 256 << 20,
             rule_reads_max: 10,
             catch_up_bytes_max: 256 << 10,
+            write_key_bytes_max: 128,
+            write_keys_max: 100_000,
+            history_names_max: 10_000,
+            history_bytes_max: 64 << 20,
         }
     }
 }

@@ -142,12 +142,46 @@ pub enum Event<'a> {
         /// Any JSON value.
         data: Option<&'a str>,
     },
+    /// A publication of an event with history, as `Emit`; only from the server.
+    Numbered {
+        /// The event.
+        name: &'a str,
+        /// Any JSON value.
+        data: Option<&'a str>,
+        /// Its number among all of this name.
+        offset: u64,
+    },
     /// Bulk subscribe, to be acknowledged.
     Subscribe {
         /// The events.
         names: Names<'a>,
         /// For the ack.
         correlation: Correlation<'a>,
+    },
+    /// The same of a peer that knows offsets.
+    Resume {
+        /// The events.
+        names: Names<'a>,
+        /// For the ack.
+        correlation: Correlation<'a>,
+        /// Those of them of which it wants to know where they begin, with the position up to which it has them, if it has.
+        positions: Vec<(&'a str, Option<Position>)>,
+    },
+    /// What follows of an event with history begins behind this position. Only for peers that have asked.
+    Position {
+        /// The event.
+        name: &'a str,
+        /// Where.
+        position: Position,
+    },
+    /// A peer that came back can't be given all that it missed. Only for peers that have asked.
+    HistoryGap {
+        /// The event.
+        name: &'a str,
+        /// How many are missing, at most [`GAP_MAX`], if that is known.
+        missed: Option<u32>,
+        /// The position of the first event that follows; none if the event has no history.
+        first: Option<Position>,
     },
     /// Bulk unsubscribe, to be acknowledged.
     Unsubscribe {
@@ -174,6 +208,16 @@ pub enum Event<'a> {
     },
     /// An error answer.
     Error(EventError<'a>),
+}
+
+/// Where an event stands among all of its name: offsets count up by one within an epoch. Those of different epochs can't be
+/// compared. Both are at most 2^53 - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// Which counting.
+    pub epoch: u64,
+    /// The number of the event, from 1 on; 0 stands before the first.
+    pub offset: u64,
 }
 
 /// The largest number that a gap tells: numbers on the wire have a sign.
@@ -413,6 +457,16 @@ pub enum Record<'a> {
     },
     /// A write, of a client or of somebody else.
     Write(Write<'a>, Change<'a>),
+    /// An acknowledged write that is made once, however often it comes with this key: the peer may repeat it where it does not
+    /// know whether it was made.
+    RepeatableWrite {
+        /// The write.
+        write: Write<'a>,
+        /// What it does.
+        change: Change<'a>,
+        /// The peer's own.
+        key: &'a str,
+    },
     /// Asks for the value with its state.
     Fetch {
         /// The record.

@@ -240,6 +240,12 @@ impl Recheck {
         let Some(session) = desk.sessions.find_mut(id) else {
             return;
         };
+        let belongings = session.belongings.as_ref();
+        let follows = belongings.and_then(|with| with.follows.as_ref());
+        let waiting = follows.map_or_else(Vec::new, |follows| follows.waiting_names());
+        let waiting = waiting.into_iter();
+        self.rights
+            .extend(waiting.map(|name| Right::Member(InterestTopic::Event, name)));
         let Held {
             records,
             provided,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
 use crate::effect::{AuthOutcome, Format, Principal};
+use crate::history::home::Follows;
 use crate::hub::Memberships;
 use crate::lag::Lag;
 use crate::message::Topic;
@@ -100,6 +101,8 @@ pub(crate) struct Belongings {
     pub(crate) rule_reads: RuleReads,
     /// What it is owed because it does not read fast enough.
     pub(crate) lag: Option<Box<Lag>>,
+    /// Its subscriptions to events with history.
+    pub(crate) follows: Option<Box<Follows>>,
     /// What it has spent of its rates, where there are any.
     pub(crate) spending: Option<Box<Spending>>,
 }
@@ -146,7 +149,11 @@ impl Session {
         self.belongings.as_ref().map_or(member_count, |with| {
             // A granted record is both a hold and a membership, one that is not granted yet is a hold only. The larger
             // number is exact once the owners have answered, and bounds what waits by the same limit.
-            with.holds.len().max(member_count) + with.provided.len() + with.patterns.len()
+            let waiting = with
+                .follows
+                .as_ref()
+                .map_or(0, |follows| follows.waiting_count());
+            with.holds.len().max(member_count) + waiting + with.provided.len() + with.patterns.len()
         })
     }
 
@@ -175,6 +182,7 @@ impl Session {
                 has_offered: false,
                 rule_reads: RuleReads::default(),
                 lag: None,
+                follows: None,
                 spending: None,
             })
         })

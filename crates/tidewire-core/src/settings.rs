@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::history::HistoryRules;
 use crate::limits::Limits;
 use crate::rate::Rates;
 
@@ -44,12 +45,16 @@ pub struct Settings {
     pub listen_rematch_interval: Option<Duration>,
     /// What becomes of events for a session that lags and follows jumps. Default a gap.
     pub event_lag_policy: EventLagPolicy,
+    /// Which events have history, and how much. Default none.
+    pub history: HistoryRules,
     /// Whether listening providers are asked in random order, else in that of their registration. Default yes.
     pub listen_shuffle: bool,
     /// Time for the store to load a record. Default 30 s.
     pub load_timeout: Duration,
     /// Time for an acknowledged write to become durable; afterwards its outcome is unknown. Default 30 s.
     pub write_timeout: Duration,
+    /// How long the key of an acknowledged write is remembered, so that a repetition is not made. Default 10 min.
+    pub write_key_age: Duration,
     /// Records under these prefixes are whole values with version 0 when written by `setData`. Default none.
     pub hot_path_prefixes: Vec<String>,
     /// Records under these prefixes are kept in memory only. Default none.
@@ -72,9 +77,11 @@ impl Default for Settings {
             listen_response_timeout: Duration::from_millis(500),
             listen_rematch_interval: Some(Duration::from_secs(30)),
             event_lag_policy: EventLagPolicy::Gap,
+            history: HistoryRules::default(),
             listen_shuffle: true,
             load_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
+            write_key_age: Duration::from_secs(600),
             hot_path_prefixes: Vec::new(),
             memory_only_prefixes: Vec::new(),
         }

@@ -57,13 +57,68 @@ impl StoredRecord {
     }
 }
 
+/// Which owner of records speaks: the number of an opening of the store, which only grows. It is a fencing token: once
+/// somebody else has opened the store, nothing of an earlier owner is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Term(pub u64);
+
 /// What a commit does to one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreChange {
-    /// Keeps this value, whatever was there.
+    /// Keeps this value.
     Put(StoredRecord),
     /// Forgets the record; a missing one is no error.
     Delete,
+}
+
+impl StoreChange {
+    /// What is there after the change, for whoever changes it next.
+    #[must_use]
+    pub fn leaves(&self) -> Expected {
+        match self {
+            Self::Put(record) => Expected::of(record),
+            Self::Delete => Expected::Missing,
+        }
+    }
+
+    /// Whether the change has nothing left to do where `stored` is. The data count, too: two owners that know nothing
+    /// of each other may have made the same version of different values.
+    #[must_use]
+    pub fn is_done(&self, stored: Option<&StoredRecord>) -> bool {
+        match self {
+            Self::Put(record) => stored == Some(record),
+            Self::Delete => stored.is_none(),
+        }
+    }
+}
+
+/// What must be stored for a write to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever is there.
+    Anything,
+    /// Nothing.
+    Missing,
+    /// This version of this creation of the record.
+    At(Incarnation, Version),
+}
+
+impl Expected {
+    /// Exactly this record.
+    #[must_use]
+    pub fn of(record: &StoredRecord) -> Self {
+        Self::At(record.incarnation, record.version)
+    }
+
+    /// Whether it is what is stored.
+    #[must_use]
+    pub fn is_met(self, stored: Option<&StoredRecord>) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Missing => stored.is_none(),
+            Self::At(..) => stored.is_some_and(|stored| self == Self::of(stored)),
+        }
+    }
 }
 
 /// One name's part of a commit. A batch holds each name once.
@@ -71,8 +126,19 @@ pub enum StoreChange {
 pub struct StoreWrite {
     /// The record.
     pub name: Name,
+    /// What this owner last committed, or found.
+    pub expected: Expected,
     /// What happens to it.
     pub change: StoreChange,
+}
+
+/// What became of one write of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is on disk, by this commit or by an earlier attempt of it.
+    Done,
+    /// Something else than expected is stored, and stays: another owner has written it.
+    Refused,
 }
 
 /// What a load found for one name.
@@ -95,14 +161,62 @@ pub struct Opened {
     pub opening: u64,
 }
 
+impl Opened {
+    /// The term of whoever opened it.
+    #[must_use]
+    pub fn term(self) -> Term {
+        Term(self.opening)
+    }
+}
+
+/// What kind of trouble a store is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreTrouble {
+    /// It can't be used now, and it is not known what became of the request. Trying again may help.
+    Unavailable,
+    /// The disk or the quota is full, which people must mend.
+    Full,
+    /// Somebody else has opened the store since. Nothing was done, and nothing ever will be for this term.
+    StaleTerm,
+}
+
 /// Why a store could not do what it was asked. Nothing of a failed commit may be relied on, and all of it may be
-/// repeated.
+/// repeated as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     /// For people: lowercase, names the thing.
     pub message: String,
-    /// Whether the disk or the quota is full, which people must mend.
-    pub full: bool,
+    /// What to make of it.
+    pub trouble: StoreTrouble,
+}
+
+impl StoreError {
+    /// The store can't be used now.
+    #[must_use]
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            trouble: StoreTrouble::Unavailable,
+        }
+    }
+
+    /// Somebody else has opened the store since.
+    #[must_use]
+    pub fn stale_term(term: Term, newest: Term) -> Self {
+        Self {
+            message: format!(
+                "another server has opened the store: this is its opening {}, ours was {}",
+                newest.0, term.0
+            ),
+            trouble: StoreTrouble::StaleTerm,
+        }
+    }
+
+    /// Whether there is no room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.trouble == StoreTrouble::Full
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -144,11 +258,14 @@ pub trait Store: Send {
     /// The store can't be read now.
     fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError>;
 
-    /// Makes all writes durable, or none: on return they are on disk, synced. Repeating a batch is harmless.
+    /// Does each write whose expectation is met, and says of each, in their order, whether it was. On return all that is
+    /// done is on disk, synced; so is what a refusal was based on. May be repeated, also after an error that left
+    /// open what was done: a write whose outcome is there already is done.
     ///
     /// # Errors
-    /// Nothing may be relied on; the store has closed what failed and opens it again at the next call.
-    fn commit(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError>;
+    /// Nothing may be relied on; the store has closed what failed and opens it again at the next call. A term before that
+    /// of the last opening does nothing, [`StoreTrouble::StaleTerm`].
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError>;
 
     /// Does what nobody waits for, such as a checkpoint. Called after the writers of a commit were answered; by
     /// default nothing.

@@ -50,6 +50,8 @@ pub enum Invocation {
     },
     /// Check everything that is stored.
     StoreCheck(Sources),
+    /// Look after the users of the record store.
+    User(UserCommand, Sources),
     /// Try rules of permission.
     Rules(RulesCommand),
     /// A text was asked for: help or version.
@@ -65,6 +67,32 @@ pub enum RulesCommand {
     Explain(Sources, Box<CaseText>),
     /// Run the cases of a file.
     Test(Sources, PathBuf),
+}
+
+/// What is to be done with the users of the record store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserCommand {
+    /// Print their names.
+    List,
+    /// Add one, with the password on standard input.
+    Add {
+        /// Its name.
+        name: String,
+        /// `user.data` of rules as JSON.
+        server_data: Option<String>,
+        /// What the client is told as JSON.
+        client_data: Option<String>,
+    },
+    /// Give one the password on standard input.
+    SetPassword {
+        /// Its name.
+        name: String,
+    },
+    /// Remove one.
+    Remove {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// A case as it stands on the command line.
@@ -134,6 +162,7 @@ fn command() -> Command {
                         .about("Verify every stored record; the server must not run"),
                 ),
         )
+        .subcommand(user_command())
         .subcommand(rules())
         .subcommand(Command::new("version").about("Print the version"))
         .subcommand(
@@ -235,6 +264,58 @@ fn order(token: &ArgMatches) -> Order {
         claims: claims.cloned().collect(),
         signing_key: token.get_one::<PathBuf>("signing-key").cloned(),
     }
+}
+
+fn user_command() -> Command {
+    let name = || {
+        Arg::new("name")
+            .value_name("NAME")
+            .required(true)
+            .help("The name that it logs in with")
+    };
+    Command::new("user")
+        .about("Look after the users of auth.chain: [store]; the server must not run")
+        .subcommand_required(true)
+        .subcommand(Command::new("list").about("Print the names of all users"))
+        .subcommand(
+            Command::new("add")
+                .about("Add a user, with the password on standard input")
+                .arg(name())
+                .arg(text_argument(
+                    "server-data",
+                    "JSON",
+                    "What rules know of it, as user.data",
+                ))
+                .arg(text_argument(
+                    "client-data",
+                    "JSON",
+                    "What its client is told at the login",
+                )),
+        )
+        .subcommand(
+            Command::new("set-password")
+                .about("Give a user the password on standard input")
+                .arg(name()),
+        )
+        .subcommand(Command::new("remove").about("Remove a user").arg(name()))
+}
+
+fn user_invocation(matches: &ArgMatches, environment: BTreeMap<String, String>) -> Invocation {
+    let (word, deepest) = matches.subcommand().unwrap_or(("list", matches));
+    let text = |name: &str| deepest.get_one::<String>(name).cloned();
+    // Required where there is one: clap has refused what lacks it.
+    let name = || text("name").unwrap_or_default();
+    let command = match word {
+        "add" => UserCommand::Add {
+            name: name(),
+            server_data: text("server-data"),
+            client_data: text("client-data"),
+        },
+        "set-password" => UserCommand::SetPassword { name: name() },
+        "remove" => UserCommand::Remove { name: name() },
+        _ => UserCommand::List,
+    };
+    Invocation::User(command, sources(deepest, environment))
 }
 
 fn rules() -> Command {
@@ -354,6 +435,7 @@ pub fn parse(
             lifetime: key.get_one::<Duration>("expires-in").copied(),
         },
         Some(("rules", rules)) => Invocation::Rules(rules_command(rules, environment)),
+        Some(("user", user)) => user_invocation(user, environment),
         Some(("token", token)) => Invocation::Token {
             order: order(token),
             sources: sources(token, environment),
@@ -374,11 +456,17 @@ fn is_text(kind: ErrorKind) -> bool {
 /// The first line of clap's message and its tips, without the usage.
 fn one_line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines
+    let mut first = lines
         .next()
         .unwrap_or_default()
         .trim_start_matches("error: ")
         .to_owned();
+    // What is missing stands below.
+    if first.ends_with(':')
+        && let Some(missing) = lines.next()
+    {
+        first = format!("{first} {missing}");
+    }
     let tips = lines.filter_map(|line| line.strip_prefix("tip: "));
     let tip = tips
         .map(str::trim)
@@ -475,5 +563,6 @@ mod tests {
         check(&["strat"], &["strat", "start"]);
         check(&["--port"], &["--port"]);
         check(&["config"], &["config"]);
+        check(&["user", "add"], &["<NAME>"]);
     }
 }

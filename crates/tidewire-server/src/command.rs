@@ -15,6 +15,7 @@ use crate::config::layer::{Loaded, Problem, Sources, load};
 use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
 use crate::config::plan::{Plan, plan};
 use crate::config::print;
+use crate::config::section::StoreKind;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};
@@ -25,6 +26,7 @@ use crate::node::{Node, Stopped};
 use crate::permission;
 use crate::rules;
 use crate::store::sqlite::Sync;
+use crate::user;
 
 /// How often it is looked whether a shard has ended.
 const SHARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -63,6 +65,7 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
         Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
         Invocation::Token { order, sources } => token(&sources, &order),
         Invocation::StoreCheck(sources) => check_store(&planned(&sources)?.1),
+        Invocation::User(command, sources) => user::run(&planned(&sources)?.1, sync, command),
         Invocation::Rules(RulesCommand::Init(path)) => rules::init(&path),
         Invocation::Rules(RulesCommand::Explain(sources, case)) => rules::explain(
             &load(&sources).map_err(first_problem)?.config.permissions,
@@ -77,7 +80,7 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
 }
 
 /// Whoever reads the output may have gone; that is not an error of this command.
-fn print_out(text: &str) -> Result<Exit, Failure> {
+pub(crate) fn print_out(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(Exit::Stopped)
@@ -132,17 +135,23 @@ fn check(sources: &Sources) -> Result<Exit, Failure> {
     }
 }
 
-fn hash() -> Result<Exit, Failure> {
+/// The password on standard input, up to the line end.
+pub(crate) fn read_password(command: &str) -> Result<String, Failure> {
     let mut password = String::new();
     io::stdin()
         .read_to_string(&mut password)
         .map_err(|error| Failure::new(Exit::Configuration, format!("standard input: {error}")))?;
     let password = password.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
-        let line = "no password on standard input; run it as `tidewire hash < FILE`";
+        let line = format!("no password on standard input; run it as `tidewire {command} < FILE`");
         return Err(Failure::new(Exit::Configuration, line));
     }
-    let hash = password::hash(password).map_err(|error| Failure::new(Exit::Bug, error))?;
+    Ok(password.to_owned())
+}
+
+fn hash() -> Result<Exit, Failure> {
+    let password = read_password("hash")?;
+    let hash = password::hash(&password).map_err(|error| Failure::new(Exit::Bug, error))?;
     print_out(&format!("{hash}\n"))
 }
 
@@ -165,6 +174,10 @@ fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
 }
 
 fn check_store(plan: &Plan) -> Result<Exit, Failure> {
+    if plan.config.store.kind != StoreKind::Sqlite {
+        let line = "store check looks at the SQLite store of a data folder; other stores check each record when it is loaded";
+        return Err(Failure::new(Exit::Configuration, line));
+    }
     let report = crate::store::check(&plan.config.store.path)
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
     print_out(&format!("{report}\n"))?;
@@ -196,6 +209,7 @@ fn start(sources: &Sources, sync: Sync) -> Result<Exit, Failure> {
         addresses: node.addresses(),
         tls_addresses: node.tls_addresses(),
         descriptors: connections_allowed(plan.shards),
+        promise: &node.promise().text,
         send_paths: node.send_paths(),
     });
     print_out(&screen)?;

@@ -26,6 +26,8 @@ pub struct Screen<'a> {
     pub tls_addresses: &'a [SocketAddr],
     /// Connections that the limit of open files allows.
     pub descriptors: u64,
+    /// What an acknowledged write means.
+    pub promise: &'a str,
     /// How the sends of each shard reach the kernel.
     pub send_paths: &'a [SendPath],
 }
@@ -55,6 +57,10 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         for path in config.network.paths.iter() {
             row("clients", &format!("{scheme}://{}{path}", shown(*address)));
         }
+        for path in config.network.json_paths.iter() {
+            let url = format!("{scheme}://{}{path}", shown(*address));
+            row("json clients", &url);
+        }
     }
     if let Some(first) = addresses.first() {
         let host = format!("{pages}://{}", shown(*first));
@@ -74,8 +80,11 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     }
     match config.store.kind {
         StoreKind::Sqlite => row("data folder", &config.store.path.display().to_string()),
-        StoreKind::Memory => row("data", "in memory; nothing survives a stop"),
+        StoreKind::Memory => {}
+        StoreKind::Postgres => row("database", &config.store.postgres.url),
+        StoreKind::Redis => row("database", &config.store.redis.url),
     }
+    row("written", of.promise);
     row("login", &login(plan));
     row(
         "permission",
@@ -174,15 +183,18 @@ mod tests {
             addresses: &addresses,
             tls_addresses: &[],
             descriptors: 936,
+            promise: "on disk, synced: SQLite",
             send_paths: &[SendPath::Ring; 2],
         });
         for part in [
             "ws://127.0.0.1:6020/deepstream",
             "ws://[::1]:6020/deepstream",
+            "json clients  ws://127.0.0.1:6020/deepstream-json",
             "tidewire.yml",
             "./tidewire-data",
             "open: everybody may log in",
             "up to 936",
+            "on disk, synced: SQLite",
             "io_uring",
             "development",
         ] {

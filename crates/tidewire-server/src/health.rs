@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use tidewire_net::any_certificate::AnyCertificate;
 
 use crate::config::plan::Plan;
 use crate::exit::{Exit, Failure};
@@ -80,11 +80,13 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
 fn encrypt(stream: TcpStream) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let wrong = std::io::Error::other::<rustls::Error>;
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    // Its names are those of clients' addresses, never this machine's loopback address.
+    let verifier = AnyCertificate::new(&provider);
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(wrong)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     let name = ServerName::from(stream.peer_addr()?.ip());
     let connection = ClientConnection::new(Arc::new(config), name).map_err(wrong)?;
@@ -97,46 +99,4 @@ fn request(mut stream: impl Read + Write) -> std::io::Result<String> {
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     Ok(answer.lines().next().unwrap_or_default().to_owned())
-}
-
-/// Takes every certificate: its names are those of clients' addresses, never this machine's loopback address, and the
-/// question and its answer are no secrets.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _certificate: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let schemes = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, schemes)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let schemes = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, schemes)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

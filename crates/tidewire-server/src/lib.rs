@@ -24,3 +24,4 @@ pub mod rules_file;
 pub mod shard;
 pub mod status;
 pub mod store;
+pub mod user;

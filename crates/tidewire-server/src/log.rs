@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 use crate::config::section::{Log, LogFormat, LogLevel};
 
 /// Lines of one kind that peers may cause within [`WINDOW`]; more are counted.
-const PEER_LINES_MAX: u32 = 10;
+const PEER_LINES_MAX: u32 = 4;
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Changes the level of the running log.
@@ -120,8 +120,8 @@ impl Windows {
     }
 }
 
-/// Writes a line that a peer caused, unless ten of its kind were written within this second; `kind` says in a few
-/// constant words what happened.
+/// Writes a line that a peer caused, unless [`PEER_LINES_MAX`] of its kind were written within this second; `kind` says in a
+/// few constant words what happened.
 pub fn peer_line(kind: &'static str, write: impl FnOnce()) {
     let mut windows = WINDOWS.lock();
     let (is_admitted, left_out) = windows.admit(kind, Instant::now());
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_eleventh_line_of_a_second_is_counted() {
+    fn lines_beyond_the_first_of_a_second_are_counted() {
         let mut windows = Windows::default();
         let start = Instant::now();
         for _ in 0..PEER_LINES_MAX {

@@ -51,6 +51,8 @@ pub struct Metrics {
     pub rules_stale: Gauge,
     /// 1 in development mode, else 0.
     pub development_mode: Gauge,
+    /// 1 if acknowledged writes may be lost, as `store.durability` allows, else 0.
+    pub store_relaxed: Gauge,
     /// Requests refused because of their Origin or Host.
     pub origin_refusals: Counter,
     /// Upgrades refused because of `limits.connections_max`.
@@ -69,6 +71,9 @@ impl Default for Metrics {
         let development_mode = Gauge::default();
         let help = "1 in development mode, else 0";
         registry.register("development_mode", help, development_mode.clone());
+        let store_relaxed = Gauge::default();
+        let help = "1 if acknowledged writes may be lost, as store.durability allows, else 0";
+        registry.register("store_relaxed", help, store_relaxed.clone());
         let tls_certificate_stale = Gauge::default();
         let help =
             "1 while the files of the certificate are wrong and an older one is shown, else 0";
@@ -124,6 +129,7 @@ impl Default for Metrics {
             refused_requests,
             tls_certificate_stale,
             development_mode,
+            store_relaxed,
             registry: Mutex::new(registry),
         }
     }
@@ -199,7 +205,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 27] = [
+const COUNTERS: [Number; 30] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -259,6 +265,21 @@ const COUNTERS: [Number; 27] = [
         "lag_event_gaps",
         "Gaps that sessions that had lagged were told of",
         |stats| &stats.engine.event_gaps,
+    ),
+    (
+        "history_replayed_events",
+        "Events given to subscribers that came back",
+        |stats| &stats.engine.history_replayed,
+    ),
+    (
+        "history_gaps",
+        "Gaps that subscribers that came back were told of",
+        |stats| &stats.engine.history_gaps,
+    ),
+    (
+        "history_forgotten_names",
+        "Names forgotten with their events because of limits.history_names_max or limits.history_bytes_max",
+        |stats| &stats.engine.history_forgotten,
     ),
     (
         "penalty_waits",
@@ -340,7 +361,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 21] = [
+const GAUGES: [Number; 26] = [
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -399,6 +420,25 @@ const GAUGES: [Number; 21] = [
     ("subscribed_names", "Names with subscribers", |stats| {
         &stats.engine.subscribed_names
     }),
+    ("history_names", "Names with history", |stats| {
+        &stats.engine.history_names
+    }),
+    ("history_events", "Events kept as history", |stats| {
+        &stats.engine.history_events
+    }),
+    ("history_bytes", "Bytes of those events", |stats| {
+        &stats.engine.history_bytes
+    }),
+    (
+        "history_pending_events",
+        "Events with history that wait for the store",
+        |stats| &stats.engine.history_pending,
+    ),
+    (
+        "write_keys",
+        "Keys of writes that clients may repeat",
+        |stats| &stats.engine.write_keys,
+    ),
     ("records", "Records in memory", |stats| {
         &stats.engine.records
     }),
@@ -479,6 +519,11 @@ impl Collector for ShardNumbers {
                 &store.write_count,
             ),
             (
+                "store_refused_writes",
+                "Writes that were dropped because another server had written the record",
+                &store.refused_write_count,
+            ),
+            (
                 "store_failed_commits",
                 "Commits that failed",
                 &store.failed_commit_count,
@@ -492,6 +537,10 @@ impl Collector for ShardNumbers {
         ] {
             encode_counter(&mut encoder, name, help, number.load(Ordering::Relaxed))?;
         }
+        let gauge = ConstGauge::new(store.unanswered().as_secs_f64());
+        let help = "How long the store has not answered the request that it works on";
+        let (unit, kind) = (Unit::Seconds, gauge.metric_type());
+        gauge.encode(encoder.encode_descriptor("store_unanswered", help, Some(&unit), kind)?)?;
         let commit_ns = store.commit_ns.load(Ordering::Relaxed);
         let seconds = ConstCounter::new(Duration::from_nanos(commit_ns).as_secs_f64());
         let help = "Seconds spent in commits";

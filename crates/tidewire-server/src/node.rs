@@ -4,13 +4,13 @@
 
 mod drain;
 mod requests;
+mod store;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidewire_core::store::Opened;
 use tidewire_net::send_batch::Path;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -23,7 +23,6 @@ use crate::api::Api;
 use crate::auth::ledger::{self, Ledger};
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::Plan;
-use crate::config::section::StoreKind as StoreChoice;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
 use crate::front::place::Adopter;
@@ -37,16 +36,19 @@ use crate::rules_file::{self, RulesFile};
 use crate::shard::handle::{Adopted, ShardHandle};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
 use crate::status::{Reason, Stage, Status};
-use crate::store::folder::{DataFolder, FolderError};
-use crate::store::sqlite::{SqliteOptions, Sync as SyncMode};
+use crate::store::folder::DataFolder;
+use crate::store::remote::{OpenStore, Promise};
+use crate::store::sqlite::Sync as SyncMode;
 use crate::store::thread::{StoreHealth, StoreThreads};
-use crate::store::{self, StoreKind};
 
 pub use drain::Stopped;
 use requests::NodeRequests;
+pub(crate) use store::open_store;
 
 /// How often what peers caused is summed in the log and shards are looked after.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is looked whether the store answers.
+const STORE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often another free port is tried when one is free on one address only.
 const FREE_PORT_ATTEMPTS: u32 = 20;
 
@@ -60,6 +62,8 @@ pub struct Node {
     /// The file of rules, if they come from one.
     rules: Option<Arc<RulesFile>>,
     store: StoreThreads,
+    /// What an acknowledged write means.
+    promise: Promise,
     /// Held until the store is closed.
     folder: Option<DataFolder>,
     addresses: Vec<SocketAddr>,
@@ -101,7 +105,13 @@ impl Node {
         };
         let admin_key = admin::Key::read(&plan.config.admin)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
-        let (folder, store, opened) = open_store(plan, sync)?;
+        let folder = DataFolder::open(&plan.config.store.path)
+            .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+        let OpenStore {
+            store,
+            opened,
+            promise,
+        } = open_store(plan, sync, &folder, runtime.handle())?;
 
         let limits = plan.shard_limits();
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
@@ -111,6 +121,7 @@ impl Node {
         let answers = Arc::clone(&handles);
         let store = StoreThreads::start(
             store,
+            opened.term(),
             Arc::new(move |shard, completion| answers[usize::from(shard)].complete(completion)),
         )
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
@@ -141,6 +152,10 @@ impl Node {
         metrics.development_mode.set(plan.is_development.into());
         let store_health = Arc::clone(store.client().health());
         watch(&status, &handles, &store_health);
+        if let Some(weakness) = &promise.weakness {
+            metrics.store_relaxed.set(1);
+            status.warn_of_store(weakness.clone());
+        }
         auth.counts().register(&metrics);
         watch_auth(&status, &auth);
         auth.run(runtime.handle());
@@ -172,6 +187,7 @@ impl Node {
         let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, api);
         let (stop_accepting, is_stopped) = watch::channel(false);
         let mut node = Self {
+            promise,
             send_paths,
             addresses: local_addresses(&listeners),
             tls_addresses: local_addresses(&tls_listeners),
@@ -279,6 +295,14 @@ impl Node {
                 }
             });
         }
+        let store = Arc::clone(self.store.client().health());
+        self.runtime.spawn(async move {
+            let mut interval = tokio::time::interval(STORE_INTERVAL);
+            loop {
+                interval.tick().await;
+                store.note_slow();
+            }
+        });
         self.runtime.spawn(async {
             let mut interval = tokio::time::interval(HOUSEKEEPING_INTERVAL);
             loop {
@@ -298,6 +322,12 @@ impl Node {
     #[must_use]
     pub fn send_paths(&self) -> &[Path] {
         &self.send_paths
+    }
+
+    /// What an acknowledged write means.
+    #[must_use]
+    pub fn promise(&self) -> &Promise {
+        &self.promise
     }
 
     /// Where the node speaks TLS besides, if that has a port of its own.
@@ -399,7 +429,12 @@ fn watch(status: &Status, handles: &[ShardHandle], store: &Arc<StoreHealth>) {
     let store = Arc::clone(store);
     status.watch_store(Box::new(move || {
         let error = store.commit_error().or_else(|| store.read_error());
-        error.map(|error| error.to_string())
+        let slow = || {
+            let since = store.unanswered().as_secs_f32();
+            let text = || format!("it has not answered for {since:.1} s");
+            store.is_slow().then(text)
+        };
+        error.map(|error| error.to_string()).or_else(slow)
     }));
 }
 
@@ -423,23 +458,6 @@ fn watch_auth(status: &Status, auth: &Arc<AuthChain>) {
         );
         told.collect()
     }));
-}
-
-fn open_store(
-    plan: &Plan,
-    sync: SyncMode,
-) -> Result<(DataFolder, Box<dyn tidewire_core::store::Store>, Opened), Failure> {
-    let kind = match plan.config.store.kind {
-        StoreChoice::Sqlite => StoreKind::Sqlite(SqliteOptions {
-            sync,
-            ..SqliteOptions::default()
-        }),
-        StoreChoice::Memory => StoreKind::Memory { bytes_max: None },
-    };
-    let refused = |error: FolderError| Failure::new(Exit::DataFolder, error.to_string());
-    let folder = DataFolder::open(&plan.config.store.path).map_err(refused)?;
-    let (store, opened) = store::open(&kind, &folder).map_err(refused)?;
-    Ok((folder, store, opened))
 }
 
 /// A number that nobody can guess.

@@ -50,6 +50,8 @@ pub struct Status {
     store: RwLock<StoreFailure>,
     auth: RwLock<AuthTroubles>,
     rules: RwLock<RulesWarning>,
+    /// Why an acknowledged write may be lost, if somebody has asked for that.
+    relaxed_store: RwLock<Option<String>>,
 }
 
 impl Default for Status {
@@ -60,6 +62,7 @@ impl Default for Status {
             store: RwLock::new(Box::new(|| None)),
             auth: RwLock::new(Box::new(Vec::new)),
             rules: RwLock::new(Box::new(|| None)),
+            relaxed_store: RwLock::default(),
         }
     }
 }
@@ -85,11 +88,20 @@ impl Status {
         *self.rules.write() = warning;
     }
 
+    /// Says from now on that an acknowledged write may be lost.
+    pub fn warn_of_store(&self, weakness: String) {
+        *self.relaxed_store.write() = Some(weakness);
+    }
+
     /// What is wrong without making the node useless: it should get new connections all the same.
     #[must_use]
     pub fn warnings(&self) -> Vec<Reason> {
         let mut warnings = self.auth_troubles(false);
         warnings.extend((self.rules.read())());
+        warnings.extend(self.relaxed_store.read().as_ref().map(|weakness| Reason {
+            code: "store_relaxed",
+            text: format!("acknowledged writes may be lost: {weakness}"),
+        }));
         warnings
     }
 

@@ -10,7 +10,9 @@ use std::process::Stdio;
 
 use process::{Server, run, tidewire};
 use rustix::process::Signal;
-use tidewire_core::store::{Incarnation, Store, StoreChange, StoreWrite, StoredRecord, Version};
+use tidewire_core::store::{
+    Expected, Incarnation, Store, StoreChange, StoreWrite, StoredRecord, Version,
+};
 use tidewire_core::text::{Name, Payload};
 use tidewire_server::store::folder::DataFolder;
 use tidewire_server::store::sqlite::{self, SqliteOptions, SqliteStore};
@@ -230,6 +232,7 @@ fn store_check_names_damaged_records() {
     let data = place.path().join("data");
     let write = |name| StoreWrite {
         name: Name::from(name),
+        expected: Expected::Missing,
         change: StoreChange::Put(StoredRecord {
             incarnation: Incarnation(1),
             version: Version(1),
@@ -237,8 +240,9 @@ fn store_check_names_damaged_records() {
         }),
     };
     let folder = DataFolder::open(&data).expect("an empty folder");
-    let (mut store, _) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opened");
-    store.commit(&[write("a"), write("b")]).expect("committed");
+    let (mut store, opened) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opened");
+    let writes = [write("a"), write("b")];
+    store.commit(opened.term(), &writes).expect("committed");
     store.close().expect("closed");
     drop(folder);
 

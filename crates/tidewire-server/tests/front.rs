@@ -407,9 +407,9 @@ const LONG_WAY: (&str, &str) = ("content-length", "0");
 #[test]
 fn the_short_way_and_the_long_way_answer_alike() {
     let server = Server::start(&[("compression.enabled", "true")]);
-    let open = |headers: &[(&str, &str)]| {
+    let open = |path: &str, headers: &[(&str, &str)]| {
         let mut stream = server.connect();
-        let text = request("GET /deepstream?a=b", &upgrade_headers(headers));
+        let text = request(&format!("GET {path}"), &upgrade_headers(headers));
         stream.write_all(text.as_bytes()).expect("sent");
         let mut lines: Vec<_> = read_head(&mut stream).lines().map(str::to_owned).collect();
         lines.sort();
@@ -420,18 +420,23 @@ fn the_short_way_and_the_long_way_answer_alike() {
         );
         let mut known = connection.peer.headers.clone();
         known.retain(|(name, _)| *name != LONG_WAY.0);
-        (lines, connection.is_deflated, known)
+        let agreed = (connection.is_deflated, connection.is_text);
+        (lines, agreed, known)
     };
-    let check = |headers: &[(&str, &str)]| {
-        let short = open(headers);
-        let mut long = open(&[headers, &[LONG_WAY]].concat());
+    let check_on = |path: &str, headers: &[(&str, &str)]| {
+        let short = open(path, headers);
+        let mut long = open(path, &[headers, &[LONG_WAY]].concat());
         let is_date = |line: &String| line.starts_with("date: ");
         // hyper adds it, and nothing else tells the ways apart.
         assert!(!short.0.iter().any(is_date), "{short:?} went the long way");
         assert!(long.0.iter().any(is_date), "{long:?} went the short way");
         long.0.retain(|line| !is_date(line));
         assert_eq!(short, long);
+        assert_eq!(short.1.1, path.starts_with("/deepstream-json"), "{path}");
     };
+    check_on("/deepstream-json", &[]);
+    check_on("/deepstream-json?a=b", &[]);
+    let check = |headers: &[(&str, &str)]| check_on("/deepstream?a=b", headers);
     check(&[]);
     check(&[("origin", "http://localhost:5173")]);
     check(&[

@@ -1,35 +1,36 @@
-//! The suite that every registered store must pass, written once, and what only the default store can show: its
-//! files, its lock and its damage.
+//! The suite of stores on those that need no server, and what only the default store can show: its files, its lock and
+//! its damage.
+
+#[path = "store_suite/limited.rs"]
+mod limited;
+mod store_suite;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use limited::LimitedSubject;
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
+use store_suite::{Open, Subject, delete, load, put, record};
 use tempfile::TempDir;
-use tidewire_core::store::{
-    Incarnation, Loaded, Opened, Store, StoreChange, StoreWrite, StoredRecord, Version,
-};
-use tidewire_core::text::{Name, Payload};
+use tidewire_core::store::Loaded;
+use tidewire_core::text::Name;
 use tidewire_server::store::folder::{DataFolder, FolderError};
 use tidewire_server::store::memory::MemoryDisk;
 use tidewire_server::store::sqlite::{self, SqliteOptions};
-use tidewire_server::store::{self, StoreKind};
+use tidewire_server::store::{self, OpenError, StoreKind};
 
-/// A place where a store can be opened again and again.
-trait Subject {
-    fn open_limited(&mut self, bytes_max: Option<u64>) -> (Box<dyn Store>, Opened);
-
-    fn open(&mut self) -> (Box<dyn Store>, Opened) {
+impl Subject for MemoryDisk {
+    fn open(&mut self) -> Open {
         self.open_limited(None)
     }
 }
 
-impl Subject for MemoryDisk {
-    fn open_limited(&mut self, bytes_max: Option<u64>) -> (Box<dyn Store>, Opened) {
+impl LimitedSubject for MemoryDisk {
+    fn open_limited(&mut self, bytes_max: Option<u64>) -> Open {
         let (store, opened) = MemoryDisk::open(self, bytes_max);
-        (Box::new(store), opened)
+        Open::new((Box::new(store), opened))
     }
 }
 
@@ -54,414 +55,40 @@ impl SqliteFolder {
 }
 
 impl Subject for SqliteFolder {
-    fn open_limited(&mut self, bytes_max: Option<u64>) -> (Box<dyn Store>, Opened) {
+    fn open(&mut self) -> Open {
+        self.open_limited(None)
+    }
+}
+
+impl LimitedSubject for SqliteFolder {
+    fn open_limited(&mut self, bytes_max: Option<u64>) -> Open {
         let kind = StoreKind::Sqlite(SqliteOptions {
             bytes_max,
             ..SqliteOptions::default()
         });
-        store::open(&kind, &self.folder).expect("the store opens")
+        let open = store::open(&kind, &self.folder).expect("the store opens");
+        Open::new((open.store, open.opened))
     }
 }
 
-macro_rules! suite {
+suite!(memory, super::MemoryDisk::default());
+suite!(sqlite_file, super::SqliteFolder::default());
+
+/// The cases of a store whose room is limited.
+macro_rules! limited_suite {
     ($($case:ident)*) => {
-        mod memory {
-            $(#[test] fn $case() { super::$case(super::MemoryDisk::default()); })*
+        mod limited_memory {
+            $(#[test] fn $case() { crate::limited::$case(super::MemoryDisk::default()); })*
         }
-        mod sqlite_file {
-            $(#[test] fn $case() { super::$case(super::SqliteFolder::default()); })*
+        mod limited_sqlite_file {
+            $(#[test] fn $case() { crate::limited::$case(super::SqliteFolder::default()); })*
         }
     };
 }
 
-suite! {
-    each_name_is_answered_in_its_place
-    the_last_write_of_a_name_counts
-    unusual_names_and_values_come_back_unchanged
-    a_batch_may_be_repeated
+limited_suite! {
     a_batch_that_does_not_fit_leaves_nothing
     deleting_makes_room
-    a_reader_sees_every_commit_that_returned
-    pages_of_a_scan_join_without_gap_or_repetition
-    a_scan_agrees_with_the_model_for_every_prefix
-    a_scan_may_start_before_its_prefix_and_ask_for_nothing
-    everything_is_there_when_it_is_opened_again
-    only_an_unclean_stop_starts_a_new_epoch
-    a_closed_store_refuses_commits
-}
-
-fn record(version: u32, data: &str) -> StoredRecord {
-    StoredRecord {
-        incarnation: Incarnation(7),
-        version: Version(version),
-        data: Payload::from_checked(data),
-    }
-}
-
-fn put(name: &str, record: StoredRecord) -> StoreWrite {
-    StoreWrite {
-        name: Name::from(name),
-        change: StoreChange::Put(record),
-    }
-}
-
-fn delete(name: &str) -> StoreWrite {
-    StoreWrite {
-        name: Name::from(name),
-        change: StoreChange::Delete,
-    }
-}
-
-fn load(store: &mut dyn Store, names: &[&str]) -> Vec<Loaded> {
-    let names: Vec<_> = names.iter().copied().map(Name::from).collect();
-    let mut reader = store.reader().expect("a reader");
-    reader.load(&names).expect("loads")
-}
-
-fn scan(
-    store: &mut dyn Store,
-    prefix: &str,
-    after: Option<&str>,
-    max: usize,
-) -> (Vec<String>, bool) {
-    let mut names = Vec::new();
-    let after = after.map(Name::from);
-    let mut reader = store.reader().expect("a reader");
-    let more = reader
-        .scan(prefix, after.as_ref(), max, &mut |name, _| {
-            names.push(name.to_string())
-        })
-        .expect("scans");
-    (names, more)
-}
-
-fn each_name_is_answered_in_its_place(mut subject: impl Subject) {
-    let (mut store, _) = subject.open();
-    let (a, b) = (record(1, "[1]"), record(2, "{}"));
-    store
-        .commit(&[put("a", a.clone()), put("b", b.clone())])
-        .unwrap();
-    let (a, b) = (Loaded::Found(a), Loaded::Found(b));
-    assert_eq!(
-        load(&mut *store, &["b", "missing", "a", "b", "A", ""]),
-        [
-            b.clone(),
-            Loaded::Missing,
-            a.clone(),
-            b.clone(),
-            Loaded::Missing,
-            Loaded::Missing
-        ],
-    );
-    assert_eq!(load(&mut *store, &[]), []);
-    // More than one read transaction looks up.
-    let names: Vec<_> = (0..1000)
-        .map(|i| if i % 2 == 0 { "a" } else { "b" })
-        .collect();
-    let expected: Vec<_> = (0..1000)
-        .map(|i| if i % 2 == 0 { a.clone() } else { b.clone() })
-        .collect();
-    assert_eq!(load(&mut *store, &names), expected);
-}
-
-fn the_last_write_of_a_name_counts(mut subject: impl Subject) {
-    let (mut store, _) = subject.open();
-    let mut newer = record(2, "[2]");
-    newer.incarnation = Incarnation(8);
-    store
-        .commit(&[put("a", record(1, "[1]")), put("b", record(1, "[1]"))])
-        .unwrap();
-    store
-        .commit(&[put("a", newer.clone()), delete("b"), delete("never")])
-        .unwrap();
-    let found = load(&mut *store, &["a", "b", "never"]);
-    assert_eq!(
-        found,
-        [Loaded::Found(newer), Loaded::Missing, Loaded::Missing]
-    );
-    store.commit(&[put("b", record(0, "{}"))]).unwrap();
-    assert_eq!(load(&mut *store, &["b"]), [Loaded::Found(record(0, "{}"))]);
-    store.commit(&[]).unwrap();
-}
-
-fn unusual_names_and_values_come_back_unchanged(mut subject: impl Subject) {
-    let long = "n".repeat(1024);
-    let big = format!("[\"{}\"]", "x".repeat(1 << 20));
-    let names = [
-        "a/b",
-        "A",
-        "a",
-        "ä",
-        "a\u{308}",
-        "\u{10ffff}",
-        "\0",
-        "a\0b",
-        "'\"%_;--",
-        " ",
-        &long,
-    ];
-    let values = [
-        "{}",
-        "[]",
-        "{\"a\":\"\\u0000\u{1f600}\"}",
-        "[1e400,-0]",
-        &big,
-    ];
-    let (mut store, _) = subject.open();
-    let mut writes = Vec::new();
-    for (index, name) in names.into_iter().enumerate() {
-        writes.push(put(
-            name,
-            StoredRecord {
-                incarnation: Incarnation([0, 1, u64::MAX, 1 << 63][index % 4]),
-                version: [Version::CREATED, Version(1), Version::LAST][index % 3],
-                data: Payload::from_checked(values[index % values.len()]),
-            },
-        ));
-    }
-    store.commit(&writes).unwrap();
-    for (found, write) in load(&mut *store, &names).into_iter().zip(&writes) {
-        let Loaded::Found(found) = found else {
-            panic!("{:?} is {found:?}", write.name)
-        };
-        assert_eq!(
-            StoreChange::Put(found),
-            write.change,
-            "for {:?}",
-            write.name
-        );
-    }
-    let mut sorted = names.map(str::to_owned);
-    sorted.sort();
-    assert_eq!(scan(&mut *store, "", None, 100), (sorted.to_vec(), false));
-}
-
-fn a_batch_may_be_repeated(mut subject: impl Subject) {
-    let (mut store, _) = subject.open();
-    store.commit(&[put("b", record(1, "[1]"))]).unwrap();
-    let batch = [put("a", record(3, "[3]")), delete("b")];
-    for _ in 0..3 {
-        store.commit(&batch).unwrap();
-        let found = load(&mut *store, &["a", "b"]);
-        assert_eq!(found, [Loaded::Found(record(3, "[3]")), Loaded::Missing]);
-    }
-}
-
-fn a_batch_that_does_not_fit_leaves_nothing(mut subject: impl Subject) {
-    let (mut store, _) = subject.open_limited(Some(1 << 20));
-    store
-        .commit(&[put("kept", record(1, "[1]")), put("old", record(1, "[1]"))])
-        .unwrap();
-    let big = format!("[\"{}\"]", "x".repeat(2 << 20));
-    let batch = [
-        put("new", record(1, "[1]")),
-        delete("old"),
-        put("kept", record(2, &big)),
-    ];
-    for _ in 0..2 {
-        let error = store.commit(&batch).unwrap_err();
-        assert!(error.full, "not reported as full: {error}");
-        let found = load(&mut *store, &["kept", "old", "new"]);
-        let kept = Loaded::Found(record(1, "[1]"));
-        assert_eq!(found, [kept.clone(), kept, Loaded::Missing]);
-    }
-    // What fits goes on, and with more room the whole batch goes through.
-    store.commit(&[put("other", record(1, "[1]"))]).unwrap();
-    drop(store);
-    let (mut store, _) = subject.open();
-    store.commit(&batch).unwrap();
-    let found = load(&mut *store, &["kept", "old", "new", "other"]);
-    let one = Loaded::Found(record(1, "[1]"));
-    assert_eq!(
-        found,
-        [
-            Loaded::Found(record(2, &big)),
-            Loaded::Missing,
-            one.clone(),
-            one
-        ]
-    );
-}
-
-fn deleting_makes_room(mut subject: impl Subject) {
-    let (mut store, _) = subject.open_limited(Some(1 << 20));
-    let big = format!("[\"{}\"]", "x".repeat(600 << 10));
-    store.commit(&[put("first", record(1, &big))]).unwrap();
-    assert!(
-        store
-            .commit(&[put("second", record(1, &big))])
-            .unwrap_err()
-            .full
-    );
-    store.commit(&[delete("first")]).unwrap();
-    store.commit(&[put("second", record(1, &big))]).unwrap();
-    let found = load(&mut *store, &["first", "second"]);
-    assert_eq!(found, [Loaded::Missing, Loaded::Found(record(1, &big))]);
-}
-
-fn a_reader_sees_every_commit_that_returned(mut subject: impl Subject) {
-    let (mut store, _) = subject.open();
-    let mut readers = [store.reader().unwrap(), store.reader().unwrap()];
-    let names = [Name::from("a")];
-    for version in 1..200 {
-        store.commit(&[put("a", record(version, "[]"))]).unwrap();
-        for reader in &mut readers {
-            let expected = Loaded::Found(record(version, "[]"));
-            assert_eq!(reader.load(&names).unwrap(), [expected]);
-        }
-    }
-}
-
-fn pages_of_a_scan_join_without_gap_or_repetition(mut subject: impl Subject) {
-    let (mut store, _) = subject.open();
-    let names: Vec<_> = (0..10).map(|i| format!("list/{i}")).collect();
-    let mut writes: Vec<_> = names
-        .iter()
-        .map(|name| put(name, record(1, "[]")))
-        .collect();
-    writes.extend(["list", "list.", "list0", "lisu"].map(|name| put(name, record(1, "[]"))));
-    store.commit(&writes).unwrap();
-    for max in 1..12 {
-        let mut found = Vec::new();
-        loop {
-            let after = found.last().cloned();
-            let (page, more) = scan(&mut *store, "list/", after.as_deref(), max);
-            assert!(page.len() <= max);
-            assert!(
-                page.len() == max || !more,
-                "a short page that is not the last"
-            );
-            found.extend(page);
-            if !more {
-                break;
-            }
-        }
-        assert_eq!(found, names, "in pages of {max}");
-    }
-    let (page, more) = scan(&mut *store, "list/", None, 10);
-    assert_eq!(
-        (page.len(), more),
-        (10, false),
-        "nothing follows a full last page"
-    );
-}
-
-fn a_scan_agrees_with_the_model_for_every_prefix(mut subject: impl Subject) {
-    let letters = [
-        "a",
-        "b",
-        "\0",
-        "\u{7f}",
-        "\u{80}",
-        "é",
-        "\u{d7ff}",
-        "\u{e000}",
-        "\u{10ffff}",
-    ];
-    let mut names = vec![String::new()];
-    for first in letters {
-        for second in letters {
-            names.extend([first.to_owned(), format!("{first}{second}")]);
-            names.extend(letters.map(|third| format!("{first}{second}{third}")));
-        }
-    }
-    let (mut store, _) = subject.open();
-    let mut model = BTreeMap::new();
-    let mut writes = Vec::new();
-    // Every third name is left out, so prefixes that are no names are asked for as well.
-    for (index, name) in names.iter().enumerate() {
-        if index % 3 != 0 && model.insert(name.clone(), ()).is_none() {
-            writes.push(put(name, record(1, "[]")));
-        }
-    }
-    store.commit(&writes).unwrap();
-    for prefix in &names {
-        let expected: Vec<_> = model
-            .keys()
-            .filter(|name| name.starts_with(prefix))
-            .cloned()
-            .collect();
-        let middle = expected.get(expected.len() / 2).cloned();
-        assert_eq!(
-            scan(&mut *store, prefix, None, 1000),
-            (expected.clone(), false),
-            "{prefix:?}"
-        );
-        if let Some(middle) = middle {
-            let rest: Vec<_> = expected.into_iter().filter(|name| *name > middle).collect();
-            assert_eq!(
-                scan(&mut *store, prefix, Some(&middle), 1000),
-                (rest, false),
-                "{prefix:?}"
-            );
-        }
-    }
-}
-
-fn a_scan_may_start_before_its_prefix_and_ask_for_nothing(mut subject: impl Subject) {
-    let (mut store, _) = subject.open();
-    let names = ["a", "m", "ma", "z"];
-    store
-        .commit(&names.map(|name| put(name, record(1, "[]"))))
-        .unwrap();
-    let both = vec!["m".to_owned(), "ma".to_owned()];
-    assert_eq!(scan(&mut *store, "m", Some("a"), 9), (both, false));
-    assert_eq!(scan(&mut *store, "m", Some("z"), 9), (vec![], false));
-    assert_eq!(scan(&mut *store, "m", Some("ma"), 9), (vec![], false));
-    assert_eq!(scan(&mut *store, "m", None, 0), (vec![], true));
-    assert_eq!(scan(&mut *store, "q", None, 0), (vec![], false));
-}
-
-fn everything_is_there_when_it_is_opened_again(mut subject: impl Subject) {
-    for (clean, version) in [(false, 1), (true, 2), (false, 3)] {
-        let (mut store, _) = subject.open();
-        let earlier = load(&mut *store, &["a", "gone"]);
-        let expected = match version {
-            1 => Loaded::Missing,
-            _ => Loaded::Found(record(version - 1, "[]")),
-        };
-        assert_eq!(earlier, [expected, Loaded::Missing]);
-        store
-            .commit(&[
-                put("a", record(version, "[]")),
-                put("gone", record(1, "[]")),
-            ])
-            .unwrap();
-        store.commit(&[delete("gone")]).unwrap();
-        if clean {
-            store.close().unwrap();
-        }
-    }
-}
-
-fn only_an_unclean_stop_starts_a_new_epoch(mut subject: impl Subject) {
-    let mut open = |close: bool| {
-        let (mut store, opened) = subject.open();
-        store.commit(&[put("a", record(1, "[]"))]).unwrap();
-        if close {
-            store.close().unwrap();
-        }
-        opened
-    };
-    let first = open(true);
-    let after_clean = open(false);
-    let after_unclean = open(false);
-    let after_another = open(true);
-    let last = open(true);
-    assert_eq!(first.epoch, after_clean.epoch);
-    assert!(after_unclean.epoch > after_clean.epoch);
-    assert!(after_another.epoch > after_unclean.epoch);
-    assert_eq!(last.epoch, after_another.epoch);
-    let openings = [first, after_clean, after_unclean, after_another, last];
-    assert_eq!(openings.map(|opened| opened.opening), [1, 2, 3, 4, 5]);
-}
-
-fn a_closed_store_refuses_commits(mut subject: impl Subject) {
-    let (mut store, _) = subject.open();
-    store.close().unwrap();
-    let error = store.commit(&[put("a", record(1, "[]"))]).unwrap_err();
-    assert!(!error.full && error.message.contains("closed"), "{error}");
-    assert_eq!(load(&mut *store, &["a"]), [Loaded::Missing]);
 }
 
 /// Each column of a row is covered by the checksum, and the damage is kept when the name is written again.
@@ -481,7 +108,7 @@ fn a_damaged_row_is_kept_aside_and_never_served() {
     ];
     for damage in damages {
         let mut subject = SqliteFolder::default();
-        let (mut store, _) = subject.open();
+        let mut store = subject.open();
         store
             .commit(&[put("b", record(1, "[1]")), put("c", record(1, "[1]"))])
             .unwrap();
@@ -540,12 +167,13 @@ fn a_damaged_row_is_kept_aside_and_never_served() {
 #[test]
 fn a_check_leaves_the_epoch_alone() {
     let mut subject = SqliteFolder::default();
-    let (mut store, first) = subject.open();
+    let mut store = subject.open();
+    let first = store.opened;
     store.commit(&[put("a", record(1, "[]"))]).unwrap();
     store.close().unwrap();
     drop(store);
     assert_eq!(sqlite::check(&subject.folder).unwrap().sound_count, 1);
-    let (_store, second) = subject.open();
+    let second = subject.open().opened;
     assert_eq!(
         (first.epoch, first.opening + 1),
         (second.epoch, second.opening)
@@ -576,7 +204,7 @@ fn a_check_needs_a_store_that_nobody_uses() {
 #[test]
 fn a_report_names_what_is_corrupt() {
     let mut subject = SqliteFolder::default();
-    let (mut store, _) = subject.open();
+    let mut store = subject.open();
     store
         .commit(&["a", "b", "c"].map(|name| put(name, record(1, "[1]"))))
         .unwrap();
@@ -595,7 +223,7 @@ fn a_report_names_what_is_corrupt() {
 #[test]
 fn a_check_looks_at_the_structure() {
     let mut subject = SqliteFolder::default();
-    let (mut store, _) = subject.open();
+    let mut store = subject.open();
     let writes: Vec<_> = (0..500)
         .map(|i| put(&format!("name/{i}"), record(1, "[1]")))
         .collect();
@@ -629,7 +257,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 /// A folder with a newer format: cleanly closed, and as a killed process leaves it, with the news in the log only.
 fn newer_folders() -> [SqliteFolder; 2] {
     let mut subject = SqliteFolder::default();
-    let (mut store, _) = subject.open();
+    let mut store = subject.open();
     store.commit(&[put("a", record(1, "[]"))]).unwrap();
     let newer = "UPDATE meta SET value = 2 WHERE key = 'format'";
     let sql = subject.sql();
@@ -653,9 +281,9 @@ fn a_newer_format_is_refused_unchanged() {
                 &StoreKind::Sqlite(SqliteOptions::default()),
                 &subject.folder,
             ) {
-                Err(FolderError::NewerFormat {
+                Err(OpenError::Folder(FolderError::NewerFormat {
                     found: 2, known: 1, ..
-                }) => {}
+                })) => {}
                 Err(other) => panic!("refused for another reason: {other}"),
                 Ok(_) => panic!("opened"),
             }
@@ -693,7 +321,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
             &StoreKind::Sqlite(SqliteOptions::default()),
             &subject.folder,
         ) {
-            Err(FolderError::Damaged { .. }) => {}
+            Err(OpenError::Folder(FolderError::Damaged { .. })) => {}
             Err(other) => panic!("refused for another reason: {other}"),
             Ok(_) => panic!("opened"),
         }
@@ -707,7 +335,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
 #[test]
 fn the_log_is_emptied_when_it_has_grown() {
     let mut subject = SqliteFolder::default();
-    let (mut store, _) = subject.open();
+    let mut store = subject.open();
     let log = subject.place.path().join(format!("{}-wal", sqlite::FILE));
     let log_bytes = || std::fs::metadata(&log).unwrap().len();
     let value = format!("[\"{}\"]", "x".repeat(1 << 20));
@@ -738,9 +366,14 @@ fn the_log_is_emptied_when_it_has_grown() {
 #[test]
 fn a_store_that_was_replaced_is_noticed_before_the_next_commit() {
     let mut subject = SqliteFolder::default();
-    let (mut store, _) = subject.open_limited(Some(1 << 20));
+    let mut store = subject.open_limited(Some(1 << 20));
     let big = format!("[\"{}\"]", "x".repeat(2 << 20));
-    assert!(store.commit(&[put("a", record(1, &big))]).unwrap_err().full);
+    assert!(
+        store
+            .commit(&[put("a", record(1, &big))])
+            .unwrap_err()
+            .is_full()
+    );
     subject
         .sql()
         .execute(
@@ -782,10 +415,10 @@ proptest! {
     }
 }
 
-fn agrees_with_a_map(subject: &mut impl Subject, steps: &[Step]) {
+fn agrees_with_a_map(subject: &mut impl LimitedSubject, steps: &[Step]) {
     let limit = Some(1 << 20);
     let mut model = BTreeMap::new();
-    let (mut store, mut opened) = subject.open_limited(limit);
+    let mut store = subject.open_limited(limit);
     for step in steps {
         match step {
             Step::Commit(changes) => {
@@ -809,16 +442,17 @@ fn agrees_with_a_map(subject: &mut impl Subject, steps: &[Step]) {
                 let big = format!("[\"{}\"]", "x".repeat(2 << 20));
                 let name = format!("name/{name}");
                 let writes = [put("small", record(1, "[]")), put(&name, record(1, &big))];
-                assert!(store.commit(&writes).unwrap_err().full);
+                assert!(store.commit(&writes).unwrap_err().is_full());
             }
             Step::Close | Step::Drop => {
                 let is_clean = matches!(step, Step::Close);
                 if is_clean {
                     store.close().unwrap();
                 }
+                let before = store.opened;
                 drop(store);
-                let before = opened;
-                (store, opened) = subject.open_limited(limit);
+                store = subject.open_limited(limit);
+                let opened = store.opened;
                 assert_eq!(opened.opening, before.opening + 1);
                 assert_eq!(opened.epoch == before.epoch, is_clean);
             }

@@ -7,7 +7,8 @@ pub(crate) const LENGTH: bool = cfg!(all(
     not(any(
         feature = "planted-fault-slice",
         feature = "planted-fault-allocation",
-        feature = "planted-fault-inflate"
+        feature = "planted-fault-inflate",
+        feature = "planted-fault-escape"
     )),
 ));
 
@@ -17,7 +18,8 @@ pub(crate) const SLICE: bool = cfg!(all(
     not(any(
         feature = "planted-fault-length",
         feature = "planted-fault-allocation",
-        feature = "planted-fault-inflate"
+        feature = "planted-fault-inflate",
+        feature = "planted-fault-escape"
     )),
 ));
 
@@ -27,7 +29,8 @@ pub(crate) const ALLOCATION: bool = cfg!(all(
     not(any(
         feature = "planted-fault-length",
         feature = "planted-fault-slice",
-        feature = "planted-fault-inflate"
+        feature = "planted-fault-inflate",
+        feature = "planted-fault-escape"
     )),
 ));
 
@@ -37,9 +40,21 @@ pub(crate) const INFLATE: bool = cfg!(all(
     not(any(
         feature = "planted-fault-length",
         feature = "planted-fault-slice",
-        feature = "planted-fault-allocation"
+        feature = "planted-fault-allocation",
+        feature = "planted-fault-escape"
+    )),
+));
+
+/// A text is written as it stands, whatever it would end.
+pub(crate) const ESCAPE: bool = cfg!(all(
+    feature = "planted-fault-escape",
+    not(any(
+        feature = "planted-fault-length",
+        feature = "planted-fault-slice",
+        feature = "planted-fault-allocation",
+        feature = "planted-fault-inflate"
     )),
 ));
 
 /// Whether this build has one of them.
-pub const ANY: bool = LENGTH || SLICE || ALLOCATION || INFLATE;
+pub const ANY: bool = LENGTH || SLICE || ALLOCATION || INFLATE || ESCAPE;

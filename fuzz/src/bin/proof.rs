@@ -18,6 +18,7 @@ const FAULTS: [(&str, &[&str]); 8] = [
             "planted-fault-slice",
             "planted-fault-allocation",
             "planted-fault-inflate",
+            "planted-fault-escape",
         ],
     ),
     ("json", &["json-zero"]),

@@ -1,5 +1,5 @@
 //! Writes the seeds of the target `decode` into a folder: every vector of `spec/vectors`, and a message for each
-//! action of each direction that no vector has. Usage: `seed FOLDER`.
+//! action of each direction that no vector has, in protobuf and in JSON. Usage: `seed FOLDER`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,6 +12,7 @@ use tidewire_fuzz::harness::{Input, Reached, check, from_hex};
 use tidewire_wire::frame::websocket::Role;
 use tidewire_wire::message::{Event, Message};
 use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
+use tidewire_wire::protocol::deepstream::json::DeepstreamJson;
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 const DEEPSTREAM: &str = include_str!("../../../spec/vectors/deepstream/messages.json");
@@ -87,6 +88,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
+    for seed in text_seeds() {
+        for (reader, topic, action) in check(&seed) {
+            if reached.insert((reader, topic, action)) {
+                let reader = reader.replace(' ', "-");
+                seeds.insert(format!("text-{reader}-{topic}-{action:03}"), seed.clone());
+            }
+        }
+    }
+    for (index, text) in ODD_TEXTS.iter().enumerate() {
+        seeds.insert(
+            format!("text-odd-{index}"),
+            Input::text_seed(Role::Server, text),
+        );
+    }
     for (name, seed) in &seeds {
         fs::write(Path::new(&folder).join(name), seed)?;
     }
@@ -110,6 +125,37 @@ fn message_seeds() -> Vec<Vec<u8>> {
     }
     seeds
 }
+
+/// The same as JSON.
+fn text_seeds() -> Vec<Vec<u8>> {
+    let pool = pool();
+    let timeout = r#"{"topic":5,"action":100,"isError":true,"name":"n","originalAction":3}"#;
+    let mut seeds = vec![Input::text_seed(Role::Client, timeout)];
+    for message in pool.messages() {
+        for (role, dialect) in [
+            (Role::Server, Dialect::Server),
+            (Role::Client, Dialect::ClientWithPatchMulti),
+        ] {
+            let mut text = Vec::new();
+            DeepstreamJson::encode(dialect, &message, &mut text);
+            seeds.push(Input::text_seed(role, &String::from_utf8_lossy(&text)));
+        }
+    }
+    seeds
+}
+
+/// Texts that no message of ours is written as.
+const ODD_TEXTS: [&str; 9] = [
+    "",
+    "[]",
+    r#"{"topic":4,"action":2,"name":"n"}x"#,
+    r#"{"topic":4,"action":2,"name":"a\"\\\u00e9\ud83d\ude00\n","data":"[\"\\u0065\"]"}"#,
+    r#"{"topic":5,"t\u006fpic":4,"action":2,"action":2.0,"name":"m","name":"n","isAck":false}"#,
+    r#"{"topic":4,"action":2,"name":"n","data":"{","parsedData":{"a":[1,{"b":"\ud800"}]}}"#,
+    r#" { "topic" : 4 , "action" : 2 , "name" : null , "other" : [ { } ] , "parsedData" : null } "#,
+    r#"{"topic":5,"action":18,"name":"\ud800","version":-1e0,"parsedData":{}}"#,
+    r#"{"topic":4,"action":3,"names":["\u0061","b",["c"]],"correlationId":7}"#,
+];
 
 /// What gets smaller by compression: messages, and what comes close to the limit of 70,000 bytes.
 fn deflated_payloads() -> Vec<Vec<u8>> {

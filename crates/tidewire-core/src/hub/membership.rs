@@ -1,6 +1,7 @@
 //! The names that one session is a member of. Most sessions have few, and every idle one is paid for by its bytes.
 
-use super::{ChannelId, NO_CHANNEL};
+use super::ChannelId;
+use super::due::NO_CHANNEL;
 use crate::table::{self, Map};
 
 /// In place of a place: the session is not among the members now, and counted what it missed.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::{Edge, FEW_MEMBERS_MAX, Hub, HubTopic};
+use super::flush::FEW_MEMBERS_MAX;
+use super::{Edge, Hub, HubTopic};
 use crate::address::{Address, SessionId};
 use crate::effect::{Format, InterestTopic, Span};
 use crate::session::Sessions;

@@ -1,6 +1,8 @@
 //! Walking what a container holds, for those who read documents without building a tree.
 
-use super::scan;
+use std::borrow::Cow;
+
+use super::{literal, scan};
 
 /// A string literal as it stands in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,15 @@ impl<'a> Literal<'a> {
             inner: text.get(raw.inner)?,
             escaped: raw.escaped,
         })
+    }
+
+    /// What the literal means; `None` if that is no Unicode text, because it has a lone surrogate.
+    #[must_use]
+    pub fn text(self) -> Option<Cow<'a, str>> {
+        match self.escaped {
+            false => Some(Cow::Borrowed(self.inner)),
+            true => literal::unescape(self.inner).map(Cow::Owned),
+        }
     }
 }
 
@@ -73,6 +84,15 @@ mod tests {
         assert_eq!(walked, expected);
         let elements: Vec<_> = entries("[1, [2] ,\"é\"]").map(|(_, value)| value).collect();
         assert_eq!(elements, ["1", "[2]", "\"é\""]);
+    }
+
+    #[test]
+    fn literals_are_read_and_borrowed_where_they_stand_as_they_are() {
+        let text = |literal| Literal::scan(literal).and_then(Literal::text);
+        assert!(matches!(text(r#""é""#), Some(Cow::Borrowed("é"))));
+        assert_eq!(text(r#""a\"\u00e9""#).as_deref(), Some("a\"é"));
+        assert_eq!(text(r#""\ud800""#), None);
+        assert_eq!(text("1"), None);
     }
 
     #[test]

@@ -6,35 +6,55 @@ use super::scan::{RawString, find_special};
 pub fn string(text: &str, out: &mut String) {
     out.reserve(text.len() + 2);
     out.push('"');
-    let mut done = 0;
-    loop {
-        let special = find_special(text.as_bytes(), done);
-        // Both ends are a text's end or beside an ASCII character.
-        out.push_str(text.get(done..special).unwrap_or_default());
-        let Some(&byte) = text.as_bytes().get(special) else {
-            break;
-        };
-        match byte {
-            b'"' => out.push_str("\\\""),
-            b'\\' => out.push_str("\\\\"),
-            0x08 => out.push_str("\\b"),
-            0x0c => out.push_str("\\f"),
-            b'\n' => out.push_str("\\n"),
-            b'\r' => out.push_str("\\r"),
-            b'\t' => out.push_str("\\t"),
-            control => {
-                const HEX: [char; 16] = [
-                    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
-                ];
-                out.push_str("\\u00");
-                out.push(HEX[usize::from(control >> 4)]);
-                out.push(HEX[usize::from(control & 15)]);
-            }
-        }
-        done = special + 1;
+    for piece in escaped(text) {
+        out.push_str(piece);
     }
     out.push('"');
 }
+
+/// What stands between the quotes of `text` as a JSON string literal, piece by piece, for those who write or count it
+/// elsewhere than in a `String`.
+#[must_use]
+pub fn escaped(text: &str) -> Escaped<'_> {
+    Escaped { text, done: 0 }
+}
+
+/// The pieces of [`escaped`]: parts of the text, and escapes between them.
+#[derive(Clone, Debug)]
+pub struct Escaped<'a> {
+    text: &'a str,
+    done: usize,
+}
+
+impl<'a> Iterator for Escaped<'a> {
+    type Item = &'a str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a str> {
+        let special = find_special(self.text.as_bytes(), self.done);
+        if special > self.done {
+            // Both ends are a text's end or beside an ASCII character.
+            let plain = self.text.get(self.done..special).unwrap_or_default();
+            self.done = special;
+            return Some(plain);
+        }
+        let escape = match *self.text.as_bytes().get(special)? {
+            b'"' => "\\\"",
+            b'\\' => "\\\\",
+            control => CONTROLS[usize::from(control & 31)],
+        };
+        self.done += 1;
+        Some(escape)
+    }
+}
+
+/// The escapes of the characters below the space.
+const CONTROLS: [&str; 32] = [
+    "\\u0000", "\\u0001", "\\u0002", "\\u0003", "\\u0004", "\\u0005", "\\u0006", "\\u0007", "\\b",
+    "\\t", "\\n", "\\u000b", "\\f", "\\r", "\\u000e", "\\u000f", "\\u0010", "\\u0011", "\\u0012",
+    "\\u0013", "\\u0014", "\\u0015", "\\u0016", "\\u0017", "\\u0018", "\\u0019", "\\u001a",
+    "\\u001b", "\\u001c", "\\u001d", "\\u001e", "\\u001f",
+];
 
 /// Whether the string at `raw` in `document` means `text`.
 #[inline]

@@ -14,7 +14,7 @@ mod scan;
 
 pub use check::{JsonError, JsonLimits, Kind, check};
 pub use entries::{Entries, Literal, entries};
-pub use literal::string;
+pub use literal::{Escaped, escaped, string};
 pub use patch::{PatchError, lookup, patch, patch_many};
 pub use patch_list::{PatchListError, parse_patches};
 pub use path::{Path, PathError, Token};

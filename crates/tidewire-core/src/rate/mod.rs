@@ -115,8 +115,8 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
     let (operation, count) = match message {
         Message::Connection(_) => return None,
-        Message::Event(Event::Emit { .. }) => (Operation::Publish, 1),
-        Message::Event(Event::Subscribe { names, .. })
+        Message::Event(Event::Emit { .. } | Event::Numbered { .. }) => (Operation::Publish, 1),
+        Message::Event(Event::Subscribe { names, .. } | Event::Resume { names, .. })
         | Message::Presence(Presence::Subscribe { names, .. })
         | Message::Rpc(Rpc::Provide { names, .. }) => (Operation::Subscribe, many(names)),
         Message::Event(Event::Listen(Listen::Listen { .. }))
@@ -130,9 +130,12 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
         Message::Record(Record::Read { .. } | Record::Head { .. } | Record::Fetch { .. })
         | Message::Presence(Presence::QueryAll) => (Operation::Read, 1),
         Message::Presence(Presence::Query { names, .. }) => (Operation::Read, many(names)),
-        Message::Record(Record::Write(..) | Record::Delete { .. } | Record::Put { .. }) => {
-            (Operation::Write, 1)
-        }
+        Message::Record(
+            Record::Write(..)
+            | Record::RepeatableWrite { .. }
+            | Record::Delete { .. }
+            | Record::Put { .. },
+        ) => (Operation::Write, 1),
         Message::Rpc(Rpc::Request { .. }) => (Operation::Call, 1),
         _ => return Some((None, 1)),
     };

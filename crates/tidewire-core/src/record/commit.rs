@@ -1,13 +1,16 @@
 //! Writes on their way to the store: which records are dirty, which are in the batch under way, and who waits.
 //!
 //! A record is in a batch once, with its newest value, and the batch answers all writes that it covers. A failed
-//! batch is sent again whole; nothing that was shown is rolled back.
+//! batch is sent again whole and unchanged, because it may have been done in part: what is stored then is known to be
+//! what the batch expected or what it writes. Nothing that was shown is rolled back, unless another owner has written
+//! the record.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::address::SessionId;
 use crate::entry::{Answer, RecordRefusal, Stored};
+use crate::store::{Expected, StoreChange, StoreWrite, Written};
 use crate::table::{self, Map};
 use crate::text::Name;
 use crate::time::Instant;
@@ -85,14 +88,35 @@ impl WaitsFor {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Dirty {
     bytes: usize,
+    /// What the store has, without the batch under way.
+    stored: Expected,
     /// In the queue for the next batch.
     queued: bool,
     waiting: Vec<Waiter>,
     /// Those whom the batch under way answers.
     covered: Vec<Waiter>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    number: u64,
+    /// Whether its answer is still to come; else it has failed and is sent again.
+    is_under_way: bool,
+    writes: Vec<StoreWrite>,
+}
+
+/// What the end of a batch means for whom.
+pub(crate) trait Ending {
+    /// What the waiter waited for is durable.
+    fn answer(&mut self, name: &Name, waiter: Waiter);
+    /// The store has all that was written to the record.
+    fn clean(&mut self, name: &Name);
+    /// Another owner has written the record. All that was not in the store yet is dropped; nobody can say what became of
+    /// what these have waited for.
+    fn overruled(&mut self, name: &Name, waiters: Vec<Waiter>);
 }
 
 /// The dirty records of a shard.
@@ -101,7 +125,7 @@ pub(crate) struct Commits {
     dirty: Map<Name, Dirty>,
     bytes: usize,
     queue: VecDeque<Name>,
-    batch: Option<(u64, Vec<Name>)>,
+    batch: Option<Batch>,
     next_batch: u64,
     failures: u32,
     retry: Option<Instant>,
@@ -157,9 +181,21 @@ impl Commits {
             && self.bytes - known.unwrap_or(0) + bytes <= bytes_max
     }
 
-    /// Takes note of a write or delete.
-    pub(crate) fn add(&mut self, name: &Name, bytes: usize, waiter: Option<Waiter>) {
-        let dirty = self.dirty.entry(name.clone()).or_default();
+    /// Takes note of a write or delete. `before` is what was there before it, which the store has if the record was clean.
+    pub(crate) fn add(
+        &mut self,
+        name: &Name,
+        before: Expected,
+        bytes: usize,
+        waiter: Option<Waiter>,
+    ) {
+        let dirty = self.dirty.entry(name.clone()).or_insert_with(|| Dirty {
+            bytes: 0,
+            stored: before,
+            queued: false,
+            waiting: Vec::new(),
+            covered: Vec::new(),
+        });
         self.bytes = self.bytes - dirty.bytes + bytes;
         dirty.bytes = bytes;
         if !dirty.queued {
@@ -186,57 +222,71 @@ impl Commits {
         None
     }
 
-    /// The names of the next batch, unless one is under way, a pause is on, or nothing is to be done.
-    pub(crate) fn next_batch(&mut self, now: Instant) -> Option<(u64, &[Name])> {
-        if self.batch.is_some()
-            || self.queue.is_empty()
-            || self.retry.is_some_and(|retry| retry > now)
-        {
+    /// The next batch, or the one that has failed once more, unless one is under way, a pause is on, or nothing is to be
+    /// done. `newest` says what is to be stored of a record.
+    pub(crate) fn next_batch(
+        &mut self,
+        now: Instant,
+        newest: impl FnMut(&Name) -> StoreChange,
+    ) -> Option<(u64, Vec<StoreWrite>)> {
+        if self.retry.is_some_and(|retry| retry > now) {
             return None;
         }
-        self.retry = None;
-        let mut names = Vec::new();
-        let mut bytes = 0;
-        while names.len() < BATCH_RECORDS_MAX && (bytes < BATCH_BYTES_MAX || names.is_empty()) {
-            let Some(name) = self.queue.pop_front() else {
-                break;
-            };
-            if let Some(dirty) = self.dirty.get_mut(&name) {
-                dirty.queued = false;
-                dirty.covered.append(&mut dirty.waiting);
-                bytes += dirty.bytes;
-                names.push(name);
+        let writes = match self.batch.take() {
+            Some(batch) if batch.is_under_way => {
+                self.batch = Some(batch);
+                return None;
             }
+            Some(failed) => failed.writes,
+            None => self.take_queued(newest),
+        };
+        self.retry = None;
+        if writes.is_empty() {
+            return None;
         }
         let number = self.next_batch;
         self.next_batch += 1;
-        let (_, names) = self.batch.insert((number, names));
-        Some((number, names))
+        self.batch = Some(Batch {
+            number,
+            is_under_way: true,
+            writes: writes.clone(),
+        });
+        Some((number, writes))
     }
 
-    /// The batch is durable. Calls `answer` for everybody who waited for it and `clean` for every record that has
-    /// nothing newer.
-    pub(crate) fn committed(
-        &mut self,
-        batch: u64,
-        mut answer: impl FnMut(&Name, Waiter),
-        mut clean: impl FnMut(&Name),
-    ) {
-        let Some((_, names)) = self.batch.take_if(|(number, _)| *number == batch) else {
+    /// As much of what is queued as one batch takes.
+    fn take_queued(&mut self, mut newest: impl FnMut(&Name) -> StoreChange) -> Vec<StoreWrite> {
+        let mut writes = Vec::new();
+        let mut bytes = 0;
+        while writes.len() < BATCH_RECORDS_MAX && (bytes < BATCH_BYTES_MAX || writes.is_empty()) {
+            let Some(name) = self.queue.pop_front() else {
+                break;
+            };
+            // A record that was overruled may be in the queue still, and again.
+            if let Some(dirty) = self.dirty.get_mut(&name).filter(|dirty| dirty.queued) {
+                dirty.queued = false;
+                dirty.covered.append(&mut dirty.waiting);
+                bytes += dirty.bytes;
+                writes.push(StoreWrite {
+                    expected: dirty.stored,
+                    change: newest(&name),
+                    name,
+                });
+            }
+        }
+        writes
+    }
+
+    /// The store has answered the batch, with one outcome for each write in their order.
+    pub(crate) fn committed(&mut self, number: u64, written: &[Written], ending: &mut impl Ending) {
+        let Some(batch) = self.take_answered(number) else {
             return;
         };
         self.failures = 0;
-        for name in names {
-            let Some(dirty) = self.dirty.get_mut(&name) else {
-                continue;
-            };
-            for waiter in dirty.covered.drain(..) {
-                answer(&name, waiter);
-            }
-            if !dirty.queued {
-                self.bytes -= dirty.bytes;
-                self.dirty.remove(&name);
-                clean(&name);
+        for (write, written) in batch.writes.iter().zip(written) {
+            match written {
+                Written::Done => self.stored(write, ending),
+                Written::Refused => self.overruled(&write.name, ending),
             }
         }
         let dirty = &self.dirty;
@@ -244,23 +294,51 @@ impl Commits {
             .drop_front_while(|name| !dirty.contains_key(name));
     }
 
-    /// The batch failed: all of it is dirty as before, and after a pause it is sent again.
-    pub(crate) fn failed(&mut self, batch: u64, now: Instant) {
-        let Some((_, names)) = self.batch.take_if(|(number, _)| *number == batch) else {
+    /// The store takes nothing from this owner any more.
+    pub(crate) fn deposed(&mut self, number: u64, ending: &mut impl Ending) {
+        let count = self.batch.as_ref().map_or(0, |batch| batch.writes.len());
+        self.committed(number, &vec![Written::Refused; count], ending);
+    }
+
+    fn take_answered(&mut self, number: u64) -> Option<Batch> {
+        self.batch
+            .take_if(|batch| batch.is_under_way && batch.number == number)
+    }
+
+    fn stored(&mut self, write: &StoreWrite, ending: &mut impl Ending) {
+        let Some(dirty) = self.dirty.get_mut(&write.name) else {
             return;
         };
-        for name in names.into_iter().rev() {
-            let Some(dirty) = self.dirty.get_mut(&name) else {
-                continue;
-            };
-            let newer = std::mem::take(&mut dirty.waiting);
-            dirty.waiting = std::mem::take(&mut dirty.covered);
-            dirty.waiting.extend(newer);
-            if !dirty.queued {
-                dirty.queued = true;
-                self.queue.push_front(name);
-            }
+        dirty.stored = write.change.leaves();
+        for waiter in dirty.covered.drain(..) {
+            ending.answer(&write.name, waiter);
         }
+        if !dirty.queued {
+            self.bytes -= dirty.bytes;
+            self.dirty.remove(&write.name);
+            ending.clean(&write.name);
+        }
+    }
+
+    fn overruled(&mut self, name: &Name, ending: &mut impl Ending) {
+        let Some(dirty) = self.dirty.remove(name) else {
+            return;
+        };
+        self.bytes -= dirty.bytes;
+        let mut waiters = dirty.covered;
+        waiters.extend(dirty.waiting);
+        ending.overruled(name, waiters);
+    }
+
+    /// The batch failed: after a pause it is sent again.
+    pub(crate) fn failed(&mut self, number: u64, now: Instant) {
+        let Some(batch) = &mut self.batch else {
+            return;
+        };
+        if !batch.is_under_way || batch.number != number {
+            return;
+        }
+        batch.is_under_way = false;
         let pause = RETRY_FIRST
             .saturating_mul(1 << self.failures.min(16))
             .min(RETRY_LONGEST);
@@ -288,10 +366,10 @@ impl Commits {
 
     /// The earliest deadline: a pause that ends, or somebody who has waited long enough.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let retry = self
-            .retry
-            .filter(|_| self.batch.is_none() && !self.queue.is_empty());
-        [retry, self.timeouts.next()].into_iter().flatten().min()
+        [self.retry, self.timeouts.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -303,6 +381,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
+    use crate::store::{Incarnation, StoredRecord, Version};
+    use crate::text::Payload;
 
     const NAMES: usize = 4;
     const TIMEOUT: Duration = Duration::from_millis(400);
@@ -319,8 +399,14 @@ mod tests {
             name: usize,
         },
         Batch,
-        Commits {
-            success: bool,
+        Commits,
+        /// The batch under way fails after it was done for these names.
+        Fails {
+            done: [bool; NAMES],
+        },
+        /// Another owner writes to the store.
+        Foreign {
+            name: usize,
         },
         Pass {
             millis: u64,
@@ -333,23 +419,55 @@ mod tests {
                 .prop_map(|(name, bytes, waits)| Step::Write { name, bytes, waits }),
             1 => (0..NAMES).prop_map(|name| Step::Wait { name }),
             4 => Just(Step::Batch),
-            4 => any::<bool>().prop_map(|success| Step::Commits { success }),
+            2 => Just(Step::Commits),
+            2 => any::<[bool; NAMES]>().prop_map(|done| Step::Fails { done }),
+            1 => (0..NAMES).prop_map(|name| Step::Foreign { name }),
             2 => (0..300_u64).prop_map(|millis| Step::Pass { millis }),
         ]
     }
 
-    /// Commits beside a model that counts the changes of each name.
+    /// Commits beside a model that counts the changes of each name, and a store.
     struct Both {
         commits: Commits,
         now: Instant,
         changes: [u64; NAMES],
         stored: [u64; NAMES],
         bytes: [usize; NAMES],
-        /// The batch under way, with the change of each of its names.
-        batch: Option<(u64, BTreeMap<usize, u64>)>,
+        store: [Option<StoredRecord>; NAMES],
+        /// What the owner believes is stored of a clean record.
+        known: [Expected; NAMES],
+        /// Names that another owner has written since.
+        foreign: BTreeSet<usize>,
+        foreign_count: u32,
+        /// The batch under way.
+        batch: Option<(u64, Vec<StoreWrite>)>,
+        /// The batch that has failed and must come again.
+        failed: Option<Vec<StoreWrite>>,
         /// Who waits for which change of which name, since when.
         waiting: BTreeMap<u32, (usize, u64, Instant)>,
         next_waiter: u32,
+    }
+
+    #[derive(Default)]
+    struct Seen {
+        answered: Vec<u32>,
+        clean: BTreeSet<usize>,
+        overruled: BTreeMap<usize, Vec<u32>>,
+    }
+
+    impl Ending for Seen {
+        fn answer(&mut self, _: &Name, waiter: Waiter) {
+            self.answered.push(waiter.session.index);
+        }
+
+        fn clean(&mut self, name: &Name) {
+            self.clean.insert(place(name));
+        }
+
+        fn overruled(&mut self, name: &Name, waiters: Vec<Waiter>) {
+            let waiters = waiters.iter().map(|waiter| waiter.session.index).collect();
+            self.overruled.insert(place(name), waiters);
+        }
     }
 
     impl Both {
@@ -360,7 +478,12 @@ mod tests {
                 changes: [0; NAMES],
                 stored: [0; NAMES],
                 bytes: [0; NAMES],
+                store: [const { None }; NAMES],
+                known: [Expected::Missing; NAMES],
+                foreign: BTreeSet::new(),
+                foreign_count: 0,
                 batch: None,
+                failed: None,
                 waiting: BTreeMap::new(),
                 next_waiter: 0,
             }
@@ -372,7 +495,8 @@ mod tests {
                     self.changes[name] += 1;
                     self.bytes[name] = bytes;
                     let waiter = waits.then(|| self.waiter(name));
-                    self.commits.add(&key(name), bytes, waiter);
+                    self.commits
+                        .add(&key(name), self.known[name], bytes, waiter);
                 }
                 Step::Wait { name } => {
                     let dirty = self.changes[name] > self.stored[name];
@@ -385,7 +509,13 @@ mod tests {
                     }
                 }
                 Step::Batch => self.begin_batch(),
-                Step::Commits { success } => self.end_batch(success),
+                Step::Commits => self.end_batch(),
+                Step::Fails { done } => self.fail_batch(done),
+                Step::Foreign { name } => {
+                    self.foreign_count += 1;
+                    self.store[name] = Some(written(2, self.foreign_count));
+                    self.foreign.insert(name);
+                }
                 Step::Pass { millis } => self.pass(Duration::from_millis(millis)),
             }
             self.compare();
@@ -409,47 +539,96 @@ mod tests {
 
         fn begin_batch(&mut self) {
             let under_way = self.batch.is_some();
-            let Some((number, names)) = self.commits.next_batch(self.now) else {
+            let changes = self.changes;
+            let newest = |name: &Name| StoreChange::Put(written(1, changes[place(name)] as u32));
+            let Some((number, writes)) = self.commits.next_batch(self.now, newest) else {
                 return;
             };
             assert!(!under_way, "two batches at once");
-            let names: Vec<usize> = names.iter().map(place).collect();
-            let distinct: BTreeSet<usize> = names.iter().copied().collect();
-            assert_eq!(distinct.len(), names.len(), "a name twice in {names:?}");
-            let changes = names.into_iter().map(|name| (name, self.changes[name]));
-            self.batch = Some((number, changes.collect()));
+            let distinct: BTreeSet<_> = writes.iter().map(|write| &write.name).collect();
+            assert_eq!(distinct.len(), writes.len(), "a name twice in {writes:?}");
+            if let Some(failed) = self.failed.take() {
+                assert_eq!(writes, failed, "what has failed comes again");
+            }
+            self.batch = Some((number, writes));
         }
 
-        fn end_batch(&mut self, success: bool) {
-            let Some((number, changes)) = self.batch.take() else {
+        fn write(&mut self, write: &StoreWrite) -> Written {
+            let stored = &mut self.store[place(&write.name)];
+            if write.change.is_done(stored.as_ref()) {
+                return Written::Done;
+            }
+            if !write.expected.is_met(stored.as_ref()) {
+                return Written::Refused;
+            }
+            *stored = match &write.change {
+                StoreChange::Put(record) => Some(record.clone()),
+                StoreChange::Delete => None,
+            };
+            Written::Done
+        }
+
+        fn fail_batch(&mut self, done: [bool; NAMES]) {
+            let Some((number, writes)) = self.batch.take() else {
                 return;
             };
-            if !success {
-                return self.commits.failed(number, self.now);
+            for write in writes.iter().filter(|write| done[place(&write.name)]) {
+                self.write(write);
             }
-            for (name, change) in &changes {
-                self.stored[*name] = *change;
+            self.commits.failed(number, self.now);
+            self.failed = Some(writes);
+        }
+
+        fn end_batch(&mut self) {
+            let Some((number, writes)) = self.batch.take() else {
+                return;
+            };
+            let outcomes: Vec<_> = writes.iter().map(|write| self.write(write)).collect();
+            let (mut seen, mut clean) = (Seen::default(), BTreeSet::new());
+            self.commits.committed(number, &outcomes, &mut seen);
+            for (write, outcome) in writes.iter().zip(outcomes) {
+                let name = place(&write.name);
+                if outcome == Written::Refused {
+                    assert!(self.foreign.remove(&name), "{name} has no other owner");
+                    self.overruled(name, &mut seen);
+                    continue;
+                }
+                let StoreChange::Put(record) = &write.change else {
+                    panic!("nothing is deleted here");
+                };
+                self.stored[name] = record.version.0.into();
+                self.known[name] = Expected::of(record);
+                if self.stored[name] == self.changes[name] {
+                    clean.insert(name);
+                }
             }
-            let (mut answered, mut clean) = (Vec::new(), BTreeSet::new());
-            self.commits.committed(
-                number,
-                |_, waiter| answered.push(waiter.session.index),
-                |name| {
-                    clean.insert(place(name));
-                },
-            );
-            for index in answered {
+            assert!(seen.overruled.is_empty(), "{:?}", seen.overruled);
+            for index in seen.answered {
                 let (name, change, _) = self.waiting.remove(&index).expect("answered once");
                 assert!(self.stored[name] >= change, "answered too early");
             }
             let late = self
                 .waiting
                 .values()
-                .find(|(name, change, _)| changes.get(name).is_some_and(|stored| stored >= change));
+                .find(|(name, change, _)| self.stored[*name] >= *change);
             assert_eq!(late, None, "its change is stored, and it was not answered");
-            let newest = |name: &usize| self.changes[*name] == self.stored[*name];
-            let expected = changes.into_keys().filter(newest).collect();
-            assert_eq!(clean, expected, "clean records");
+            assert_eq!(seen.clean, clean, "clean records");
+        }
+
+        /// Nothing of the record is dirty any more, and all who waited know that it is not known what became of it.
+        fn overruled(&mut self, name: usize, seen: &mut Seen) {
+            let mut told = seen.overruled.remove(&name).expect("told so");
+            told.sort_unstable();
+            let of_name = |(index, (waits_for, ..)): (&u32, &(usize, u64, Instant))| {
+                (*waits_for == name).then_some(*index)
+            };
+            let expected: Vec<u32> = self.waiting.iter().filter_map(of_name).collect();
+            assert_eq!(told, expected, "who waited for {name}");
+            self.waiting.retain(|_, (waits_for, ..)| *waits_for != name);
+            self.stored[name] = self.changes[name];
+            self.known[name] = self.store[name]
+                .as_ref()
+                .map_or(Expected::Missing, Expected::of);
         }
 
         fn pass(&mut self, duration: Duration) {
@@ -487,6 +666,14 @@ mod tests {
         name.parse().expect("names are numbers")
     }
 
+    fn written(incarnation: u64, version: u32) -> StoredRecord {
+        StoredRecord {
+            incarnation: Incarnation(incarnation),
+            version: Version(version),
+            data: Payload::from_checked("{}"),
+        }
+    }
+
     proptest! {
         #[test]
         fn a_batch_answers_what_it_covers(steps in prop::collection::vec(step(), 1..100)) {
@@ -498,7 +685,7 @@ mod tests {
             for _ in 0..3 {
                 both.pass(RETRY_LONGEST);
                 both.begin_batch();
-                both.end_batch(true);
+                both.end_batch();
             }
             prop_assert_eq!(both.commits.count(), 0);
             prop_assert!(both.waiting.is_empty());
@@ -506,15 +693,39 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_deposed_drops_what_is_not_stored() {
+        let mut both = Both::new();
+        for name in 0..NAMES {
+            let waits = true;
+            both.take(&Step::Write {
+                name,
+                bytes: 1,
+                waits,
+            });
+        }
+        both.begin_batch();
+        let (number, _) = both.batch.take().expect("a batch");
+        let mut seen = Seen::default();
+        both.commits.deposed(number + 1, &mut seen);
+        assert!(seen.overruled.is_empty(), "that was another batch");
+        both.commits.deposed(number, &mut seen);
+        let waiters: Vec<_> = seen.overruled.into_values().flatten().collect();
+        assert_eq!(waiters, [1, 2, 3, 4]);
+        assert_eq!((both.commits.count(), both.commits.bytes()), (0, 0));
+        assert_eq!(both.commits.next_deadline(), None);
+    }
+
+    #[test]
     fn pauses_after_failures_grow_up_to_a_limit() {
         let mut commits = Commits::new(1);
         let mut now = Instant(0);
-        commits.add(&key(0), 1, None);
+        commits.add(&key(0), Expected::Missing, 1, None);
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            let (number, _) = commits.next_batch(now).expect("the pause is over");
+            let newest = |_: &Name| StoreChange::Delete;
+            let (number, _) = commits.next_batch(now, newest).expect("the pause is over");
             commits.failed(number, now);
-            assert!(commits.next_batch(now).is_none(), "no pause");
+            assert!(commits.next_batch(now, newest).is_none(), "no pause");
             let next = commits.next_deadline().expect("it will be tried again");
             pauses.push(next.since(now).as_millis());
             now = next;

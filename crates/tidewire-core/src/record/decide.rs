@@ -10,11 +10,13 @@ use crate::json::PatchError;
 use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction, RecordBulk, Topic};
 use crate::permission::Access;
+use crate::planted_fault::is_planted;
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
 use crate::record::job::{Job, JobKind, Step, answer, is_under, judge, publish, refuse, stopped};
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::record::owner::RecordOwner;
+use crate::record::repeat::RepeatKey;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -233,7 +235,7 @@ impl RecordOwner {
         Step::Blocked(job, Blocked::Loading)
     }
 
-    fn tell_reloaded<E: Effects>(
+    pub(super) fn tell_reloaded<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
         listens: &mut ListenOwner,
@@ -337,6 +339,11 @@ impl RecordOwner {
         let JobKind::Write(write) = &job.kind else {
             return Step::Done;
         };
+        let key = repeat_key(name, &job, write);
+        if key.as_ref().is_some_and(|key| self.repeats.contains(key)) {
+            self.answer_repeated(desk, name, job);
+            return Step::Done;
+        }
         let action = write.action;
         let creates = matches!(
             action,
@@ -400,8 +407,34 @@ impl RecordOwner {
         let JobKind::Write(write) = job.kind else {
             return Step::Done;
         };
-        self.apply(desk, name, session, *write, current, after, hot);
+        let is_made = self.apply(desk, name, session, *write, current, after, hot);
+        if let Some(key) = key.filter(|_| is_made) {
+            let settings = &desk.place.settings;
+            let (count_max, age_max) = (settings.limits.write_keys_max, settings.write_key_age);
+            self.repeats
+                .note(key, desk.now.monotonic, count_max, age_max);
+        }
         Step::Done
+    }
+
+    /// A write that was made already: it is answered as the first time, when that is durable.
+    fn answer_repeated<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name, job: Job) {
+        let session = job.session;
+        let JobKind::Write(write) = job.kind else {
+            return;
+        };
+        let waiter = Waiter {
+            session,
+            deadline: desk.now.monotonic + desk.place.settings.write_timeout,
+            what: WaitsFor::Write {
+                action: write.action,
+                correlation: write.correlation,
+                stored: None,
+            },
+        };
+        if let Some(waiter) = self.commits.wait(name, waiter) {
+            answer(desk, session, name, None, waiter.what.done());
+        }
     }
 
     /// Replaces or removes the record, if it is in the state that is asked for. The rules are asked first: who may not
@@ -456,6 +489,7 @@ impl RecordOwner {
                 action: RecordAction::CreateAndUpdate,
                 change: OwnedChange::Update(data.clone()),
                 put: Some(tag.is_some()),
+                key: None,
             };
             self.apply(desk, name, session, write, current, data, hot);
             return Step::Done;
@@ -491,7 +525,7 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// Checks the version, keeps the new value, tells the subscribers.
+    /// Checks the version, keeps the new value, tells the subscribers. Whether the write was made.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one decided write, used once"
@@ -505,7 +539,7 @@ impl RecordOwner {
         current: StoredRecord,
         after: Payload,
         hot: bool,
-    ) {
+    ) -> bool {
         let OwnedWrite {
             version,
             correlation,
@@ -513,13 +547,15 @@ impl RecordOwner {
             action,
             change,
             put,
+            ..
         } = write;
         let next = if hot {
             Version::CREATED
         } else {
             current.version.next()
         };
-        if let Some(version) = version.filter(|version| !hot && *version != next) {
+        let is_checked = !hot && !is_planted("record-version");
+        if let Some(version) = version.filter(|version| is_checked && *version != next) {
             let conflict = if version <= current.version {
                 Answer::VersionExists {
                     current: Box::new(current),
@@ -535,7 +571,8 @@ impl RecordOwner {
                     write_ack,
                 }
             };
-            return answer(desk, session, name, None, conflict);
+            answer(desk, session, name, None, conflict);
+            return false;
         }
         let before = self
             .table
@@ -550,7 +587,8 @@ impl RecordOwner {
                 correlation,
                 write_ack,
             };
-            return answer(desk, session, name, None, refused);
+            answer(desk, session, name, None, refused);
+            return false;
         }
         let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
         let written = StoredRecord {
@@ -587,6 +625,7 @@ impl RecordOwner {
         }
         // The answer, if it can be given at once, leaves after what it confirms.
         self.put(desk, name, Value::Present(written), waiter);
+        true
     }
 
     /// Whether a value of `bytes` has a place among what is not in the store yet.
@@ -629,10 +668,11 @@ impl RecordOwner {
         };
         let old = record.value.data().map_or(0, Payload::len);
         let new = value.data().map_or(0, Payload::len);
+        let before = record.value.expected();
         record.value = value;
         self.cache.bytes = self.cache.bytes - old + new;
         if !is_under(&desk.place.settings.memory_only_prefixes, name) {
-            return self.commits.add(name, name.len() + new, waiter);
+            return self.commits.add(name, before, name.len() + new, waiter);
         }
         self.memory_only_bytes = self.memory_only_bytes - old + new;
         // Nothing is to be waited for: such a record promises no more than memory.
@@ -640,6 +680,15 @@ impl RecordOwner {
             answer(desk, waiter.session, name, None, waiter.what.done());
         }
     }
+}
+
+/// Under which key a write is remembered, if it has one.
+fn repeat_key(name: &Name, job: &Job, write: &OwnedWrite) -> Option<RepeatKey> {
+    Some(RepeatKey {
+        name: name.clone(),
+        user: job.principal.user_id.clone(),
+        key: write.key.clone()?,
+    })
 }
 
 /// In which state a `Put` wants the record.

@@ -56,7 +56,10 @@ pub(crate) fn message<E: Effects>(
             RecordAction::Delete,
             RecordRequestKind::Delete,
         ),
-        Record::Write(write, change) => self::write(desk, id, write, change),
+        Record::Write(write, change) => self::write(desk, id, write, change, None),
+        Record::RepeatableWrite { write, change, key } => {
+            self::write(desk, id, write, change, Some(key));
+        }
         Record::Fetch { name, correlation } => fetch(desk, id, name, correlation),
         Record::Put {
             name,
@@ -658,6 +661,7 @@ fn write<E: Effects>(
     id: SessionId,
     write: &Write<'_>,
     change: &Change<'_>,
+    key: Option<&str>,
 ) {
     let action = change.action();
     let name = Some(write.name).filter(|name| desk.place.is_record_name(name));
@@ -670,9 +674,12 @@ fn write<E: Effects>(
     if desk.place.draining {
         return desk.send(id, &error(RecordError::Update(refusal)));
     }
+    let is_key = key.is_none_or(|key| {
+        write.write_ack && key.len() <= desk.place.settings.limits.write_key_bytes_max
+    });
     let checked = match name {
-        Some(_) => change::check(desk.place, change),
-        None => None,
+        Some(_) if is_key => change::check(desk.place, change),
+        _ => None,
     };
     let version = match write.version {
         -1 => Some(None),
@@ -690,6 +697,7 @@ fn write<E: Effects>(
         action,
         change,
         put: None,
+        key: key.map(Box::from),
     };
     post_request(
         desk,

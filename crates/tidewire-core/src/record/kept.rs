@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::entry::{Asker, Told};
 use crate::message::Tag;
 use crate::record::job::Job;
-use crate::store::{StoredRecord, Version};
+use crate::store::{Expected, StoredRecord, Version};
 use crate::text::Payload;
 
 /// What is known of a record's value.
@@ -48,6 +48,14 @@ impl Value {
         }
     }
 
+    /// What the store has, where nothing newer is in memory.
+    pub(super) fn expected(&self) -> Expected {
+        match self {
+            Self::Present(record) => Expected::of(record),
+            _ => Expected::Missing,
+        }
+    }
+
     pub(super) fn told(&self) -> Told {
         Told::Read(self.read())
     }
@@ -76,6 +84,8 @@ pub(super) struct Waiting {
     pub(super) jobs: VecDeque<Job>,
     /// Rules that want the value as soon as it is loaded.
     pub(super) askers: Vec<Asker>,
+    /// What subscribers have, since another owner has written the record; the stored value is on its way.
+    pub(super) overruled: Option<Value>,
 }
 
 #[derive(Debug)]
@@ -94,6 +104,7 @@ impl OwnedRecord {
                 blocked: Blocked::No,
                 jobs: VecDeque::new(),
                 askers: Vec::new(),
+                overruled: None,
             })
         })
     }

@@ -7,3 +7,4 @@ pub(crate) mod home;
 mod job;
 mod kept;
 pub(crate) mod owner;
+mod repeat;

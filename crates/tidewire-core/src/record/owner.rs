@@ -4,6 +4,7 @@
 //! ones of the same record, and of no other. What is decided stands in `decide`.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -14,11 +15,13 @@ use crate::entry::{
 };
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
-use crate::record::commit::{Commits, WaitsFor};
+use crate::planted_fault::is_planted;
+use crate::record::commit::{Commits, Ending, Waiter, WaitsFor};
 use crate::record::job::{Job, JobKind, Step, answer, answer_value, is_under, publish, refuse};
 use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
+use crate::record::repeat::Repeats;
 use crate::settings::Settings;
-use crate::store::{Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite};
+use crate::store::{Incarnation, Loaded, Opened, StoreChange, StoreError, StoreTrouble, Written};
 use crate::table::{self, Map};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
@@ -26,6 +29,9 @@ use crate::timer::DeadlineQueue;
 
 /// What a record costs beside its name and data, about: its place in the tables and its share of their spare room.
 const RECORD_OVERHEAD_BYTES: usize = 256;
+
+/// When a record that another owner has written is loaded once more, while the store can't be read.
+const OVERRULED_LOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// The records that nobody uses, oldest first, and the bytes of all.
 #[derive(Debug, Default)]
@@ -44,8 +50,11 @@ pub(crate) struct RecordOwner {
     pub(super) commits: Commits,
     pub(super) to_load: Vec<Name>,
     pub(super) load_timeouts: DeadlineQueue<Name>,
+    /// Records that another owner has written, to be loaded once more.
+    overruled_loads: DeadlineQueue<Name>,
     /// Bytes of records that are kept in memory only and can't be evicted.
     pub(super) memory_only_bytes: usize,
+    pub(super) repeats: Repeats,
     pub(super) next_epoch: u64,
     pub(super) next_incarnation: u64,
 }
@@ -60,7 +69,9 @@ impl RecordOwner {
             commits: Commits::new(seed),
             to_load: Vec::new(),
             load_timeouts: DeadlineQueue::new(),
+            overruled_loads: DeadlineQueue::new(),
             memory_only_bytes: 0,
+            repeats: Repeats::new(seed),
             next_epoch: 1,
             next_incarnation: (opened.opening << 40) | (u64::from(shard & 0xff) << 32),
         }
@@ -88,10 +99,17 @@ impl RecordOwner {
         &self.commits
     }
 
+    /// Keys of writes that are remembered.
+    pub(crate) fn write_key_count(&self) -> usize {
+        self.repeats.count()
+    }
+
     /// The earliest deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        [self.commits.next_deadline(), self.load_timeouts.next()]
+        let loads = [self.load_timeouts.next(), self.overruled_loads.next()];
+        loads
             .into_iter()
+            .chain([self.commits.next_deadline()])
             .flatten()
             .min()
     }
@@ -287,14 +305,19 @@ impl RecordOwner {
                 return self.fail_waiting(desk, name, RecordRefusal::LoadFailed, None);
             }
         }
-        let value = record.value.read();
+        let (value, now) = (record.value.read(), record.value.clone());
+        let mut overruled = None;
         if let Some(waits) = &mut record.waiting {
             if waits.blocked == Blocked::Loading {
                 waits.blocked = Blocked::No;
             }
+            overruled = waits.overruled.take();
             for asker in std::mem::take(&mut waits.askers) {
                 answer_value(desk, name.clone(), asker, Ok(value.clone()));
             }
+        }
+        if let Some(before) = overruled {
+            self.tell_reloaded(desk, listens, name, &before, &now);
         }
         self.go_on(desk, listens, name);
     }
@@ -304,20 +327,45 @@ impl RecordOwner {
         &mut self,
         desk: &mut Desk<'_, E>,
         batch: u64,
-        result: Result<(), StoreError>,
+        result: Result<Vec<Written>, StoreError>,
     ) {
-        if result.is_err() {
-            return self.commits.failed(batch, desk.now.monotonic);
+        let mut ended = Ended::new(desk);
+        match result {
+            Ok(written) => self.commits.committed(batch, &written, &mut ended),
+            Err(error) if error.trouble == StoreTrouble::StaleTerm => {
+                self.commits.deposed(batch, &mut ended);
+            }
+            Err(_) => self.commits.failed(batch, ended.desk.now.monotonic),
         }
-        let mut clean = Vec::new();
-        self.commits.committed(
-            batch,
-            |name, waiter| answer(desk, waiter.session, name, None, waiter.what.done()),
-            |name| clean.push(name.clone()),
-        );
+        let Ended {
+            clean, overruled, ..
+        } = ended;
         for name in clean {
             self.settle(desk, &name);
         }
+        for name in overruled {
+            self.overruled(desk, &name);
+        }
+    }
+
+    /// Another owner has written the record: what is in memory counts no more, and whoever has it gets what is stored.
+    fn overruled<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        self.repeats.forget(name);
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        if record.interest.shards.is_empty() && record.waiting.is_none() {
+            return self.remove(name);
+        }
+        let before = std::mem::replace(&mut record.value, Value::Unknown);
+        self.cache.bytes -= before.data().map_or(0, Payload::len);
+        let waits = record.waiting_mut();
+        waits.overruled = Some(before);
+        if waits.blocked == Blocked::No {
+            waits.blocked = Blocked::Loading;
+        }
+        self.to_load.push(name.clone());
+        self.plan_timeout(desk, name);
     }
 
     /// Asks the store for what this turn needs and gives it what this turn wrote.
@@ -327,50 +375,27 @@ impl RecordOwner {
                 names: std::mem::take(&mut self.to_load),
             });
         }
-        let Some((batch, names)) = self.commits.next_batch(now) else {
-            return;
+        let table = &self.table;
+        let newest = |name: &Name| match table.get(name).map(|record| &record.value) {
+            Some(Value::Present(record)) => StoreChange::Put(record.clone()),
+            _ => StoreChange::Delete,
         };
-        let writes = names
-            .iter()
-            .map(|name| {
-                let change = match self.table.get(name).map(|record| &record.value) {
-                    Some(Value::Present(record)) => StoreChange::Put(record.clone()),
-                    _ => StoreChange::Delete,
-                };
-                StoreWrite {
-                    name: name.clone(),
-                    change,
-                }
-            })
-            .collect();
-        out.store(StoreRequest::Commit { batch, writes });
+        if let Some((batch, writes)) = self.commits.next_batch(now, newest) {
+            out.store(StoreRequest::Commit { batch, writes });
+        }
     }
 
     /// Fails what has waited too long.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
         let now = desk.now.monotonic;
-        self.commits.time_out(now, |name, waiter| {
-            let why = waiter.what.refusal();
-            let (action, correlation, write_ack) = match waiter.what {
-                WaitsFor::Write {
-                    action,
-                    correlation,
-                    ..
-                } => (action, correlation, true),
-                WaitsFor::Delete => (RecordAction::Delete, None, false),
-                WaitsFor::Remove { correlation, .. } => {
-                    (RecordAction::Delete, Some(correlation), false)
-                }
-            };
-            let refused = Answer::Refused {
-                why,
-                action,
-                serial: None,
-                correlation,
-                write_ack,
-            };
-            answer(desk, waiter.session, name, None, refused);
-        });
+        self.commits
+            .time_out(now, |name, waiter| outcome_unknown(desk, name, waiter));
+        while let Some(name) = self.overruled_loads.pop_due(now) {
+            let waits = self.table.get(&name).and_then(|kept| kept.waiting.as_ref());
+            if waits.is_some_and(|waits| waits.overruled.is_some()) {
+                self.to_load.push(name);
+            }
+        }
         while let Some(name) = self.load_timeouts.pop_due(now) {
             let before = Instant(now.0.saturating_sub(
                 u64::try_from(desk.place.settings.load_timeout.as_nanos()).unwrap_or(u64::MAX),
@@ -489,6 +514,11 @@ impl RecordOwner {
             .filter(|waits| waits.blocked == Blocked::No)
         {
             let Some(job) = waits.jobs.pop_front() else {
+                if waits.overruled.is_some() {
+                    waits.blocked = Blocked::Loading;
+                    self.to_load.push(name.clone());
+                    break;
+                }
                 if let Some(record) = self.table.get_mut(name) {
                     record.waiting = None;
                 }
@@ -552,24 +582,29 @@ impl RecordOwner {
             answer_value(desk, name.clone(), asker, Err(ReadFailed));
         }
         if before.is_none() {
-            // The next request asks the store again.
-            self.forget(name);
+            self.forget(desk, name);
         }
         for job in failed {
             refuse(desk, name, job, why);
         }
     }
 
-    /// Takes a record that could not be loaded out of the table, unless somebody is subscribed to it.
-    fn forget(&mut self, name: &Name) {
+    /// Takes a record that could not be loaded out of the table, unless somebody is subscribed to it. The next request
+    /// asks the store again; so does the clock, if subscribers have what another owner has overruled.
+    fn forget<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
-        record.waiting = None;
         if record.interest.shards.is_empty() {
-            self.remove(name);
+            return self.remove(name);
+        }
+        record.value = Value::Unknown;
+        let waits = record.waiting.as_ref();
+        if waits.is_some_and(|waits| waits.overruled.is_some()) {
+            let again = desk.now.monotonic + OVERRULED_LOAD_PAUSE;
+            self.overruled_loads.push(again, name.clone());
         } else {
-            record.value = Value::Unknown;
+            record.waiting = None;
         }
     }
 
@@ -627,6 +662,69 @@ impl RecordOwner {
         record.interest.shards.is_empty()
             && record.waiting.is_none()
             && !pinned
-            && !self.commits.is_dirty(name)
+            && (!self.commits.is_dirty(name) || is_forgotten(&record.value))
     }
+}
+
+/// Gathers what the end of a batch means and answers those who waited.
+struct Ended<'a, 'd, E> {
+    desk: &'a mut Desk<'d, E>,
+    clean: Vec<Name>,
+    overruled: Vec<Name>,
+}
+
+impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
+    fn new(desk: &'a mut Desk<'d, E>) -> Self {
+        Self {
+            desk,
+            clean: Vec::new(),
+            overruled: Vec::new(),
+        }
+    }
+}
+
+impl<E: Effects> Ending for Ended<'_, '_, E> {
+    fn answer(&mut self, name: &Name, waiter: Waiter) {
+        let done = waiter.what.done();
+        answer(self.desk, waiter.session, name, None, done);
+    }
+
+    fn clean(&mut self, name: &Name) {
+        self.clean.push(name.clone());
+    }
+
+    fn overruled(&mut self, name: &Name, waiters: Vec<Waiter>) {
+        for waiter in waiters {
+            outcome_unknown(self.desk, name, waiter);
+        }
+        self.overruled.push(name.clone());
+    }
+}
+
+/// Answers somebody who waited for a write of which nobody can say what became of it.
+fn outcome_unknown<E: Effects>(desk: &mut Desk<'_, E>, name: &Name, waiter: Waiter) {
+    let why = waiter.what.refusal();
+    let (action, correlation, write_ack) = match waiter.what {
+        WaitsFor::Write {
+            action,
+            correlation,
+            ..
+        } => (action, correlation, true),
+        WaitsFor::Delete => (RecordAction::Delete, None, false),
+        WaitsFor::Remove { correlation, .. } => (RecordAction::Delete, Some(correlation), false),
+    };
+    let refused = Answer::Refused {
+        why,
+        action,
+        serial: None,
+        correlation,
+        write_ack,
+    };
+    answer(desk, waiter.session, name, None, refused);
+}
+
+/// Whether a record that the store has not got is let go all the same, which is a planted fault.
+fn is_forgotten(value: &Value) -> bool {
+    is_planted("record-dirty")
+        || (is_planted("record-tombstone") && matches!(value, Value::Missing))
 }

@@ -16,7 +16,9 @@ use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
 use tidewire_core::rights::RightsChange;
 use tidewire_core::settings::Settings;
-use tidewire_core::store::{Loaded, Opened, StoreChange, StoreError, StoredRecord};
+use tidewire_core::store::{
+    Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Written,
+};
 use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 
@@ -123,6 +125,8 @@ pub struct Node {
     unanswered: Vec<(u16, StoreRequest)>,
     /// Whether commits fail.
     pub commits_fail: bool,
+    /// Another server has opened the store.
+    pub is_deposed: bool,
     /// Whether loads fail.
     pub loads_fail: bool,
     /// What becomes of logins; everybody is let in as `open` if absent.
@@ -174,6 +178,7 @@ impl Node {
             store_hangs: false,
             unanswered: Vec::new(),
             commits_fail: false,
+            is_deposed: false,
             loads_fail: false,
             login_outcome: None,
             login_wait: None,
@@ -384,6 +389,27 @@ impl Node {
         self.stored.insert(name.into(), record);
     }
 
+    /// Takes a record out of the store behind the engine's back.
+    pub fn store_loses(&mut self, name: &str) {
+        self.stored.remove(name);
+    }
+
+    /// The store of another node, whose shards are gone.
+    pub fn take_over_store(&mut self, other: Self) {
+        self.stored = other.stored;
+        self.now = other.now;
+    }
+
+    /// How many records the store has.
+    pub fn stored_count(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// Takes what has such a name out of the store, as if it were corrupt.
+    pub fn lose_stored(&mut self, is_lost: impl Fn(&str) -> bool) {
+        self.stored.retain(|name, _| !is_lost(name));
+    }
+
     /// What the store has.
     pub fn stored(&self, name: &str) -> Option<&StoredRecord> {
         self.stored.get(name)
@@ -485,11 +511,23 @@ impl Node {
         }
     }
 
-    fn answer(&mut self, request: StoreRequest) -> StoreCompletion {
-        let failed = StoreError {
-            message: "the test says so".into(),
-            full: false,
+    fn write(&mut self, write: StoreWrite) -> Written {
+        let stored = self.stored.get(&write.name);
+        if write.change.is_done(stored) {
+            return Written::Done;
+        }
+        if !write.expected.is_met(stored) {
+            return Written::Refused;
+        }
+        match write.change {
+            StoreChange::Put(record) => self.stored.insert(write.name, record),
+            StoreChange::Delete => self.stored.remove(&write.name),
         };
+        Written::Done
+    }
+
+    fn answer(&mut self, request: StoreRequest) -> StoreCompletion {
+        let failed = StoreError::unavailable("the test says so");
         match request {
             StoreRequest::Load { names } => {
                 let records = names
@@ -510,16 +548,15 @@ impl Node {
                 batch,
                 result: Err(failed),
             },
+            StoreRequest::Commit { batch, .. } if self.is_deposed => StoreCompletion::Committed {
+                batch,
+                result: Err(StoreError::stale_term(Term(1), Term(2))),
+            },
             StoreRequest::Commit { batch, writes } => {
-                for write in writes {
-                    match write.change {
-                        StoreChange::Put(record) => self.stored.insert(write.name, record),
-                        StoreChange::Delete => self.stored.remove(&write.name),
-                    };
-                }
+                let written = writes.into_iter().map(|write| self.write(write)).collect();
                 StoreCompletion::Committed {
                     batch,
-                    result: Ok(()),
+                    result: Ok(written),
                 }
             }
         }

@@ -4,10 +4,13 @@
 mod detention;
 mod driver;
 mod expiry;
+mod history;
 mod lag;
 mod limits;
+mod overruled;
 mod rates;
 mod refusals;
 mod renewal;
+mod repeats;
 mod revocation;
 mod rules;

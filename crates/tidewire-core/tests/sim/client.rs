@@ -14,6 +14,7 @@ use crate::guarded::{self, GuardedClient};
 use crate::random::Random;
 use crate::record_model::{Seen, Stamp};
 use crate::right::{GUARDED, Right, is_guarded};
+use crate::rude::{Rude, is_rude};
 use crate::services::Services;
 use crate::wire::{Act, Delta, Heard, Said, apply, parse};
 
@@ -27,6 +28,8 @@ const PATHS: [&str; 5] = ["a", "b", "c.d", "c.e", "f"];
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub said: Said,
+    /// How many messages all clients had sent before.
+    pub sent: u64,
     pub seen: Rc<Seen>,
 }
 
@@ -111,13 +114,23 @@ impl Client {
         self.guarded.lost();
     }
 
-    /// What it has said since the last call.
-    pub fn take_outgoing(&mut self) -> Vec<Sent> {
+    /// What it is about to send.
+    pub fn outgoing(&self) -> &[Said] {
+        &self.outgoing
+    }
+
+    /// What it has said since the last call; `before` messages were sent before, by all.
+    pub fn take_outgoing(&mut self, before: u64) -> Vec<Sent> {
+        if self.outgoing.is_empty() {
+            return Vec::new();
+        }
         let seen = Rc::new(self.seen.clone());
-        std::mem::take(&mut self.outgoing)
-            .into_iter()
-            .map(|said| Sent {
+        let outgoing = std::mem::take(&mut self.outgoing).into_iter();
+        outgoing
+            .zip(before..)
+            .map(|(said, sent)| Sent {
                 said,
+                sent,
                 seen: seen.clone(),
             })
             .collect()
@@ -125,6 +138,9 @@ impl Client {
 
     /// Does something of its own accord.
     pub fn act(&mut self, random: &mut Random, next_event: &mut u64) {
+        if random.chance(3) {
+            return self.say(Said::Rude(*random.pick(&Rude::ALL)));
+        }
         if random.chance(35) {
             let said = self.services.act(random, next_event);
             return self.outgoing.extend(said);
@@ -181,12 +197,15 @@ impl Client {
         let said = self.services.hear(heard, random);
         self.outgoing.extend(said);
         self.outgoing.extend(self.guarded.hear(heard));
-        if name_of(heard).is_some_and(is_guarded) {
+        if name_of(heard).is_some_and(|name| is_guarded(name) || is_rude(name)) {
             return;
         }
         match heard {
             Heard::Accepted => {
-                let user = json!({ "user": self.user }).to_string();
+                let user = match random.chance(2) {
+                    true => "{".into(),
+                    false => json!({ "user": self.user }).to_string(),
+                };
                 self.say(Said::Login { user });
             }
             Heard::LoggedIn => self.logged_in(random),

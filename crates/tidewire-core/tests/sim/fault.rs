@@ -29,6 +29,10 @@ pub enum Fault {
     WaitIgnored,
     /// The store says that it has committed, and has not.
     CommitForgotten,
+    /// The store says that it has committed before it has synced.
+    AckBeforeSync,
+    /// After a failed sync the store tries the sync again, not the commit.
+    OnlySyncedAgain,
     /// The store loads what was there before the last commit.
     StaleLoad,
     /// A mailbox delivers an answer to a session twice.
@@ -99,11 +103,23 @@ pub enum Fault {
     RevokedOther,
     /// An entry of a mailbox brings its shard down.
     ShardPanics,
+    /// No deadline of a shard is reached any more.
+    TimerLost,
+    /// The end of a session comes before what it has said.
+    CloseOvertakes,
+    /// A change of rules gives a shard those that it had.
+    ShardForgotten,
+    /// An owner forgets a record that the store has not got.
+    DirtyEvicted,
+    /// An owner forgets that a record was deleted, before the store knows.
+    TombstoneForgotten,
+    /// An owner takes a write for whatever version.
+    VersionUnchecked,
 }
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 57] = [
+    pub const ALL: [(Self, &[Check]); 65] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -115,6 +131,8 @@ impl Fault {
         (Self::VisibleTooEarly, &[Check::EventArrives]),
         (Self::WaitIgnored, &[Check::EventOrder]),
         (Self::CommitForgotten, &[Check::Durable]),
+        (Self::AckBeforeSync, &[Check::Durable]),
+        (Self::OnlySyncedAgain, &[Check::Durable]),
         (Self::StaleLoad, &[Check::StoreContent]),
         (Self::AnswerDoubled, &[Check::RecordOrder]),
         (Self::CloseForgotten, &[Check::NothingLeaks]),
@@ -164,7 +182,62 @@ impl Fault {
         (Self::ExpiryLate, &[Check::Expelled]),
         (Self::RevokedOther, &[Check::RightsEnded]),
         (Self::ShardPanics, &[Check::NoPanic]),
+        (
+            Self::TimerLost,
+            &[
+                Check::AnsweredOnce,
+                Check::RpcAnsweredOnce,
+                Check::OneProvider,
+                Check::Quiet,
+            ],
+        ),
+        (
+            Self::CloseOvertakes,
+            &[
+                Check::NothingLeaks,
+                Check::OneProvider,
+                Check::RpcAnsweredOnce,
+            ],
+        ),
+        (Self::ShardForgotten, &[Check::OldRules]),
+        (
+            Self::DirtyEvicted,
+            &[Check::RecordOrder, Check::StoreContent, Check::Durable],
+        ),
+        (
+            Self::TombstoneForgotten,
+            &[Check::RecordOrder, Check::StoreContent, Check::Durable],
+        ),
+        (Self::VersionUnchecked, &[Check::RecordOrder]),
     ];
+
+    /// What people call the mistake, if it is one that somebody might make. Two more of them, a retry that is applied twice and a
+    /// history that is resumed one too far, are planted in `tests/resume`.
+    pub fn mistake(self) -> Option<&'static str> {
+        Some(match self {
+            Self::AckBeforeSync => "ack before sync",
+            Self::DirtyEvicted => "evict a dirty record",
+            Self::TombstoneForgotten => "forget a tombstone",
+            Self::VersionUnchecked => "skip the version check",
+            Self::GrantOvertaken => "subscribe after the read",
+            Self::MailboxReordered => "mailbox swaps two entries",
+            Self::CommitForgotten => "commit fails silently",
+            Self::ShardForgotten => "a rule change forgets a shard",
+            Self::TimerLost => "a timer never fires",
+            Self::CloseOvertakes => "a close overtakes a message",
+            _ => return None,
+        })
+    }
+
+    /// The name of a fault that is planted in the engine, which takes the feature `fuzzing`.
+    pub fn in_engine(self) -> Option<&'static str> {
+        match self {
+            Self::DirtyEvicted => Some("record-dirty"),
+            Self::TombstoneForgotten => Some("record-tombstone"),
+            Self::VersionUnchecked => Some("record-version"),
+            _ => None,
+        }
+    }
 }
 
 /// Whether a fault is on, and when it strikes.

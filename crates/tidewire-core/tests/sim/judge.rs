@@ -8,6 +8,7 @@ use tidewire_core::message::PresenceAction;
 use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
 
 use crate::right::{Right, is_guarded};
+use crate::rude::FAILING;
 use crate::wire::parse;
 
 /// What the judge said to one question.
@@ -96,6 +97,9 @@ pub struct Judge {
 impl Permission for Judge {
     fn decide(&self, question: &Question<'_>) -> Decision {
         let name = question.name.unwrap_or_default();
+        if name == FAILING {
+            return Decision::Failed;
+        }
         let is_mute = matches!(
             question.access,
             Access::EventPublish | Access::RecordWrite | Access::RpcRequest

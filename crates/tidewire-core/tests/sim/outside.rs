@@ -13,7 +13,9 @@ use tidewire_core::effect::{
 use tidewire_core::entry::{CallNotice, Entry, Published};
 use tidewire_core::message::{Event, Message};
 
+use crate::code::{close_code, code_of};
 use crate::fault::{Fault, Faults};
+use crate::tally::Tally;
 use crate::wire::{Heard, parse};
 
 /// How many wire formats there are.
@@ -92,6 +94,8 @@ pub struct Outside {
     /// Gaps in events that were told since somebody looked: name and number.
     pub gaps: Vec<(String, u32)>,
     pub faults: Faults,
+    /// How often what was answered.
+    pub met: Tally,
 }
 
 impl Outside {
@@ -112,6 +116,7 @@ impl Outside {
             posted: BTreeSet::new(),
             gaps: Vec::new(),
             faults,
+            met: Tally::default(),
         }
     }
 
@@ -135,6 +140,9 @@ impl Effects for Outside {
         let start = log.len() as u64;
         if let Message::Event(Event::Gap { name, missed }) = message {
             self.gaps.push(((*name).into(), *missed));
+        }
+        if let Some(code) = code_of(message) {
+            self.met.add(code);
         }
         log.push(Heard::of(format, message));
         Span {
@@ -160,6 +168,9 @@ impl Effects for Outside {
                 if self.faults.strike() =>
             {
                 return self.held_back.push((to, entry));
+            }
+            (Entry::SessionEnded { .. }, Some(Fault::CloseOvertakes)) if self.faults.strike() => {
+                return self.mailboxes[to].push_front(entry);
             }
             _ => {}
         }
@@ -213,6 +224,7 @@ impl Effects for Outside {
     }
 
     fn close(&mut self, session: SessionId, reason: CloseReason) {
+        self.met.add(close_code(reason));
         self.closes.push((session, reason));
     }
 

@@ -106,6 +106,13 @@ impl RpcModel {
         call.is_some_and(|call| call.asked.is_empty() && !call.has_moved)
     }
 
+    /// A provider's shard has turned a call back, because the name was withdrawn before the owner knew: it goes on to the next one.
+    pub fn turned_back(&mut self, id: &str) {
+        for ((_, of), call) in &mut self.calls {
+            call.has_moved |= of == id;
+        }
+    }
+
     fn move_calls(&mut self, concerns: impl Fn(&str) -> bool) {
         for call in self.calls.values_mut() {
             call.has_moved |= concerns(&call.name);

@@ -8,10 +8,12 @@ mod delivered;
 mod ending;
 mod rights;
 mod slowing;
+mod summary;
 mod taken;
+mod troubles;
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,14 +23,16 @@ use foldhash::fast::FixedState;
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{CloseReason, Flow, Input, Publication, StoreCompletion, StoreRequest};
 use tidewire_core::engine::{Shard, ShardConfig};
-use tidewire_core::entry::{Entry, RecordRequestKind};
+use tidewire_core::entry::{CallAnswer, Entry, RecordRequestKind, RpcEntry};
 use tidewire_core::rate::{Operation, Rate};
 use tidewire_core::settings::{EventLagPolicy, Settings};
-use tidewire_core::store::{Incarnation, Loaded, Opened, StoredRecord, Version};
+use tidewire_core::store::{
+    Incarnation, Loaded, Opened, StoreWrite, StoredRecord, Version, Written,
+};
 use tidewire_core::text::Payload;
 use tidewire_core::time::{Instant, Now, WallTime};
 
-use crate::check::{Checked, Violation};
+use crate::check::{Check, Checked, Violation, ensure};
 use crate::client::{Client, Sent};
 use crate::event_model::EventModel;
 use crate::fault::{Fault, Faults};
@@ -40,11 +44,24 @@ use crate::random::Random;
 use crate::record_model::{RecordModel, Stamp, Terms};
 use crate::right::is_guarded;
 use crate::rpc_model::RpcModel;
+use crate::rude::{self, is_rude};
 use crate::store::{Asked, NumberedWrite, SimStore};
+use crate::tally::Tally;
+use crate::trouble::{Trouble, Troubles};
 use crate::wire::{Heard, NEW, OLD};
 use rights::Rights;
+pub use summary::{Size, Summary};
 
 const SHARDS: usize = 3;
+/// A run lasts at least so long, with so much done by so many.
+const RUN_MS: u64 = 60_000;
+const OPERATIONS_MIN: u64 = 500;
+const CLIENTS_MIN: usize = 4;
+const CONTENDED_MIN: usize = 2;
+/// Operations for each long pause.
+const OPERATIONS_A_PAUSE: u64 = 30;
+/// Rounds in which things come to rest before a pause, often.
+const REST_ROUNDS: usize = 6;
 /// Longer than the time that a listener has to answer, and often enough that every other timer has its end.
 const PAUSE_MS: u64 = 700;
 const PAUSES: usize = 24;
@@ -54,19 +71,12 @@ const ROUNDS_MAX: usize = 1_000;
 const EVICTING_BYTES: usize = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// What a run was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    pub steps: u64,
-    pub deliveries: u64,
-    /// Over all deliveries in their order.
-    pub digest: u64,
-}
-
 /// A connection of a client to a shard.
 #[derive(Debug)]
 struct Connection {
     client: usize,
+    /// Nothing gets through before.
+    delayed_until: Option<Instant>,
     /// What the client has sent and the shard has not read.
     inbox: VecDeque<Sent>,
     /// The first message of the inbox has to wait.
@@ -113,6 +123,7 @@ struct Unlistened {
 /// See the head of this file.
 pub struct Sim {
     random: Random,
+    began: Instant,
     now: Now,
     shards: Vec<Shard>,
     outside: Outside,
@@ -122,6 +133,11 @@ pub struct Sim {
     /// Free places.
     places: Vec<Vec<u32>>,
     visible: VecDeque<(usize, u64)>,
+    troubles: Troubles,
+    /// Connections are looked at in any order until then.
+    reordered_until: Instant,
+    /// The store does nothing before.
+    slow_until: Instant,
     /// Deliveries that a fault has held back.
     late: Vec<(SessionId, Heard)>,
     store: SimStore,
@@ -148,11 +164,18 @@ pub struct Sim {
     next_event: u64,
     /// No new work is begun, nothing fails any more.
     calm: bool,
+    /// Shards whose deadlines a fault keeps from being reached.
+    has_no_timers: [bool; SHARDS],
     /// Nothing changes any more, so answers can be compared with the truth.
     truthful: bool,
     trace: bool,
     /// How often each kind of message was delivered.
     kinds: Option<BTreeMap<String, u64>>,
+    /// Messages that clients have sent.
+    sent_count: u64,
+    /// The clients that have written each record.
+    writers: BTreeMap<String, BTreeSet<usize>>,
+    met: Tally,
     summary: Summary,
     digest: DefaultHasher,
 }
@@ -169,7 +192,8 @@ impl Sim {
             rpc_response_timeout: Duration::from_secs(3),
             ..Settings::default()
         };
-        let mut store = SimStore::default();
+        let faults = Faults::new(fault, seed);
+        let store = SimStore::new(random.next(), &faults);
         // Sometimes one value is as much as a session that lagged is given at once.
         if random.chance(50) {
             settings.limits.catch_up_bytes_max = 1;
@@ -186,22 +210,20 @@ impl Sim {
             settings.rates.connection[Operation::Message as usize] = Some(rate);
             settings.rates.user[Operation::Write as usize] = Some(rate);
         }
-        // One kind of trouble a run, because the model predicts each of them alone.
-        match random.below(6) {
+        // One kind of lack a run, because the model predicts each of them alone.
+        match random.below(4) {
             0 => settings.limits.dirty_records_max = 1 + random.below(3),
             1 => {
-                // The model does not know what is evicted, so it can't know which loads are late.
+                // The model does not know what is evicted, so it can't know which loads are late, or fail.
                 settings.limits.cache_bytes_max = EVICTING_BYTES - 1;
                 settings.load_timeout = Duration::from_secs(100_000);
             }
-            2 => store.loads_fail_percent = 30,
-            3 => store.commits_fail_percent = 30,
-            4 => store.commits_fail_percent = 80,
             _ => {}
         }
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let evicts = settings.limits.cache_bytes_max < EVICTING_BYTES;
-        settings.memory_only_prefixes = vec!["shut/".into()];
+        settings.memory_only_prefixes = vec!["shut/".into(), rude::PREFIX.into()];
+        settings.hot_path_prefixes = vec![rude::HOT_PREFIX.into()];
         if !evicts {
             settings.memory_only_prefixes.push("mem/".into());
         }
@@ -216,7 +238,7 @@ impl Sim {
         let rpcs = RpcModel::new(settings.rpc_accept_timeout, settings.rpc_response_timeout);
         let is_ruled = random.chance(20);
         let is_changing = is_ruled || random.chance(20);
-        let clients = (0..2 + random.below(4))
+        let clients = (0..CLIENTS_MIN + random.below(3))
             .map(|index| {
                 let format = if random.chance(50) { NEW } else { OLD };
                 let jumps = random.chance(60);
@@ -226,14 +248,22 @@ impl Sim {
                 client
             })
             .collect();
+        let now = Now {
+            monotonic: Instant(1_000 * NANOS_PER_MILLI),
+            wall: WallTime(1_700_000_000_000),
+        };
+        let troubles = Troubles::new(&mut random, now.monotonic, RUN_MS as usize, |trouble| {
+            !evicts || !trouble.is_of_loads()
+        });
         let mut sim = Self {
             random,
-            now: Now {
-                monotonic: Instant(1_000 * NANOS_PER_MILLI),
-                wall: WallTime(1_700_000_000_000),
-            },
+            began: now.monotonic,
+            now,
+            troubles,
+            reordered_until: now.monotonic,
+            slow_until: now.monotonic,
             shards: Vec::new(),
-            outside: Outside::new(SHARDS, Faults::new(fault, seed)),
+            outside: Outside::new(SHARDS, faults),
             connections: BTreeMap::new(),
             generations: vec![Vec::new(); SHARDS],
             places: vec![Vec::new(); SHARDS],
@@ -258,9 +288,13 @@ impl Sim {
             opening: 0,
             next_event: 0,
             calm: false,
+            has_no_timers: [false; SHARDS],
             truthful: false,
             trace: false,
             kinds: None,
+            sent_count: 0,
+            writers: BTreeMap::new(),
+            met: Tally::default(),
             summary: Summary::default(),
             digest: DefaultHasher::new(),
         };
@@ -308,20 +342,31 @@ impl Sim {
     pub fn run(mut self) -> Result<Summary, Violation> {
         self.run_on()?;
         self.summary.digest = self.digest.finish();
+        self.met.merge(&self.outside.met);
+        self.met.merge(&self.store.met());
+        self.summary.met = self.met;
         Ok(self.summary)
     }
 
     fn run_on(&mut self) -> Checked {
-        let steps = 200 + self.random.below(800);
+        let (troubles, kinds_of_trouble) = self.troubles.counts();
         for client in 0..self.clients.len() {
             self.connect(client)?;
         }
-        for _ in 0..steps {
+        while !self.is_done() {
             self.step()?;
         }
+        self.summary.size = Size {
+            virtual_ms: self.passed_ms(),
+            clients: self.clients.len(),
+            contended_records: self.contended_count(),
+            troubles,
+            kinds_of_trouble,
+            crashes: self.met.of(Trouble::PowerCut.name()) + self.met.of(Trouble::Kill.name()),
+            ..self.summary.size
+        };
         self.calm = true;
-        self.store.commits_fail_percent = 0;
-        self.store.loads_fail_percent = 0;
+        self.store.mend();
         for client in &mut self.clients {
             client.services.calm = true;
         }
@@ -339,7 +384,8 @@ impl Sim {
             self.drop_client(client);
         }
         self.settle()?;
-        self.nothing_leaks()
+        self.nothing_leaks()?;
+        self.stop()
     }
 
     fn start(&mut self) {
@@ -366,9 +412,27 @@ impl Sim {
             .collect();
     }
 
+    /// Whether it was long and eventful enough.
+    fn is_done(&self) -> bool {
+        self.summary.size.operations >= OPERATIONS_MIN
+            && self.passed_ms() >= RUN_MS
+            && self.troubles.is_over()
+            && self.contended_count() >= CONTENDED_MIN
+    }
+
+    fn passed_ms(&self) -> u64 {
+        (self.now.monotonic.0 - self.began.0) / NANOS_PER_MILLI
+    }
+
+    fn contended_count(&self) -> usize {
+        let writers = self.writers.values();
+        writers.filter(|writers| writers.len() > 1).count()
+    }
+
     fn step(&mut self) -> Checked {
         self.summary.steps += 1;
         self.records.step = self.summary.steps;
+        self.troubles_strike()?;
         match self.random.below(100) {
             0..40 => {
                 let shard = self.random.below(SHARDS);
@@ -383,13 +447,7 @@ impl Sim {
             94..96 => self.late_things_come()?,
             96 if self.random.chance(30) => self.rights_change(),
             96 => self.time_passes(),
-            97 => {
-                if self.random.chance(15) {
-                    self.crash()?;
-                } else {
-                    self.slowness_changes()?;
-                }
-            }
+            97 => self.nothing_is_done()?,
             98 => self.slowness_changes()?,
             _ => self.connection_changes()?,
         }
@@ -410,7 +468,8 @@ impl Sim {
         let due = self.shards[shard]
             .next_deadline()
             .is_some_and(|deadline| deadline <= self.now.monotonic);
-        if due {
+        self.has_no_timers[shard] |= due && self.outside.faults.hits(Fault::TimerLost);
+        if due && !self.has_no_timers[shard] {
             self.records.deadline_reached(shard, self.now.monotonic.0);
             self.detentions_end(shard);
             self.input(shard, Input::DeadlineReached)?;
@@ -419,25 +478,37 @@ impl Sim {
         self.settle_rights(shard)
     }
 
+    /// The changes of a batch by number: its records' newest, or what has failed before.
+    fn number(
+        &mut self,
+        shard: usize,
+        writes: Vec<StoreWrite>,
+    ) -> Result<Vec<NumberedWrite>, Violation> {
+        if let Some(failed) = self.store.failed.remove(&shard) {
+            let same = failed.iter().map(|numbered| &numbered.write).eq(&writes);
+            ensure(same, Check::StoreContent, || {
+                format!("{failed:?} has failed, and {writes:?} comes next")
+            })?;
+            return Ok(failed);
+        }
+        let number = |write: StoreWrite| {
+            let change_count = self.records.commits(shard, &write.name, &write.change)?;
+            Ok(NumberedWrite {
+                write,
+                change_count,
+            })
+        };
+        writes.into_iter().map(number).collect()
+    }
+
     fn end_turn(&mut self, shard: usize) -> Checked {
         self.shards[shard].end_turn(self.now, &mut self.outside);
         for (shard, request) in std::mem::take(&mut self.outside.store_requests) {
             let asked = match request {
                 StoreRequest::Load { names } => Asked::Load(names),
                 StoreRequest::Commit { batch, writes } => {
-                    let mut numbered = Vec::new();
-                    for write in writes {
-                        let change_count =
-                            self.records.commits(shard, &write.name, &write.change)?;
-                        numbered.push(NumberedWrite {
-                            write,
-                            change_count,
-                        });
-                    }
-                    Asked::Commit {
-                        batch,
-                        writes: numbered,
-                    }
+                    let writes = self.number(shard, writes)?;
+                    Asked::Commit { batch, writes }
                 }
             };
             self.store.ask(shard, asked);
@@ -488,7 +559,7 @@ impl Sim {
 
     fn take(&mut self, shard: usize, entry: Entry) -> Checked {
         if let Entry::RecordRequest(request) = &entry
-            && !is_about_guarded(&request.what)
+            && !is_about_others(&request.what)
         {
             let now = self.now.monotonic.0;
             for request in self.records.taken(shard, request)? {
@@ -507,6 +578,11 @@ impl Sim {
             Entry::Rights { number, .. } if !self.outside.faults.is_on(Fault::MarkerLost) => {
                 self.rights_taken_over(shard, *number);
             }
+            Entry::Rpc(RpcEntry::Answer {
+                correlation,
+                what: CallAnswer::Withdrawn,
+                ..
+            }) => self.rpcs.turned_back(correlation),
             Entry::Online { user } => self.presences.count(user, true),
             Entry::Offline { user } => self.presences.count(user, false),
             _ => {}
@@ -522,12 +598,7 @@ impl Sim {
     }
 
     fn read_connections(&mut self, shard: usize) -> Checked {
-        let sessions: Vec<SessionId> = self
-            .connections
-            .keys()
-            .filter(|session| usize::from(session.home.shard) == shard)
-            .copied()
-            .collect();
+        let sessions = self.sessions_of(shard);
         for session in sessions {
             if self.random.chance(60) {
                 self.read_connection(session)?;
@@ -537,6 +608,9 @@ impl Sim {
     }
 
     fn read_connection(&mut self, session: SessionId) -> Checked {
+        if self.is_delayed(session) {
+            return Ok(());
+        }
         let count = self.random.below(5) + 1;
         for _ in 0..count {
             let Some(connection) = self.connections.get_mut(&session) else {
@@ -574,6 +648,7 @@ impl Sim {
                 }
             }
             if flow == Flow::Taken {
+                self.note_order(session, sent.sent);
                 let stamp = Rc::new(Stamp {
                     session,
                     number,
@@ -623,10 +698,12 @@ impl Sim {
         if !self.outside.logins.is_empty() && self.random.chance(50) {
             self.log_in()?;
         }
-        if !self.store.asked.is_empty() {
+        if !self.store.asked.is_empty() && self.slow_until <= self.now.monotonic {
             let place = self.random.below(self.store.asked.len());
-            self.store
-                .work(place, &mut self.random, &mut self.outside.faults);
+            self.store.work(place, &mut self.outside.faults);
+            if self.random.chance(10) {
+                self.store.tidy();
+            }
         }
         Ok(())
     }
@@ -649,7 +726,13 @@ impl Sim {
                 }
             }
             StoreCompletion::Committed { result, .. } => {
-                self.records.committed(shard, &names, result.is_ok());
+                let refused = matches!(result, Ok(written) if written.contains(&Written::Refused));
+                ensure(!refused, Check::StoreContent, || {
+                    format!("{names:?} were committed by their only owner and refused")
+                })?;
+                if result.is_ok() {
+                    self.records.committed(shard, &names);
+                }
             }
         }
         self.input(shard, Input::Store(completion))
@@ -704,46 +787,37 @@ impl Sim {
         self.advance(millis as u64);
     }
 
+    /// Nobody does anything for a while: often everything under way comes to its end before, sometimes it hangs.
+    fn nothing_is_done(&mut self) -> Checked {
+        if self.random.chance(60) {
+            for _ in 0..REST_ROUNDS {
+                if !self.round()? {
+                    break;
+                }
+            }
+        }
+        let size = &self.summary.size;
+        let pauses = OPERATIONS_MIN.saturating_sub(size.operations) / OPERATIONS_A_PAUSE + 1;
+        let left = RUN_MS.saturating_sub(self.passed_ms());
+        let millis = self.random.below(2 * (left / pauses) as usize + 100);
+        self.advance(millis as u64);
+        Ok(())
+    }
+
     fn advance(&mut self, millis: u64) {
         self.now.monotonic.0 += millis * NANOS_PER_MILLI;
         self.now.wall.0 += millis;
     }
-
-    /// The node ends at once: what is not committed is lost, and it starts again.
-    fn crash(&mut self) -> Checked {
-        self.store.crash(&mut self.random);
-        self.records.crash(&self.store)?;
-        self.events.crash();
-        self.rpcs.crash();
-        self.unlistened.clear();
-        self.presences.crash();
-        self.rights = Rights::default();
-        for index in 0..self.clients.len() {
-            // Some of what was sent to the client still reaches it.
-            while self.random.chance(70) && self.client_reads_one(index) {}
-            self.clients[index].lost();
-        }
-        self.connections.clear();
-        self.visible.clear();
-        self.late.clear();
-        let faults = self.outside.faults.clone();
-        self.outside = Outside::new(SHARDS, faults);
-        for shard in 0..SHARDS {
-            let count = self.generations[shard].len() as u32;
-            self.places[shard] = (0..count).collect();
-        }
-        self.start();
-        Ok(())
-    }
 }
 
-/// Whether a request is for a guarded record.
-fn is_about_guarded(what: &RecordRequestKind) -> bool {
+/// Whether a request is for a record that the model of records does not know.
+fn is_about_others(what: &RecordRequestKind) -> bool {
+    let is_other = |name: &str| is_guarded(name) || is_rude(name);
     match what {
-        RecordRequestKind::Bulk { names, .. } => names.iter().any(|(name, _)| is_guarded(name)),
+        RecordRequestKind::Bulk { names, .. } => names.iter().any(|(name, _)| is_other(name)),
         RecordRequestKind::Recheck(name, _)
         | RecordRequestKind::Head(name)
-        | RecordRequestKind::Write(name, _) => is_guarded(name),
+        | RecordRequestKind::Write(name, _) => is_other(name),
         _ => false,
     }
 }

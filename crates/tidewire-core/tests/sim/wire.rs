@@ -12,6 +12,7 @@ use tidewire_core::message::{
 };
 
 use crate::right::{Right, is_guarded};
+use crate::rude::Rude;
 
 /// The format of clients that know lists of patches.
 pub const NEW: Format = Format(0);
@@ -125,6 +126,7 @@ pub enum Said {
     },
     WatchAll,
     UnwatchAll,
+    Rude(Rude),
     Watch {
         users: Vec<String>,
         id: String,
@@ -206,6 +208,7 @@ impl Said {
                     }
                 },
             ),
+            Self::Rude(rude) => rude.message(),
             _ => self.service_message(),
         }
     }

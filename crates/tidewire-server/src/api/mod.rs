@@ -21,6 +21,7 @@ mod problem;
 mod record;
 mod sign_up;
 mod stream;
+mod stream_event;
 mod ticket;
 
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::auth::AuthChain;
 use crate::config::plan::Plan;
+use crate::front::outlet::Outlet;
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
 use crate::shard::handle::{Peer, ShardHandle};
 
@@ -112,20 +114,20 @@ pub struct ApiRequest {
     pub body: Incoming,
     /// Where it comes from.
     pub address: SocketAddr,
-    /// Streams on its connection, which lives as long as they do.
-    pub streams: Arc<AtomicUsize>,
+    /// Where the bytes of its connection leave.
+    pub outlet: Arc<Outlet>,
 }
 
 impl ApiRequest {
     /// Takes a request apart.
     #[must_use]
-    pub fn new(request: Request<Incoming>, address: SocketAddr, streams: Arc<AtomicUsize>) -> Self {
+    pub fn new(request: Request<Incoming>, address: SocketAddr, outlet: Arc<Outlet>) -> Self {
         let (parts, body) = request.into_parts();
         Self {
             parts,
             body,
             address,
-            streams,
+            outlet,
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! A stream is a lasting session that follows jumps. A record is told as a whole value each time; while one is asked for,
 //! further changes of it coalesce. When the client does not read, the channel to it fills, then the session lags, as that of a
-//! slow socket does: it gets the newest value of each record, and of events the number that it missed.
+//! slow socket does: it gets the newest value of each record, and of events the number that it missed, or, if they have history,
+//! the events.
 
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use tidewire_core::json;
 use tidewire_core::message::{
-    Auth, Connection, Event, EventError, Message, Record, RecordAction, RecordBulk, RecordError,
-    Tag,
+    Auth, Connection, Event, EventError, Message, Position, Record, RecordAction, RecordBulk,
+    RecordError, Tag,
 };
 use tidewire_core::text::RESERVED;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -28,9 +28,11 @@ use super::caller::{Caller, encode, messages};
 use super::login::Credentials;
 use super::name::parameters;
 use super::problem::Problem;
+use super::stream_event::{Place, StreamEvents, record_part};
 use super::{Api, ApiRequest};
+use crate::front::outlet::Outlet;
 use crate::front::refusal::RequestRefusal;
-use crate::shard::carrier::{CarriedSession, Carrier};
+use crate::shard::carrier::CarriedSession;
 
 /// The path of streams.
 pub(super) const PATH: &str = "/sse";
@@ -39,8 +41,8 @@ pub(super) const METHODS: &str = "GET, OPTIONS";
 
 /// Something is sent at least so often, so that neither proxies nor the session's shard take the stream for dead.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Pieces that wait for the client between this task and its socket; the rest waits in the session's channel, from where it can
-/// be taken back when a right is lost.
+/// Pieces between this task and its socket; the rest waits in the session's channel, from where it can be taken back when a
+/// right is lost.
 const PIECES_MAX: usize = 1;
 /// Events of one stream, and records.
 pub(super) const NAMES_MAX: usize = 100;
@@ -51,8 +53,7 @@ const LATE_VERSIONS: i32 = 1 << 30;
 #[derive(Debug)]
 pub struct EventStream {
     pieces: mpsc::Receiver<Bytes>,
-    carrier: Arc<Carrier>,
-    open: Arc<AtomicUsize>,
+    outlet: Arc<Outlet>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -62,16 +63,13 @@ impl EventStream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Bytes>> {
-        if self.carrier.is_severed() {
-            return Poll::Ready(None);
-        }
         self.pieces.poll_recv(context)
     }
 }
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::AcqRel);
+        self.outlet.end_stream();
     }
 }
 
@@ -122,23 +120,24 @@ impl Api {
             .or(wanted.last_id.as_deref());
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
         let session = caller.into_session();
-        let carrier = session.carrier();
+        session.hand_on_to(Arc::clone(&request.outlet));
         let stream = Stream {
             session,
             sender,
+            outlet: Arc::clone(&request.outlet),
             epoch: self.epoch,
-            records: records(&wanted.records, known, self.epoch),
+            events: StreamEvents::new(wanted.events, known),
+            records: records(&wanted.records, known.map(record_part), self.epoch),
             places: places(&wanted.records),
             names: wanted.records,
             text: String::new(),
         };
         let keep_alive = KEEP_ALIVE_INTERVAL.min(self.limits.heartbeat_interval);
-        tokio::spawn(stream.run(wanted.events, rest, keep_alive));
-        request.streams.fetch_add(1, Ordering::AcqRel);
+        tokio::spawn(stream.run(rest, keep_alive));
+        request.outlet.begin_stream();
         let body = EventStream {
             pieces,
-            carrier,
-            open: Arc::clone(&request.streams),
+            outlet: Arc::clone(&request.outlet),
             _permit: permit,
         };
         Ok(streaming(body))
@@ -295,7 +294,9 @@ fn parse_state(text: &str) -> Option<Followed> {
 struct Stream {
     session: CarriedSession,
     sender: mpsc::Sender<Bytes>,
+    outlet: Arc<Outlet>,
     epoch: u64,
+    events: StreamEvents,
     names: Vec<String>,
     places: HashMap<String, usize>,
     records: Vec<Followed>,
@@ -304,21 +305,18 @@ struct Stream {
 }
 
 impl Stream {
-    async fn run(mut self, events: Vec<String>, first: Bytes, keep_alive: Duration) {
-        self.subscribe(&events);
+    async fn run(mut self, first: Bytes, keep_alive: Duration) {
+        self.subscribe();
         self.take(&first);
         // The client sees at once that it is connected.
         self.text.push_str(": connected\n\n");
         loop {
             if !self.text.is_empty() {
-                let piece = Bytes::from(std::mem::take(&mut self.text));
-                if self.sender.send(piece).await.is_err() {
+                let (piece, left) = self.outlet.piece(std::mem::take(&mut self.text));
+                // No more is taken before the kernel has the piece, so a change of rights can wait for what is on its way.
+                if self.sender.send(piece).await.is_err() || left.await.is_err() {
                     return;
                 }
-            }
-            // No more is taken before the connection has the piece, so a change of rights can wait for what is on its way.
-            if self.sender.reserve().await.is_err() {
-                return;
             }
             let received = tokio::select! {
                 received = timeout(keep_alive, self.session.receive()) => received,
@@ -348,12 +346,12 @@ impl Stream {
         self.session.send(out);
     }
 
-    fn subscribe(&mut self, events: &[String]) {
-        if !events.is_empty() {
-            let names = events.iter().map(String::as_str).collect();
-            self.say(&Message::Event(Event::Subscribe {
-                names,
+    fn subscribe(&mut self) {
+        if !self.events.names().is_empty() {
+            self.say(&Message::Event(Event::Resume {
+                names: self.events.names().iter().map(String::as_str).collect(),
                 correlation: Some("e"),
+                positions: self.events.wishes(),
             }));
         }
         for place in 0..self.names.len() {
@@ -388,11 +386,27 @@ impl Stream {
         for message in messages(chunk) {
             match &message {
                 Message::Event(Event::Emit { name, data }) => self.tell_event(name, *data),
-                Message::Event(Event::Gap { name, missed }) => {
-                    self.begin("gap", name);
-                    self.text.push_str(&format!(",\"missed\":{missed}"));
-                    self.end();
+                Message::Event(Event::Numbered { name, data, offset })
+                    if self.events.take(name, *offset) == Place::Next =>
+                {
+                    self.push_id();
+                    self.tell_numbered_event(name, *data, *offset);
                 }
+                Message::Event(Event::Position { name, position }) => {
+                    self.events.begin(name, Some(*position));
+                    // An id without data is no piece, but what the client comes back with.
+                    self.push_id();
+                    self.text.push('\n');
+                }
+                Message::Event(Event::HistoryGap {
+                    name,
+                    missed,
+                    first,
+                }) => self.tell_history_gap(name, *missed, *first),
+                Message::Event(Event::Gap { name, missed }) => match self.events.resume(name) {
+                    Some(position) => self.resume(name, position),
+                    None => self.tell_gap(name, Some(*missed), None),
+                },
                 Message::Event(Event::Error(error)) => self.tell_event_error(error),
                 Message::Record(message) => self.take_record(message),
                 _ => {}
@@ -431,8 +445,7 @@ impl Stream {
         if is_news {
             record.is_known = true;
             record.tag = tag;
-            self.text
-                .push_str(&format!("id: {}\n", id(self.epoch, &self.records)));
+            self.push_id();
             match state {
                 Some((tag, data)) => {
                     self.begin("record", name);
@@ -450,6 +463,50 @@ impl Stream {
         if is_stale {
             self.fetch(place);
         }
+    }
+
+    /// Subscribes once more to an event of which something was left out.
+    fn resume(&self, name: &str, position: Position) {
+        self.say(&Message::Event(Event::Unsubscribe {
+            names: vec![name],
+            correlation: Some("u"),
+        }));
+        self.say(&Message::Event(Event::Resume {
+            names: vec![name],
+            correlation: Some("e"),
+            positions: vec![(name, Some(position))],
+        }));
+    }
+
+    fn tell_history_gap(&mut self, name: &str, missed: Option<u32>, first: Option<Position>) {
+        let before = first.map(|first| Position {
+            offset: first.offset.saturating_sub(1),
+            ..first
+        });
+        self.events.begin(name, before);
+        self.push_id();
+        self.tell_gap(name, missed, first);
+    }
+
+    fn tell_gap(&mut self, name: &str, missed: Option<u32>, first: Option<Position>) {
+        self.begin("gap", name);
+        if let Some(missed) = missed {
+            self.text.push_str(&format!(",\"missed\":{missed}"));
+        }
+        if let Some(Position { offset, .. }) = first {
+            self.text.push_str(&format!(",\"offset\":{offset}"));
+        }
+        self.end();
+    }
+
+    fn tell_numbered_event(&mut self, name: &str, data: Option<&str>, offset: u64) {
+        self.begin("event", name);
+        self.text.push_str(&format!(",\"offset\":{offset}"));
+        if let Some(data) = data {
+            self.text.push_str(",\"data\":");
+            push_line(data, &mut self.text);
+        }
+        self.end();
     }
 
     fn tell_event(&mut self, name: &str, data: Option<&str>) {
@@ -500,6 +557,12 @@ impl Stream {
         self.text
             .push_str(&format!(",\"topic\":\"{topic}\",\"code\":\"{code}\""));
         self.end();
+    }
+
+    fn push_id(&mut self) {
+        let mut id = id(self.epoch, &self.records);
+        self.events.append_id(&mut id);
+        self.text.push_str(&format!("id: {id}\n"));
     }
 
     fn begin(&mut self, kind: &str, name: &str) {

@@ -10,7 +10,8 @@ use prometheus_client::metrics::counter::Counter;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tidewire_core::store::{
-    Incarnation, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Version,
+    Expected, Incarnation, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Version,
+    Written,
 };
 use tidewire_core::text::{Name, Payload, RESERVED};
 use tokio::sync::{Mutex, oneshot};
@@ -240,6 +241,14 @@ impl Users {
             password: Some(password.to_owned()),
             ..Change::default()
         };
+        self.add(name, change).await
+    }
+
+    /// The same with what is told of the user.
+    ///
+    /// # Errors
+    /// The name is taken, there is no password, name or password are none, or the store can't take it.
+    pub async fn add(self: &Arc<Self>, name: &str, change: Change) -> Result<(), UserError> {
         self.change(name, change, true).await.map(|_| ())
     }
 
@@ -276,6 +285,9 @@ impl Users {
             }
             let now = jwt::now().0 / 1_000;
             let is_new = found.is_none();
+            let expected = found
+                .as_ref()
+                .map_or(Expected::Missing, |(record, _)| Expected::of(record));
             let (place, mut user) = match (found, &password) {
                 (Some((record, user)), _) => (Some(record), user),
                 (None, None) => return Err(UserError::Missing),
@@ -291,7 +303,9 @@ impl Users {
             user.client_data = change.client_data.unwrap_or(user.client_data);
             user.changed_at = now;
             let record = stored(place, &user)?;
-            users.commit(&name, StoreChange::Put(record)).await?;
+            users
+                .commit(&name, expected, StoreChange::Put(record))
+                .await?;
             Ok(Changed {
                 is_new,
                 old_password_id,
@@ -309,8 +323,10 @@ impl Users {
         let (users, name) = (Arc::clone(self), name.to_owned());
         undisturbed(async move {
             let _turn = users.changing.lock().await;
-            let (_, user) = users.find(&name).await?.ok_or(UserError::Missing)?;
-            users.commit(&name, StoreChange::Delete).await?;
+            let (record, user) = users.find(&name).await?.ok_or(UserError::Missing)?;
+            users
+                .commit(&name, Expected::of(&record), StoreChange::Delete)
+                .await?;
             Ok(Name::from(user.password_id.as_str()))
         })
         .await
@@ -340,10 +356,16 @@ impl Users {
         }
     }
 
-    async fn commit(&self, name: &str, change: StoreChange) -> Result<(), UserError> {
+    async fn commit(
+        &self,
+        name: &str,
+        expected: Expected,
+        change: StoreChange,
+    ) -> Result<(), UserError> {
         let (answer, done) = oneshot::channel();
         let write = StoreWrite {
             name: record_name(name),
+            expected,
             change,
         };
         self.store()?.commit(
@@ -352,7 +374,12 @@ impl Users {
                 let _ = answer.send(result);
             }),
         );
-        Ok(done.await.map_err(|_| stopped())??)
+        match done.await.map_err(|_| stopped())??.as_slice() {
+            [Written::Done] => Ok(()),
+            _ => Err(UserError::Unavailable(
+                "another server has changed the user meanwhile".to_owned(),
+            )),
+        }
     }
 
     fn store(&self) -> Result<&StoreClient, UserError> {
@@ -435,8 +462,9 @@ mod tests {
     use crate::store::thread::StoreThreads;
 
     fn users(disk: &MemoryDisk) -> (Arc<Users>, StoreThreads) {
-        let (store, _) = disk.open(None);
-        let threads = StoreThreads::start(Box::new(store), Arc::new(|_, _| {})).expect("threads");
+        let (store, opened) = disk.open(None);
+        let threads = StoreThreads::start(Box::new(store), opened.term(), Arc::new(|_, _| {}))
+            .expect("threads");
         let users = Users::new(&AuthStore::default(), Hashing::new(2), Counts::default());
         users.open(threads.client());
         (users, threads)

@@ -1,10 +1,12 @@
 //! The options as the engine and the shards take them.
 
+use tidewire_core::history::HistoryRules;
 use tidewire_core::limits::Limits;
 use tidewire_core::rate::{Operation, Rate, Rates};
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_net::event_loop::OutboxMarks;
 
+use super::history::HistoryRule;
 use super::plan::Plan;
 use super::section::{self, Config, EventLagKind};
 use super::value::ByteCount;
@@ -62,6 +64,7 @@ impl Plan {
             auth,
             record,
             rpc,
+            event,
             listen,
             limits,
             rates,
@@ -84,9 +87,11 @@ impl Plan {
                 EventLagKind::Gap => EventLagPolicy::Gap,
                 EventLagKind::Disconnect => EventLagPolicy::Disconnect,
             },
+            history: HistoryRules::new(event.history.iter().map(HistoryRule::of_engine).collect()),
             listen_shuffle: listen.shuffle,
             load_timeout: record.load_timeout,
             write_timeout: record.write_timeout,
+            write_key_age: record.write_key_age,
             hot_path_prefixes: record.hot_path_prefixes.to_vec(),
             memory_only_prefixes: record.memory_only_prefixes.to_vec(),
         }
@@ -110,6 +115,10 @@ impl Plan {
             dirty_bytes_max: limits.dirty_bytes_max.as_usize(),
             rule_reads_max: limits.rule_reads_max,
             catch_up_bytes_max: limits.outbox_marks().lagging_bytes,
+            write_key_bytes_max: limits.write_key_bytes_max,
+            write_keys_max: limits.write_keys_max.div_ceil(usize::from(self.shards)),
+            history_names_max: limits.history_names_max.div_ceil(usize::from(self.shards)),
+            history_bytes_max: limits.history_bytes_max.as_usize() / usize::from(self.shards),
         }
     }
 

@@ -1,12 +1,13 @@
 //! The configuration: one table of options, read from flags, environment and file, and what follows from it.
 //!
-//! `section` is the table, `option`, `value`, `address_range` and `rate` say what an option is, `document` reads YAML with places, `layer` lays
+//! `section` is the table, `option`, `value`, `address_range`, `rate` and `history` say what an option is, `document` reads YAML with places, `layer` lays
 //! the sources over each other, `print` writes them, `plan` works out what the values mean on the `machine`, and `engine` hands
 //! them to engine and shards.
 
 pub mod address_range;
 pub mod document;
 pub mod engine;
+pub mod history;
 pub mod layer;
 pub mod machine;
 pub mod nearest;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::layer::{Loaded, Problem};
 use super::machine::Machine;
-use super::section::{AuthKind, ClientCertificates, Config};
+use super::section::{AuthKind, ClientCertificates, Config, StoreKind};
 use super::value::{Auto, ByteCount, Limited, Rules};
 use crate::front::tls::Speaks;
 
@@ -20,6 +20,8 @@ const CACHE_BYTES_PER_SHARD: u64 = 64 << 20;
 const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
 /// Browsers with cookies need about this much.
 const HEAD_BYTES_MIN: ByteCount = ByteCount(8 << 10);
+/// What an entry of PostgreSQL's index of names has room for.
+const POSTGRES_NAME_BYTES_MAX: u64 = 2_600;
 /// Owners of names are numbered with 16 bits; more shards than this only cost memory.
 const SHARDS_MAX: u16 = 1024;
 
@@ -130,13 +132,22 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "no permission rules: set `permissions`, or `permissions: allow_all` by name".into(),
         );
     }
-    for path in config.network.paths.iter() {
-        if !path.starts_with('/') || path.contains(['?', '#']) {
-            refuse(
-                "network.paths",
-                format!("{path:?} is no path; it begins with / and has no ? or #"),
-            );
+    let (paths, json_paths) = (&config.network.paths, &config.network.json_paths);
+    for (option, paths) in [("network.paths", paths), ("network.json_paths", json_paths)] {
+        for path in paths.iter() {
+            if !path.starts_with('/') || path.contains(['?', '#']) {
+                refuse(
+                    option,
+                    format!("{path:?} is no path; it begins with / and has no ? or #"),
+                );
+            }
         }
+    }
+    if let Some(path) = json_paths.iter().find(|path| paths.contains(path)) {
+        refuse(
+            "network.json_paths",
+            format!("{path:?} is in network.paths, too; a path speaks one protocol"),
+        );
     }
     if config.network.paths.is_empty() {
         refuse(
@@ -184,6 +195,9 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "at least http.body_bytes_max is needed, or no such body is ever taken".into(),
         );
     }
+    if let Some((option, reason)) = store_problem(&config) {
+        refuse(option, reason);
+    }
     let marks = config.limits.outbox_marks();
     if marks.lagging_bytes > marks.bytes_max {
         refuse(
@@ -213,6 +227,10 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         }
     };
     let cache_bytes_max = config.store.cache.or_else(cache).0;
+    let history_bytes_max = match config.event.history.is_empty() {
+        true => 0,
+        false => config.limits.history_bytes_max.0,
+    };
     let plan = Plan {
         is_development,
         admin_address,
@@ -224,7 +242,10 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         memory_bytes_max: config
             .limits
             .memory_bytes_max
-            .or_else(|| ByteCount(share.saturating_add(cache_bytes_max)))
+            .or_else(|| {
+                let bytes = share.saturating_add(cache_bytes_max);
+                ByteCount(bytes.saturating_add(history_bytes_max))
+            })
             .0,
         drain_delay: config.drain_delay.or_else(drain_delay),
         auth_chain,
@@ -318,9 +339,50 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// What is wrong with where records are to be kept.
+fn store_problem(config: &Config) -> Option<(&'static str, String)> {
+    let store = &config.store;
+    let (url, option, example) = match store.kind {
+        StoreKind::Sqlite | StoreKind::Memory => return None,
+        StoreKind::Postgres => (
+            &store.postgres.url,
+            "store.postgres.url",
+            "postgresql://user@host:5432/database",
+        ),
+        StoreKind::Redis => (&store.redis.url, "store.redis.url", "redis://host:6379/0"),
+    };
+    if url.is_empty() {
+        let reason = format!("the address of the server is needed, as {example}");
+        return Some((option, reason));
+    }
+    if has_password(url) {
+        let reason = "an address is shown in many places; put the password into the option \
+            `password` beside it, or better into a file or the environment";
+        return Some((option, reason.into()));
+    }
+    let name_bytes_max = config.limits.name_bytes_max.0;
+    if store.kind == StoreKind::Postgres && name_bytes_max > POSTGRES_NAME_BYTES_MAX {
+        let reason =
+            format!("PostgreSQL's index takes names of at most {POSTGRES_NAME_BYTES_MAX} bytes");
+        return Some(("limits.name_bytes_max", reason));
+    }
+    None
+}
+
+/// Whether an address has a password, before its host or among its parameters.
+fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let in_authority = authority
+        .rsplit_once('@')
+        .is_some_and(|(user, _)| user.contains(':'));
+    in_authority || url.contains("password=")
+}
+
 /// Times that make no sense as 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 18] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 19] {
     [
+        ("store.timeout", config.store.timeout),
         ("drain_timeout", config.drain_timeout),
         (
             "network.heartbeat_interval",
@@ -436,6 +498,35 @@ mod tests {
             ..Sources::default()
         };
         plan(&load(&sources).expect("the values are right"), &MACHINE)
+    }
+
+    #[test]
+    fn a_store_on_a_server_needs_an_address_without_a_password() {
+        let refused = |flags: &[(&str, &str)]| match planned(flags) {
+            Ok(_) => String::new(),
+            Err(problems) => problems[0].to_string(),
+        };
+        for (kind, option, right) in [
+            ("postgres", "store.postgres.url", "postgresql://a@db:5432/b"),
+            ("redis", "store.redis.url", "rediss://db:6379/0"),
+        ] {
+            let kind = ("store.kind", kind);
+            assert_eq!(refused(&[kind, (option, right)]), "");
+            let missing = refused(&[kind]);
+            assert!(missing.contains(option), "{missing}");
+            for wrong in [
+                right.replace("db:", "x:hunter2@db:").replace("a@x", "x"),
+                format!("{right}?password=hunter2"),
+            ] {
+                let told = refused(&[kind, (option, &wrong)]);
+                assert!(told.contains(option) && !told.contains("hunter2"), "{told}");
+            }
+        }
+        let long = ("limits.name_bytes_max", "4KiB");
+        let postgres = ("store.kind", "postgres");
+        let url = ("store.postgres.url", "postgresql://a@db/b");
+        let told = refused(&[postgres, url, long]);
+        assert!(told.contains("limits.name_bytes_max"), "{told}");
     }
 
     #[test]
@@ -558,6 +649,16 @@ mod tests {
         );
         check(&[("network.paths", "")], "network.paths", "at least one");
         check(
+            &[("network.json_paths", "/a?b")],
+            "network.json_paths",
+            "no path",
+        );
+        check(
+            &[("network.paths", "/a, /b"), ("network.json_paths", "/b")],
+            "network.json_paths",
+            "one protocol",
+        );
+        check(
             &[("network.origins", "https://a.example/page")],
             "network.origins",
             "without a path",
@@ -598,6 +699,8 @@ mod tests {
         assert_eq!(plan.cache_bytes_max, 128 << 20);
         assert_eq!(plan.memory_bytes_max, (512 + 128) << 20);
         assert_eq!(plan.drain_delay, Duration::ZERO);
+        let kept = planned(&[("event.history", "news/*")]).expect("a plan");
+        assert_eq!(kept.memory_bytes_max, (512 + 128 + 64) << 20);
         assert_eq!(plan.auth_chain, [AuthKind::Open]);
         let public = [
             ("network.host", "0.0.0.0"),

@@ -9,6 +9,7 @@ use tidewire_core::limits::Limits as CoreLimits;
 use tidewire_core::rate::Rate;
 
 use super::address_range::AddressRange;
+use super::history::HistoryRule;
 use super::option::{Traits, section};
 use super::rate::OptionalRate;
 use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Rules, Secret, choice};
@@ -67,6 +68,8 @@ section! {
         record: Record = Record::default();
         /// Remote procedure calls.
         rpc: Rpc = Rpc::default();
+        /// Events.
+        event: Event = Event::default();
         /// Listening for patterns of names.
         listen: Listen = Listen::default();
         /// Bounds of everything that a peer can make grow.
@@ -116,6 +119,8 @@ section! {
         port: u16 = 6020, Traits::NONE.flag("port");
         /// Paths on which WebSocket clients connect. A query string is ignored.
         paths: List<String> = words(&["/deepstream"]);
+        /// Paths on which WebSocket clients connect that speak JSON in text messages; with none of them nobody can.
+        json_paths: List<String> = words(&["/deepstream-json"]);
         /// Origins of web pages that may connect, as `https://app.example.com`, besides the server's own. In
         /// development mode pages from loopback hosts may, on any port. `*` is every page.
         origins: List<String> = words(&[]), Traits::NONE.reload();
@@ -267,19 +272,59 @@ choice! {
         Sqlite = "sqlite",
         /// Memory; nothing survives a stop.
         Memory = "memory",
+        /// A PostgreSQL database.
+        Postgres = "postgres",
+        /// Redis or Valkey.
+        Redis = "redis",
+    }
+}
+
+choice! {
+    /// What an acknowledged write means at least.
+    Durability {
+        /// On disk and synced.
+        Synced = "synced",
+        /// Whatever the store's server makes of it.
+        Relaxed = "relaxed",
     }
 }
 
 section! {
     /// Where records are kept.
     Store {
-        /// `sqlite` keeps records on disk; an acknowledged write is synced. `memory` loses everything at a stop.
+        /// `sqlite` keeps records on disk; an acknowledged write is synced. `memory` loses everything at a stop. `postgres` and
+        /// `redis` (or Valkey) keep them on a server of their own. See `docs/stores.md`.
         kind: StoreKind = StoreKind::Sqlite;
+        /// What an acknowledged write means at least. With `synced` a server of `postgres` or `redis` that may acknowledge what it
+        /// has not synced, or does not say whether it does, is refused with the setting to change; with `relaxed` it is
+        /// taken, and `/ready`, the metrics, the first screen and the log say so.
+        durability: Durability = Durability::Synced;
+        /// Time for one request to the server of `postgres` or `redis`; afterwards its connection is given up and made anew.
+        timeout: Duration = seconds(10);
+        /// The PostgreSQL database of `postgres`.
+        postgres: StoreServer = StoreServer::default(), Traits::NONE.described();
+        /// The Redis or Valkey server of `redis`.
+        redis: StoreServer = StoreServer::default(), Traits::NONE.described();
         /// The data folder.
         path: PathBuf = PathBuf::from("./tidewire-data"), Traits::NONE.flag("data");
         /// Bytes of records kept in memory beyond those in use, for the whole node. `auto` is an eighth of the
         /// memory that the container or machine has, at most 64MiB for each shard.
         cache: Auto<ByteCount> = Auto::Auto;
+    }
+}
+
+section! {
+    /// A server that keeps records.
+    StoreServer {
+        /// Its address, without a password: `postgresql://user@host:5432/database`, `redis://host:6379/0`, or `rediss://` for
+        /// TLS. With PostgreSQL TLS is spoken with other machines unless the address has `?sslmode=disable`.
+        url: String = String::new();
+        /// The password. Best given by the environment.
+        password: Secret = Secret::default(), Traits::NONE.secret();
+        /// A file with the password instead; white space at its end does not count.
+        password_file: OptionalPath = OptionalPath(None);
+        /// A file with the certificates (PEM) of the authorities that are trusted, instead of the system's.
+        ca: OptionalPath = OptionalPath(None);
     }
 }
 
@@ -531,6 +576,8 @@ section! {
         write_timeout: Duration = seconds(30);
         /// Records with these prefixes are whole values with version 0 when written by `setData`.
         hot_path_prefixes: List<String> = words(&[]);
+        /// How long the key of a write that clients may repeat is remembered (`spec/deepstream.md`, "Repeating a write").
+        write_key_age: Duration = Duration::from_secs(600);
         /// Records with these prefixes are kept in memory only.
         memory_only_prefixes: List<String> = words(&[]);
     }
@@ -547,6 +594,18 @@ section! {
         requestor_name: bool = false;
         /// Whether a provider learns the requestor's client data.
         requestor_data: bool = false;
+    }
+}
+
+section! {
+    /// Events.
+    Event {
+        /// Events that are kept for a while, so that a subscriber who comes back gets what it missed: patterns of names, in
+        /// which `*` stands for any text, each with what is kept of one name, as `news/* count=1000 bytes=1MiB age=1h`,
+        /// which are the bounds where none is given. The first pattern that fits counts. They are kept in memory, so that after a
+        /// restart a subscriber is told of a gap, or with `keep=store` in the store as well: then an event is delivered when it is
+        /// durable, and a restart makes no gap. See `spec/deepstream.md`, "History".
+        history: List<HistoryRule> = List(Vec::new());
     }
 }
 
@@ -616,12 +675,22 @@ section! {
         /// Bytes that may still wait for a client that has drained. `auto` is a quarter of
         /// `limits.outbox_lagging_bytes`.
         outbox_drained_bytes: Auto<ByteCount> = Auto::Auto;
+        /// Bytes of the key of a write that clients may repeat. A longer one is refused.
+        write_key_bytes_max: usize = CoreLimits::default().write_key_bytes_max;
+        /// Keys of such writes that are remembered. At the limit the oldest are forgotten.
+        write_keys_max: usize = 100_000;
+        /// Names with history (`event.history`) that are kept while nobody is subscribed to them. At the limit those used
+        /// least lately are forgotten with their events.
+        history_names_max: usize = 10_000;
+        /// Bytes of all histories. At the limit names that nobody is subscribed to are forgotten first, then the events that
+        /// would be too old soonest.
+        history_bytes_max: ByteCount = ByteCount(64 << 20);
         /// What becomes of the events of a client that lags and follows jumps.
         event_lag_policy: EventLagKind = EventLagKind::Gap;
         /// Bytes that the node holds in outboxes, in messages that are half received or have to wait, in the logs of its
-        /// turns, in mailboxes and in records, those in use and the cache of `store.cache`. Beyond it the cache shrinks, then
-        /// the connections that hold most are disconnected. `auto` is `store.cache` and an eighth of the memory that the
-        /// container or machine has.
+        /// turns, in mailboxes, in histories and in records, those in use and the cache of `store.cache`. Beyond it the cache shrinks, then
+        /// the connections that hold most are disconnected. `auto` is `store.cache`, an eighth of the memory that the container
+        /// or machine has and, with `event.history`, `limits.history_bytes_max`.
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
         /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
         /// closed longest ago are forgotten.

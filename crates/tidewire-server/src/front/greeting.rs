@@ -49,6 +49,7 @@ struct Opening {
     head_bytes: usize,
     answer: Vec<u8>,
     is_deflated: bool,
+    is_text: bool,
 }
 
 /// Looks once at what a new nonblocking socket has, and opens the WebSocket that it asks for.
@@ -111,6 +112,7 @@ pub fn greet(
         peer: Arc::new(peer(address, &opening.parts)),
         place,
         is_deflated: opening.is_deflated,
+        is_text: opening.is_text,
     }))
 }
 
@@ -134,12 +136,10 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
     }
     let (parts, head_bytes) = parse(input)?;
     let path = parts.uri.path();
-    if head_bytes > front.head_bytes_max
-        || is_page(path)
-        || !front.paths.iter().any(|known| known == path)
-    {
+    if head_bytes > front.head_bytes_max || is_page(path) {
         return None;
     }
+    let is_text = front.is_text(path)?;
     let admitted = front.doors.read().gate.admit(&parts.headers).ok()?;
     let accepted = handshake::accept(&parts).ok()?;
     let deflate = match front.takes_deflate {
@@ -153,6 +153,7 @@ fn opening(front: &Front, input: &[u8]) -> Option<Opening> {
     Some(Opening {
         answer: format_head(&headers),
         is_deflated: deflate.is_some(),
+        is_text,
         parts,
         head_bytes,
     })

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use super::handshake::{self, HandshakeError};
 use super::http2;
 use super::origin::{Refusal, host_name, is_loopback_name};
+use super::outlet::{Outflow, Outlet};
 use super::page;
 use super::place::{Place, Ticket};
 use super::proxy_protocol;
@@ -60,8 +61,8 @@ pub(super) struct Socket {
     is_encrypted: bool,
     /// What the peer has shown in the handshake. It is an extension of each request.
     certificate: Option<ClientCertificate>,
-    /// Streams that are open on it.
-    streams: Arc<AtomicUsize>,
+    /// Where its bytes leave.
+    pub(super) outlet: Arc<Outlet>,
     /// Whether a request has come.
     has_asked: AtomicBool,
     /// Moves to the shard with the upgrade.
@@ -117,7 +118,7 @@ pub async fn serve(front: Arc<Front>, arrival: Arrival) {
         peer,
         is_encrypted: stream.is_encrypted(),
         certificate: stream.certificate(),
-        streams: Arc::default(),
+        outlet: Arc::default(),
         has_asked: AtomicBool::new(false),
         ticket: Mutex::new(Some(ticket)),
     });
@@ -142,20 +143,28 @@ async fn serve_http1(socket: Arc<Socket>, stream: FrontStream) {
             async move { Ok::<_, Infallible>(socket.answer(request).await) }
         })
     };
+    let stream = Outflow::new(stream, Arc::clone(&socket.outlet));
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = pin!(connection);
-    let mut outcome = timeout(limit, connection.as_mut()).await;
-    if outcome.is_err() {
-        // A request that runs may end; no other one follows it.
-        connection.as_mut().graceful_shutdown();
-        outcome = timeout(limit, connection.as_mut()).await;
-    }
-    // A stream lasts as long as its session.
-    while outcome.is_err() && socket.streams.load(Ordering::Acquire) > 0 {
-        outcome = timeout(limit, connection.as_mut()).await;
-    }
+    let served = async {
+        let mut outcome = timeout(limit, connection.as_mut()).await;
+        if outcome.is_err() {
+            // A request that runs may end; no other one follows it.
+            connection.as_mut().graceful_shutdown();
+            outcome = timeout(limit, connection.as_mut()).await;
+        }
+        // A stream lasts as long as its session.
+        while outcome.is_err() && socket.outlet.has_streams() {
+            outcome = timeout(limit, connection.as_mut()).await;
+        }
+        outcome
+    };
+    let outcome = tokio::select! {
+        outcome = served => outcome,
+        () = socket.outlet.was_shut() => return socket.was_cut(),
+    };
     match outcome {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -217,6 +226,11 @@ async fn introduce(
 }
 
 impl Socket {
+    /// Tells of a connection whose outlet was shut. What waits in it goes with it.
+    pub(super) fn was_cut(&self) {
+        tracing::debug!(peer = %self.peer, "a connection was cut off: a stream has lost a right and its client does not read");
+    }
+
     pub(super) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Answer {
         self.has_asked.store(true, Ordering::Relaxed);
         let answer = self.respond(request).await;
@@ -264,10 +278,10 @@ impl Socket {
             preflight(api.and_then(|api| api.methods(path)))
         } else if let Some(api) = api {
             let client = self.client(request.headers());
-            let streams = Arc::clone(&self.streams);
-            api.answer(ApiRequest::new(request, client, streams)).await
-        } else if front.paths.iter().any(|known| known == path) {
-            self.upgrade(request)
+            let outlet = Arc::clone(&self.outlet);
+            api.answer(ApiRequest::new(request, client, outlet)).await
+        } else if let Some(is_text) = front.is_text(path) {
+            self.upgrade(request, is_text)
         } else {
             match path {
                 "/metrics" if is_reading => self.metrics(request.headers()),
@@ -328,12 +342,18 @@ impl Socket {
         typed(
             StatusCode::OK,
             HTML,
-            page::index(host, self.is_encrypted, &self.front.paths),
+            page::index(
+                host,
+                self.is_encrypted,
+                &self.front.paths,
+                &self.front.json_paths,
+            ),
         )
     }
 
     fn not_found(&self) -> Answer {
-        let paths = self.front.paths.join(", ");
+        let paths = self.front.paths.iter().chain(&self.front.json_paths);
+        let paths = paths.map(String::as_str).collect::<Vec<_>>().join(", ");
         let text = format!("there is nothing here; WebSocket clients connect to {paths}\n");
         plain(StatusCode::NOT_FOUND, text)
     }
@@ -378,7 +398,7 @@ impl Socket {
         plain(StatusCode::FORBIDDEN, text.into())
     }
 
-    fn upgrade(self: &Arc<Self>, mut request: Request<Incoming>) -> Answer {
+    fn upgrade(self: &Arc<Self>, mut request: Request<Incoming>, is_text: bool) -> Answer {
         let on_upgrade = hyper::upgrade::on(&mut request);
         let (parts, _) = request.into_parts();
         let accepted = match handshake::accept(&parts) {
@@ -409,9 +429,14 @@ impl Socket {
             });
             return unavailable("the server has all the connections that it may have\n");
         };
-        let peer = Arc::new(peer(client, &parts));
         let front = Arc::clone(&self.front);
-        tokio::spawn(hand_over(front, on_upgrade, peer, place, deflate.is_some()));
+        let opened = Opened {
+            peer: Arc::new(peer(client, &parts)),
+            place,
+            is_deflated: deflate.is_some(),
+            is_text,
+        };
+        tokio::spawn(hand_over(front, on_upgrade, opened));
         let mut answer = Answer::default();
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *answer.headers_mut() = switching_protocols(&accepted, deflate.as_deref());
@@ -493,14 +518,22 @@ pub(crate) fn peer(address: SocketAddr, parts: &Parts) -> Peer {
     }
 }
 
-/// Waits until the 101 has left, takes the socket from the runtime, and gives it to a shard.
-async fn hand_over(
-    front: Arc<Front>,
-    on_upgrade: hyper::upgrade::OnUpgrade,
+/// A WebSocket whose handshake was answered.
+struct Opened {
     peer: Arc<Peer>,
     place: Place,
     is_deflated: bool,
-) {
+    is_text: bool,
+}
+
+/// Waits until the 101 has left, takes the socket from the runtime, and gives it to a shard.
+async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, opened: Opened) {
+    let Opened {
+        peer,
+        place,
+        is_deflated,
+        is_text,
+    } = opened;
     let address = peer.address;
     let upgraded = match timeout(front.connection_timeout, on_upgrade).await {
         Ok(Ok(upgraded)) => upgraded,
@@ -509,10 +542,10 @@ async fn hand_over(
         }
         Err(_) => return tracing::debug!(peer = %address, "a connection did not read its upgrade"),
     };
-    let Ok(parts) = upgraded.downcast::<TokioIo<FrontStream>>() else {
+    let Ok(parts) = upgraded.downcast::<TokioIo<Outflow<FrontStream>>>() else {
         return tracing::error!("an upgraded connection is none of the front's");
     };
-    match parts.io.into_inner().hand_over(parts.read_buf) {
+    match parts.io.into_inner().into_inner().hand_over(parts.read_buf) {
         Ok(Handover {
             stream,
             tls,
@@ -527,6 +560,7 @@ async fn hand_over(
                 peer,
                 place,
                 is_deflated,
+                is_text,
             }]);
         }
         Err(error) => {

@@ -6,6 +6,8 @@
 mod activity;
 mod answered;
 mod authority;
+mod frames;
+mod head;
 
 use std::error::Error as _;
 use std::pin::{Pin, pin};
@@ -22,11 +24,14 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::http::{Socket, plain};
+use super::outlet::Outflow;
+use super::refusal::RequestRefusal;
 use super::tls::FrontStream;
 use crate::config::plan::Plan;
 use crate::log::peer_line;
 use activity::Activity;
 use answered::Answered;
+use frames::Counted;
 
 /// Bytes that a peer may send ahead on one stream and on all of them: the least that the protocol allows. Bodies are read
 /// as soon as there is room for them, so more would only be memory in the hands of peers.
@@ -37,6 +42,9 @@ const SEND_BYTES_MAX: usize = 64 << 10;
 const RESETS_PENDING_MAX: usize = 20;
 /// Streams that the server had to reset because of what the peer did on them. More are a flood (CVE-2025-8671).
 const LOCAL_RESETS_MAX: usize = 100;
+/// So many times `http.head_bytes_max` the library takes of a head before it answers by itself. What lies between is answered and
+/// counted here.
+const LIBRARY_HEADS: u32 = 4;
 /// Time for a peer to take the goodbye of a connection that has nothing open.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -73,18 +81,21 @@ pub(super) async fn serve(socket: Arc<Socket>, stream: FrontStream) {
         let (socket, activity) = (Arc::clone(&socket), Arc::clone(&activity));
         service_fn(move |request| answer(Arc::clone(&socket), Arc::clone(&activity), request))
     };
+    let stream = Counted::new(stream, Arc::clone(&activity));
+    let stream = Outflow::new(stream, Arc::clone(&socket.outlet));
     let connection = builder(&socket).serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => Some(outcome),
-        () = served(&socket, &activity) => None,
-    };
-    let outcome = match outcome {
-        Some(outcome) => Some(outcome),
-        None => {
-            connection.as_mut().graceful_shutdown();
-            leave(&socket, &activity, connection).await
+    let ended = async {
+        tokio::select! {
+            outcome = connection.as_mut() => return Some(outcome),
+            () = served(&socket, &activity) => {}
         }
+        connection.as_mut().graceful_shutdown();
+        leave(&socket, &activity, connection).await
+    };
+    let outcome = tokio::select! {
+        outcome = ended => outcome,
+        () = socket.outlet.was_shut() => return socket.was_cut(),
     };
     let is_flood = match &outcome {
         Some(Err(error)) => is_flood(error),
@@ -111,7 +122,7 @@ fn builder(socket: &Socket) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .max_header_list_size(head_bytes_max)
+        .max_header_list_size(head_bytes_max.saturating_mul(LIBRARY_HEADS))
         .max_concurrent_streams(limits.streams_max)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
@@ -131,8 +142,18 @@ async fn answer(
 ) -> Result<Response<Answered>, h2::Error> {
     let calm = || h2::Error::from(Reason::ENHANCE_YOUR_CALM);
     let running = activity.begin().ok_or_else(calm)?;
-    let running = running.admitted().await;
     let is_head = *request.method() == Method::HEAD;
+    let front = &socket.front;
+    if head::list_bytes(&request) > front.head_bytes_max {
+        front
+            .metrics
+            .refused_requests
+            .count(RequestRefusal::LargeHead);
+        let text = "the head of the request is too large (http.head_bytes_max)\n";
+        let answer = plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text.into());
+        return Ok(Answered::of(socket.hardened(answer), is_head, running));
+    }
+    let running = running.admitted().await;
     let answer = match authority::named(request) {
         Ok(request) => socket.answer(request).await,
         Err(problem) => socket.hardened(plain(StatusCode::BAD_REQUEST, format!("{problem}\n"))),

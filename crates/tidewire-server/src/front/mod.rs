@@ -9,6 +9,7 @@ pub mod handshake;
 pub mod http;
 mod http2;
 pub mod origin;
+pub mod outlet;
 pub mod page;
 pub mod place;
 pub mod proxy_protocol;
@@ -81,6 +82,8 @@ pub struct TooMany;
 pub struct Front {
     /// Paths of WebSockets.
     pub paths: Vec<String>,
+    /// Paths of WebSockets that speak JSON.
+    pub json_paths: Vec<String>,
     /// Whether offers of permessage-deflate are taken.
     pub takes_deflate: bool,
     /// Whether this is development mode.
@@ -139,6 +142,7 @@ impl Front {
         };
         Arc::new(Self {
             paths: plan.config.network.paths.to_vec(),
+            json_paths: plan.config.network.json_paths.to_vec(),
             takes_deflate: plan.config.compression.enabled,
             is_development: plan.is_development,
             store: plan.config.store.kind,
@@ -162,6 +166,16 @@ impl Front {
             adopter,
             api,
         })
+    }
+
+    /// Whether WebSockets on this path speak JSON; `None` if there are none on it.
+    #[must_use]
+    pub fn is_text(&self, path: &str) -> Option<bool> {
+        let has = |paths: &[String]| paths.iter().any(|known| known == path);
+        match has(&self.paths) {
+            true => Some(false),
+            false => has(&self.json_paths).then_some(true),
+        }
     }
 
     /// Counts a connection at its address; `Ok(None)` for a proxy, whose clients are counted instead.

@@ -4,15 +4,19 @@ use std::fmt::Write as _;
 
 /// The page, for a server that is reached as `host`.
 #[must_use]
-pub fn index(host: &str, is_encrypted: bool, paths: &[String]) -> String {
+pub fn index(host: &str, is_encrypted: bool, paths: &[String], json_paths: &[String]) -> String {
     let host = escape(host);
     let scheme = if is_encrypted { "wss" } else { "ws" };
     let mut rows = String::new();
-    for path in paths {
+    let of_json = json_paths
+        .iter()
+        .map(|path| (path, "clients that speak JSON"));
+    let paths = paths.iter().map(|path| (path, "deepstream clients"));
+    for (path, whom) in paths.chain(of_json) {
         let path = escape(path);
         let _ = writeln!(
             rows,
-            "<li><code>{scheme}://{host}{path}</code> for deepstream clients</li>"
+            "<li><code>{scheme}://{host}{path}</code> for {whom}</li>"
         );
     }
     for (path, text) in [
@@ -51,10 +55,11 @@ mod tests {
 
     #[test]
     fn what_the_peer_sends_is_no_markup() {
-        let page = index("<script>\"&", false, &["/deepstream".to_owned()]);
-        assert!(
-            page.contains("ws://&lt;script&gt;&quot;&amp;/deepstream"),
-            "{page}"
-        );
+        let paths = ["/deepstream".to_owned(), "/<json>".to_owned()];
+        let page = index("<script>\"&", false, &paths[..1], &paths[1..]);
+        for path in ["/deepstream", "/&lt;json&gt;"] {
+            let expected = format!("ws://&lt;script&gt;&quot;&amp;{path}<");
+            assert!(page.contains(&expected), "{page}");
+        }
     }
 }

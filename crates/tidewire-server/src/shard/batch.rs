@@ -136,7 +136,7 @@ impl Batches {
                 let payload = &self.payload;
                 let range = logs
                     .log_mut(FRAMES)
-                    .append(|out| deflation.deflate_frame(payload, stats, out));
+                    .append(|out| deflation.deflate_frame(Opcode::Binary, payload, stats, out));
                 if !range.is_empty() {
                     self.ranges.push(LogRange {
                         format: FRAMES,

@@ -17,6 +17,7 @@ use tidewire_net::connection::Key;
 use tokio::sync::Notify;
 
 use super::handle::{Mail, Peer, ShardHandle};
+use crate::front::outlet::Outlet;
 
 /// Why a session was ended by its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub enum End {
     Slow,
     /// The server stops.
     GoingAway,
-    /// It has lost a right and did not take in time what was decided before.
+    /// It has lost a right and did not take in time what was decided before, or must not take it.
     Severed,
 }
 
@@ -73,6 +74,8 @@ pub(crate) struct Carrier {
     pub(crate) key: OnceLock<Key>,
     /// What waits in all channels of the shard.
     queued_bytes: Arc<AtomicUsize>,
+    /// Where the task hands on what it takes, if that lasts.
+    outlet: OnceLock<Arc<Outlet>>,
 }
 
 impl Carrier {
@@ -94,18 +97,25 @@ impl Carrier {
         self.filled.notify_one();
     }
 
-    /// Takes back what waits, and ends it; false if nothing waits.
-    pub(crate) fn sever(&self) -> bool {
+    /// Takes back what waits. What the task has handed on and the kernel has not got can't be taken back: then the session ends, and
+    /// the connection with it. False if neither was there.
+    pub(crate) fn take_back(&self) -> bool {
         let mut queue = self.queue.lock();
-        if queue.bytes == 0 && queue.marked.is_none() {
+        if queue.bytes == 0 && !queue.is_handing_on {
             return false;
         }
         self.queued_bytes.fetch_sub(queue.bytes, Ordering::Relaxed);
         queue.bytes = 0;
         queue.chunks.clear();
         queue.marked = None;
-        queue.end = Some(End::Severed);
+        let outlet = self.outlet.get().filter(|_| queue.is_handing_on);
+        if outlet.is_some() {
+            queue.end = Some(End::Severed);
+        }
         drop(queue);
+        if let Some(outlet) = outlet {
+            outlet.shut();
+        }
         self.filled.notify_one();
         true
     }
@@ -129,11 +139,6 @@ impl Carrier {
         let mut queue = self.queue.lock();
         queue.is_handing_on = false;
         queue.marked.take_if(|count| *count == 0).is_some()
-    }
-
-    /// Whether it was ended because of a lost right: nothing more of it may be handed on.
-    pub(crate) fn is_severed(&self) -> bool {
-        self.queue.lock().end == Some(End::Severed)
     }
 
     /// Has the shard be told when at most `bytes` wait; false if that is so already.
@@ -217,6 +222,7 @@ impl CarriedSession {
             filled: Notify::new(),
             key: OnceLock::new(),
             queued_bytes,
+            outlet: OnceLock::new(),
         });
         let session = Self { shard, carrier };
         session.mail(|carrier| CarriedMail::Open {
@@ -254,9 +260,10 @@ impl CarriedSession {
         }
     }
 
-    /// The channel, for whoever hands on what was taken out of it.
-    pub(crate) fn carrier(&self) -> Arc<Carrier> {
-        Arc::clone(&self.carrier)
+    /// What is received is handed on through `outlet` from now on. It is shut if that must not leave.
+    pub(crate) fn hand_on_to(&self, outlet: Arc<Outlet>) {
+        // A session is handed on in one place.
+        let _ = self.carrier.outlet.set(outlet);
     }
 
     fn mail(&self, mail: impl FnOnce(Arc<Carrier>) -> CarriedMail) {
@@ -281,6 +288,7 @@ mod tests {
             filled: Notify::new(),
             key: OnceLock::new(),
             queued_bytes: Arc::default(),
+            outlet: OnceLock::from(Arc::default()),
         }
     }
 
@@ -306,22 +314,32 @@ mod tests {
         assert!(carrier.mark() && carrier.has_marked());
         assert!(carrier.hand_on());
         assert!(!carrier.mark());
-        // Who does not hand it on gets nothing more.
+    }
+
+    #[tokio::test]
+    async fn what_was_handed_on_can_only_be_taken_back_with_the_connection() {
+        let carrier = carrier();
+        assert!(!carrier.take_back());
+        carrier.push(Bytes::from_static(b"a"));
         carrier.push(Bytes::from_static(b"b"));
         assert!(carrier.pop().is_some() && carrier.mark());
-        assert!(carrier.sever() && carrier.is_severed());
+        assert!(carrier.take_back() && !carrier.has_marked());
+        assert_eq!(carrier.queued_bytes.load(Ordering::Relaxed), 0);
+        let popped = carrier.pop().expect("its end");
+        assert_eq!(popped.chunk, Err(End::Severed));
+        carrier.outlet.get().expect("it is set").was_shut().await;
     }
 
     #[test]
-    fn what_is_severed_gets_nothing_of_what_waited() {
+    fn what_waits_is_taken_back_and_the_end_is_told() {
         let carrier = carrier();
-        assert!(!carrier.sever());
         carrier.push(Bytes::from_static(b"a"));
         assert!(carrier.mark() && carrier.has_marked());
-        assert!(carrier.sever());
-        assert!(!carrier.has_marked());
+        assert!(carrier.take_back() && !carrier.has_marked());
+        assert!(!carrier.take_back());
+        assert!(carrier.pop().is_none());
+        carrier.end(End::GoingAway);
         let popped = carrier.pop().expect("its end");
-        assert_eq!(popped.chunk, Err(End::Severed));
-        assert_eq!(carrier.queued_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(popped.chunk, Err(End::GoingAway));
     }
 }

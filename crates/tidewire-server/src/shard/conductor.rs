@@ -511,9 +511,10 @@ impl Conductor {
             peer,
             place,
             is_deflated,
+            is_text,
         } = connection;
         let address = peer.address;
-        let state = State::new(peer, place, is_deflated);
+        let state = State::new(peer, place, is_deflated, is_text);
         let format = state.format(Dialect::Client, false);
         match self.event_loop.adopt_with(stream, &unread, tls, state) {
             Ok(key) => {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tidewire_core::effect::{CloseReason, Format};
+use tidewire_core::message::Message;
 use tidewire_wire::frame::websocket::{self, CloseCode, Decoder, FrameError, Opcode, Role};
+use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::handle::Peer;
@@ -11,10 +13,10 @@ use crate::front::place::Place;
 use crate::penalty::Offence;
 
 /// Wire formats, each with a turn log of its own.
-pub(crate) const FORMAT_COUNT: u8 = 9;
+pub(crate) const FORMAT_COUNT: u8 = 13;
 
 /// The format of sessions without a socket: messages without frames, as in a batch.
-pub(crate) const CARRIED: Format = Format(8);
+pub(crate) const CARRIED: Format = Format(12);
 
 /// What a format stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +24,10 @@ pub(crate) struct Encoding {
     pub(crate) dialect: Dialect,
     /// Messages may be compressed.
     pub(crate) is_deflated: bool,
-    /// All messages of a turn are put into one frame; they lie in the log without frames of their own.
+    /// All messages of a turn are put into one frame; they lie in the log without frames of their own. Never JSON.
     pub(crate) is_batched: bool,
+    /// Messages are JSON in text messages.
+    pub(crate) is_text: bool,
 }
 
 impl Encoding {
@@ -34,6 +38,7 @@ impl Encoding {
                 dialect: Dialect::Server,
                 is_deflated: false,
                 is_batched: true,
+                is_text: false,
             };
         }
         let Format(number) = format;
@@ -45,6 +50,7 @@ impl Encoding {
             },
             is_deflated: number & 2 != 0,
             is_batched: number & 4 != 0,
+            is_text: number & 8 != 0,
         }
     }
 
@@ -54,7 +60,33 @@ impl Encoding {
             Dialect::Client | Dialect::Server => 0,
             Dialect::ClientWithPatchMulti => 1,
         };
-        Format(dialect | u8::from(self.is_deflated) << 1 | u8::from(self.is_batched) << 2)
+        let flags = [self.is_deflated, self.is_batched, self.is_text];
+        let bits = (1..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit);
+        Format(dialect | bits.sum::<u8>())
+    }
+
+    /// Appends `message` without a frame.
+    pub(crate) fn encode(self, message: &Message<'_>, out: &mut Vec<u8>) {
+        match self.is_text {
+            false => Deepstream::encode(self.dialect, message, out),
+            true => DeepstreamJson::encode(self.dialect, message, out),
+        }
+    }
+
+    /// Appends `message` as a frame.
+    pub(crate) fn encode_frame(self, message: &Message<'_>, out: &mut Vec<u8>) {
+        match self.is_text {
+            false => Deepstream::encode_frame(self.dialect, message, out),
+            true => DeepstreamJson::encode_frame(self.dialect, message, out),
+        }
+    }
+
+    /// What its frames are.
+    pub(crate) fn opcode(self) -> Opcode {
+        match self.is_text {
+            false => Opcode::Binary,
+            true => Opcode::Text,
+        }
     }
 }
 
@@ -72,12 +104,14 @@ pub(crate) struct State {
     pub(crate) holds: Holds,
     /// Whether the peer has introduced itself; its format is settled then.
     pub(crate) introduced: bool,
+    /// Whether it speaks JSON in text messages.
+    pub(crate) is_text: bool,
     /// Given back when the socket is closed.
     _place: Place,
 }
 
 impl State {
-    pub(crate) fn new(peer: Arc<Peer>, place: Place, is_deflated: bool) -> Self {
+    pub(crate) fn new(peer: Arc<Peer>, place: Place, is_deflated: bool, is_text: bool) -> Self {
         Self {
             decoder: match is_deflated {
                 true => Decoder::with_deflate(Role::Server),
@@ -89,16 +123,18 @@ impl State {
             phase: Phase::Open,
             holds: Holds::default(),
             introduced: false,
+            is_text,
             _place: place,
         }
     }
 
-    /// How to encode for this peer, if its library reads `dialect` and, or not, batches.
+    /// How to encode for this peer, if its library reads `dialect` and, or not, batches. Of JSON there are none.
     pub(crate) fn format(&self, dialect: Dialect, is_batched: bool) -> Format {
         Encoding {
             dialect,
             is_deflated: self.decoder.has_deflate(),
-            is_batched,
+            is_batched: is_batched && !self.is_text,
+            is_text: self.is_text,
         }
         .format()
     }
@@ -153,6 +189,10 @@ pub(crate) enum CloseCause {
     Peer(Option<CloseCode>),
     /// The peer broke the protocol of frames.
     Frame(FrameError),
+    /// A peer that speaks JSON sent bytes.
+    NotText,
+    /// A peer that speaks JSON sent what is none.
+    NotJson(TextError),
     /// The engine wants it.
     Engine(CloseReason),
     /// The same of a session that must not get what still waits for it: it has no time for a last word.
@@ -164,11 +204,18 @@ pub(crate) enum CloseCause {
 impl CloseCause {
     /// What is said last, and the close frame. The reason in it is for people who debug; clients of deepstream ignore both
     /// code and reason.
-    pub(crate) fn frame(self) -> Vec<u8> {
+    pub(crate) fn frame(self, is_text: bool) -> Vec<u8> {
         let payload = match self {
             Self::Peer(None) => Vec::new(),
             Self::Peer(Some(code)) => websocket::close_payload(code, ""),
             Self::Frame(error) => websocket::close_payload(error.close_code(), &error.to_string()),
+            Self::NotText => {
+                let reason = "this path takes text messages";
+                websocket::close_payload(CloseCode::UNSUPPORTED, reason)
+            }
+            Self::NotJson(error) => {
+                websocket::close_payload(CloseCode::INVALID_PAYLOAD, &error.to_string())
+            }
             Self::Engine(reason) | Self::Severed(reason) => {
                 websocket::close_payload(close_code(reason), reason_text(reason))
             }
@@ -176,8 +223,14 @@ impl CloseCause {
         };
         let mut frame = Vec::new();
         if let Self::Engine(reason) = self {
+            let encoding = Encoding {
+                dialect: Dialect::Client,
+                is_deflated: false,
+                is_batched: false,
+                is_text,
+            };
             for message in reason.farewell() {
-                Deepstream::encode_frame(Dialect::Client, message, &mut frame);
+                encoding.encode_frame(message, &mut frame);
             }
         }
         websocket::encode(Opcode::Close, &payload, &mut frame);
@@ -188,6 +241,8 @@ impl CloseCause {
     pub(crate) fn offence(self) -> Option<Offence> {
         match self {
             Self::Frame(_)
+            | Self::NotText
+            | Self::NotJson(_)
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
                 Some(Offence::Fault)
             }
@@ -244,31 +299,39 @@ mod tests {
     #[test]
     fn formats_and_encodings_match() {
         for number in 0..CARRIED.0 {
-            assert_eq!(Encoding::of(Format(number)).format(), Format(number));
+            let encoding = Encoding::of(Format(number));
+            assert_eq!(encoding.format(), Format(number));
+            assert!(!(encoding.is_text && encoding.is_batched), "{encoding:?}");
         }
     }
 
     #[test]
     fn a_farewell_is_said_before_the_close_frame() {
-        let frame = CloseCause::Engine(CloseReason::Revoked).frame();
-        let mut farewell = Vec::new();
-        for message in CloseReason::Revoked.farewell() {
-            Deepstream::encode_frame(Dialect::Client, message, &mut farewell);
+        for is_text in [false, true] {
+            let frame = CloseCause::Engine(CloseReason::Revoked).frame(is_text);
+            let mut farewell = Vec::new();
+            for message in CloseReason::Revoked.farewell() {
+                match is_text {
+                    false => Deepstream::encode_frame(Dialect::Client, message, &mut farewell),
+                    true => DeepstreamJson::encode_frame(Dialect::Client, message, &mut farewell),
+                }
+            }
+            assert!(!farewell.is_empty() && frame.starts_with(&farewell));
+            assert_eq!(frame[farewell.len()], 0x88);
+            let severed = CloseCause::Severed(CloseReason::Revoked);
+            assert_eq!(severed.frame(is_text)[0], 0x88);
         }
-        assert!(!farewell.is_empty() && frame.starts_with(&farewell));
-        assert_eq!(frame[farewell.len()], 0x88);
-        assert_eq!(CloseCause::Severed(CloseReason::Revoked).frame()[0], 0x88);
     }
 
     #[test]
     fn a_goodbye_is_repeated() {
-        assert_eq!(CloseCause::Peer(None).frame(), [0x88, 0]);
+        assert_eq!(CloseCause::Peer(None).frame(false), [0x88, 0]);
         assert_eq!(
-            CloseCause::Peer(Some(CloseCode::NORMAL)).frame(),
+            CloseCause::Peer(Some(CloseCode::NORMAL)).frame(false),
             [0x88, 2, 0x03, 0xE8]
         );
         assert_eq!(
-            CloseCause::Frame(FrameError::TooBig).frame()[2..4],
+            CloseCause::Frame(FrameError::TooBig).frame(false)[2..4],
             1009u16.to_be_bytes()
         );
     }

@@ -6,9 +6,9 @@
 use tidewire_core::message::Message;
 use tidewire_wire::frame::deflate::Deflater;
 use tidewire_wire::frame::websocket::{self, Opcode};
-use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::ShardLimits;
+use super::connection::Encoding;
 use super::stats::{ShardStats, add};
 
 /// Starting costs about as much as compressing so many bytes: 6 us, where 1 KiB takes 2.3 us more.
@@ -27,7 +27,8 @@ pub(crate) struct Deflation {
     turn_bytes_max: usize,
     turn_bytes: usize,
     /// The payload that was encoded last, and the compressed frame that it became, empty if it is sent plain. Dialects
-    /// mostly give the same payload, which is then compressed once for both.
+    /// mostly give the same payload, which is then compressed once for both; JSON is never that of another opcode, since
+    /// it begins with a brace and no message of protobuf has a quote behind one.
     payload: Vec<u8>,
     frame: Vec<u8>,
     /// The payload that is looked at.
@@ -50,13 +51,13 @@ impl Deflation {
     /// Appends `message` as a frame, compressed if that is worth it.
     pub(crate) fn encode_frame(
         &mut self,
-        dialect: Dialect,
+        encoding: Encoding,
         message: &Message<'_>,
         stats: &ShardStats,
         out: &mut Vec<u8>,
     ) {
         self.next.clear();
-        Deepstream::encode(dialect, message, &mut self.next);
+        encoding.encode(message, &mut self.next);
         if self.next != self.payload {
             std::mem::swap(&mut self.payload, &mut self.next);
             let (payload, mut frame) = (
@@ -64,18 +65,24 @@ impl Deflation {
                 std::mem::take(&mut self.frame),
             );
             frame.clear();
-            self.deflate_frame(&payload, stats, &mut frame);
+            self.deflate_frame(encoding.opcode(), &payload, stats, &mut frame);
             (self.payload, self.frame) = (payload, frame);
         }
         if self.frame.is_empty() {
-            websocket::encode(Opcode::Binary, &self.payload, out);
+            websocket::encode(encoding.opcode(), &self.payload, out);
         } else {
             out.extend_from_slice(&self.frame);
         }
     }
 
     /// Appends `payload` as a compressed frame, or nothing if that is not worth it.
-    pub(crate) fn deflate_frame(&mut self, payload: &[u8], stats: &ShardStats, out: &mut Vec<u8>) {
+    pub(crate) fn deflate_frame(
+        &mut self,
+        opcode: Opcode,
+        payload: &[u8],
+        stats: &ShardStats,
+        out: &mut Vec<u8>,
+    ) {
         if payload.len() < self.bytes_min {
             return;
         }
@@ -85,7 +92,7 @@ impl Deflation {
         }
         self.turn_bytes += cost;
         let before = out.len();
-        if self.deflater.encode_frame(Opcode::Binary, payload, out) {
+        if self.deflater.encode_frame(opcode, payload, out) {
             add(&stats.deflated_bytes, payload.len() as u64);
             add(&stats.deflated_to_bytes, (out.len() - before) as u64);
         }

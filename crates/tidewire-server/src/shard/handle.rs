@@ -67,6 +67,8 @@ pub struct Adopted {
     pub place: Place,
     /// Whether permessage-deflate was agreed on.
     pub is_deflated: bool,
+    /// Whether it speaks JSON in text messages, by its path.
+    pub is_text: bool,
 }
 
 /// Where the requests of shards go. Both functions return at once; the answers come back through

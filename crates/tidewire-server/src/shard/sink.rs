@@ -14,7 +14,6 @@ use tidewire_core::effect::{
 use tidewire_core::entry::Entry;
 use tidewire_core::message::Message;
 use tidewire_net::turn_log::TurnLogs;
-use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::ShardLimits;
 use super::batch::LOG_COUNT;
@@ -74,19 +73,15 @@ impl Effects for Sink {
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
         let stats = self.own.stats();
         add(&stats.messages_out[topic_index(message)], 1);
-        let Encoding {
-            dialect,
-            is_deflated,
-            is_batched,
-        } = Encoding::of(format);
+        let encoding = Encoding::of(format);
         let log = self.logs.log_mut(format.0);
-        let range = if is_batched {
-            log.append(|out| Deepstream::encode(dialect, message, out))
-        } else if is_deflated {
+        let range = if encoding.is_batched {
+            log.append(|out| encoding.encode(message, out))
+        } else if encoding.is_deflated {
             let deflation = &mut self.deflation;
-            log.append(|out| deflation.encode_frame(dialect, message, stats, out))
+            log.append(|out| deflation.encode_frame(encoding, message, stats, out))
         } else {
-            log.append(|out| Deepstream::encode_frame(dialect, message, out))
+            log.append(|out| encoding.encode_frame(message, out))
         };
         Span {
             start: range.start,

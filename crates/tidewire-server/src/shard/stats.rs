@@ -135,7 +135,7 @@ impl ShardStats {
 #[derive(Debug, Default)]
 #[expect(
     missing_docs,
-    reason = "each is documented at the field of `Counts`, or of its `LagCounts`, of the same name"
+    reason = "each is documented at the field of `Counts`, or of its `LagCounts` or `HistoryCounts`, of the same name"
 )]
 pub struct EngineStats {
     pub sessions: AtomicU64,
@@ -153,6 +153,8 @@ pub struct EngineStats {
     pub dirty_records: AtomicU64,
     pub dirty_bytes: AtomicU64,
     pub commit_failures: AtomicU64,
+    pub write_keys: AtomicU64,
+    pub history_pending: AtomicU64,
     pub calls: AtomicU64,
     pub patterns: AtomicU64,
     pub lagging_sessions: AtomicU64,
@@ -161,6 +163,12 @@ pub struct EngineStats {
     pub caught_up_records: AtomicU64,
     pub skipped_events: AtomicU64,
     pub event_gaps: AtomicU64,
+    pub history_names: AtomicU64,
+    pub history_events: AtomicU64,
+    pub history_bytes: AtomicU64,
+    pub history_replayed: AtomicU64,
+    pub history_gaps: AtomicU64,
+    pub history_forgotten: AtomicU64,
     /// How often each limit, or a rule, was in somebody's way, in the order of [`REFUSALS`].
     pub refused: [AtomicU64; REFUSALS.len()],
 }
@@ -181,6 +189,7 @@ impl EngineStats {
         set(&self.dirty_records, counts.dirty_records as u64);
         set(&self.dirty_bytes, counts.dirty_bytes as u64);
         set(&self.commit_failures, u64::from(counts.commit_failures));
+        set(&self.write_keys, counts.write_keys as u64);
         set(&self.calls, counts.calls as u64);
         set(&self.patterns, counts.patterns as u64);
         let lag = counts.lag;
@@ -190,6 +199,14 @@ impl EngineStats {
         set(&self.caught_up_records, lag.caught_up);
         set(&self.skipped_events, lag.skipped_events);
         set(&self.event_gaps, lag.event_gaps);
+        let history = counts.history;
+        set(&self.history_names, history.names as u64);
+        set(&self.history_events, history.events as u64);
+        set(&self.history_bytes, history.bytes as u64);
+        set(&self.history_pending, history.pending as u64);
+        set(&self.history_replayed, history.replayed);
+        set(&self.history_gaps, history.gaps);
+        set(&self.history_forgotten, history.forgotten);
         let Refused {
             denied,
             rule_failed,

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    Loaded, Opened, Store, StoreChange, StoreError, StoreReader, StoreWrite, StoredRecord,
+    Loaded, Opened, Store, StoreChange, StoreError, StoreReader, StoreTrouble, StoreWrite,
+    StoredRecord, Term, Written,
 };
 use tidewire_core::text::Name;
 
@@ -70,25 +71,28 @@ impl Store for MemoryStore {
         Ok(Box::new(self.disk.clone()))
     }
 
-    fn commit(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
         if self.closed {
-            return Err(StoreError {
-                message: "the store is closed".to_owned(),
-                full: false,
-            });
+            return Err(StoreError::unavailable("the store is closed"));
         }
         let mut contents = self.disk.lock();
-        let grown = contents.bytes_after(writes);
+        let newest = Term(contents.opening);
+        if term < newest {
+            return Err(StoreError::stale_term(term, newest));
+        }
+        let written: Vec<_> = writes.iter().map(|write| contents.judge(write)).collect();
+        let done = || std::iter::zip(writes, &written).filter(|(_, how)| **how == Written::Done);
+        let grown = contents.bytes_after(done().map(|(write, _)| write));
         if self.bytes_max.is_some_and(|max| grown > max) && grown > contents.bytes {
             return Err(StoreError {
                 message: format!("the store would hold {grown} bytes, more than it may"),
-                full: true,
+                trouble: StoreTrouble::Full,
             });
         }
-        for write in writes {
+        for (write, _) in done() {
             contents.apply(write);
         }
-        Ok(())
+        Ok(written)
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
@@ -133,9 +137,19 @@ impl StoreReader for MemoryDisk {
 }
 
 impl Contents {
+    /// What becomes of a write.
+    fn judge(&self, write: &StoreWrite) -> Written {
+        let stored = self.records.get(&write.name);
+        if write.change.is_done(stored) || write.expected.is_met(stored) {
+            Written::Done
+        } else {
+            Written::Refused
+        }
+    }
+
     /// The bytes that would be held after `writes`, which hold each name once.
-    fn bytes_after(&self, writes: &[StoreWrite]) -> u64 {
-        writes.iter().fold(self.bytes, |bytes, write| {
+    fn bytes_after<'a>(&self, writes: impl Iterator<Item = &'a StoreWrite>) -> u64 {
+        writes.fold(self.bytes, |bytes, write| {
             let before = self
                 .records
                 .get(&write.name)

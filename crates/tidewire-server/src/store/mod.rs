@@ -1,24 +1,31 @@
 //! Durable storage: the stores behind the seam of `tidewire_core::store`, their threads and the data folder.
 //!
-//! The stored format is described in `spec/store.md`. What to keep and when to try again is the engine's decision;
+//! The stored formats are described in `spec/store.md` and beside it. What to keep and when to try again is the engine's decision;
 //! the files here only translate, group and report.
 
 pub mod folder;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
+pub mod remote;
 pub mod sqlite;
 pub mod thread;
 
 use std::path::Path;
 
+use thiserror::Error;
 use tidewire_core::address::Epoch;
-use tidewire_core::store::{Opened, Store};
+use tidewire_core::store::StoredRecord;
 
 use folder::{DataFolder, FolderError};
 use memory::MemoryDisk;
+use remote::{OpenStore, Promise, RemoteError, RemoteOptions};
 use sqlite::{CheckReport, SqliteOptions, SqliteStore};
 
 /// The registered stores.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum StoreKind {
     /// SQLite in the data folder, the default.
     Sqlite(SqliteOptions),
@@ -27,25 +34,70 @@ pub enum StoreKind {
         /// Bytes of names and values that may be kept; further writes fail as on a full disk.
         bytes_max: Option<u64>,
     },
+    /// A PostgreSQL database.
+    Postgres(RemoteOptions),
+    /// Redis or Valkey.
+    Redis(RemoteOptions),
 }
 
-/// Opens a store of the given kind.
+/// Why a store can't be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Because of the data folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Because of its server.
+    #[error("the store in {kind} {cause}")]
+    Remote {
+        /// The kind of server.
+        kind: &'static str,
+        /// What is wrong with it.
+        cause: RemoteError,
+    },
+}
+
+/// Opens a store of the given kind. Waits for a server that can't be reached yet.
 ///
 /// # Errors
-/// The folder does not hold a store that this version can open.
-pub fn open(
-    kind: &StoreKind,
-    folder: &DataFolder,
-) -> Result<(Box<dyn Store>, Opened), FolderError> {
+/// The folder does not hold a store that this version can open, or the server can't be used.
+pub fn open(kind: &StoreKind, folder: &DataFolder) -> Result<OpenStore, OpenError> {
+    let patiently = |kind, open: &dyn Fn() -> Result<OpenStore, RemoteError>| {
+        remote::open_patiently(kind, open).map_err(|cause| OpenError::Remote { kind, cause })
+    };
     match kind {
         StoreKind::Sqlite(options) => {
             let (store, opened) = SqliteStore::open(folder, options.clone())?;
-            Ok((Box::new(store), opened))
+            Ok(OpenStore {
+                store: Box::new(store),
+                opened,
+                promise: Promise::synced("SQLite with synchronous=FULL"),
+            })
         }
         StoreKind::Memory { bytes_max } => {
             let (store, opened) = MemoryDisk::default().open(*bytes_max);
-            Ok((Box::new(store), opened))
+            Ok(OpenStore {
+                store: Box::new(store),
+                opened,
+                promise: Promise {
+                    text: "in memory; nothing survives a stop".to_owned(),
+                    weakness: None,
+                },
+            })
         }
+        #[cfg(feature = "postgres")]
+        StoreKind::Postgres(options) => patiently("PostgreSQL", &|| {
+            postgres::PostgresStore::open(options.clone())
+        }),
+        #[cfg(feature = "redis")]
+        StoreKind::Redis(options) => {
+            patiently("Redis", &|| redis::RedisStore::open(options.clone()))
+        }
+        #[cfg(not(all(feature = "postgres", feature = "redis")))]
+        _ => patiently("a server", &|| {
+            let cause = "this build was made without it; build with its feature";
+            Err(RemoteError::Refused(cause.to_owned()))
+        }),
     }
 }
 
@@ -71,6 +123,18 @@ fn epoch_after(last: Epoch) -> Epoch {
     Epoch(now_ms.max(last.0.saturating_add(1)))
 }
 
+/// CRC-32C of the name's length, the name, incarnation, version and data; numbers in little-endian order.
+fn checksum(name: &str, record: &StoredRecord) -> u32 {
+    let parts: [&[u8]; 5] = [
+        &(name.len() as u64).to_le_bytes(),
+        name.as_bytes(),
+        &record.incarnation.0.to_le_bytes(),
+        &record.version.0.to_le_bytes(),
+        record.data.as_str().as_bytes(),
+    ];
+    parts.into_iter().fold(0, crc32c::crc32c_append)
+}
+
 /// The smallest text after all texts that start with `prefix`, in byte order; none if there is no such text.
 fn prefix_end(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
@@ -86,7 +150,20 @@ fn prefix_end(prefix: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tidewire_core::store::{Incarnation, Version};
+    use tidewire_core::text::Payload;
+
     use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_of_the_specification() {
+        let record = StoredRecord {
+            incarnation: Incarnation(u64::MAX - 1),
+            version: Version(3),
+            data: Payload::from_checked("{\"a\":1}"),
+        };
+        assert_eq!(checksum("user/é", &record), 0xb503_df2c);
+    }
 
     #[test]
     fn prefix_end_is_the_next_text_without_the_prefix() {

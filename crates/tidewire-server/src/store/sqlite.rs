@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior, params};
+use rusqlite::{
+    CachedStatement, Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction,
+    TransactionBehavior, params,
+};
 use tidewire_core::address::Epoch;
 use tidewire_core::store::{
-    Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader, StoreWrite,
-    StoredRecord, Version,
+    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
+    StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
 };
 use tidewire_core::text::{Name, Payload};
 
 use super::folder::{self, DataFolder, FolderError};
-use super::{epoch_after, prefix_end};
+use super::{checksum, epoch_after, prefix_end};
 
 /// The version of the stored format, see `spec/store.md`.
 pub const FORMAT: i64 = 1;
@@ -65,6 +68,7 @@ const PUT: &str =
     "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, version = excluded.version,
         data = excluded.data, checksum = excluded.checksum";
+const HEAD: &str = "SELECT incarnation, version FROM records WHERE name = ?1";
 const DELETE: &str = "DELETE FROM records WHERE name = ?1";
 const LOAD: &str = "SELECT name, incarnation, version, data, checksum FROM records WHERE name = ?1";
 const SCAN: &str = "SELECT name, incarnation, version, data, checksum FROM records
@@ -190,10 +194,7 @@ impl SqliteStore {
     /// Gives the connection, opened and checked again if the last one was dropped.
     fn connection(&mut self) -> Result<&mut Connection, StoreError> {
         if self.closed {
-            return Err(StoreError {
-                message: "the store is closed".to_owned(),
-                full: false,
-            });
+            return Err(StoreError::unavailable("the store is closed"));
         }
         let connection = match self.connection.take() {
             Some(connection) => connection,
@@ -213,10 +214,8 @@ impl SqliteStore {
         };
         let (connection, found) = open().map_err(|error| self.place.failure(&error))?;
         if found != self.opened {
-            return Err(StoreError {
-                message: format!("{FILE} was replaced while it was in use"),
-                full: false,
-            });
+            let message = format!("{FILE} was replaced while it was in use");
+            return Err(StoreError::unavailable(message));
         }
         Ok(connection)
     }
@@ -242,28 +241,25 @@ impl Store for SqliteStore {
         Ok(Box::new(self.place.reader()))
     }
 
-    fn commit(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+        // The folder is locked, so nobody else can have opened the store.
+        let newest = self.opened.term();
+        if term < newest {
+            return Err(StoreError::stale_term(term, newest));
+        }
         self.attempt(|connection| {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            {
-                let mut put = transaction.prepare_cached(PUT)?;
-                let mut delete = transaction.prepare_cached(DELETE)?;
-                for write in writes {
-                    let name = write.name.as_str();
-                    match &write.change {
-                        StoreChange::Put(record) => put.execute(params![
-                            name,
-                            record.incarnation.0.cast_signed(),
-                            record.version.0,
-                            record.data.as_str(),
-                            checksum(name, record),
-                        ])?,
-                        StoreChange::Delete => delete.execute([name])?,
-                    };
-                }
-            }
-            transaction.commit()
+            let written = {
+                let mut statements = Statements::prepare(&transaction)?;
+                let write = |write| statements.write(write);
+                writes
+                    .iter()
+                    .map(write)
+                    .collect::<rusqlite::Result<Vec<_>>>()?
+            };
+            transaction.commit()?;
+            Ok(written)
         })
     }
 
@@ -286,6 +282,71 @@ impl Store for SqliteStore {
         self.closed = true;
         self.connection = None;
         Ok(())
+    }
+}
+
+/// What a commit runs for each of its writes.
+struct Statements<'transaction> {
+    put: CachedStatement<'transaction>,
+    delete: CachedStatement<'transaction>,
+    head: CachedStatement<'transaction>,
+    load: CachedStatement<'transaction>,
+}
+
+impl<'transaction> Statements<'transaction> {
+    fn prepare(transaction: &'transaction Transaction<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            put: transaction.prepare_cached(PUT)?,
+            delete: transaction.prepare_cached(DELETE)?,
+            head: transaction.prepare_cached(HEAD)?,
+            load: transaction.prepare_cached(LOAD)?,
+        })
+    }
+
+    fn write(&mut self, write: &StoreWrite) -> rusqlite::Result<Written> {
+        let name = write.name.as_str();
+        if !self.is_met(name, write.expected)? && !self.is_done(write)? {
+            return Ok(Written::Refused);
+        }
+        match &write.change {
+            StoreChange::Put(record) => self.put.execute(params![
+                name,
+                record.incarnation.0.cast_signed(),
+                record.version.0,
+                record.data.as_str(),
+                checksum(name, record),
+            ])?,
+            StoreChange::Delete => self.delete.execute([name])?,
+        };
+        Ok(Written::Done)
+    }
+
+    /// A damaged row is what was expected if its head says so: the owner has it in memory, and what it writes is sound.
+    fn is_met(&mut self, name: &str, expected: Expected) -> rusqlite::Result<bool> {
+        if expected == Expected::Anything {
+            return Ok(true);
+        }
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        let head = self.head.query_row([name], read).optional()?;
+        Ok(match expected {
+            Expected::Anything => true,
+            Expected::Missing => head.is_none(),
+            Expected::At(incarnation, version) => {
+                head == Some((incarnation.0.cast_signed(), version.0.into()))
+            }
+        })
+    }
+
+    fn is_done(&mut self, write: &StoreWrite) -> rusqlite::Result<bool> {
+        let mut rows = self.load.query([write.name.as_str()])?;
+        let stored = match rows.next()? {
+            Some(row) => match loaded_from(row)? {
+                Loaded::Found(record) => Some(record),
+                Loaded::Missing | Loaded::Corrupt => return Ok(false),
+            },
+            None => None,
+        };
+        Ok(write.change.is_done(stored.as_ref()))
     }
 }
 
@@ -420,7 +481,11 @@ impl Place {
         };
         StoreError {
             message: format!("{}: {error}", self.file().display()),
-            full,
+            trouble: if full {
+                StoreTrouble::Full
+            } else {
+                StoreTrouble::Unavailable
+            },
         }
     }
 
@@ -616,18 +681,6 @@ fn text<'row>(row: &'row Row<'_>, column: usize) -> rusqlite::Result<&'row [u8]>
     }
 }
 
-/// CRC-32C of the name's length, the name, incarnation, version and data; numbers in little-endian order.
-fn checksum(name: &str, record: &StoredRecord) -> u32 {
-    let parts: [&[u8]; 5] = [
-        &(name.len() as u64).to_le_bytes(),
-        name.as_bytes(),
-        &record.incarnation.0.to_le_bytes(),
-        &record.version.0.to_le_bytes(),
-        record.data.as_str().as_bytes(),
-    ];
-    parts.into_iter().fold(0, crc32c::crc32c_append)
-}
-
 /// Notes the opening in the database, synced, and says what it is. Makes the tables in an empty database.
 fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -688,19 +741,4 @@ fn abandon(connection: Connection) {
     let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     // Closing gives back the descriptors even where it reports an error, and there is nobody to tell.
     let _ = connection.close();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_checksum_is_the_one_of_the_specification() {
-        let record = StoredRecord {
-            incarnation: Incarnation(u64::MAX - 1),
-            version: Version(3),
-            data: Payload::from_checked("{\"a\":1}"),
-        };
-        assert_eq!(checksum("user/é", &record), 0xb503_df2c);
-    }
 }

@@ -5,14 +5,16 @@
 //! The queues need no limit of their own: a shard has one commit on its way at most, and what it loads is limited by
 //! the operations that wait for it. When to try again is the engine's decision.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
-use tidewire_core::store::{Loaded, Store, StoreError, StoreReader, StoreWrite};
+use tidewire_core::store::{
+    Loaded, Store, StoreError, StoreReader, StoreTrouble, StoreWrite, Term, Written,
+};
 use tidewire_core::text::Name;
 
 /// Takes a completion to the shard that asked; called from the store's threads, so it must not block.
@@ -24,8 +26,8 @@ pub type PageAnswer = Box<dyn FnOnce(Result<ScanPage, StoreError>) + Send>;
 /// Takes what was found, in the order of the names; called from the reading thread.
 pub type LoadAnswer = Box<dyn FnOnce(Result<Vec<Loaded>, StoreError>) + Send>;
 
-/// Takes the outcome of a commit; called from the committing thread.
-pub type CommitAnswer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+/// Takes what became of each write of a commit, in their order; called from the committing thread.
+pub type CommitAnswer = Box<dyn FnOnce(Result<Vec<Written>, StoreError>) + Send>;
 
 /// A part of the records whose names share a prefix, in byte order of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,9 @@ pub struct Scan {
     pub count_max: usize,
 }
 
+/// A store that has not answered for so long is reported.
+const SLOW: Duration = Duration::from_millis(800);
+
 /// How the store is doing, for `/ready` and metrics. Counters only grow.
 #[derive(Debug, Default)]
 pub struct StoreHealth {
@@ -54,6 +59,8 @@ pub struct StoreHealth {
     pub commit_count: AtomicU64,
     /// Writes in them.
     pub write_count: AtomicU64,
+    /// Writes in them that were refused because another owner had written the record.
+    pub refused_write_count: AtomicU64,
     /// Nanoseconds spent in them.
     pub commit_ns: AtomicU64,
     /// Commits that failed.
@@ -64,6 +71,10 @@ pub struct StoreHealth {
     pub corrupt_count: AtomicU64,
     commit_error: Mutex<Option<StoreError>>,
     read_error: Mutex<Option<StoreError>>,
+    /// When the commit and the read that run now began.
+    commit_began: Mutex<Option<Instant>>,
+    read_began: Mutex<Option<Instant>>,
+    is_slow: AtomicBool,
 }
 
 impl StoreHealth {
@@ -79,13 +90,42 @@ impl StoreHealth {
         lock(&self.read_error).clone()
     }
 
+    /// How long the longest of the requests has run that the store has not answered yet.
+    #[must_use]
+    pub fn unanswered(&self) -> Duration {
+        [&self.commit_began, &self.read_began]
+            .into_iter()
+            .filter_map(|began| lock(began).map(|began| began.elapsed()))
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// Whether the store takes longer than it may.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        self.unanswered() >= SLOW
+    }
+
+    /// Writes into the log that the store has become slow, or quick again.
+    pub fn note_slow(&self) {
+        let is_slow = self.is_slow();
+        if self.is_slow.swap(is_slow, Ordering::Relaxed) == is_slow {
+            return;
+        }
+        if is_slow {
+            tracing::warn!("the store has not answered for {SLOW:?}; writes wait in memory");
+        } else {
+            tracing::info!("the store answers again");
+        }
+    }
+
     fn note_commit(&self, error: Option<&StoreError>) {
         match change(&self.commit_error, error) {
             Change::Failed(error) => {
-                let remedy = if error.full {
-                    "; make room on the disk"
-                } else {
-                    ""
+                let remedy = match error.trouble {
+                    StoreTrouble::Unavailable => "",
+                    StoreTrouble::Full => "; make room on the disk",
+                    StoreTrouble::StaleTerm => "; stop one of the two servers",
                 };
                 tracing::error!(%error, "the store can't commit, writes stay in memory until it can{remedy}");
             }
@@ -195,11 +235,15 @@ pub struct StoreThreads {
 }
 
 impl StoreThreads {
-    /// Starts the threads of `store`. Completions go to `answer`.
+    /// Starts the threads of `store`, which commit in `term`. Completions go to `answer`.
     ///
     /// # Errors
     /// The store has no reader to give, or the system no thread.
-    pub fn start(mut store: Box<dyn Store>, answer: Answer) -> Result<Self, StoreError> {
+    pub fn start(
+        mut store: Box<dyn Store>,
+        term: Term,
+        answer: Answer,
+    ) -> Result<Self, StoreError> {
         let mut reader = store.reader()?;
         let (commits, commit_tasks) = mpsc::channel();
         let (reads, read_tasks) = mpsc::channel();
@@ -217,7 +261,7 @@ impl StoreThreads {
         let health = client.health.clone();
         let writer = Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write(&mut *store, &commit_tasks, &health))
+            .spawn(move || write(&mut *store, term, &commit_tasks, &health))
             .map_err(no_thread)?;
         Ok(Self {
             client,
@@ -245,10 +289,9 @@ impl StoreThreads {
         let writer_ended = self.writer.join();
         match (reader_ended, writer_ended) {
             (Ok(()), Ok(closed)) => closed,
-            _ => Err(StoreError {
-                message: "a thread of the store has panicked".to_owned(),
-                full: false,
-            }),
+            _ => Err(StoreError::unavailable(
+                "a thread of the store has panicked",
+            )),
         }
     }
 }
@@ -297,6 +340,7 @@ impl ReadTask {
 
 fn write(
     store: &mut dyn Store,
+    term: Term,
     tasks: &Receiver<CommitTask>,
     health: &StoreHealth,
 ) -> Result<(), StoreError> {
@@ -309,7 +353,7 @@ fn write(
         for task in std::iter::once(first).chain(tasks.try_iter()) {
             match task {
                 CommitTask::Batch(batch) => {
-                    answers.push(batch.answer);
+                    answers.push((batch.writes.len(), batch.answer));
                     writes.extend(batch.writes);
                 }
                 CommitTask::Stop(how) => {
@@ -321,9 +365,16 @@ fn write(
         if answers.is_empty() {
             continue;
         }
-        let result = commit(store, &writes, health);
-        for answer in answers {
-            answer(result.clone());
+        match commit(store, term, &writes, health) {
+            Ok(written) => {
+                let mut written = written.into_iter();
+                for (count, answer) in answers {
+                    answer(Ok(written.by_ref().take(count).collect()));
+                }
+            }
+            Err(error) => answers
+                .into_iter()
+                .for_each(|(_, answer)| answer(Err(error.clone()))),
         }
         if let Err(error) = store.tidy() {
             health.note_commit(Some(&error));
@@ -337,13 +388,24 @@ fn write(
 
 fn commit(
     store: &mut dyn Store,
+    term: Term,
     writes: &[StoreWrite],
     health: &StoreHealth,
-) -> Result<(), StoreError> {
+) -> Result<Vec<Written>, StoreError> {
     let start = Instant::now();
-    let result = store.commit(writes);
+    let result = timed(&health.commit_began, || store.commit(term, writes));
     match &result {
-        Ok(()) => {
+        Ok(written) => {
+            let refused = std::iter::zip(writes, written)
+                .filter(|(_, written)| **written == Written::Refused)
+                .map(|(write, _)| &write.name);
+            for name in refused {
+                health.refused_write_count.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    record = name.as_str(),
+                    "another server has written the record; what it wrote counts, and unsaved writes of it are dropped"
+                );
+            }
             health.commit_count.fetch_add(1, Ordering::Relaxed);
             let count = writes.len() as u64;
             health.write_count.fetch_add(count, Ordering::Relaxed);
@@ -379,7 +441,7 @@ fn read(
             }
             ReadTask::Find { names, answer } => answer(load(reader, &names, health)),
             ReadTask::Scan { scan, answer } => {
-                let page = read_page(reader, &scan);
+                let page = timed(&health.read_began, || read_page(reader, &scan));
                 health.note_read(page.as_ref().err());
                 answer(page);
             }
@@ -393,7 +455,7 @@ fn load(
     names: &[Name],
     health: &StoreHealth,
 ) -> Result<Vec<Loaded>, StoreError> {
-    let result = reader.load(names);
+    let result = timed(&health.read_began, || reader.load(names));
     health.note_read(result.as_ref().err());
     count_loaded(&result, health);
     result
@@ -418,6 +480,14 @@ fn read_page(reader: &mut dyn StoreReader, scan: &Scan) -> Result<ScanPage, Stor
     Ok(ScanPage { records, more })
 }
 
+/// Notes when a request begins, as long as it runs.
+fn timed<T>(began: &Mutex<Option<Instant>>, request: impl FnOnce() -> T) -> T {
+    *lock(began) = Some(Instant::now());
+    let answer = request();
+    *lock(began) = None;
+    answer
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // What is inside is replaced as a whole, so a panic leaves nothing half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -428,22 +498,16 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 fn stopped() -> StoreError {
-    StoreError {
-        message: "the store has stopped".to_owned(),
-        full: false,
-    }
+    StoreError::unavailable("the store has stopped")
 }
 
 fn no_thread(error: std::io::Error) -> StoreError {
-    StoreError {
-        message: format!("no thread for the store: {error}"),
-        full: false,
-    }
+    StoreError::unavailable(format!("no thread for the store: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use tidewire_core::store::{Incarnation, StoreChange, StoredRecord, Version};
+    use tidewire_core::store::{Expected, Incarnation, StoreChange, StoredRecord, Version};
     use tidewire_core::text::Payload;
 
     use super::super::folder::DataFolder;
@@ -466,10 +530,14 @@ mod tests {
             self.inner.reader()
         }
 
-        fn commit(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+        fn commit(
+            &mut self,
+            term: Term,
+            writes: &[StoreWrite],
+        ) -> Result<Vec<Written>, StoreError> {
             self.entered.send(writes.len()).unwrap();
             self.outcomes.recv_timeout(DEADLINE).unwrap()?;
-            self.inner.commit(writes)
+            self.inner.commit(term, writes)
         }
 
         fn close(&mut self) -> Result<(), StoreError> {
@@ -491,7 +559,10 @@ mod tests {
             // A test that has seen enough no longer listens.
             let _ = answer.send((shard, completion));
         });
-        (StoreThreads::start(store, answer).unwrap(), answers)
+        (
+            StoreThreads::start(store, Term(1), answer).unwrap(),
+            answers,
+        )
     }
 
     fn rig() -> Rig {
@@ -515,6 +586,7 @@ mod tests {
     fn put(name: &str, version: u32) -> StoreWrite {
         StoreWrite {
             name: Name::from(name),
+            expected: Expected::Anything,
             change: StoreChange::Put(record(version)),
         }
     }
@@ -536,7 +608,9 @@ mod tests {
         client.request(shard, StoreRequest::Load { names });
     }
 
-    fn committed(answers: &Receiver<(u16, StoreCompletion)>) -> (u16, u64, Result<(), StoreError>) {
+    fn committed(
+        answers: &Receiver<(u16, StoreCompletion)>,
+    ) -> (u16, u64, Result<Vec<Written>, StoreError>) {
         match answers.recv_timeout(DEADLINE).unwrap() {
             (shard, StoreCompletion::Committed { batch, result }) => (shard, batch, result),
             other => panic!("not a commit's answer: {other:?}"),
@@ -552,11 +626,16 @@ mod tests {
         }
     }
 
-    fn failure(full: bool) -> StoreError {
+    fn failure() -> StoreError {
         StoreError {
             message: "planted".to_owned(),
-            full,
+            trouble: StoreTrouble::Full,
         }
+    }
+
+    /// So many writes are done.
+    fn done(count: usize) -> Result<Vec<Written>, StoreError> {
+        Ok(vec![Written::Done; count])
     }
 
     #[test]
@@ -567,7 +646,8 @@ mod tests {
         assert_eq!(rig.entered.recv_timeout(DEADLINE), Ok(1));
         for shard in 1..=5 {
             let name = format!("b{shard}");
-            commit(&client, shard, 10, vec![put(&name, 1), put(&name, 2)]);
+            let other = format!("c{shard}");
+            commit(&client, shard, 10, vec![put(&name, 1), put(&other, 2)]);
         }
         rig.outcomes.send(Ok(())).unwrap();
         rig.outcomes.send(Ok(())).unwrap();
@@ -576,9 +656,9 @@ mod tests {
             Ok(10),
             "five batches of two"
         );
-        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
+        assert_eq!(committed(&rig.answers), (0, 1, done(1)));
         for shard in 1..=5 {
-            assert_eq!(committed(&rig.answers), (shard, 10, Ok(())));
+            assert_eq!(committed(&rig.answers), (shard, 10, done(2)));
         }
         rig.threads.stop(Ending::Complete).unwrap();
         assert_eq!(client.health().commit_count.load(Ordering::Relaxed), 2);
@@ -594,22 +674,40 @@ mod tests {
         commit(&client, 1, 1, vec![put("b", 1)]);
         commit(&client, 2, 1, vec![put("c", 1)]);
         rig.outcomes.send(Ok(())).unwrap();
-        rig.outcomes.send(Err(failure(true))).unwrap();
-        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
-        assert_eq!(committed(&rig.answers), (1, 1, Err(failure(true))));
-        assert_eq!(committed(&rig.answers), (2, 1, Err(failure(true))));
-        assert_eq!(client.health().commit_error(), Some(failure(true)));
+        rig.outcomes.send(Err(failure())).unwrap();
+        assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+        assert_eq!(committed(&rig.answers), (1, 1, Err(failure())));
+        assert_eq!(committed(&rig.answers), (2, 1, Err(failure())));
+        assert_eq!(client.health().commit_error(), Some(failure()));
         load(&client, 3, "b");
         assert_eq!(loaded(&rig.answers), (3, Ok(Loaded::Missing)));
 
         rig.outcomes.send(Ok(())).unwrap();
         commit(&client, 1, 2, vec![put("b", 1)]);
-        assert_eq!(committed(&rig.answers), (1, 2, Ok(())));
+        assert_eq!(committed(&rig.answers), (1, 2, done(1)));
         assert_eq!(client.health().commit_error(), None);
         assert_eq!(
             client.health().failed_commit_count.load(Ordering::Relaxed),
             1
         );
+        rig.threads.stop(Ending::Complete).unwrap();
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_slow_until_it_does() {
+        let rig = rig();
+        let client = rig.threads.client();
+        assert_eq!(client.health().unanswered(), Duration::ZERO);
+        commit(&client, 0, 1, vec![put("a", 1)]);
+        rig.entered.recv_timeout(DEADLINE).unwrap();
+        let start = Instant::now();
+        while !client.health().is_slow() {
+            assert!(start.elapsed() < DEADLINE, "never slow");
+            std::thread::yield_now();
+        }
+        rig.outcomes.send(Ok(())).unwrap();
+        assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+        assert!(!client.health().is_slow());
         rig.threads.stop(Ending::Complete).unwrap();
     }
 
@@ -634,7 +732,7 @@ mod tests {
         };
         assert_eq!(pages.recv_timeout(DEADLINE).unwrap(), Ok(empty));
         rig.outcomes.send(Ok(())).unwrap();
-        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
+        assert_eq!(committed(&rig.answers), (0, 1, done(1)));
         rig.threads.stop(Ending::Complete).unwrap();
     }
 
@@ -647,7 +745,7 @@ mod tests {
         let client = threads.client();
         for version in 1..=200 {
             commit(&client, 0, 1, vec![put("a", version)]);
-            assert_eq!(committed(&answers), (0, 1, Ok(())));
+            assert_eq!(committed(&answers), (0, 1, done(1)));
             load(&client, 1, "a");
             assert_eq!(loaded(&answers), (1, Ok(Loaded::Found(record(version)))));
         }
@@ -664,8 +762,8 @@ mod tests {
         rig.outcomes.send(Ok(())).unwrap();
         rig.outcomes.send(Ok(())).unwrap();
         rig.threads.stop(Ending::Complete).unwrap();
-        assert_eq!(committed(&rig.answers), (0, 1, Ok(())));
-        assert_eq!(committed(&rig.answers), (1, 1, Ok(())));
+        assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+        assert_eq!(committed(&rig.answers), (1, 1, done(1)));
 
         commit(&client, 2, 7, vec![put("c", 1)]);
         assert_eq!(committed(&rig.answers), (2, 7, Err(stopped())));

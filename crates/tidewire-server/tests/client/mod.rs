@@ -185,6 +185,11 @@ impl Client {
         std::thread::spawn(move || stream.write_all(&bytes).unwrap());
     }
 
+    /// Sends a message as JSON.
+    pub fn send_text(&mut self, text: &str) {
+        self.send_frame(Opcode::Text, text.as_bytes());
+    }
+
     pub fn send_frame(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut bytes = Vec::new();
         websocket::encode_masked(opcode, payload, [1, 2, 3, 4], &mut bytes);
@@ -266,6 +271,17 @@ impl Client {
                 assert_eq!(Deepstream::decode(&payload).as_ref(), Ok(expected))
             }
             other => panic!("{other:?} instead of {expected:?}"),
+        }
+    }
+
+    /// A message that is JSON, word for word.
+    #[track_caller]
+    pub fn expect_text(&mut self, expected: &str) {
+        match self.receive() {
+            Received::Message(payload) => {
+                assert_eq!(String::from_utf8_lossy(&payload), expected);
+            }
+            other => panic!("{other:?} instead of {expected}"),
         }
     }
 

@@ -174,6 +174,11 @@ impl Server {
         }
     }
 
+    /// Waits for the end, however it came.
+    pub fn wait(&mut self) {
+        self.child.wait().expect("a child");
+    }
+
     /// Waits for the end and gives the code and the rest of the log.
     #[track_caller]
     pub fn expect_end(&mut self) -> (i32, Vec<String>) {

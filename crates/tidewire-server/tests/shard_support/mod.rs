@@ -117,6 +117,7 @@ impl Node {
         let handles = prepared.handles().to_vec();
         let store = StoreThreads::start(
             Box::new(store),
+            opened.term(),
             Arc::new(move |shard, completion| handles[usize::from(shard)].complete(completion)),
         )
         .unwrap();
@@ -175,15 +176,31 @@ impl Node {
 
     /// A connection as the front hands it over, with bytes it has read already.
     pub fn connect_with(&self, shard: usize, unread: Vec<u8>) -> Client {
-        Client::new(self.hand_over(shard, unread, false))
+        Client::new(self.hand_over(shard, unread, false, false))
     }
 
     /// A connection that has agreed on compression.
     pub fn connect_deflated(&self, shard: usize) -> Client {
-        Client::with_deflate(self.hand_over(shard, Vec::new(), true))
+        Client::with_deflate(self.hand_over(shard, Vec::new(), true, false))
     }
 
-    fn hand_over(&self, shard: usize, unread: Vec<u8>, is_deflated: bool) -> TcpStream {
+    /// A connection that speaks JSON.
+    pub fn connect_json(&self, shard: usize) -> Client {
+        Client::new(self.hand_over(shard, Vec::new(), false, true))
+    }
+
+    /// A connection that speaks JSON and has agreed on compression.
+    pub fn connect_deflated_json(&self, shard: usize) -> Client {
+        Client::with_deflate(self.hand_over(shard, Vec::new(), true, true))
+    }
+
+    fn hand_over(
+        &self,
+        shard: usize,
+        unread: Vec<u8>,
+        is_deflated: bool,
+        is_text: bool,
+    ) -> TcpStream {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         stream.set_nodelay(true).unwrap();
         let (socket, address) = self.listener.accept().unwrap();
@@ -208,6 +225,7 @@ impl Node {
                 })
                 .unwrap(),
             is_deflated,
+            is_text,
         }]);
         stream
     }

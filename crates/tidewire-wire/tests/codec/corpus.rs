@@ -1,5 +1,5 @@
 //! The fuzzer's committed corpus, replayed: every input passes all checks, and together they reach every action of
-//! every topic, read by the side that it is meant for.
+//! every topic, read by the side that it is meant for, in protobuf and in JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,11 +73,18 @@ fn corpus_passes_and_reaches_every_action() {
     let mut missing = Vec::new();
     let mut actions = 0;
     for (topic, to_server, to_client) in ACTIONS {
-        let expected = to_server.iter().map(|action| ("server", topic, *action));
-        for action in expected.chain(to_client.iter().map(|action| ("client", topic, *action))) {
-            actions += 1;
-            if !reached.contains(&action) {
-                missing.push(action);
+        let readers = [
+            ("server", to_server),
+            ("client", to_client),
+            ("json server", to_server),
+            ("json client", to_client),
+        ];
+        for (reader, known) in readers {
+            for action in known.iter().map(|action| (reader, topic, *action)) {
+                actions += 1;
+                if !reached.contains(&action) {
+                    missing.push(action);
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::harness::from_hex;
 use serde::Deserialize;
-use tidewire_core::message::Message;
+use tidewire_core::message::{Message, Position};
 use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, Role};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
@@ -51,11 +51,32 @@ struct VectorFields {
     batches: Option<bool>,
     jumps: Option<bool>,
     missed: Option<u32>,
+    epoch: Option<u64>,
+    offset: Option<u64>,
+    #[serde(default)]
+    positions: Vec<VectorPosition>,
     incarnation: Option<u64>,
     only: Option<u32>,
     existed: Option<bool>,
+    key: Option<String>,
     requestor_name: Option<String>,
     requestor_data: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VectorPosition {
+    name: String,
+    epoch: Option<u64>,
+    offset: Option<u64>,
+}
+
+impl VectorPosition {
+    fn entry(&self) -> (&str, Option<Position>) {
+        let position = self.epoch.zip(self.offset);
+        let position = position.map(|(epoch, offset)| Position { epoch, offset });
+        (&self.name, position)
+    }
 }
 
 impl Vector {
@@ -102,6 +123,7 @@ impl Vector {
             incarnation: fields.incarnation,
             only: fields.only,
             existed: fields.existed,
+            key: fields.key.as_deref(),
             url: fields.url.as_deref(),
             protocol_version: fields.protocol_version.as_deref(),
             sdk_version: fields.sdk_version.as_deref(),
@@ -109,6 +131,9 @@ impl Vector {
             batches: fields.batches,
             jumps: fields.jumps,
             missed: fields.missed,
+            epoch: fields.epoch,
+            offset: fields.offset,
+            positions: fields.positions.iter().map(VectorPosition::entry).collect(),
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
         }

@@ -4,6 +4,7 @@
 mod corpus;
 mod deepstream_vectors;
 mod harness;
+mod json_vectors;
 mod planted_fault;
 mod properties;
 mod websocket_vectors;

@@ -1,5 +1,5 @@
 //! The judge is judged: mutations of the corpus find nothing in the codecs as they are, and find each of the faults
-//! that the features `planted-fault-length`, `-slice`, `-allocation` and `-inflate` build into them.
+//! that the features `planted-fault-length`, `-slice`, `-allocation`, `-inflate` and `-escape` build into them.
 
 use crate::corpus;
 use crate::harness::mutate::Mutator;
@@ -51,6 +51,24 @@ fn costliest_message_stays_within_the_allocation_limit() {
     let input = Input::seed(Role::Server, &payload);
     assert_eq!(check(&input), [("server", 4, 3)].into());
     assert_eq!(finding(&input), None);
+}
+
+#[test]
+fn costliest_text_stays_within_the_allocation_limit() {
+    if planted_fault::ANY {
+        return;
+    }
+    let names = ["\"\""; 20_000].join(",");
+    let text = format!("{{\"topic\":4,\"action\":3,\"names\":[{names}]}}");
+    let input = Input::text_seed(Role::Server, &text);
+    assert_eq!(check(&input), [("json server", 4, 3)].into());
+    assert_eq!(finding(&input), None);
+    let positions = ["{}"; 20_000].join(",");
+    let text = format!("{{\"topic\":4,\"action\":3,\"positions\":[{positions}]}}");
+    assert_eq!(finding(&Input::text_seed(Role::Server, &text)), None);
+    for deep in ["[".repeat(60_000), "[".repeat(30_000) + &"]".repeat(30_000)] {
+        assert_eq!(finding(&Input::text_seed(Role::Server, &deep)), None);
+    }
 }
 
 /// A length as a three-byte varint.

@@ -9,6 +9,7 @@ use tidewire_wire::frame::deflate::Deflater;
 use tidewire_wire::frame::websocket::{
     Decoder, Kind, Opcode, Role, apply_mask, encode, encode_masked,
 };
+use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, JsonFields};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 fn text() -> impl Strategy<Value = String> {
@@ -19,12 +20,24 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
+/// What payloads are filled with: JSON, or anything.
+fn data() -> impl Strategy<Value = String> {
+    let json = prop_oneof![
+        Just("null".to_owned()),
+        "-?[1-9][0-9]{0,12}",
+        "\\PC{0,12}".prop_map(|text| serde_json::to_string(&text).expect("a text")),
+        "\\PC{0,12}".prop_map(|text| serde_json::json!({ text.clone(): [text] }).to_string()),
+        Just(r#" [ "\ud800", {"a" : 1e400} ] "#.to_owned()),
+    ];
+    prop_oneof![json, text()]
+}
+
 prop_compose! {
     fn pool()(
         name in text(),
         subscription in text(),
-        data in option::of(text()),
-        json in text(),
+        data in option::of(data()),
+        json in data(),
         correlation in option::of(text()),
         names in vec(text(), 0..5),
         versions in vec((text(), any::<i32>()), 0..5),
@@ -180,6 +193,23 @@ proptest! {
     }
 
     #[test]
+    fn a_text_cut_at_any_byte_means_the_same(pool in pool(), which in any::<prop::sample::Index>()) {
+        let messages = pool.messages();
+        let message = which.get(&messages);
+        let mut stream = Vec::new();
+        DeepstreamJson::encode_masked_frame(message, [1, 2, 3, 4], &mut stream);
+        for end in 0..=stream.len() {
+            let pieces = [&stream[..end], &stream[end..]];
+            let events = events(Decoder::new(Role::Server), pieces);
+            let [Kept::Message(Kind::Text, text)] = &events[..] else {
+                panic!("{events:?}");
+            };
+            let read = JsonFields::read(text).expect("our own text");
+            prop_assert_eq!(&read.message().expect("our own text"), message);
+        }
+    }
+
+    #[test]
     fn any_cuts_of_a_stream_give_its_messages(
         messages in vec(sent(), 0..5),
         cuts in vec(any::<prop::sample::Index>(), 0..12),
@@ -197,6 +227,7 @@ proptest! {
         for role in [Role::Server, Role::Client] {
             check(&Input::seed(role, &bytes));
             check(&Input::deflated_seed(role, &bytes));
+            check(&Input::text_seed(role, &String::from_utf8_lossy(&bytes)));
         }
     }
 
@@ -213,6 +244,21 @@ proptest! {
         let at = at.index(payload.len());
         payload[at] = byte;
         check(&Input::seed(Role::Server, &payload));
+    }
+
+    #[test]
+    fn changed_texts_are_answered(
+        pool in pool(),
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        byte in prop::sample::select(br#"{}[]",:\u0123456789abeE+-.tfn "#.to_vec()),
+    ) {
+        let messages = pool.messages();
+        let mut text = Vec::new();
+        DeepstreamJson::encode(Dialect::Server, which.get(&messages), &mut text);
+        let at = at.index(text.len());
+        text[at] = byte;
+        check(&Input::text_seed(Role::Server, &String::from_utf8_lossy(&text)));
     }
 
     #[test]

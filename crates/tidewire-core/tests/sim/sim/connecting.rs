@@ -9,8 +9,9 @@ use tidewire_core::text::Name;
 
 use super::{Connection, SHARDS, Sim, address};
 use crate::check::Checked;
+use crate::client::Client;
 use crate::fault::Fault;
-use crate::wire::{Heard, parse};
+use crate::wire::{Heard, Said, parse};
 
 impl Sim {
     pub(super) fn client_acts(&mut self) {
@@ -27,12 +28,20 @@ impl Sim {
                 client.act(&mut self.random, &mut self.next_event);
             }
         }
+        let client = &self.clients[index];
+        self.summary.size.operations += client.outgoing().len() as u64;
+        for said in client.outgoing() {
+            if let Said::Write { name, .. } = said {
+                self.writers.entry(name.clone()).or_default().insert(index);
+            }
+        }
         self.send(index);
     }
 
     pub(super) fn send(&mut self, index: usize) {
         let client = &mut self.clients[index];
-        let outgoing = client.take_outgoing();
+        let outgoing = client.take_outgoing(self.sent_count);
+        self.sent_count += outgoing.len() as u64;
         if let Some(connection) = client
             .session
             .and_then(|session| self.connections.get_mut(&session))
@@ -55,6 +64,9 @@ impl Sim {
         let Some(session) = self.clients[index].session else {
             return false;
         };
+        if self.is_delayed(session) {
+            return false;
+        }
         let Some((heard, stamp)) = self
             .connections
             .get_mut(&session)
@@ -124,8 +136,14 @@ impl Sim {
     }
 
     pub(super) fn connection_changes(&mut self) -> Checked {
+        let away = |client: &Client| client.session.is_none();
+        if self.random.chance(80)
+            && let Some(index) = self.clients.iter().position(away)
+        {
+            return self.connect(index);
+        }
         let index = self.random.below(self.clients.len());
-        if self.clients[index].session.is_none() {
+        if away(&self.clients[index]) {
             return self.connect(index);
         } else if self.random.chance(15) {
             self.drop_client(index);
@@ -151,6 +169,7 @@ impl Sim {
             session,
             Connection {
                 client: index,
+                delayed_until: None,
                 inbox: VecDeque::new(),
                 waiting: false,
                 outbox: VecDeque::new(),

@@ -8,6 +8,7 @@ use super::{Sim, shown};
 use crate::check::{Check, Checked, ensure};
 use crate::expected::name_of;
 use crate::right::is_guarded;
+use crate::rude::is_rude;
 use crate::wire::Heard;
 
 impl Sim {
@@ -39,6 +40,8 @@ impl Sim {
                 self.guarded.hear(session, &heard);
                 None
             }
+            Heard::Rpc { name, .. } if is_rude(name) => None,
+            _ if name_of(&heard).is_some_and(is_rude) => None,
             Heard::Rpc { name, id, what } => {
                 self.rpcs
                     .hear(session, name, id, what, self.now.monotonic)?;

@@ -98,9 +98,8 @@ impl Sim {
         while !self.outside.logins.is_empty() {
             self.log_in()?;
         }
-        while !self.store.asked.is_empty() {
-            self.store
-                .work(0, &mut self.random, &mut self.outside.faults);
+        while !self.store.asked.is_empty() && (self.calm || self.slow_until <= self.now.monotonic) {
+            self.store.work(0, &mut self.outside.faults);
         }
         while !self.store.answers.is_empty() {
             self.store_answers()?;

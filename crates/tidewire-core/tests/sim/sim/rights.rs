@@ -180,7 +180,13 @@ impl Sim {
                 break;
             };
             self.rights_taken_over(shard, number);
+            let forgotten = self.outside.faults.is_on(Fault::ShardForgotten)
+                && shard == number as usize % SHARDS;
             let change = match self.rights.changes[number as usize - 1].clone() {
+                Change::Rules(_) if forgotten => {
+                    let (rules, rulings) = (self.rights.after(number - 1), self.rulings.clone());
+                    RightsChange::Rules(Arc::new(Judge { rulings, rules }))
+                }
                 Change::Rules(mut rules) => {
                     let known = Arc::make_mut(&mut rules);
                     match self.outside.faults.on() {

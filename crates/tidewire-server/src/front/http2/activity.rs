@@ -10,6 +10,10 @@ use tokio::time::Instant;
 /// Requests that may be reset before they are answered. A page that stops loading resets a few.
 const ABANDONED_MAX: u64 = 200;
 
+/// Frames that ask for nothing within a second. Nobody means so many: clients ping a few times a second at most.
+const IDLE_FRAMES_MAX: usize = 1_000;
+const SECOND: Duration = Duration::from_secs(1);
+
 /// What is open on a connection.
 #[derive(Debug)]
 pub(super) struct Activity {
@@ -33,12 +37,16 @@ struct Open {
     requests_changed: Instant,
     /// When something was last open.
     idle_since: Instant,
+    /// Frames that ask for nothing, and since when they are counted.
+    idle_frames: usize,
+    idle_frames_since: Instant,
 }
 
 impl Open {
-    /// Whether so much was abandoned, and more than was not, that it must be meant.
+    /// Whether so much was abandoned, and more than was not, or asked for nothing, that it must be meant.
     fn is_flood(&self) -> bool {
-        self.abandoned > ABANDONED_MAX && self.abandoned > self.begun / 2
+        let is_abandoned = self.abandoned > ABANDONED_MAX && self.abandoned > self.begun / 2;
+        is_abandoned || self.idle_frames > IDLE_FRAMES_MAX
     }
 }
 
@@ -54,6 +62,8 @@ impl Activity {
                 abandoned: 0,
                 requests_changed: now,
                 idle_since: now,
+                idle_frames: 0,
+                idle_frames_since: now,
             }),
             places: Arc::new(Semaphore::new(requests_max)),
             flood: Notify::new(),
@@ -105,7 +115,25 @@ impl Activity {
         }
     }
 
-    /// Whether the connection is a flood of abandoned requests.
+    /// Counts frames that ask for nothing and have come now. A flood of them stays one.
+    pub(super) fn note_idle_frames(&self, count: usize, now: Instant) {
+        let mut open = self.open.lock();
+        if open.is_flood() {
+            return;
+        }
+        if now - open.idle_frames_since >= SECOND {
+            open.idle_frames_since = now;
+            open.idle_frames = 0;
+        }
+        open.idle_frames += count;
+        let is_flood = open.is_flood();
+        drop(open);
+        if is_flood {
+            self.flood.notify_one();
+        }
+    }
+
+    /// Whether the connection is a flood of abandoned requests or of frames that ask for nothing.
     pub(super) fn is_flood(&self) -> bool {
         self.open.lock().is_flood()
     }
@@ -223,6 +251,18 @@ mod tests {
         assert!(deadline >= open + patience && deadline < ended + patience);
         let _late = activity.begin().expect("no flood");
         assert!(!activity.is_busy_since(ended), "there was none meanwhile");
+    }
+
+    #[tokio::test]
+    async fn frames_that_ask_for_nothing_are_a_flood_if_they_come_within_a_second() {
+        let (activity, start) = (Activity::new(8), later());
+        activity.note_idle_frames(IDLE_FRAMES_MAX, start);
+        activity.note_idle_frames(IDLE_FRAMES_MAX, start + 2 * SECOND);
+        assert!(!activity.is_flood());
+        activity.note_idle_frames(1, start + 2 * SECOND);
+        activity.flooded().await;
+        activity.note_idle_frames(1, start + 4 * SECOND);
+        assert!(activity.is_flood() && activity.begin().is_none());
     }
 
     #[test]

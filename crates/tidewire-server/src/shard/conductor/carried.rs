@@ -98,7 +98,7 @@ impl CarriedSessions {
     /// Takes back what waits for a session that must not get it any more.
     pub(super) fn take_back(&self, key: Key) {
         if let Some(carried) = self.sessions.get(&key) {
-            carried.carrier.sever();
+            carried.carrier.take_back();
         }
     }
 
@@ -336,10 +336,10 @@ impl Conductor {
     /// Ends a session that has lost a right and did not take what was decided before.
     pub(super) fn sever_carried(&mut self, key: Key) {
         if let Some(carried) = self.carried.sessions.get(&key)
-            && carried.carrier.sever()
+            && carried.carrier.take_back()
         {
             add(&self.own.stats().rights_cuts, 1);
-            self.remove_carried(key, None);
+            self.remove_carried(key, Some(End::Severed));
         }
     }
 

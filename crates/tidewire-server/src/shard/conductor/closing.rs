@@ -70,11 +70,12 @@ impl Conductor {
                 continue;
             };
             let state = &mut connection.state;
+            let goodbye = cause.frame(state.is_text);
             state.phase = Phase::Lingering;
             state.waiting = None;
             state.peer = None;
             state.holds = Holds::default();
-            self.event_loop.push_last(key, &cause.frame());
+            self.event_loop.push_last(key, &goodbye);
             // What the peer still sends is read and thrown away, because closing a socket with unread bytes resets it
             // and may destroy the close frame.
             self.event_loop.resume(key);
@@ -192,7 +193,7 @@ impl Conductor {
         }
         let is_quiet = self.own.0.mailbox.is_empty()
             && !self.has_unflushed
-            && self.engine.counts().dirty_records == 0
+            && !self.engine.is_uncommitted()
             && self.event_loop.backlog_count() == 0
             && self.credit.is_settled();
         if is_quiet {

@@ -1,4 +1,4 @@
-//! What a shard holds for the node's memory budget: turn logs, mail on its way, the records that it owns. Its connections'
+//! What a shard holds for the node's memory budget: turn logs, mail on its way, the histories and records that it owns. Its connections'
 //! part is the loop's, which ends those who hold most when nothing else is left to give back.
 
 use std::sync::atomic::Ordering;
@@ -15,7 +15,8 @@ impl Conductor {
     pub(super) fn settle_memory(&mut self) {
         let log_bytes = self.sink.logs.bytes();
         let carried_bytes = self.own.0.carried_bytes.load(Ordering::Relaxed);
-        let others = log_bytes + self.credit.bytes() + carried_bytes;
+        let history_bytes = self.engine.history_bytes();
+        let others = log_bytes + self.credit.bytes() + carried_bytes + history_bytes;
         let cached = self.engine.record_bytes();
         self.memory.report(others + cached, cached);
         let excess = self.memory.budget().excess();

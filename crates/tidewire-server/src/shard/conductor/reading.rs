@@ -9,6 +9,7 @@ use tidewire_net::connection::{Connection, Key};
 use tidewire_net::crowd::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, Kind, Opcode};
+use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
@@ -61,6 +62,7 @@ impl Conductor {
                 }
             };
             let mut posted_bytes = None;
+            let mut refused = None;
             match event {
                 Event::Message { kind, payload } => {
                     self.has_unflushed = true;
@@ -70,13 +72,17 @@ impl Conductor {
                         stats: self.own.stats(),
                         now: self.now,
                     };
-                    let flow = call.give(session, connection, kind, &payload);
+                    let given = call.give(session, connection, kind, &payload);
                     posted_bytes = (!self.sink.targets.is_empty()).then_some(payload.len());
-                    if flow == Flow::Wait {
-                        let state = &mut connection.state;
-                        state.waiting = Some(payload.into_owned().into());
-                        state.holds.add(Holds::WAITING);
-                        self.event_loop.pause(key);
+                    match given {
+                        Ok(Flow::Wait) => {
+                            let state = &mut connection.state;
+                            state.waiting = Some(payload.into_owned().into());
+                            state.holds.add(Holds::WAITING);
+                            self.event_loop.pause(key);
+                        }
+                        Ok(Flow::Taken) => {}
+                        Err(cause) => refused = Some(cause),
                     }
                 }
                 Event::Ping(payload) => {
@@ -94,6 +100,10 @@ impl Conductor {
                 }
             }
             self.buffer.consume(consumed);
+            if let Some(cause) = refused {
+                add(&self.own.stats().protocol_errors, 1);
+                self.close(key, cause);
+            }
             if let Some(bytes) = posted_bytes {
                 self.charge(key, bytes);
             }
@@ -124,11 +134,17 @@ impl Conductor {
         let Some(payload) = connection.state.waiting.take() else {
             return;
         };
-        let flow = match Deepstream::decode(&payload) {
-            Ok(message) => self
-                .engine
-                .message(self.now, session, &message, &mut self.sink),
-            Err(_) => Flow::Taken,
+        let is_text = connection.state.is_text;
+        let give = |message: Message<'_>| {
+            let sink = &mut self.sink;
+            self.engine.message(self.now, session, &message, sink)
+        };
+        // It was a message when it came.
+        let flow = match is_text {
+            false => Deepstream::decode(&payload).map_or(Flow::Taken, give),
+            true => JsonFields::read(&payload).map_or(Flow::Taken, |fields| {
+                fields.message().map_or(Flow::Taken, give)
+            }),
         };
         self.has_unflushed = true;
         self.charge(key, payload.len());
@@ -194,17 +210,42 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Gives what has come. Whoever speaks JSON is closed for what can be none; of others that is an unreadable message.
     fn give(
         self,
         session: SessionId,
         connection: &mut Connection<State>,
         kind: Kind,
         payload: &[u8],
+    ) -> Result<Flow, CloseCause> {
+        match (connection.state.is_text, kind) {
+            (false, Kind::Binary) => {
+                let message = Deepstream::decode(payload).ok();
+                Ok(self.give_message(session, connection, message))
+            }
+            (false, Kind::Text) => Ok(self.give_message(session, connection, None)),
+            (true, Kind::Binary) => Err(CloseCause::NotText),
+            (true, Kind::Text) => {
+                let fields = match JsonFields::read(payload) {
+                    Ok(fields) => fields,
+                    Err(error @ TextError::Malformed { .. }) => {
+                        return Err(CloseCause::NotJson(error));
+                    }
+                    Err(_) => return Ok(self.give_message(session, connection, None)),
+                };
+                let message = fields.message().ok();
+                Ok(self.give_message(session, connection, message))
+            }
+        }
+    }
+
+    /// Gives a message, or says that none could be read.
+    fn give_message(
+        self,
+        session: SessionId,
+        connection: &mut Connection<State>,
+        message: Option<Message<'_>>,
     ) -> Flow {
-        let message = match kind {
-            Kind::Binary => Deepstream::decode(payload).ok(),
-            Kind::Text => None,
-        };
         let Some(message) = message else {
             add(&self.stats.undecodable, 1);
             self.engine

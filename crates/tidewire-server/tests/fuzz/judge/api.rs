@@ -17,7 +17,7 @@ use tidewire_core::text::RESERVED;
 use tidewire_server::api::fuzzing::{self, BatchError};
 use tidewire_wire::protocol::deepstream::Deepstream;
 
-use super::{Reached, Target};
+use super::{Reached, Target, judge_by_letter};
 
 /// The target.
 pub const TARGET: Target = Target {
@@ -75,20 +75,14 @@ const ENTITY_TAG: &str = "\"3-1a-7\"";
 
 /// Panics if the input shows a fault.
 pub fn judge(input: &[u8]) -> Reached {
-    let mut reached = Reached::new();
-    let Ok(text) = str::from_utf8(input) else {
-        return reached;
-    };
-    let rest = text.get(1..).unwrap_or_default();
-    match text.bytes().next() {
-        Some(b'b') => judge_batch(rest, &mut reached),
-        Some(b't') => judge_target(rest, &mut reached),
-        Some(b'a') => judge_authorization(rest, &mut reached),
-        Some(b'm') => judge_conditions(rest, &mut reached),
-        Some(b'i') => judge_stream_id(rest, &mut reached),
+    judge_by_letter(input, |letter, rest, reached| match letter {
+        b'b' => judge_batch(rest, reached),
+        b't' => judge_target(rest, reached),
+        b'a' => judge_authorization(rest, reached),
+        b'm' => judge_conditions(rest, reached),
+        b'i' => judge_stream_id(rest, reached),
         _ => {}
-    }
-    reached
+    })
 }
 
 fn judge_batch(text: &str, reached: &mut Reached) {

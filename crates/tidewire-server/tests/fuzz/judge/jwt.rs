@@ -17,7 +17,7 @@ use tidewire_server::auth::jwt::key::{self, KEYS_MAX, KeySet, Source};
 use tidewire_server::auth::jwt::token::{Checks, LEEWAY_MS, TokenError, Verified, parse};
 use tidewire_server::config::value::Auto;
 
-use super::{Reached, Target};
+use super::{Reached, Target, judge_by_letter};
 
 /// The target.
 pub const TARGET: Target = Target {
@@ -79,18 +79,12 @@ static KEYS: LazyLock<KeySet> = LazyLock::new(|| {
 
 /// Panics if the input shows a fault.
 pub fn judge(input: &[u8]) -> Reached {
-    let mut reached = Reached::new();
-    let Ok(text) = str::from_utf8(input) else {
-        return reached;
-    };
-    let rest = text.get(1..).unwrap_or_default();
-    match text.bytes().next() {
-        Some(b't') => judge_token(rest, &mut reached),
-        Some(b's') => judge_signed(rest, &mut reached),
-        Some(b'k') => judge_keys(rest, &mut reached),
+    judge_by_letter(input, |letter, rest, reached| match letter {
+        b't' => judge_token(rest, reached),
+        b's' => judge_signed(rest, reached),
+        b'k' => judge_keys(rest, reached),
         _ => {}
-    }
-    reached
+    })
 }
 
 fn verify(text: &str, keys: &KeySet, checks: &Checks) -> Result<Verified, TokenError> {

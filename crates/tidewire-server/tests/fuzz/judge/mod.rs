@@ -12,6 +12,17 @@ use std::collections::BTreeSet;
 /// What an input reached: outcomes, kinds of input, branches.
 pub type Reached = BTreeSet<&'static str>;
 
+/// Judges an input whose first letter says what the rest of it is.
+fn judge_by_letter(input: &[u8], judge: impl FnOnce(u8, &str, &mut Reached)) -> Reached {
+    let mut reached = Reached::new();
+    if let Ok(text) = str::from_utf8(input)
+        && let Some(letter) = text.bytes().next()
+    {
+        judge(letter, text.get(1..).unwrap_or_default(), &mut reached);
+    }
+    reached
+}
+
 /// One fuzz target.
 pub struct Target {
     /// Of the target and of its folder in `fuzz/corpus`.

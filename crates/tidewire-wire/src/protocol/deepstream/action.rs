@@ -40,6 +40,7 @@ pub mod event {
     pub const MULTIPLE_SUBSCRIPTIONS: u32 = 106;
     /// Tidewire's own, far from what deepstream may add.
     pub const GAP: u32 = 120;
+    pub const POSITION: u32 = 121;
 }
 
 /// Topic RECORD. Listening has its numbers in `listen.rs`.

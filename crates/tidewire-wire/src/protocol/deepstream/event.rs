@@ -1,6 +1,6 @@
 //! Topic EVENT: publish and subscribe.
 
-use tidewire_core::message::{Event, EventAction, EventBulk, EventError};
+use tidewire_core::message::{Event, EventAction, EventBulk, EventError, Position};
 
 use super::DecodeError;
 use super::action::event as action;
@@ -14,13 +14,28 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     Ok(Some(match fields.action {
-        action::EMIT => Event::Emit {
-            name,
-            data: fields.data,
+        action::EMIT => match fields.offset {
+            Some(offset) => Event::Numbered {
+                name,
+                data: fields.data,
+                offset,
+            },
+            None => Event::Emit {
+                name,
+                data: fields.data,
+            },
         },
-        action::GAP => Event::Gap {
-            name,
-            missed: fields.missed.unwrap_or_default(),
+        action::GAP => match (position(&fields), fields.missed) {
+            (None, Some(missed)) => Event::Gap { name, missed },
+            (first, missed) => Event::HistoryGap {
+                name,
+                missed,
+                first,
+            },
+        },
+        action::POSITION => match position(&fields) {
+            Some(position) => Event::Position { name, position },
+            None => return Ok(None),
         },
         action::SUBSCRIBE if fields.is_ack() => Event::Ack {
             action: EventBulk::Subscribe,
@@ -29,6 +44,11 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
         action::UNSUBSCRIBE if fields.is_ack() => Event::Ack {
             action: EventBulk::Unsubscribe,
             correlation,
+        },
+        action::SUBSCRIBE if !fields.positions.is_empty() => Event::Resume {
+            names: fields.names.into_owned(),
+            correlation,
+            positions: fields.positions.into_owned(),
         },
         action::SUBSCRIBE => Event::Subscribe {
             names: fields.names.into_owned(),
@@ -52,11 +72,44 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
     }))
 }
 
+fn position(fields: &Fields<'_>) -> Option<Position> {
+    let (epoch, offset) = fields.epoch.zip(fields.offset)?;
+    Some(Position { epoch, offset })
+}
+
 pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
     match message {
         Event::Emit { name, data } => Fields {
             data: *data,
             ..Fields::named(action::EMIT, name)
+        },
+        Event::Numbered { name, data, offset } => Fields {
+            data: *data,
+            offset: Some(*offset),
+            ..Fields::named(action::EMIT, name)
+        },
+        Event::Position { name, position } => Fields {
+            epoch: Some(position.epoch),
+            offset: Some(position.offset),
+            ..Fields::named(action::POSITION, name)
+        },
+        Event::HistoryGap {
+            name,
+            missed,
+            first,
+        } => Fields {
+            missed: *missed,
+            epoch: first.map(|first| first.epoch),
+            offset: first.map(|first| first.offset),
+            ..Fields::named(action::GAP, name)
+        },
+        Event::Resume {
+            names,
+            correlation,
+            positions,
+        } => Fields {
+            positions: positions.as_slice().into(),
+            ..Fields::bulk(action::SUBSCRIBE, names, *correlation)
         },
         Event::Subscribe { names, correlation } => {
             Fields::bulk(action::SUBSCRIBE, names, *correlation)

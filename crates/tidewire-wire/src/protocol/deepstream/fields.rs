@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use tidewire_core::message::Position;
+
 use super::DecodeError;
 use super::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
 
@@ -52,7 +54,7 @@ impl WireTopic {
         self as u32 + 1
     }
 
-    fn layout(self) -> &'static [Option<Field>] {
+    pub(super) fn layout(self) -> &'static [Option<Field>] {
         match self {
             Self::Parser => &PARSER,
             Self::Connection => &CONNECTION,
@@ -67,7 +69,7 @@ impl WireTopic {
 
 /// The fields of all topics together. Each topic gives numbers to some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+pub(super) enum Field {
     Action,
     Data,
     Correlation,
@@ -85,6 +87,7 @@ enum Field {
     Incarnation,
     Only,
     Existed,
+    Key,
     Url,
     ProtocolVersion,
     SdkVersion,
@@ -92,6 +95,9 @@ enum Field {
     Batches,
     Jumps,
     Missed,
+    Epoch,
+    Offset,
+    Positions,
     RequestorName,
     RequestorData,
 }
@@ -135,7 +141,7 @@ static AUTH: [Option<Field>; 5] = layout(&[
     (4, Field::IsAck),
 ]);
 
-static EVENT: [Option<Field>; 16] = layout(&[
+static EVENT: [Option<Field>; 19] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -148,9 +154,12 @@ static EVENT: [Option<Field>; 16] = layout(&[
     (11, Field::OriginalAction),
     // Tidewire's own, far from what deepstream may add.
     (15, Field::Missed),
+    (16, Field::Epoch),
+    (17, Field::Offset),
+    (18, Field::Positions),
 ]);
 
-static RECORD: [Option<Field>; 23] = layout(&[
+static RECORD: [Option<Field>; 24] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -168,6 +177,7 @@ static RECORD: [Option<Field>; 23] = layout(&[
     (20, Field::Incarnation),
     (21, Field::Only),
     (22, Field::Existed),
+    (23, Field::Key),
 ]);
 
 static RPC: [Option<Field>; 12] = layout(&[
@@ -265,6 +275,8 @@ pub struct Fields<'a> {
     pub only: Option<u32>,
     /// Whether there was such a record before.
     pub existed: Option<bool>,
+    /// Under which a write is not made twice.
+    pub key: Option<&'a str>,
     /// A server's address.
     pub url: Option<&'a str>,
     /// Version of the protocol.
@@ -279,6 +291,12 @@ pub struct Fields<'a> {
     pub jumps: Option<bool>,
     /// How many events were left out.
     pub missed: Option<u32>,
+    /// Which counting an offset belongs to.
+    pub epoch: Option<u64>,
+    /// The number of an event.
+    pub offset: Option<u64>,
+    /// Names and positions, in the order on the wire. An empty list is the same as its absence.
+    pub positions: Cow<'a, [(&'a str, Option<Position>)]>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
@@ -344,6 +362,7 @@ impl<'a> Fields<'a> {
             Field::Incarnation => self.incarnation = Some(reader.varint()?),
             Field::Only => self.only = Some(reader.number()?),
             Field::Existed => self.existed = Some(reader.varint()? != 0),
+            Field::Key => self.key = Some(reader.text()?),
             Field::Url => self.url = Some(reader.text()?),
             Field::ProtocolVersion => self.protocol_version = Some(reader.text()?),
             Field::SdkVersion => self.sdk_version = Some(reader.text()?),
@@ -351,6 +370,12 @@ impl<'a> Fields<'a> {
             Field::Batches => self.batches = Some(reader.varint()? != 0),
             Field::Jumps => self.jumps = Some(reader.varint()? != 0),
             Field::Missed => self.missed = Some(reader.number()?),
+            Field::Epoch => self.epoch = Some(reader.varint()?),
+            Field::Offset => self.offset = Some(reader.varint()?),
+            Field::Positions => self
+                .positions
+                .to_mut()
+                .push(decode_position(reader.bytes()?)?),
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -401,6 +426,16 @@ impl<'a> Fields<'a> {
                         sink.varint_field(number, incarnation);
                     });
                 }
+                Field::Epoch => {
+                    encode_some(self.epoch, |epoch| sink.varint_field(number, epoch));
+                }
+                Field::Offset => {
+                    encode_some(self.offset, |offset| sink.varint_field(number, offset));
+                }
+                Field::Positions => self
+                    .positions
+                    .iter()
+                    .for_each(|entry| encode_position(number, *entry, sink)),
                 Field::Only => {
                     encode_some(self.only, |only| sink.varint_field(number, only.into()));
                 }
@@ -414,7 +449,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn flag(&self, field: Field) -> Option<bool> {
+    pub(super) fn flag(&self, field: Field) -> Option<bool> {
         match field {
             Field::IsError => self.is_error,
             Field::IsAck => self.is_ack,
@@ -426,13 +461,14 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn text(&self, field: Field) -> Option<&'a str> {
+    pub(super) fn text(&self, field: Field) -> Option<&'a str> {
         match field {
             Field::Data => self.data,
             Field::Correlation => self.correlation,
             Field::Name => self.name,
             Field::Subscription => self.subscription,
             Field::Path => self.path,
+            Field::Key => self.key,
             Field::Url => self.url,
             Field::ProtocolVersion => self.protocol_version,
             Field::SdkVersion => self.sdk_version,
@@ -441,6 +477,25 @@ impl<'a> Fields<'a> {
             Field::RequestorData => self.requestor_data,
             _ => None,
         }
+    }
+
+    /// Where a field that is a text is kept, `None` if it is none.
+    pub(super) fn text_mut(&mut self, field: Field) -> Option<&mut Option<&'a str>> {
+        Some(match field {
+            Field::Data => &mut self.data,
+            Field::Correlation => &mut self.correlation,
+            Field::Name => &mut self.name,
+            Field::Subscription => &mut self.subscription,
+            Field::Path => &mut self.path,
+            Field::Key => &mut self.key,
+            Field::Url => &mut self.url,
+            Field::ProtocolVersion => &mut self.protocol_version,
+            Field::SdkVersion => &mut self.sdk_version,
+            Field::SdkType => &mut self.sdk_type,
+            Field::RequestorName => &mut self.requestor_name,
+            Field::RequestorData => &mut self.requestor_data,
+            _ => return None,
+        })
     }
 
     /// Lengths of everything around these fields, so that they can be written in one pass.
@@ -488,6 +543,8 @@ impl Field {
             | Self::Batches
             | Self::Jumps
             | Self::Missed
+            | Self::Epoch
+            | Self::Offset
             | Self::Incarnation
             | Self::Only
             | Self::Existed
@@ -516,6 +573,41 @@ fn decode_version(entry: &[u8]) -> Result<(&str, i32), DecodeError> {
         }
     }
     Ok((name, version))
+}
+
+/// An entry of a map of positions. A half one is none.
+fn decode_position(entry: &[u8]) -> Result<(&str, Option<Position>), DecodeError> {
+    let mut reader = Reader::new(entry);
+    let (mut name, mut epoch, mut offset) = ("", None, None);
+    while let Some(tag) = reader.tag()? {
+        match tag {
+            (1, WireType::Bytes) => name = reader.text()?,
+            (2, WireType::Varint) => epoch = Some(reader.varint()?),
+            (3, WireType::Varint) => offset = Some(reader.varint()?),
+            (1..=3, _) => return Err(DecodeError::WireType),
+            (_, wire_type) => reader.skip(wire_type)?,
+        }
+    }
+    let position = epoch.zip(offset);
+    Ok((
+        name,
+        position.map(|(epoch, offset)| Position { epoch, offset }),
+    ))
+}
+
+fn encode_position(number: u32, (name, position): (&str, Option<Position>), sink: &mut impl Sink) {
+    let mut length = Counter::default();
+    encode_position_entry(name, position, &mut length);
+    sink.length_field(number, length.0);
+    encode_position_entry(name, position, sink);
+}
+
+fn encode_position_entry(name: &str, position: Option<Position>, sink: &mut impl Sink) {
+    sink.text_field(1, name);
+    encode_some(position, |position| {
+        sink.varint_field(2, position.epoch);
+        sink.varint_field(3, position.offset);
+    });
 }
 
 /// Writes key and value always: older clients read both positions without looking at the tags.

@@ -7,6 +7,7 @@ mod action;
 mod connection;
 mod event;
 pub mod fields;
+pub mod json;
 mod listen;
 mod presence;
 pub mod protobuf;
@@ -97,30 +98,7 @@ impl Deepstream {
         let Some(topic) = WireTopic::from_wire(envelope.topic) else {
             return Ok(Message::UnknownTopic);
         };
-        let fields = Fields::decode(topic, envelope.body)?;
-        let action = fields.action;
-        let (topic, message) = match topic {
-            WireTopic::Parser => return Ok(Message::UnknownTopic),
-            WireTopic::Connection => (
-                Topic::Connection,
-                connection::connection_from_wire(&fields).map(Message::Connection),
-            ),
-            WireTopic::Auth => (
-                Topic::Auth,
-                connection::auth_from_wire(&fields).map(Message::Auth),
-            ),
-            WireTopic::Event => (Topic::Event, event::from_wire(fields)?.map(Message::Event)),
-            WireTopic::Record => (
-                Topic::Record,
-                record::from_wire(fields)?.map(Message::Record),
-            ),
-            WireTopic::Rpc => (Topic::Rpc, rpc::from_wire(fields)?.map(Message::Rpc)),
-            WireTopic::Presence => (
-                Topic::Presence,
-                presence::from_wire(fields)?.map(Message::Presence),
-            ),
-        };
-        Ok(message.unwrap_or(Message::UnknownAction { topic, action }))
+        from_wire(topic, Fields::decode(topic, envelope.body)?)
     }
 
     /// Length of the message at the start of `frame_payload`, which in a batch is where the next one starts; `None` if it
@@ -157,6 +135,34 @@ impl Deepstream {
             fields.encode_payload(topic, measure, out);
         });
     }
+}
+
+/// The message of these fields. Absent names become empty texts and absent versions 0.
+#[inline]
+fn from_wire(topic: WireTopic, fields: Fields<'_>) -> Result<Message<'_>, DecodeError> {
+    let action = fields.action;
+    let (topic, message) = match topic {
+        WireTopic::Parser => return Ok(Message::UnknownTopic),
+        WireTopic::Connection => (
+            Topic::Connection,
+            connection::connection_from_wire(&fields).map(Message::Connection),
+        ),
+        WireTopic::Auth => (
+            Topic::Auth,
+            connection::auth_from_wire(&fields).map(Message::Auth),
+        ),
+        WireTopic::Event => (Topic::Event, event::from_wire(fields)?.map(Message::Event)),
+        WireTopic::Record => (
+            Topic::Record,
+            record::from_wire(fields)?.map(Message::Record),
+        ),
+        WireTopic::Rpc => (Topic::Rpc, rpc::from_wire(fields)?.map(Message::Rpc)),
+        WireTopic::Presence => (
+            Topic::Presence,
+            presence::from_wire(fields)?.map(Message::Presence),
+        ),
+    };
+    Ok(message.unwrap_or(Message::UnknownAction { topic, action }))
 }
 
 fn to_wire<'m>(dialect: Dialect, message: &'m Message<'_>) -> (WireTopic, Fields<'m>) {

@@ -20,7 +20,11 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
         return Ok(Some(Record::Listen(message)));
     }
     if let Some(change) = change_from_wire(&fields) {
-        return Ok(Some(Record::Write(write_from_wire(&fields), change)));
+        let write = write_from_wire(&fields);
+        return Ok(Some(match fields.key {
+            Some(key) => Record::RepeatableWrite { write, change, key },
+            None => Record::Write(write, change),
+        }));
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     if let Some(action) = bulk_from_wire(fields.action) {
@@ -216,6 +220,10 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
         Record::Head { name } => Fields::named(action::HEAD, name),
         Record::Delete { name } => Fields::named(action::DELETE, name),
         Record::Write(write, change) => write_to_wire(dialect, write, change),
+        Record::RepeatableWrite { write, change, key } => Fields {
+            key: Some(*key),
+            ..write_to_wire(dialect, write, change)
+        },
         Record::ReadResponse {
             name,
             version,

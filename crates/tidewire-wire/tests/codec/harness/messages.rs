@@ -3,8 +3,8 @@
 
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, EventAction, EventBulk, EventError, Listen, Message,
-    Only, Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk, RecordError,
-    Refusal, Rpc, RpcAction, RpcError, Tag, Topic, Write,
+    Only, Position, Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk,
+    RecordError, Refusal, Rpc, RpcAction, RpcError, Tag, Topic, Write,
 };
 
 /// What messages are filled with.
@@ -87,6 +87,13 @@ impl Pool {
         self.names.iter().map(String::as_str).collect()
     }
 
+    fn position(&self) -> Position {
+        Position {
+            epoch: 1 << 40 | u64::from(self.version.unsigned_abs()),
+            offset: self.version.unsigned_abs().into(),
+        }
+    }
+
     fn refusal<A>(&self, action: A) -> Refusal<'_, A> {
         Refusal {
             action,
@@ -153,6 +160,33 @@ impl Pool {
             Event::Subscribe {
                 names: self.names(),
                 correlation,
+            },
+            Event::Resume {
+                names: self.names(),
+                correlation,
+                positions: vec![
+                    (&self.name, None),
+                    (&self.subscription, Some(self.position())),
+                ],
+            },
+            Event::Numbered {
+                name: &self.name,
+                data: self.data(),
+                offset: self.position().offset,
+            },
+            Event::Position {
+                name: &self.name,
+                position: self.position(),
+            },
+            Event::HistoryGap {
+                name: &self.name,
+                missed: Some(self.version.unsigned_abs()),
+                first: Some(self.position()),
+            },
+            Event::HistoryGap {
+                name: &self.name,
+                missed: None,
+                first: None,
             },
             Event::Unsubscribe {
                 names: self.names(),
@@ -322,8 +356,13 @@ impl Pool {
             },
             Change::CreateAndPatch { path: None, data },
         ]
-        .map(|change| Record::Write(write, change))
-        .into()
+        .into_iter()
+        .flat_map(|change| {
+            let key = self.subscription.as_str();
+            let repeatable = Record::RepeatableWrite { write, change, key };
+            [Record::Write(write, change), repeatable]
+        })
+        .collect()
     }
 
     fn record_errors(&self) -> Vec<RecordError<'_>> {

@@ -1,6 +1,7 @@
 //! What must hold for any bytes: the judge that the properties, the replay of the corpus, the mutation loop and the
 //! fuzzer share. An input is one byte of settings, one seed for the cuts, and the stream of one connection.
 
+pub mod json_reference;
 pub mod messages;
 pub mod mutate;
 pub mod reference;
@@ -9,11 +10,13 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
+use serde_json::value::RawValue;
 use tidewire_core::message::Message;
 use tidewire_wire::frame::deflate::{Deflater, Inflater};
 use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, FrameError, Kind, Opcode, Role};
 use tidewire_wire::frame::websocket::{encode, encode_masked};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
+use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, JsonFields};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 /// Messages of an input above this are refused; large enough for every length class of a frame.
@@ -78,6 +81,16 @@ impl<'a> Input<'a> {
         match role {
             Role::Server => encode_masked(Opcode::Binary, payload, [0; 4], &mut bytes),
             Role::Client => encode(Opcode::Binary, payload, &mut bytes),
+        }
+        bytes
+    }
+
+    /// The input in which `text` comes as one text message.
+    pub fn text_seed(role: Role, text: &str) -> Vec<u8> {
+        let mut bytes = vec![u8::from(role == Role::Client), 0];
+        match role {
+            Role::Server => encode_masked(Opcode::Text, text.as_bytes(), [0; 4], &mut bytes),
+            Role::Client => encode(Opcode::Text, text.as_bytes(), &mut bytes),
         }
         bytes
     }
@@ -199,8 +212,15 @@ fn decode_only(bytes: &[u8]) -> usize {
     };
     let events = input.events();
     for event in &events {
-        if let Kept::Message(Kind::Binary, payload) = event {
-            std::hint::black_box(Deepstream::decode(payload).is_ok());
+        match event {
+            Kept::Message(Kind::Binary, payload) => {
+                std::hint::black_box(Deepstream::decode(payload).is_ok());
+            }
+            Kept::Message(Kind::Text, payload) => {
+                let read = JsonFields::read(payload);
+                std::hint::black_box(read.is_ok_and(|fields| fields.message().is_ok()));
+            }
+            _ => {}
         }
     }
     events.len()
@@ -226,13 +246,17 @@ pub fn check(bytes: &[u8]) -> Reached {
         if let Kept::Message(_, payload) = event {
             assert!(payload.len() <= MESSAGE_BYTES_MAX, "a message is too long");
         }
-        if let Kept::Message(Kind::Binary, payload) = event
-            && let Some((topic, action)) = check_payload(payload)
-        {
-            let reader = if input.role == Role::Server {
-                "server"
-            } else {
-                "client"
+        let known = match event {
+            Kept::Message(Kind::Binary, payload) => check_payload(payload),
+            Kept::Message(Kind::Text, payload) => check_text(payload),
+            _ => None,
+        };
+        if let (Kept::Message(kind, _), Some((topic, action))) = (event, known) {
+            let reader = match (input.role, kind) {
+                (Role::Server, Kind::Binary) => "server",
+                (Role::Server, Kind::Text) => "json server",
+                (Role::Client, Kind::Binary) => "client",
+                (Role::Client, Kind::Text) => "json client",
             };
             reached.insert((reader, topic, action));
         }
@@ -250,6 +274,22 @@ fn check_payload(payload: &[u8]) -> Option<(u32, u32)> {
     let message = Deepstream::decode(payload).ok()?;
     check_message(&message);
     (!matches!(message, Message::UnknownAction { .. })).then_some((envelope.topic, fields.action))
+}
+
+/// The same for a text. What it means is the same in protobuf.
+fn check_text(payload: &[u8]) -> Option<(u32, u32)> {
+    let read = JsonFields::read(payload);
+    json_reference::assert_same(payload, &read);
+    let read = read.ok()?;
+    let topic = WireTopic::from_wire(read.topic())?;
+    let fields = read.fields();
+    check_fields(topic, &fields);
+    let mut bytes = Vec::new();
+    fields.encode_payload(topic, fields.measure(topic), &mut bytes);
+    assert_eq!(read.message(), Deepstream::decode(&bytes), "in protobuf");
+    let message = read.message().ok()?;
+    check_message(&message);
+    (!matches!(message, Message::UnknownAction { .. })).then_some((read.topic(), fields.action))
 }
 
 /// Written again, fields are the same to prost, and as long as was announced.
@@ -273,22 +313,75 @@ pub fn check_message(message: &Message<'_>) {
     );
     let mut frame = Vec::new();
     Deepstream::encode_masked_frame(message, [7, 77, 177, 0], &mut frame);
-    assert_one_message(Role::Server, &mut frame, &payload);
+    assert_one_message(Role::Server, Kind::Binary, &mut frame, &payload);
+    payload.clear();
+    frame.clear();
+    DeepstreamJson::encode(Dialect::Server, message, &mut payload);
+    assert_json(&payload, message);
+    DeepstreamJson::encode_masked_frame(message, [7, 77, 177, 0], &mut frame);
+    assert_one_message(Role::Server, Kind::Text, &mut frame, &payload);
 
     for dialect in [Dialect::Client, Dialect::ClientWithPatchMulti] {
         payload.clear();
         frame.clear();
         Deepstream::encode(dialect, message, &mut payload);
         Deepstream::encode_frame(dialect, message, &mut frame);
-        assert_one_message(Role::Client, &mut frame, &payload);
+        assert_one_message(Role::Client, Kind::Binary, &mut frame, &payload);
         let mut again = Vec::new();
         let read = Deepstream::decode(&payload).expect("our own message");
         Deepstream::encode(dialect, &read, &mut again);
         assert_eq!(again, payload, "{dialect:?} is not stable");
+        // A server says nothing else than what it has checked.
+        if has_json_data(&payload) {
+            let mut text = Vec::new();
+            frame.clear();
+            DeepstreamJson::encode(dialect, message, &mut text);
+            assert_json_of_server(&text, &payload);
+            DeepstreamJson::encode_frame(dialect, message, &mut frame);
+            assert_one_message(Role::Client, Kind::Text, &mut frame, &text);
+        }
     }
 }
 
-fn assert_one_message(role: Role, frame: &mut [u8], payload: &[u8]) {
+/// Asserts that a text is JSON and means `message`.
+fn assert_json(text: &[u8], message: &Message<'_>) {
+    let read = JsonFields::read(text).expect("our own text");
+    assert_eq!(&read.message().expect("our own text"), message);
+}
+
+/// The same for the text of a server, in which a payload is a value: it has no space around it any more.
+fn assert_json_of_server(text: &[u8], payload: &[u8]) {
+    let envelope = Envelope::decode(payload).expect("our own envelope");
+    let Some(topic) = WireTopic::from_wire(envelope.topic) else {
+        return assert_json(text, &Message::UnknownTopic);
+    };
+    let mut fields = Fields::decode(topic, envelope.body).expect("our own fields");
+    if fields.is_error != Some(true) {
+        fields.data = fields
+            .data
+            .map(|data| data.trim_matches([' ', '\t', '\n', '\r']));
+    }
+    let mut trimmed = Vec::new();
+    fields.encode_payload(topic, fields.measure(topic), &mut trimmed);
+    assert_json(
+        text,
+        &Deepstream::decode(&trimmed).expect("our own message"),
+    );
+}
+
+/// Whether what a message carries as JSON is JSON.
+fn has_json_data(payload: &[u8]) -> bool {
+    let envelope = Envelope::decode(payload).expect("our own envelope");
+    let Some(topic) = WireTopic::from_wire(envelope.topic) else {
+        return true;
+    };
+    let fields = Fields::decode(topic, envelope.body).expect("our own fields");
+    fields
+        .data
+        .is_none_or(|data| serde_json::from_str::<&RawValue>(data).is_ok())
+}
+
+fn assert_one_message(role: Role, kind: Kind, frame: &mut [u8], payload: &[u8]) {
     let length = frame.len();
     let decoded = Decoder::new(role)
         .decode(frame, payload.len())
@@ -298,7 +391,7 @@ fn assert_one_message(role: Role, frame: &mut [u8], payload: &[u8]) {
         Decoded {
             consumed: length,
             event: Event::Message {
-                kind: Kind::Binary,
+                kind,
                 payload: Cow::Borrowed(payload)
             },
         }

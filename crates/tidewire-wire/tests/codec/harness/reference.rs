@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use prost::Message as _;
+use tidewire_core::message::Position;
 use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -39,6 +40,28 @@ topic!(Event {
     string name = "6", string subscription = "8", int32 original_topic = "10", int32 original_action = "11",
     int32 missed = "15",
 } { names = "7" });
+
+/// Where the event stands, in a message of its own so that `topic!` stays simple.
+#[derive(Clone, PartialEq, prost::Message)]
+struct EventPosition {
+    #[prost(uint64, optional, tag = "16")]
+    epoch: Option<u64>,
+    #[prost(uint64, optional, tag = "17")]
+    offset: Option<u64>,
+    #[prost(message, repeated, tag = "18")]
+    positions: Vec<NamedPosition>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct NamedPosition {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, optional, tag = "2")]
+    epoch: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    offset: Option<u64>,
+}
+
 topic!(Rpc {
     int32 action = "1", string data = "2", string correlation = "3", bool is_error = "4", bool is_ack = "5",
     string name = "7", int32 original_action = "9", string requestor_name = "10", string requestor_data = "11",
@@ -82,6 +105,8 @@ struct Record {
     only: Option<i32>,
     #[prost(bool, optional, tag = "22")]
     existed: Option<bool>,
+    #[prost(string, optional, tag = "23")]
+    key: Option<String>,
 }
 
 /// Asserts that prost reads the same topic, body and fields from a payload that our decoder took.
@@ -116,14 +141,22 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
         WireTopic::Auth => same!(Auth: texts data; flags is_error is_ack; numbers;),
         WireTopic::Event => {
             same!(Event: texts data correlation name subscription; flags is_error is_ack;
-            numbers original_topic original_action missed; names)
+            numbers original_topic original_action missed; names);
+            let other = EventPosition::decode(body).expect("prost reads the position");
+            assert_eq!((other.epoch, other.offset), (fields.epoch, fields.offset));
+            let positions = other.positions.iter().map(|named| {
+                let position = named.epoch.zip(named.offset);
+                let position = position.map(|(epoch, offset)| Position { epoch, offset });
+                (named.name.as_str(), position)
+            });
+            assert!(positions.eq(fields.positions.iter().copied()));
         }
         WireTopic::Rpc => same!(Rpc: texts data correlation name requestor_name requestor_data;
             flags is_error is_ack; numbers original_action; names),
         WireTopic::Presence => same!(Presence: texts data correlation name; flags is_error is_ack;
             numbers original_topic original_action; names),
         WireTopic::Record => {
-            same!(Record: texts data correlation name subscription path; flags is_error is_ack is_write_ack existed;
+            same!(Record: texts data correlation name subscription path key; flags is_error is_ack is_write_ack existed;
                 numbers original_action only; names);
             let other = Record::decode(body).expect("prost reads the fields");
             assert_eq!(other.version, fields.version);

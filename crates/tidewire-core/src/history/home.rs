@@ -1,0 +1,356 @@
+//! Subscriptions to events with history, at the session's shard.
+//!
+//! Who comes back with a position is given what it missed page by page, no more than it reads, and joins the fan-out with the last
+//! page. All others are granted at once. What was given is an answer; what is published behind it is fan-out as ever.
+
+use std::collections::VecDeque;
+
+use crate::address::SessionId;
+use crate::desk::Desk;
+use crate::effect::{Effects, InterestTopic};
+use crate::entry::{Entry, Gather, GatheredPart, HistoryEntry, HistoryPage, HistoryRead};
+use crate::event;
+use crate::hub::{Edge, HubTopic};
+use crate::lag;
+use crate::message::{Event, EventError, Message, Position};
+use crate::session::Session;
+use crate::table::{self, Map};
+use crate::text::{Name, Payload};
+
+const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
+
+/// Names that are read at once for one session. Together they bring as much as one would.
+const ASKED_MAX: usize = 64;
+
+/// What a session wants of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Events, as clients that know no offsets do.
+    Plain,
+    /// Events from now on, and the position at which they begin.
+    Begin,
+    /// What follows a position.
+    Resume(Position),
+}
+
+impl Wish {
+    fn position(self) -> Option<Position> {
+        match self {
+            Self::Resume(position) => Some(position),
+            Self::Plain | Self::Begin => None,
+        }
+    }
+}
+
+/// A subscription, or the wish for one.
+#[derive(Debug)]
+struct Follow {
+    /// Tells it from an earlier one to the same name.
+    serial: u32,
+    is_granted: bool,
+    /// For one that was not granted yet: what it wants.
+    wish: Wish,
+    /// Whether the session knows where the events begin.
+    is_told: bool,
+    /// Who waits for the first answer.
+    gather: Option<Gather>,
+}
+
+/// The subscriptions of a session to events with history.
+#[derive(Debug)]
+pub(crate) struct Follows {
+    names: Map<Name, Follow>,
+    /// How many of them were not granted yet.
+    waiting: usize,
+    /// The names of which the next page is to be asked for, with their serials.
+    queue: VecDeque<(Name, u32)>,
+    /// Pages on their way.
+    asked: usize,
+    /// Bytes given since the session last had read everything.
+    given_bytes: usize,
+    /// Enough was given; the rest follows when that was read.
+    is_paused: bool,
+}
+
+impl Follows {
+    /// Subscriptions that were not granted yet; the others are memberships.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting
+    }
+
+    /// The names of those, in an order that does not depend on a hash table.
+    pub(crate) fn waiting_names(&self) -> Vec<Name> {
+        let waiting = self.names.iter().filter(|(_, follow)| !follow.is_granted);
+        sorted(waiting.map(|(name, _)| name.clone()))
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Follow> {
+        let follow = self.names.remove(name)?;
+        self.waiting -= usize::from(!follow.is_granted);
+        Some(follow)
+    }
+}
+
+/// The session wants to be subscribed; `gather` waits for the owner's first answer.
+pub(crate) fn subscribe<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &str,
+    wish: Wish,
+    gather: Gather,
+) {
+    let seed = desk.place.seed;
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return;
+    };
+    session.serial = session.serial.wrapping_add(1);
+    let serial = session.serial;
+    let follows = session.belongings(seed).follows.get_or_insert_with(|| {
+        Box::new(Follows {
+            names: table::map(seed),
+            waiting: 0,
+            queue: VecDeque::new(),
+            asked: 0,
+            given_bytes: 0,
+            is_paused: false,
+        })
+    });
+    if follows.names.contains_key(name) {
+        let error = EventError::MultipleSubscriptions { name };
+        desk.send(id, &Message::Event(Event::Error(error)));
+        return desk.part_done(gather, GatheredPart::Done);
+    }
+    let name = Name::from(name);
+    let follow = Follow {
+        serial,
+        is_granted: false,
+        wish,
+        is_told: false,
+        gather: wish.position().map(|_| gather),
+    };
+    follows.names.insert(name.clone(), follow);
+    follows.waiting += 1;
+    if wish.position().is_some() {
+        follows.queue.push_back((name, serial));
+        return;
+    }
+    let read = HistoryRead {
+        session: id,
+        name,
+        serial,
+        after: None,
+        bytes_max: 0,
+        gather: Some(gather),
+    };
+    ask(desk, read);
+}
+
+/// Asks for the next pages, unless some are on their way or the session has to read first.
+pub(crate) fn go_on<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
+    let page_max = desk.place.settings.limits.catch_up_bytes_max;
+    let Some(follows) = desk.sessions.find_mut(id).and_then(follows_of) else {
+        return;
+    };
+    if follows.is_paused || follows.asked > 0 || follows.queue.is_empty() {
+        return;
+    }
+    if follows.given_bytes >= page_max {
+        follows.is_paused = true;
+        return desk.out.await_drained(id);
+    }
+    let mut reads = Vec::new();
+    while reads.len() < ASKED_MAX
+        && let Some((name, serial)) = follows.queue.pop_front()
+    {
+        // It may have been given up meanwhile.
+        if let Some(follow) = follows.names.get_mut(&name)
+            && follow.serial == serial
+        {
+            reads.push(HistoryRead {
+                session: id,
+                name,
+                serial,
+                after: follow.wish.position(),
+                bytes_max: 0,
+                gather: follow.gather.take(),
+            });
+        }
+    }
+    follows.asked = reads.len();
+    let bytes_max = page_max / reads.len().max(1);
+    for read in reads {
+        ask(desk, HistoryRead { bytes_max, ..read });
+    }
+}
+
+/// The session has read what waited for it.
+pub(crate) fn drained<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
+    if let Some(follows) = desk.sessions.find_mut(id).and_then(follows_of) {
+        follows.given_bytes = 0;
+        follows.is_paused = false;
+        go_on(desk, id);
+    }
+}
+
+/// The owner has answered: gives the session the page, and has it join the fan-out with the last one.
+pub(crate) fn page<E: Effects>(desk: &mut Desk<'_, E>, page: HistoryPage) {
+    let id = page.session;
+    let follows = desk.sessions.find_mut(id).and_then(follows_of);
+    let is_wanted = follows.is_some_and(|follows| {
+        follows.asked -= usize::from(page.is_resumed);
+        let follow = follows.names.get(&page.name);
+        follow.is_some_and(|follow| follow.serial == page.serial)
+    });
+    if is_wanted {
+        give(desk, &page);
+    } else if page.is_granted {
+        release(desk, page.name);
+    }
+    if let Some(gather) = page.gather {
+        desk.part_done(gather, GatheredPart::Done);
+    }
+    go_on(desk, id);
+}
+
+/// Delivers an event to this shard's subscribers.
+pub(crate) fn published<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    name: &str,
+    offset: u64,
+    data: Option<&Payload>,
+    except: SessionId,
+) {
+    let data = data.map(Payload::as_str);
+    let message = Message::Event(Event::Numbered { name, data, offset });
+    desk.fan_out(TOPIC, name, Some(except), &message);
+}
+
+/// The session wants no more of a name; false if it wanted nothing.
+pub(crate) fn leave<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> bool {
+    let edge = give_up(desk, id, name, |desk| {
+        desk.hub.leave(TOPIC, name, id, desk.sessions)
+    });
+    edge.is_some()
+}
+
+/// The session may have no more of a name, not even what was published and not sent; false if it wanted nothing.
+pub(crate) fn lose<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> bool {
+    let edge = give_up(desk, id, name, |desk| {
+        desk.hub.expel(TOPIC, name, id, desk.sessions)
+    });
+    edge.is_some()
+}
+
+/// Gives back what an ended session held.
+pub(crate) fn release_all<E: Effects>(desk: &mut Desk<'_, E>, follows: Option<Box<Follows>>) {
+    let names = follows.map(|follows| follows.names).into_iter().flatten();
+    let granted = names.filter(|(_, follow)| follow.is_granted);
+    // The order of the posts must not depend on the hash table.
+    for name in sorted(granted.map(|(name, _)| name)) {
+        release(desk, name);
+    }
+}
+
+fn give_up<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &str,
+    end: impl FnOnce(&mut Desk<'_, E>) -> Edge,
+) -> Option<Edge> {
+    let follows = desk.sessions.find_mut(id).and_then(follows_of)?;
+    let follow = follows.remove(name)?;
+    if let Some(gather) = follow.gather {
+        // It was not even asked for.
+        desk.part_done(gather, GatheredPart::Done);
+    }
+    if !follow.is_granted {
+        // The grant, if it is on its way, is given back when it comes.
+        return Some(Edge::Unchanged);
+    }
+    let edge = end(desk);
+    if edge == Edge::Crossed {
+        event::lost_last(desk, name.into());
+    }
+    release(desk, name.into());
+    Some(edge)
+}
+
+fn give<E: Effects>(desk: &mut Desk<'_, E>, page: &HistoryPage) {
+    let (id, name) = (page.session, page.name.as_str());
+    let Some(follow) = desk
+        .sessions
+        .find_mut(id)
+        .and_then(follows_of)
+        .and_then(|follows| follows.names.get_mut(name))
+    else {
+        return;
+    };
+    let knows_offsets = follow.wish != Wish::Plain;
+    let is_first = !std::mem::replace(&mut follow.is_told, true);
+    if let Some(gap) = page.gap {
+        let missed = gap
+            .missed
+            .map(|missed| u32::try_from(missed).unwrap_or(u32::MAX));
+        let first = Some(Position {
+            offset: page.before.offset + 1,
+            ..page.before
+        });
+        let gap = Event::HistoryGap {
+            name,
+            missed: missed.map(|missed| missed.min(crate::message::GAP_MAX)),
+            first,
+        };
+        desk.send(id, &Message::Event(gap));
+    } else if knows_offsets && is_first {
+        let position = page.before;
+        desk.send(id, &Message::Event(Event::Position { name, position }));
+    }
+    let mut given_bytes = 0;
+    let mut offset = page.before.offset;
+    for data in &page.events {
+        offset += 1;
+        given_bytes += HistoryPage::event_bytes(name, data.as_ref());
+        let data = data.as_ref().map(Payload::as_str);
+        desk.send(id, &Message::Event(Event::Numbered { name, data, offset }));
+    }
+    let Some(follows) = desk.sessions.find_mut(id).and_then(follows_of) else {
+        return;
+    };
+    follows.given_bytes += given_bytes;
+    let Some(follow) = follows.names.get_mut(name) else {
+        return;
+    };
+    if !page.is_granted {
+        follow.wish = Wish::Resume(Position {
+            offset,
+            ..page.before
+        });
+        return follows.queue.push_back((page.name.clone(), page.serial));
+    }
+    follow.is_granted = true;
+    follows.waiting -= 1;
+    if desk.hub.join(TOPIC, &page.name, id, desk.sessions) == Edge::Crossed {
+        desk.report_interest(page.name.clone(), true);
+    }
+    lag::joined(desk, TOPIC, name, id);
+}
+
+fn ask<E: Effects>(desk: &mut Desk<'_, E>, read: HistoryRead) {
+    let owner = desk.place.owner(&read.name);
+    desk.post(owner, Entry::History(HistoryEntry::Read(Box::new(read))));
+}
+
+fn release<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
+    let (owner, shard) = (desk.place.owner(&name), desk.place.address.shard);
+    desk.post(owner, Entry::History(HistoryEntry::Release { name, shard }));
+}
+
+fn follows_of(session: &mut Session) -> Option<&mut Follows> {
+    session.belongings.as_mut()?.follows.as_deref_mut()
+}
+
+fn sorted(names: impl Iterator<Item = Name>) -> Vec<Name> {
+    let mut names: Vec<Name> = names.collect();
+    names.sort_unstable();
+    names
+}

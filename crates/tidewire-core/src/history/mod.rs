@@ -1,0 +1,84 @@
+//! History of events: offsets, what is kept of a name, and how a subscriber gets what it missed.
+//!
+//! Only names that a rule of the configuration covers have one. Their events go over the shard that the hash of the name
+//! chooses, the owner, which numbers them and keeps the last ones. All others never come here. Decision: 0032.
+
+pub(crate) mod home;
+pub(crate) mod owner;
+mod pattern;
+mod ring;
+mod row;
+mod stored;
+
+use std::time::Duration;
+
+pub use pattern::NamePattern;
+pub(crate) use row::is_row;
+pub(crate) use stored::is_batch;
+
+/// The largest offset and epoch: what a number of JavaScript holds exactly.
+pub const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// What is kept of the names that a pattern covers. The tightest of the bounds counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryRule {
+    /// The names. The first rule whose pattern fits counts.
+    pub pattern: NamePattern,
+    /// Events of one name.
+    pub count_max: usize,
+    /// Bytes of the events of one name.
+    pub bytes_max: usize,
+    /// Older events are not given any more.
+    pub age_max: Duration,
+    /// Where it is kept.
+    pub keep: Keep,
+}
+
+/// Where events are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Until the server stops.
+    #[default]
+    Memory,
+    /// In the store as well: an event is delivered when it is durable.
+    Store,
+}
+
+/// Rules in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryRules(Vec<HistoryRule>);
+
+impl HistoryRules {
+    /// Rules in their order.
+    #[must_use]
+    pub fn new(rules: Vec<HistoryRule>) -> Self {
+        Self(rules)
+    }
+
+    /// The rule of a name, none if it has no history.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&HistoryRule> {
+        self.0.iter().find(|rule| rule.pattern.matches(name))
+    }
+}
+
+/// Numbers of what is kept, and how often a bound was in the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryCounts {
+    /// Names with an owner's state on this shard.
+    pub names: usize,
+    /// Events that are kept.
+    pub events: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Events that were given to who came back. This and what follows only grows.
+    pub replayed: u64,
+    /// Gaps that somebody who came back was told of.
+    pub gaps: u64,
+    /// Events that wait for the store.
+    pub pending: usize,
+    /// Their bytes.
+    pub pending_bytes: usize,
+    /// Names that were forgotten with their events for want of room (`history_names_max`, `history_bytes_max`).
+    pub forgotten: u64,
+}

@@ -1,0 +1,421 @@
+//! Histories at their owner: offsets, what is kept, and which shards have subscribers.
+//!
+//! A subscriber reads page by page. The page that reaches the end is the grant as well: from there on the shard is posted what is
+//! published, behind the page in the same mailbox, so nothing lies between them and nothing comes twice. Grants are counted
+//! by shard and given back one by one, as those of records are (decision 0003).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+
+use super::ring::Ring;
+use super::stored::{Stored, Traffic};
+use super::{HistoryCounts, HistoryRule, Keep, NUMBER_MAX};
+use crate::address::{Address, SessionId};
+use crate::desk::{Desk, Place};
+use crate::effect::Effects;
+use crate::entry::{Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
+use crate::message::Position;
+use crate::store::Opened;
+use crate::table::{self, Map};
+use crate::text::{Name, Payload};
+use crate::time::{Instant, Now, WallTime};
+
+/// What the owner knows of one name.
+#[derive(Debug)]
+struct History {
+    /// Tells these offsets from those of another time, when the name was forgotten or the server stopped.
+    epoch: u64,
+    ring: Ring,
+    /// Granted subscriptions by shard.
+    interest: SmallVec<[(u16, u32); 2]>,
+    /// Its place among the idle names, if it is one.
+    idle_since: Option<u64>,
+    /// When its first event is looked at, because it may be too old.
+    due: Option<Instant>,
+    /// Where the store keeps it.
+    stored: Option<Box<Stored>>,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct HistoryOwner {
+    names: Map<Name, History>,
+    /// The names that nobody is subscribed to, those used least lately first.
+    idle: BTreeMap<u64, Name>,
+    due: BTreeSet<(Instant, Name)>,
+    /// Numbers the uses of idle names.
+    uses: u64,
+    /// Makes epochs, with the number of names that were begun.
+    epochs: FixedState,
+    begun: u64,
+    /// The same for names that the store keeps: without a row of such a name nothing was ever shown of it, so it may begin with
+    /// the same epoch again until the store has another one.
+    stored_epochs: FixedState,
+    traffic: Traffic,
+    counts: HistoryCounts,
+}
+
+impl HistoryOwner {
+    /// No names. Epochs follow from the seed, which differs with each start, and from the epoch of the store.
+    pub(crate) fn new(seed: u64, opened: Opened) -> Self {
+        Self {
+            names: table::map(seed),
+            idle: BTreeMap::new(),
+            due: BTreeSet::new(),
+            uses: 0,
+            epochs: FixedState::with_seed(seed),
+            begun: 0,
+            stored_epochs: FixedState::with_seed(opened.epoch.0),
+            traffic: Traffic::default(),
+            counts: HistoryCounts::default(),
+        }
+    }
+
+    /// Numbers of the moment.
+    pub(crate) fn counts(&self) -> HistoryCounts {
+        HistoryCounts {
+            names: self.names.len(),
+            pending: self.traffic.pending(),
+            pending_bytes: self.traffic.pending_bytes(),
+            ..self.counts
+        }
+    }
+
+    /// Whether something is to be committed, or is being.
+    pub(crate) fn is_uncommitted(&self) -> bool {
+        self.traffic.is_open()
+    }
+
+    /// When [`HistoryOwner::deadline_reached`] is due.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let due = self.due.first().map(|(due, _)| *due);
+        [due, self.traffic.retry()].into_iter().flatten().min()
+    }
+
+    /// Forgets events that are too old, and asks once more for what could not be read.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &Desk<'_, E>) {
+        self.retry(desk.now.monotonic);
+        while let Some((due, name)) = self.due.first()
+            && *due <= desk.now.monotonic
+        {
+            let name = name.clone();
+            if let Some(rule) = desk.place.settings.history.find(&name) {
+                self.change(&name, |ring| ring.trim(rule, desk.now.wall));
+                self.plan(&name, rule, desk.now);
+            }
+        }
+    }
+
+    /// Somebody publishes: the event gets its number, is kept, and goes to the shards with subscribers.
+    pub(crate) fn emit<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        data: Option<&Payload>,
+        publisher: SessionId,
+    ) {
+        let Some(rule) = desk.place.settings.history.find(name) else {
+            return;
+        };
+        self.begin(name, rule);
+        match rule.keep {
+            Keep::Memory => {
+                let now = desk.now;
+                self.show(desk, name, data, now.wall, publisher);
+                self.used(desk, name);
+            }
+            Keep::Store => self.emit_stored(desk, name, data, publisher),
+        }
+    }
+
+    /// Numbers an event, keeps it, and gives it to the shards with subscribers.
+    pub(super) fn show<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        data: Option<&Payload>,
+        at: WallTime,
+        publisher: SessionId,
+    ) {
+        let (place, now) = (desk.place, desk.now);
+        let Some(rule) = place.settings.history.find(name) else {
+            return;
+        };
+        let offset = self.change(name, |ring| {
+            let offset = ring.push(data.cloned(), at);
+            ring.trim(rule, now.wall);
+            offset
+        });
+        let (Some(history), Some(offset)) = (self.names.get(name), offset) else {
+            return;
+        };
+        for &(shard, _) in &history.interest {
+            let published = HistoryEntry::Published {
+                name: name.clone(),
+                offset,
+                data: data.cloned(),
+                except: publisher,
+            };
+            desk.post(neighbour(place, shard), Entry::History(published));
+        }
+        if history.due.is_none() {
+            self.plan(name, rule, now);
+        }
+    }
+
+    /// A name was used.
+    pub(super) fn used<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        self.touch(name);
+        self.make_room(desk.place, desk.now);
+    }
+
+    /// A session wants what follows a position, or what is published from now on.
+    pub(crate) fn read<E: Effects>(&mut self, desk: &mut Desk<'_, E>, read: HistoryRead) {
+        let now = desk.now;
+        let Some(rule) = desk.place.settings.history.find(&read.name) else {
+            return;
+        };
+        self.begin(&read.name, rule);
+        let Some(read) = self.hold_read(read) else {
+            return;
+        };
+        self.change(&read.name, |ring| ring.trim(rule, now.wall));
+        let Some(history) = self.names.get_mut(&read.name) else {
+            return;
+        };
+        let (from, gap) = history.begin_of(read.after);
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        for (_, data) in history.ring.from(from) {
+            if bytes >= read.bytes_max && !events.is_empty() {
+                break;
+            }
+            bytes += HistoryPage::event_bytes(&read.name, data.as_ref());
+            events.push(data.clone());
+        }
+        let is_last = from + events.len() as u64 == history.ring.next();
+        self.counts.replayed += events.len() as u64;
+        self.counts.gaps += u64::from(gap.is_some());
+        let before = Position {
+            epoch: history.epoch,
+            offset: from - 1,
+        };
+        if is_last {
+            history.add_interest(read.session.home.shard);
+        }
+        self.used(desk, &read.name);
+        let page = HistoryPage {
+            session: read.session,
+            name: read.name,
+            serial: read.serial,
+            is_resumed: read.after.is_some(),
+            gather: read.gather,
+            before,
+            gap,
+            events,
+            is_granted: is_last,
+        };
+        desk.post(
+            page.session.home,
+            Entry::History(HistoryEntry::Page(Box::new(page))),
+        );
+    }
+
+    /// A shard has one subscription less.
+    pub(crate) fn release<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name, shard: u16) {
+        let Some(history) = self.names.get_mut(name) else {
+            return;
+        };
+        history.remove_interest(shard);
+        self.used(desk, name);
+    }
+
+    /// Takes a name up, with a new epoch if nothing is known of it.
+    fn begin(&mut self, name: &Name, rule: &HistoryRule) {
+        if self.names.contains_key(name) {
+            return;
+        }
+        self.begun += 1;
+        let epoch = match rule.keep {
+            Keep::Memory => self.epochs.hash_one((&**name, self.begun)),
+            Keep::Store => self.stored_epochs.hash_one(&**name),
+        };
+        let history = History {
+            // Never 0, which a peer that knows no epoch might say.
+            epoch: epoch & NUMBER_MAX | 1,
+            ring: Ring::new(1),
+            interest: SmallVec::new(),
+            idle_since: None,
+            due: None,
+            stored: (rule.keep == Keep::Store).then(Box::default),
+        };
+        self.names.insert(name.clone(), history);
+        if rule.keep == Keep::Store {
+            self.begin_reading(name);
+        }
+        self.touch(name);
+    }
+
+    /// What the store had of a name when it was taken up.
+    pub(super) fn restore(
+        &mut self,
+        name: &Name,
+        epoch: u64,
+        first: u64,
+        events: impl Iterator<Item = (WallTime, Option<Payload>)>,
+    ) {
+        if let Some(history) = self.names.get_mut(name) {
+            history.epoch = epoch;
+            history.ring = Ring::new(first);
+        }
+        self.change(name, |ring| {
+            for (at, data) in events {
+                ring.push(data, at);
+            }
+        });
+    }
+
+    /// The epoch of a name, the first offset that is kept, and the next one.
+    pub(super) fn state_of(&self, name: &Name) -> Option<(u64, u64, u64)> {
+        let History { epoch, ring, .. } = self.names.get(name)?;
+        Some((*epoch, ring.first(), ring.next()))
+    }
+
+    pub(super) fn stored_mut(&mut self, name: &Name) -> Option<&mut Stored> {
+        self.names.get_mut(name)?.stored.as_deref_mut()
+    }
+
+    pub(super) fn traffic_mut(&mut self) -> &mut Traffic {
+        &mut self.traffic
+    }
+
+    /// Changes what is kept of a name, and counts it.
+    fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Ring) -> R) -> Option<R> {
+        let ring = &mut self.names.get_mut(name)?.ring;
+        let (first, events, bytes) = (ring.first(), ring.len(), ring.bytes());
+        let result = change(ring);
+        self.counts.events = self.counts.events + ring.len() - events;
+        self.counts.bytes = self.counts.bytes + ring.bytes() - bytes;
+        let has_lost = ring.first() > first;
+        if has_lost && self.stored_mut(name).is_some() {
+            self.set_dirty(name);
+        }
+        Some(result)
+    }
+
+    /// A name was used; while nobody is subscribed to it and the store owes it nothing, it is the last of the idle ones to be
+    /// forgotten.
+    fn touch(&mut self, name: &Name) {
+        let Some(history) = self.names.get_mut(name) else {
+            return;
+        };
+        if let Some(used) = history.idle_since.take() {
+            self.idle.remove(&used);
+        }
+        let is_busy = history
+            .stored
+            .as_ref()
+            .is_some_and(|stored| stored.is_busy());
+        if history.interest.is_empty() && !is_busy {
+            self.uses += 1;
+            history.idle_since = Some(self.uses);
+            self.idle.insert(self.uses, name.clone());
+        }
+    }
+
+    /// Notes when the first event of a name is to be looked at.
+    fn plan(&mut self, name: &Name, rule: &HistoryRule, now: Now) {
+        let Some(history) = self.names.get_mut(name) else {
+            return;
+        };
+        let lifetime = history.ring.lifetime(rule, now.wall);
+        let due = lifetime.map(|lifetime| now.monotonic + lifetime);
+        if let Some(before) = std::mem::replace(&mut history.due, due) {
+            self.due.remove(&(before, name.clone()));
+        }
+        if let Some(due) = due {
+            self.due.insert((due, name.clone()));
+        }
+    }
+
+    /// Keeps the limits: names that nobody is subscribed to go first, with all that is kept of them, then the events that would
+    /// be too old soonest.
+    fn make_room(&mut self, place: &Place, now: Now) {
+        let limits = &place.settings.limits;
+        while self.idle.len() > limits.history_names_max
+            || self.counts.bytes > limits.history_bytes_max && self.idle.len() > 1
+        {
+            self.forget_idle();
+        }
+        while self.counts.bytes > limits.history_bytes_max {
+            let Some((_, name)) = self.due.first().cloned() else {
+                return;
+            };
+            self.change(&name, Ring::pop);
+            if let Some(rule) = place.settings.history.find(&name) {
+                self.plan(&name, rule, now);
+            }
+        }
+    }
+
+    fn forget_idle(&mut self) {
+        let Some((_, name)) = self.idle.pop_first() else {
+            return;
+        };
+        let Some(history) = self.names.remove(&name) else {
+            return;
+        };
+        self.counts.events -= history.ring.len();
+        self.counts.bytes -= history.ring.bytes();
+        self.counts.forgotten += 1;
+        if let Some(due) = history.due {
+            self.due.remove(&(due, name));
+        }
+    }
+}
+
+impl History {
+    /// The offset of the first event for somebody who has all up to a position, and the gap before it.
+    fn begin_of(&self, after: Option<Position>) -> (u64, Option<HistoryGap>) {
+        let (first, next) = (self.ring.first(), self.ring.next());
+        match after {
+            None => (next, None),
+            Some(after) if after.epoch == self.epoch && after.offset < next => {
+                let wanted = after.offset + 1;
+                let missed = first.saturating_sub(wanted);
+                let gap = HistoryGap {
+                    missed: Some(missed),
+                };
+                (wanted.max(first), (missed > 0).then_some(gap))
+            }
+            Some(_) => (first, Some(HistoryGap { missed: None })),
+        }
+    }
+
+    fn add_interest(&mut self, shard: u16) {
+        match self.interest.iter_mut().find(|(known, _)| *known == shard) {
+            Some((_, count)) => *count += 1,
+            None => self.interest.push((shard, 1)),
+        }
+    }
+
+    fn remove_interest(&mut self, shard: u16) {
+        let place = self.interest.iter().position(|(known, _)| *known == shard);
+        if let Some(place) = place {
+            self.interest[place].1 -= 1;
+            if self.interest[place].1 == 0 {
+                self.interest.remove(place);
+            }
+        }
+    }
+}
+
+/// Another shard of this node.
+fn neighbour(place: &Place, shard: u16) -> Address {
+    Address {
+        node: place.address.node,
+        shard,
+    }
+}

@@ -1,0 +1,150 @@
+//! Histories as the store keeps them: records with names that no client can say. Contract: `spec/store.md`.
+
+use crate::store::{Incarnation, StoredRecord, Version};
+use crate::text::{Name, Payload, RESERVED};
+use crate::time::WallTime;
+
+/// What the names of all rows begin with, behind [`RESERVED`].
+const PREFIX: &str = "history/";
+
+/// Where the events of a name begin and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) epoch: u64,
+    /// The first offset of which there may be a row.
+    pub(super) first: u64,
+    /// The offset of the next event.
+    pub(super) next: u64,
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    Head,
+    Event(u64),
+}
+
+/// Whether a record of the store is a row of a history.
+pub(crate) fn is_row(name: &str) -> bool {
+    let name = name.strip_prefix(RESERVED);
+    name.is_some_and(|name| name.starts_with(PREFIX))
+}
+
+impl Row {
+    /// The name of the record that keeps this row of an event's history.
+    pub(super) fn name(self, event: &str) -> Name {
+        let bytes = event.len();
+        let name = match self {
+            Self::Head => format!("{RESERVED}{PREFIX}{bytes}:{event}/"),
+            Self::Event(offset) => format!("{RESERVED}{PREFIX}{bytes}:{event}/{offset:016x}"),
+        };
+        name.as_str().into()
+    }
+
+    /// The event and the row that a record is about.
+    pub(super) fn of(name: &str) -> Option<(&str, Self)> {
+        let (bytes, rest) = name
+            .strip_prefix(RESERVED)?
+            .strip_prefix(PREFIX)?
+            .split_once(':')?;
+        let (event, row) = rest.split_at_checked(bytes.parse().ok()?)?;
+        match row.strip_prefix('/')? {
+            "" => Some((event, Self::Head)),
+            offset => Some((event, Self::Event(u64::from_str_radix(offset, 16).ok()?))),
+        }
+    }
+}
+
+impl Head {
+    pub(super) fn record(self) -> StoredRecord {
+        record(self.epoch, &format!("[{},{}]", self.first, self.next))
+    }
+
+    pub(super) fn of(record: &StoredRecord) -> Option<Self> {
+        let (first, next) = within(record)?.split_once(',')?;
+        let head = Self {
+            epoch: record.incarnation.0,
+            first: first.parse().ok()?,
+            next: next.parse().ok()?,
+        };
+        (0 < head.first && head.first <= head.next).then_some(head)
+    }
+}
+
+/// The record of an event.
+pub(super) fn event_record(epoch: u64, at: WallTime, data: Option<&Payload>) -> StoredRecord {
+    let text = match data {
+        Some(data) => format!("[{},{}]", at.0, data.as_str()),
+        None => format!("[{}]", at.0),
+    };
+    record(epoch, &text)
+}
+
+/// The event of a record, unless it is of another epoch.
+pub(super) fn event_of(epoch: u64, record: &StoredRecord) -> Option<(WallTime, Option<Payload>)> {
+    if record.incarnation.0 != epoch {
+        return None;
+    }
+    let text = within(record)?;
+    let (at, data) = match text.split_once(',') {
+        Some((at, data)) => (at, Some(Payload::from_checked(data))),
+        None => (text, None),
+    };
+    Some((WallTime(at.parse().ok()?), data))
+}
+
+fn record(epoch: u64, text: &str) -> StoredRecord {
+    StoredRecord {
+        incarnation: Incarnation(epoch),
+        version: Version::CREATED,
+        data: Payload::from_checked(text),
+    }
+}
+
+fn within(record: &StoredRecord) -> Option<&str> {
+    record.data.as_str().strip_prefix('[')?.strip_suffix(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_event_and_row_whatever_the_event_is_called() {
+        for event in ["a", "news/1", "5:a/", "ä/", "\u{1}history/1:a/0", "/"] {
+            for row in [Row::Head, Row::Event(0), Row::Event(u64::MAX)] {
+                let name = row.name(event);
+                assert!(is_row(&name));
+                assert_eq!(Row::of(&name), Some((event, row)), "{name}");
+            }
+        }
+        for name in [
+            "a",
+            "history/1:a/",
+            "\u{1}users/1:a/",
+            "\u{1}history/2:a/",
+            "\u{1}history/1:ä/",
+        ] {
+            assert_eq!(Row::of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn rows_come_back_as_they_were() {
+        let head = Head {
+            epoch: 7,
+            first: 3,
+            next: 9,
+        };
+        assert_eq!(Head::of(&head.record()), Some(head));
+        let data = Payload::from_checked(r#"{"a":[1,2]}"#);
+        for data in [None, Some(data)] {
+            let stored = event_record(7, WallTime(5), data.as_ref());
+            assert_eq!(event_of(7, &stored), Some((WallTime(5), data)));
+            assert_eq!(event_of(8, &stored), None);
+        }
+        for text in ["[]", "[1]", "[0,1]", "[3,2]", "{}", "[a,b]"] {
+            assert_eq!(Head::of(&record(7, text)), None, "{text}");
+        }
+    }
+}

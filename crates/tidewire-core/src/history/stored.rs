@@ -1,0 +1,421 @@
+//! Histories that the store keeps: an event is shown to somebody only when it is durable.
+//!
+//! So no position that was ever given is lost with a crash, and a restart goes on with the same epoch. What waits for the store
+//! is bounded; beyond that events are refused. A name is read when it is used for the first time; what comes meanwhile waits for
+//! that. Each shard has one batch of histories on its way at most, repeated whole until the store has it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::owner::HistoryOwner;
+use super::row::{self, Head, Row};
+use crate::address::SessionId;
+use crate::desk::Desk;
+use crate::effect::{Effects, StoreRequest};
+use crate::entry::{Entry, HistoryEntry, HistoryRead};
+use crate::store::{Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord};
+use crate::text::{Name, Payload};
+use crate::time::{Instant, WallTime};
+
+/// Batches of histories have this bit, those of records don't.
+const BATCH: u64 = 1 << 63;
+/// Rows that one request reads.
+const LOADED_MAX: usize = 256;
+/// Rows of a name that one batch removes, or twice as many as it adds.
+const REMOVED_MAX: u64 = 1_000;
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_LONGEST: Duration = Duration::from_secs(5);
+
+/// What the owner knows of a name that the store keeps, beyond its ring.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    reading: Option<Reading>,
+    /// Events that are not durable yet; they follow those of the ring.
+    pending: VecDeque<Pending>,
+    /// How many of them are in the batch that is on its way.
+    sent: usize,
+    /// The first offset of which there may be a row.
+    first: u64,
+}
+
+/// How far a name is read.
+#[derive(Debug)]
+struct Reading {
+    /// What is asked for, and not answered yet.
+    missing: BTreeSet<Name>,
+    head: Option<Head>,
+    rows: BTreeMap<u64, (WallTime, Option<Payload>)>,
+    /// What came meanwhile.
+    waiting: VecDeque<Job>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Emit(Pending),
+    Read(HistoryRead),
+}
+
+#[derive(Debug)]
+struct Pending {
+    data: Option<Payload>,
+    at: WallTime,
+    publisher: SessionId,
+}
+
+impl Pending {
+    fn bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, Payload::len) + size_of::<Self>()
+    }
+}
+
+impl Stored {
+    /// Whether something of the name is on its way to the store or from there.
+    pub(super) fn is_busy(&self) -> bool {
+        self.reading.is_some() || !self.pending.is_empty()
+    }
+}
+
+/// What is on its way between a shard's histories and the store.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    /// Names with something to be committed.
+    dirty: BTreeSet<Name>,
+    /// The names of the batch that is on its way, with the first offset of which there are rows afterwards.
+    sent: Vec<(Name, u64)>,
+    batch: u64,
+    /// Rows to be asked for at the end of the turn.
+    to_load: Vec<Name>,
+    /// Rows that could not be read, to be asked for again.
+    unread: BTreeSet<Name>,
+    failures: u32,
+    retry: Option<Instant>,
+    pending: usize,
+    pending_bytes: usize,
+}
+
+impl Traffic {
+    /// Whether something is to be committed, or is being.
+    pub(super) fn is_open(&self) -> bool {
+        self.pending > 0 || !self.dirty.is_empty() || !self.sent.is_empty()
+    }
+
+    /// Events that wait for the store.
+    pub(super) fn pending(&self) -> usize {
+        self.pending
+    }
+
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    pub(super) fn retry(&self) -> Option<Instant> {
+        self.retry
+    }
+
+    fn fail(&mut self, now: Instant) {
+        let pause = RETRY_FIRST * 2_u32.saturating_pow(self.failures.min(16));
+        self.failures += 1;
+        self.retry = Some(now + pause.min(RETRY_LONGEST));
+    }
+}
+
+/// Whether a batch is one of histories.
+pub(crate) fn is_batch(batch: u64) -> bool {
+    batch & BATCH != 0
+}
+
+impl HistoryOwner {
+    /// Begins to read a name that the store may have.
+    pub(super) fn begin_reading(&mut self, name: &Name) {
+        let head = Row::Head.name(name);
+        let reading = Reading {
+            missing: [head.clone()].into(),
+            head: None,
+            rows: BTreeMap::new(),
+            waiting: VecDeque::new(),
+        };
+        if let Some(stored) = self.stored_mut(name) {
+            stored.first = 1;
+            stored.reading = Some(reading);
+            self.traffic_mut().to_load.push(head);
+        }
+    }
+
+    /// An event of a name that the store keeps.
+    pub(super) fn emit_stored<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        data: Option<&Payload>,
+        publisher: SessionId,
+    ) {
+        let limits = &desk.place.settings.limits;
+        let pending = Pending {
+            data: data.cloned(),
+            at: desk.now.wall,
+            publisher,
+        };
+        let traffic = self.traffic_mut();
+        if traffic.pending >= limits.dirty_records_max
+            || traffic.pending_bytes + pending.bytes() > limits.dirty_bytes_max
+        {
+            desk.place.count(|refused| refused.dirty += 1);
+            let refused = HistoryEntry::Refused {
+                publisher,
+                name: name.clone(),
+            };
+            return desk.post(publisher.home, Entry::History(refused));
+        }
+        traffic.pending += 1;
+        traffic.pending_bytes += pending.bytes();
+        let Some(stored) = self.stored_mut(name) else {
+            return;
+        };
+        match &mut stored.reading {
+            Some(reading) => reading.waiting.push_back(Job::Emit(pending)),
+            None => {
+                stored.pending.push_back(pending);
+                self.set_dirty(name);
+            }
+        }
+    }
+
+    /// Has a read wait until the name is read; gives it back if it is.
+    pub(super) fn hold_read(&mut self, read: HistoryRead) -> Option<HistoryRead> {
+        let reading = self
+            .stored_mut(&read.name)
+            .and_then(|stored| stored.reading.as_mut());
+        match reading {
+            Some(reading) => {
+                reading.waiting.push_back(Job::Read(read));
+                None
+            }
+            None => Some(read),
+        }
+    }
+
+    /// Rows of the store have come, or could not be read.
+    pub(crate) fn loaded<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        row_name: &Name,
+        result: Result<Loaded, StoreError>,
+    ) {
+        let Some((event, row)) = Row::of(row_name) else {
+            return;
+        };
+        let name = Name::from(event);
+        let reading = self
+            .stored_mut(&name)
+            .and_then(|stored| stored.reading.as_mut());
+        let Some(reading) = reading.filter(|reading| reading.missing.contains(row_name)) else {
+            return;
+        };
+        let Ok(found) = result else {
+            let traffic = self.traffic_mut();
+            traffic.unread.insert(row_name.clone());
+            if traffic.retry.is_none() {
+                traffic.fail(desk.now.monotonic);
+            }
+            return;
+        };
+        reading.missing.remove(row_name);
+        // What is corrupt is as good as gone; the store has reported it.
+        let record = match found {
+            Loaded::Found(record) => Some(record),
+            Loaded::Missing | Loaded::Corrupt => None,
+        };
+        let more = match row {
+            Row::Head => reading.begin(&name, record.as_ref()),
+            Row::Event(offset) => reading.take(offset, record.as_ref()),
+        };
+        let is_over = reading.missing.is_empty();
+        self.traffic_mut().to_load.extend(more);
+        if is_over {
+            self.end_reading(desk, &name);
+        }
+    }
+
+    fn end_reading<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
+        let Some(reading) = self
+            .stored_mut(name)
+            .and_then(|stored| stored.reading.take())
+        else {
+            return;
+        };
+        if let Some(head) = reading.head {
+            // Behind a row that is missing or corrupt the history begins anew.
+            let mut rows = reading.rows;
+            let mut first = head.next;
+            while first > head.first && rows.contains_key(&(first - 1)) {
+                first -= 1;
+            }
+            let events = rows.split_off(&first).into_values();
+            self.restore(name, head.epoch, first, events);
+            if let Some(stored) = self.stored_mut(name) {
+                stored.first = head.first;
+            }
+        }
+        for job in reading.waiting {
+            match job {
+                Job::Emit(pending) => {
+                    if let Some(stored) = self.stored_mut(name) {
+                        stored.pending.push_back(pending);
+                        self.set_dirty(name);
+                    }
+                }
+                Job::Read(read) => self.read(desk, read),
+            }
+        }
+        self.tidy(desk, name);
+    }
+
+    /// Ends a turn: gives the store what is to be committed.
+    pub(crate) fn end_turn<E: Effects>(&mut self, now: Instant, out: &mut E) {
+        let traffic = self.traffic_mut();
+        let to_load = std::mem::take(&mut traffic.to_load);
+        for names in to_load.chunks(LOADED_MAX) {
+            let names = names.to_vec();
+            out.store(StoreRequest::Load { names });
+        }
+        let is_paused = traffic.retry.is_some_and(|retry| retry > now);
+        if !traffic.sent.is_empty() || traffic.dirty.is_empty() || is_paused {
+            return;
+        }
+        traffic.batch += 1;
+        let batch = traffic.batch | BATCH;
+        let mut sent = Vec::new();
+        let mut writes = Vec::new();
+        for name in std::mem::take(&mut traffic.dirty) {
+            if let Some(first) = self.write(&name, &mut writes) {
+                sent.push((name, first));
+            }
+        }
+        if writes.is_empty() {
+            return;
+        }
+        self.traffic_mut().sent = sent;
+        out.store(StoreRequest::Commit { batch, writes });
+    }
+
+    /// What is to be committed of a name, and the first offset of which there are rows afterwards.
+    fn write(&mut self, name: &Name, writes: &mut Vec<StoreWrite>) -> Option<u64> {
+        let (epoch, first_kept, next) = self.state_of(name)?;
+        let stored = self.stored_mut(name)?;
+        stored.sent = stored.pending.len();
+        let removed_max = REMOVED_MAX.max(2 * stored.sent as u64);
+        let first = first_kept.min(stored.first + removed_max);
+        let removed = (stored.first..first).map(|offset| (offset, StoreChange::Delete));
+        let pending = stored.pending.iter().zip(next..).map(|(event, offset)| {
+            let record = row::event_record(epoch, event.at, event.data.as_ref());
+            (offset, StoreChange::Put(record))
+        });
+        let rows = removed.chain(pending);
+        writes.extend(rows.map(|(offset, change)| write_row(name, Row::Event(offset), change)));
+        let head = Head {
+            epoch,
+            first,
+            next: next + stored.sent as u64,
+        };
+        let change = StoreChange::Put(head.record());
+        writes.push(write_row(name, Row::Head, change));
+        Some(first)
+    }
+
+    /// The store has answered a batch: what is durable now is shown.
+    pub(crate) fn committed<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        batch: u64,
+        is_done: bool,
+    ) {
+        let traffic = self.traffic_mut();
+        if batch != traffic.batch | BATCH {
+            return;
+        }
+        let sent = std::mem::take(&mut traffic.sent);
+        if !is_done {
+            traffic.dirty.extend(sent.into_iter().map(|(name, _)| name));
+            return traffic.fail(desk.now.monotonic);
+        }
+        traffic.failures = 0;
+        for (name, first) in sent {
+            let Some(stored) = self.stored_mut(&name) else {
+                continue;
+            };
+            stored.first = first;
+            let count = std::mem::take(&mut stored.sent);
+            let durable: Vec<Pending> = stored.pending.drain(..count).collect();
+            let traffic = self.traffic_mut();
+            traffic.pending -= durable.len();
+            traffic.pending_bytes -= durable.iter().map(Pending::bytes).sum::<usize>();
+            for Pending {
+                data,
+                at,
+                publisher,
+            } in durable
+            {
+                self.show(desk, &name, data.as_ref(), at, publisher);
+            }
+            self.tidy(desk, &name);
+        }
+    }
+
+    /// Has the name be committed if something is left to be, and forgotten in its turn if nobody needs it.
+    fn tidy<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        let first_kept = self.state_of(name).map(|(_, first, _)| first);
+        if let Some(stored) = self.stored_mut(name)
+            && (!stored.pending.is_empty() || first_kept.is_some_and(|first| first > stored.first))
+        {
+            self.set_dirty(name);
+        }
+        self.used(desk, name);
+    }
+
+    /// Asks once more for what could not be read.
+    pub(super) fn retry(&mut self, now: Instant) {
+        let traffic = self.traffic_mut();
+        if traffic.retry.is_some_and(|retry| retry <= now) {
+            traffic.retry = None;
+            traffic.to_load.extend(std::mem::take(&mut traffic.unread));
+        }
+    }
+
+    pub(super) fn set_dirty(&mut self, name: &Name) {
+        self.traffic_mut().dirty.insert(name.clone());
+    }
+}
+
+impl Reading {
+    /// The head has come: what is to be read next.
+    fn begin(&mut self, name: &Name, record: Option<&StoredRecord>) -> Vec<Name> {
+        self.head = record.and_then(Head::of);
+        let offsets = self.head.map_or(0..0, |head| head.first..head.next);
+        let names: Vec<Name> = offsets
+            .map(|offset| Row::Event(offset).name(name))
+            .collect();
+        self.missing.extend(names.iter().cloned());
+        names
+    }
+
+    /// An event has come; nothing is to be read for that.
+    fn take(&mut self, offset: u64, record: Option<&StoredRecord>) -> Vec<Name> {
+        let epoch = self.head.map(|head| head.epoch);
+        let event = epoch
+            .zip(record)
+            .and_then(|(epoch, record)| row::event_of(epoch, record));
+        if let Some(event) = event {
+            self.rows.insert(offset, event);
+        }
+        Vec::new()
+    }
+}
+
+fn write_row(name: &Name, row: Row, change: StoreChange) -> StoreWrite {
+    StoreWrite {
+        name: row.name(name),
+        // Nobody else writes them: whoever owns the term owns the name.
+        expected: Expected::Anything,
+        change,
+    }
+}

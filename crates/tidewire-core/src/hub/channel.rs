@@ -1,0 +1,154 @@
+//! Names with members: finding, adding and removing them.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+
+use super::{ChannelId, Hub, HubTopic};
+use crate::effect::Format;
+use crate::text::Name;
+
+/// A name with members. There may be as many as sessions, so what only a turn needs lies elsewhere.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) topic: HubTopic,
+    pub(super) name: Name,
+    pub(super) members: SmallVec<[u32; 4]>,
+    /// The formats that some member has had since the channel began, one bit each.
+    pub(super) formats: u64,
+    /// One more than the place of its ranges of this turn among the touched ones, 0 for none.
+    pub(super) touched: u32,
+    /// Whether a member joined in this turn.
+    pub(super) has_fresh: bool,
+    /// Whether some members are parked. They don't stand in `members`, so fan-out costs nothing for them.
+    pub(super) has_parked: bool,
+    /// The interest change that made the name visible, see [`crate::effect::Effects::interest`].
+    pub(super) interest: u64,
+}
+
+impl Channel {
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty() && !self.has_parked
+    }
+}
+
+impl Hub {
+    /// How many names have members.
+    pub(crate) fn name_count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The formats in which the members of a name want it, empty if it has none. The caller encodes once for each.
+    pub(crate) fn formats(
+        &self,
+        topic: HubTopic,
+        name: &str,
+    ) -> impl Iterator<Item = Format> + use<> {
+        let mut left = self
+            .find(topic, name)
+            .map(|channel| self.channel(channel))
+            .filter(|channel| !channel.members.is_empty())
+            .map_or(0, |channel| channel.formats);
+        std::iter::from_fn(move || {
+            let format = Format(u8::try_from(left.trailing_zeros()).ok()?);
+            (left != 0).then(|| {
+                left &= left - 1;
+                format
+            })
+        })
+    }
+
+    /// The names of a topic that have members, in an order that does not depend on a hash table.
+    pub(crate) fn names(&self, topic: HubTopic) -> impl Iterator<Item = &Name> {
+        let channels = self.channels.iter().flatten();
+        channels
+            .filter(move |channel| channel.topic == topic && !channel.is_empty())
+            .map(|channel| &channel.name)
+    }
+
+    /// The interest change that a subscription to the name has to wait for.
+    pub(crate) fn interest(&self, topic: HubTopic, name: &str) -> u64 {
+        self.find(topic, name)
+            .map_or(0, |channel| self.channel(channel).interest)
+    }
+
+    /// Notes which interest change makes the name visible.
+    pub(crate) fn set_interest(&mut self, topic: HubTopic, name: &str, number: u64) {
+        if let Some(channel) = self.find(topic, name) {
+            self.channel_mut(channel).interest = number;
+        }
+    }
+
+    pub(super) fn add_channel(&mut self, topic: HubTopic, name: &Name) -> ChannelId {
+        let channel = Channel {
+            topic,
+            name: name.clone(),
+            members: SmallVec::new(),
+            formats: 0,
+            touched: 0,
+            has_fresh: false,
+            has_parked: false,
+            interest: 0,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.channels[id as usize] = Some(channel);
+                id
+            }
+            None => {
+                self.channels.push(Some(channel));
+                (self.channels.len() - 1) as ChannelId
+            }
+        };
+        let (channels, hasher) = (&self.channels, &self.hasher);
+        let hash = hash(hasher, topic, name);
+        self.keys.insert_unique(hash, id, |id| {
+            channels[*id as usize].as_ref().map_or(0, |channel| {
+                self::hash(hasher, channel.topic, &channel.name)
+            })
+        });
+        id
+    }
+
+    pub(super) fn remove_channel(&mut self, id: ChannelId) {
+        if let Some(Channel { topic, name, .. }) = self.channels[id as usize].take() {
+            let hash = hash(&self.hasher, topic, &name);
+            if let Ok(entry) = self.keys.find_entry(hash, |known| *known == id) {
+                entry.remove();
+            }
+            self.free.push(id);
+        }
+    }
+
+    pub(super) fn find(&self, topic: HubTopic, name: &str) -> Option<ChannelId> {
+        let hash = hash(&self.hasher, topic, name);
+        let is_it = |id: &ChannelId| {
+            let channel = self.channels[*id as usize].as_ref();
+            channel.is_some_and(|channel| channel.topic == topic && *channel.name == *name)
+        };
+        self.keys.find(hash, is_it).copied()
+    }
+
+    pub(super) fn channel(&self, id: ChannelId) -> &Channel {
+        self.channels[id as usize]
+            .as_ref()
+            .expect("ids come from `keys` and memberships, which hold live ones only")
+    }
+
+    pub(super) fn channel_mut(&mut self, id: ChannelId) -> &mut Channel {
+        self.channels[id as usize]
+            .as_mut()
+            .expect("ids come from `keys` and memberships, which hold live ones only")
+    }
+}
+
+fn hash(hasher: &FixedState, topic: HubTopic, name: &str) -> u64 {
+    hasher.hash_one((topic, name))
+}
+
+/// The bit of a format in [`Channel::formats`].
+pub(super) fn format_bit(format: Format) -> u64 {
+    debug_assert!(format.0 < 64, "a set of formats is one word");
+    1 << format.0
+}

@@ -1,0 +1,172 @@
+//! What each session is owed at the end of the turn.
+
+use smallvec::SmallVec;
+
+use super::{ChannelId, Hub};
+use crate::effect::Span;
+
+/// No channel: the due is answers only.
+pub(super) const NO_CHANNEL: ChannelId = u32::MAX;
+
+/// The due has more than fits; `start` is its place among the heavy ones.
+pub(super) const HEAVY: ChannelId = u32::MAX - 1;
+
+/// The session of a due that was sent. No session has this place: the descriptor limit is far below.
+const SENT: u32 = u32::MAX;
+
+/// What a session is owed at the end of the turn, in its usual, small form: one channel, or one range of answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub(super) session: u32,
+    pub(super) channel: ChannelId,
+    /// Without channel the start of the answers; with one the offset since which ranges are owed.
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// What a session is owed when it is more than one thing.
+#[derive(Debug, Default)]
+pub(super) struct HeavyDue {
+    pub(super) channels: SmallVec<[(ChannelId, u64); 4]>,
+    /// Answers, and ranges of channels that it has left since.
+    pub(super) answers: SmallVec<[Span; 4]>,
+    /// Ranges that it published itself.
+    pub(super) own: SmallVec<[Span; 2]>,
+}
+
+impl HeavyDue {
+    pub(super) fn clear(&mut self) {
+        self.channels.clear();
+        self.answers.clear();
+        self.own.clear();
+    }
+}
+
+impl Hub {
+    /// About how many sends are owed.
+    pub(crate) fn owed_count(&self) -> usize {
+        self.due.len() - self.sent_count + self.unlisted_count
+    }
+
+    /// Takes the next due, of which `urgent_left` may be urgent ones while others wait.
+    pub(super) fn next_due(&mut self, urgent_left: &mut usize) -> Option<Due> {
+        loop {
+            let has_others = self.visited_count < self.due.len();
+            let place = match self.urgent.front() {
+                Some(_) if *urgent_left > 0 || !has_others => {
+                    *urgent_left = urgent_left.saturating_sub(1);
+                    self.urgent.pop_front()? as usize
+                }
+                _ if has_others => {
+                    self.visited_count += 1;
+                    self.visited_count - 1
+                }
+                _ => return None,
+            };
+            let due = self.due[place];
+            if due.session != SENT {
+                self.due[place].session = SENT;
+                self.sent_count += 1;
+                self.marks[due.session as usize] = 0;
+                return Some(due);
+            }
+        }
+    }
+
+    /// Whether the due with this mark has ranges of the channel already.
+    pub(super) fn waits_for(&self, mark: u32, id: ChannelId) -> bool {
+        let due = self.due[mark as usize - 1];
+        match due.channel {
+            HEAVY => {
+                let channels = &self.heavy[due.start as usize].channels;
+                channels.iter().any(|(channel, _)| *channel == id)
+            }
+            channel => channel == id,
+        }
+    }
+
+    /// Takes the ranges of a channel out of what a listed session waits for, and says since which offset it was owed them.
+    pub(super) fn take_due(&mut self, id: ChannelId, session: u32) -> Option<u64> {
+        let mark = self.mark(session);
+        let due = &mut self.due[(mark as usize).checked_sub(1)?];
+        if due.channel == HEAVY {
+            let channels = &mut self.heavy[due.start as usize].channels;
+            let position = channels.iter().position(|(channel, _)| *channel == id)?;
+            return Some(channels.remove(position).1);
+        }
+        (due.channel == id).then(|| {
+            let since = due.start;
+            (due.channel, due.start, due.end) = (NO_CHANNEL, 0, 0);
+            since
+        })
+    }
+
+    pub(super) fn mark(&mut self, session: u32) -> u32 {
+        if self.marks.len() <= session as usize {
+            self.marks.resize(session as usize + 1, 0);
+        }
+        self.marks[session as usize]
+    }
+
+    /// Owes the session nothing any more; its place may be taken by another one within the turn.
+    pub(super) fn forget(&mut self, session: u32) {
+        let mark = self.mark(session);
+        if mark == 0 {
+            return;
+        }
+        let due = &mut self.due[mark as usize - 1];
+        if due.channel == HEAVY {
+            self.heavy[due.start as usize].clear();
+        } else {
+            *due = Due {
+                session,
+                channel: NO_CHANNEL,
+                start: 0,
+                end: 0,
+            };
+        }
+    }
+
+    /// The heavy due of a session; a small one is taken over.
+    pub(super) fn heavy(&mut self, session: u32) -> &mut HeavyDue {
+        let mark = self.mark(session);
+        let small = match mark {
+            0 => {
+                self.due.push(Due {
+                    session,
+                    channel: NO_CHANNEL,
+                    start: 0,
+                    end: 0,
+                });
+                self.marks[session as usize] = self.due.len() as u32;
+                self.due.len() - 1
+            }
+            mark => mark as usize - 1,
+        };
+        let due = self.due[small];
+        if due.channel == HEAVY {
+            return &mut self.heavy[due.start as usize];
+        }
+        if self.heavy.len() == self.heavy_count {
+            self.heavy.push(HeavyDue::default());
+        }
+        let place = self.heavy_count;
+        self.heavy_count += 1;
+        let heavy = &mut self.heavy[place];
+        if due.channel != NO_CHANNEL {
+            heavy.channels.push((due.channel, due.start));
+        } else if due.start < due.end {
+            heavy.answers.push(Span {
+                start: due.start,
+                end: due.end,
+            });
+        }
+        self.due[small] = Due {
+            session,
+            channel: HEAVY,
+            start: place as u64,
+            end: 0,
+        };
+        heavy
+    }
+}

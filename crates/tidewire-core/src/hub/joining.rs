@@ -1,0 +1,196 @@
+//! The beginning and the end of memberships, and what is still owed after them.
+
+use smallvec::SmallVec;
+
+use super::channel::{Channel, format_bit};
+use super::membership::PARKED;
+use super::span::{append, clip};
+use super::{ChannelId, Edge, Hub, HubTopic};
+use crate::address::SessionId;
+use crate::effect::{Format, Span};
+use crate::session::Sessions;
+use crate::text::Name;
+
+impl Hub {
+    /// Makes `session` a member.
+    pub(crate) fn join(
+        &mut self,
+        topic: HubTopic,
+        name: &Name,
+        id: SessionId,
+        sessions: &mut Sessions,
+    ) -> Edge {
+        let Some(session) = sessions.find_mut(id) else {
+            return Edge::Unchanged;
+        };
+        let channel_id = match self.find(topic, name) {
+            Some(known) if session.memberships.contains(known) => return Edge::Unchanged,
+            Some(known) => known,
+            None => self.add_channel(topic, name),
+        };
+        let (since, seed) = (self.end(session.format), self.seed);
+        let channel = self.channel_mut(channel_id);
+        let first = channel.is_empty();
+        let place = channel.members.len() as u32;
+        session.memberships.add(channel_id, place, seed);
+        channel.members.push(id.index);
+        channel.formats |= format_bit(session.format);
+        channel.has_fresh = true;
+        self.fresh.insert((channel_id, id.index), since);
+        if first { Edge::Crossed } else { Edge::Inside }
+    }
+
+    /// Ends a membership. What was published before it stays owed.
+    pub(crate) fn leave(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        id: SessionId,
+        sessions: &mut Sessions,
+    ) -> Edge {
+        match self.find(topic, name) {
+            Some(channel) => self.leave_channel(channel, id.index, sessions),
+            None => Edge::Unchanged,
+        }
+    }
+
+    /// Ends a membership whose right was lost: what was published and not sent before is not owed any more.
+    pub(crate) fn expel(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        id: SessionId,
+        sessions: &mut Sessions,
+    ) -> Edge {
+        match self.find(topic, name) {
+            Some(channel) => self.end_membership(channel, id.index, sessions, false),
+            None => Edge::Unchanged,
+        }
+    }
+
+    /// The names that a session is a member of, in an order that does not depend on a hash table.
+    pub(crate) fn memberships(&self, id: SessionId, sessions: &Sessions) -> Vec<(HubTopic, Name)> {
+        let session = sessions.find(id).into_iter();
+        let channels = session.flat_map(|session| session.memberships.channels());
+        channels
+            .map(|id| {
+                let channel = self.channel(id);
+                (channel.topic, channel.name.clone())
+            })
+            .collect()
+    }
+
+    /// Ends all memberships of a name and says whose they were.
+    pub(crate) fn dissolve(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        sessions: &mut Sessions,
+    ) -> Vec<SessionId> {
+        let Some(channel) = self.find(topic, name) else {
+            return Vec::new();
+        };
+        let mut members = self.channel(channel).members.clone();
+        members.extend(self.parked_in(channel));
+        for session in &members {
+            self.leave_channel(channel, *session, sessions);
+        }
+        members
+            .iter()
+            .filter_map(|session| sessions.at(*session).map(|session| session.id))
+            .collect()
+    }
+
+    /// Ends all memberships of a session that is still in the table, and forgets what it is owed. Returns the
+    /// names that lost their last member.
+    pub(crate) fn leave_all(
+        &mut self,
+        id: SessionId,
+        sessions: &mut Sessions,
+    ) -> Vec<(HubTopic, Name)> {
+        let Some(session) = sessions.find(id) else {
+            return Vec::new();
+        };
+        let mut emptied = Vec::new();
+        for channel in session.memberships.channels() {
+            let Channel { topic, name, .. } = self.channel(channel);
+            let key = (*topic, name.clone());
+            if self.leave_channel(channel, id.index, sessions) == Edge::Crossed {
+                emptied.push(key);
+            }
+        }
+        self.forget(id.index);
+        emptied
+    }
+
+    fn leave_channel(&mut self, id: ChannelId, index: u32, sessions: &mut Sessions) -> Edge {
+        self.end_membership(id, index, sessions, true)
+    }
+
+    /// Ends a membership; what was published before stays owed if it `keeps` that.
+    fn end_membership(
+        &mut self,
+        id: ChannelId,
+        index: u32,
+        sessions: &mut Sessions,
+        keeps: bool,
+    ) -> Edge {
+        let Some(session) = sessions.at_mut(index) else {
+            return Edge::Unchanged;
+        };
+        let Some(position) = session.memberships.remove(id) else {
+            return Edge::Unchanged;
+        };
+        let format = session.format;
+        if position == PARKED {
+            self.forget_parked(id, index);
+        } else {
+            let owed = self.take_member(id, index, position, format, sessions);
+            if keeps {
+                self.still_owe(index, &owed);
+            }
+        }
+        let channel = self.channel(id);
+        let (emptied, silent) = (channel.is_empty(), channel.touched == 0);
+        if emptied && silent {
+            self.remove_channel(id);
+        }
+        if emptied { Edge::Crossed } else { Edge::Inside }
+    }
+
+    /// Takes a session out of the members of a channel. Returns what was published before and not sent to it.
+    pub(super) fn take_member(
+        &mut self,
+        id: ChannelId,
+        index: u32,
+        position: u32,
+        format: Format,
+        sessions: &mut Sessions,
+    ) -> SmallVec<[Span; 4]> {
+        let channel = self.channel_mut(id);
+        channel.members.swap_remove(position as usize);
+        if let Some(&moved) = channel.members.get(position as usize)
+            && let Some(session) = sessions.at_mut(moved)
+            && let Some(place) = session.memberships.place_mut(id)
+        {
+            *place = position;
+        }
+        let touched = (channel.touched as usize).checked_sub(1);
+        let joined_at = self.fresh.remove(&(id, index)).unwrap_or(0);
+        let since = self.take_due(id, index).unwrap_or_else(|| {
+            let listed = touched.map_or(0, |place| self.collected(place, index, sessions));
+            joined_at.max(listed)
+        });
+        clip(self.spans(id, format), since).collect()
+    }
+
+    /// Owes ranges to a session that is no longer a member of their name.
+    pub(super) fn still_owe(&mut self, index: u32, owed: &[Span]) {
+        if !owed.is_empty() {
+            let heavy = self.heavy(index);
+            for span in owed {
+                append(&mut heavy.answers, *span);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What was published to names in this turn, and answered to single sessions.
+
+use smallvec::SmallVec;
+
+use super::due::{Due, NO_CHANNEL};
+use super::span::append;
+use super::{ChannelId, Hub, HubTopic};
+use crate::effect::{Format, Span};
+
+/// The ranges of one format that were published to a name in this turn.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) format: Format,
+    pub(super) spans: SmallVec<[Span; 2]>,
+    /// The members that were there then have been listed for what lies before this offset.
+    pub(super) collected: u64,
+}
+
+/// A channel with ranges in this turn.
+#[derive(Debug)]
+pub(super) struct Touched {
+    pub(super) channel: ChannelId,
+    pub(super) published: SmallVec<[Published; 1]>,
+    /// Whether something was published since the members were listed last.
+    pub(super) is_new: bool,
+}
+
+impl Hub {
+    /// Takes note of a range that was published to a name; `except`, a session of the same format, does not get it.
+    pub(crate) fn publish(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        format: Format,
+        span: Span,
+        except: Option<u32>,
+    ) {
+        self.grow_log(format, span);
+        let Some(id) = self.find(topic, name) else {
+            return;
+        };
+        append(self.touch(id, format), span);
+        if let Some(session) = except {
+            let heavy = self.heavy(session);
+            append(&mut heavy.own, span);
+        }
+    }
+
+    /// Takes note of a range that is for one session alone.
+    pub(crate) fn answer(&mut self, session: u32, format: Format, span: Span) {
+        self.grow_log(format, span);
+        let mark = self.mark(session);
+        if mark == 0 {
+            self.due.push(Due {
+                session,
+                channel: NO_CHANNEL,
+                start: span.start,
+                end: span.end,
+            });
+            self.marks[session as usize] = self.due.len() as u32;
+            return;
+        }
+        let due = &mut self.due[mark as usize - 1];
+        if due.channel == NO_CHANNEL && due.end == span.start {
+            due.end = span.end;
+        } else {
+            append(&mut self.heavy(session).answers, span);
+        }
+    }
+
+    /// The ranges of a channel's format in this turn, to be added to.
+    fn touch(&mut self, id: ChannelId, format: Format) -> &mut SmallVec<[Span; 2]> {
+        let count = self.touched_count;
+        let channel = self.channel_mut(id);
+        let place = match channel.touched {
+            0 => {
+                channel.touched = count as u32 + 1;
+                self.touched_count += 1;
+                match self.touched.get_mut(count) {
+                    Some(used) => used.channel = id,
+                    None => self.touched.push(Touched {
+                        channel: id,
+                        published: SmallVec::new(),
+                        is_new: false,
+                    }),
+                }
+                count
+            }
+            place => place as usize - 1,
+        };
+        if !std::mem::replace(&mut self.touched[place].is_new, true) {
+            self.unlisted_count += self.channel(id).members.len();
+        }
+        let published = &mut self.touched[place].published;
+        let known = published.iter().position(|known| known.format == format);
+        // What an earlier turn has left is empty and used again, with its memory.
+        let index = known.or_else(|| published.iter().position(|known| known.spans.is_empty()));
+        let index = index.unwrap_or_else(|| {
+            published.push(Published {
+                format,
+                spans: SmallVec::new(),
+                collected: 0,
+            });
+            published.len() - 1
+        });
+        published[index].format = format;
+        &mut published[index].spans
+    }
+
+    /// The ranges of a channel's format in this turn.
+    pub(super) fn spans(&self, id: ChannelId, format: Format) -> &[Span] {
+        let place = self.channel(id).touched as usize;
+        let published = place
+            .checked_sub(1)
+            .map(|place| &self.touched[place].published);
+        published
+            .into_iter()
+            .flatten()
+            .find(|published| published.format == format)
+            .map_or(&[], |published| published.spans.as_slice())
+    }
+
+    pub(super) fn end(&self, format: Format) -> u64 {
+        self.ends.get(format.0 as usize).copied().unwrap_or(0)
+    }
+
+    fn grow_log(&mut self, format: Format, span: Span) {
+        let format = format.0 as usize;
+        if self.ends.len() <= format {
+            self.ends.resize(format + 1, 0);
+        }
+        self.ends[format] = span.end;
+    }
+}

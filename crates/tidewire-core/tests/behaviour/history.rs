@@ -1,0 +1,739 @@
+//! Events with history: who comes back gets what it missed, in order and once, or is told that it can't.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::history::{HistoryRule, HistoryRules, Keep, NamePattern};
+use tidewire_core::limits::Limits;
+use tidewire_core::message::{Event, Listen, Message, Position};
+use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
+use tidewire_core::rights::RightsChange;
+use tidewire_core::settings::Settings;
+
+use crate::driver::Node;
+
+/// Rules for names that begin with `news`, and for some other ones.
+fn settings(count_max: usize, limits: Limits) -> Settings {
+    let rule = |pattern: &str| HistoryRule {
+        pattern: NamePattern::new(pattern),
+        count_max,
+        bytes_max: 1 << 20,
+        age_max: Duration::from_secs(60),
+        keep: Keep::Memory,
+    };
+    Settings {
+        limits,
+        history: HistoryRules::new(vec![rule("news*"), rule("*/log")]),
+        ..Settings::default()
+    }
+}
+
+fn node_with(count_max: usize, limits: Limits) -> Node {
+    Node::with(2, settings(count_max, limits), Arc::new(AllowAll))
+}
+
+fn node() -> Node {
+    node_with(5, Limits::default())
+}
+
+fn subscribe<'a>(names: &[&'a str]) -> Message<'a> {
+    Message::Event(Event::Subscribe {
+        names: names.to_vec(),
+        correlation: Some("1"),
+    })
+}
+
+fn unsubscribe(name: &str) -> Message<'_> {
+    Message::Event(Event::Unsubscribe {
+        names: vec![name],
+        correlation: Some("2"),
+    })
+}
+
+fn resume<'a>(names: &[(&'a str, Option<Position>)]) -> Message<'a> {
+    Message::Event(Event::Resume {
+        names: names.iter().map(|(name, _)| *name).collect(),
+        correlation: Some("1"),
+        positions: names.to_vec(),
+    })
+}
+
+/// What a session saw, short.
+fn told(node: &mut Node, session: SessionId) -> Vec<String> {
+    let part = |text: &str, begin: &str| {
+        let start = text.find(begin)? + begin.len();
+        let rest = &text[start..];
+        Some(rest[..rest.find([',', ' ', ')', '}'])?].to_owned())
+    };
+    let seen = node.take(session).into_iter();
+    seen.map(|message| {
+        let name = part(&message, "name: ")
+            .unwrap_or_default()
+            .replace('"', "");
+        let offset = part(&message, "offset: ");
+        match &message {
+            numbered if numbered.contains("Numbered {") => {
+                format!("{name} {}", offset.expect("an event"))
+            }
+            plain if plain.contains("Emit {") => format!("{name} plain"),
+            position if position.contains("Position { name") => {
+                format!("{name} behind {}", offset.expect("a position"))
+            }
+            gap if gap.contains("HistoryGap {") => {
+                let missed = part(gap, "missed: Some(").unwrap_or_else(|| "?".into());
+                format!(
+                    "{name} lost {missed}, first {}",
+                    offset.unwrap_or_else(|| "?".into())
+                )
+            }
+            ack if ack.contains("Ack {") => "ack".into(),
+            other => other.clone(),
+        }
+    })
+    .collect()
+}
+
+/// Subscribes and says where the events begin.
+fn begin(node: &mut Node, session: SessionId, name: &str) -> Position {
+    let seen = node.ask(session, &resume(&[(name, None)]));
+    let number = |field: &str| {
+        let begun = seen.iter().find(|seen| seen.contains("Position { name"));
+        let text = begun
+            .expect("a position")
+            .split(field)
+            .nth(1)
+            .expect("the field");
+        let digits = text.chars().take_while(char::is_ascii_digit);
+        digits.collect::<String>().parse().expect("a number")
+    };
+    Position {
+        epoch: number("epoch: "),
+        offset: number("offset: "),
+    }
+}
+
+fn emit(node: &mut Node, session: SessionId, name: &str, count: usize) {
+    for number in 0..count {
+        let data = number.to_string();
+        let data = Some(data.as_str());
+        node.send(session, &Message::Event(Event::Emit { name, data }));
+    }
+}
+
+fn at(position: Position, offset: u64) -> Option<Position> {
+    Some(Position { offset, ..position })
+}
+
+#[test]
+fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
+    for (home, name) in [
+        (0, "news"),
+        (1, "news"),
+        (0, "news/1"),
+        (1, "news/2"),
+        (1, "a/log"),
+    ] {
+        let mut node = node();
+        let writer = node.login_on(0);
+        let reader = node.login_on(home);
+        let position = begin(&mut node, reader, name);
+        assert_eq!(position.offset, 0);
+        emit(&mut node, writer, name, 2);
+        let expected = [format!("{name} 1"), format!("{name} 2")];
+        assert_eq!(told(&mut node, reader), expected);
+        node.close(reader);
+        emit(&mut node, writer, name, 3);
+        let reader = node.login_on(home);
+        node.send(reader, &resume(&[(name, at(position, 2))]));
+        emit(&mut node, writer, name, 1);
+        let offsets = [3, 4, 5].map(|offset| format!("{name} {offset}"));
+        let mut expected = vec![format!("{name} behind 2")];
+        expected.extend(offsets);
+        expected.extend(["ack".into(), format!("{name} 6")]);
+        assert_eq!(told(&mut node, reader), expected);
+        // Who is behind nothing gets nothing.
+        let reader = node.login_on(home);
+        node.send(reader, &resume(&[(name, at(position, 6))]));
+        assert_eq!(
+            told(&mut node, reader),
+            [format!("{name} behind 6"), "ack".into()]
+        );
+    }
+}
+
+#[test]
+fn a_gap_is_told_once_with_its_length_and_the_first_that_is_left() {
+    let mut node = node();
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    node.close(reader);
+    emit(&mut node, writer, "news", 5);
+    let expected = ["news 1", "news 2", "news 3", "news 4", "news 5", "ack"];
+    let reader = node.login_on(1);
+    node.send(reader, &resume(&[("news", at(position, 0))]));
+    assert_eq!(told(&mut node, reader)[1..], expected);
+    emit(&mut node, writer, "news", 4);
+    let reader = node.login_on(1);
+    node.send(reader, &resume(&[("news", at(position, 0))]));
+    let expected = [
+        "news lost 4, first 5",
+        "news 5",
+        "news 6",
+        "news 7",
+        "news 8",
+        "news 9",
+        "ack",
+    ];
+    assert_eq!(told(&mut node, reader), expected);
+    assert_eq!(
+        (0..2)
+            .map(|shard| node.counts(shard).history.gaps)
+            .sum::<u64>(),
+        1
+    );
+}
+
+#[test]
+fn positions_of_another_counting_are_a_gap_of_unknown_length() {
+    let mut node = node();
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    emit(&mut node, writer, "news", 2);
+    let other = Position {
+        epoch: position.epoch + 2,
+        offset: 1,
+    };
+    let ahead = Position {
+        offset: 3,
+        ..position
+    };
+    let far = Position {
+        offset: u64::MAX,
+        ..position
+    };
+    for position in [other, ahead, far] {
+        let reader = node.login_on(0);
+        node.send(reader, &resume(&[("news", Some(position))]));
+        let expected = ["news lost ?, first 1", "news 1", "news 2", "ack"];
+        assert_eq!(told(&mut node, reader), expected);
+    }
+}
+
+#[test]
+fn without_history_a_position_is_a_gap_and_events_have_no_numbers() {
+    let mut node = node();
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = Position {
+        epoch: 1,
+        offset: 1,
+    };
+    node.send(
+        reader,
+        &resume(&[("plain", Some(position)), ("other", None)]),
+    );
+    assert_eq!(told(&mut node, reader), ["plain lost ?, first ?", "ack"]);
+    emit(&mut node, writer, "plain", 1);
+    emit(&mut node, writer, "other", 1);
+    assert_eq!(told(&mut node, reader), ["plain plain", "other plain"]);
+    for shard in 0..2 {
+        assert_eq!(node.counts(shard).history.names, 0);
+    }
+}
+
+#[test]
+fn who_knows_no_offsets_gets_events_as_ever() {
+    let mut node = node();
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    node.send(reader, &subscribe(&["news", "plain", "a/log"]));
+    assert_eq!(told(&mut node, reader), ["ack"]);
+    emit(&mut node, writer, "news", 1);
+    emit(&mut node, writer, "plain", 1);
+    emit(&mut node, writer, "a/log", 1);
+    let mut seen = told(&mut node, reader);
+    seen.sort();
+    assert_eq!(seen, ["a/log 1", "news 1", "plain plain"]);
+    node.send(reader, &subscribe(&["news"]));
+    let seen = node.take(reader);
+    assert!(seen[0].contains("MultipleSubscriptions"), "{seen:?}");
+    assert!(seen[1].contains("Ack"), "{seen:?}");
+    assert_eq!(seen.len(), 2);
+    node.send(reader, &unsubscribe("news"));
+    assert_eq!(told(&mut node, reader), ["ack"]);
+    emit(&mut node, writer, "news", 1);
+    assert_eq!(told(&mut node, reader), [""; 0]);
+}
+
+#[test]
+fn own_events_do_not_come_back_but_when_they_were_missed() {
+    let mut node = node();
+    let (own, other) = (node.login_on(0), node.login_on(0));
+    let position = begin(&mut node, own, "news");
+    begin(&mut node, other, "news");
+    emit(&mut node, own, "news", 1);
+    emit(&mut node, other, "news", 1);
+    assert_eq!(told(&mut node, own), ["news 2"]);
+    assert_eq!(told(&mut node, other), ["news 1"]);
+    let again = node.login_on(0);
+    node.send(again, &resume(&[("news", at(position, 0))]));
+    assert_eq!(
+        told(&mut node, again),
+        ["news behind 0", "news 1", "news 2", "ack"]
+    );
+}
+
+#[test]
+fn much_is_given_page_by_page_as_it_is_read() {
+    let limits = Limits {
+        // Two events of about 37 bytes each.
+        catch_up_bytes_max: 70,
+        ..Limits::default()
+    };
+    let mut node = node_with(100, limits);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    node.close(reader);
+    emit(&mut node, writer, "news", 7);
+    let reader = node.login_on(1);
+    node.send(reader, &resume(&[("news", at(position, 0))]));
+    assert_eq!(
+        told(&mut node, reader),
+        ["news behind 0", "news 1", "news 2", "ack"]
+    );
+    let mut expected = 3;
+    while node.is_awaited(reader) {
+        // What is published meanwhile has its place at the end.
+        if expected < 8 {
+            emit(&mut node, writer, "news", 1);
+        }
+        assert_eq!(told(&mut node, reader), [""; 0]);
+        node.drained(reader);
+        for seen in told(&mut node, reader) {
+            assert_eq!(seen, format!("news {expected}"));
+            expected += 1;
+        }
+    }
+    let published = expected;
+    emit(&mut node, writer, "news", 1);
+    assert_eq!(told(&mut node, reader), [format!("news {published}")]);
+    assert!(published > 10, "{published} events before it was there");
+}
+
+#[test]
+fn what_is_forgotten_while_somebody_reads_is_a_gap() {
+    let limits = Limits {
+        catch_up_bytes_max: 70,
+        ..Limits::default()
+    };
+    let mut node = node_with(5, limits);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    node.close(reader);
+    emit(&mut node, writer, "news", 5);
+    let reader = node.login_on(1);
+    node.send(reader, &resume(&[("news", at(position, 0))]));
+    assert_eq!(
+        told(&mut node, reader),
+        ["news behind 0", "news 1", "news 2", "ack"]
+    );
+    emit(&mut node, writer, "news", 5);
+    node.drained(reader);
+    assert_eq!(
+        told(&mut node, reader),
+        ["news lost 3, first 6", "news 6", "news 7"]
+    );
+}
+
+#[test]
+fn several_names_are_resumed_together() {
+    let names: Vec<String> = (0..200).map(|number| format!("news/{number}")).collect();
+    let mut node = node();
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let mut positions = Vec::new();
+    for name in &names {
+        positions.push(begin(&mut node, reader, name));
+    }
+    node.close(reader);
+    for name in &names {
+        emit(&mut node, writer, name, 2);
+    }
+    let reader = node.login_on(1);
+    let wanted = names.iter().zip(&positions);
+    let wanted: Vec<_> = wanted
+        .map(|(name, position)| (name.as_str(), Some(*position)))
+        .collect();
+    node.send(reader, &resume(&wanted));
+    let seen = told(&mut node, reader);
+    assert_eq!(seen.iter().filter(|seen| *seen == "ack").count(), 1);
+    for name in &names {
+        let begin = format!("{name} ");
+        let of_name: Vec<_> = seen
+            .iter()
+            .filter_map(|seen| seen.strip_prefix(&begin))
+            .collect();
+        assert_eq!(of_name, ["behind 0", "1", "2"], "{name}");
+    }
+    // Whoever leaves in the middle gets no more.
+    let limits = Limits {
+        catch_up_bytes_max: 70,
+        ..Limits::default()
+    };
+    let mut node = node_with(100, limits);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    node.send(reader, &unsubscribe("news"));
+    emit(&mut node, writer, "news", 9);
+    node.take(reader);
+    node.send(reader, &resume(&[("news", Some(position))]));
+    node.send(reader, &unsubscribe("news"));
+    node.take(reader);
+    node.drained(reader);
+    emit(&mut node, writer, "news", 1);
+    assert_eq!(told(&mut node, reader), [""; 0]);
+}
+
+/// Denies subscriptions to names that begin like this.
+#[derive(Debug)]
+struct DeniesNames(&'static str);
+
+impl Permission for DeniesNames {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        let name = question.name.unwrap_or_default();
+        match question.access == Access::EventSubscribe && name.starts_with(self.0) {
+            true => Decision::Deny,
+            false => Decision::Allow,
+        }
+    }
+}
+
+#[test]
+fn a_lost_right_ends_what_was_granted_and_what_is_still_read() {
+    let limits = Limits {
+        catch_up_bytes_max: 70,
+        ..Limits::default()
+    };
+    let mut node = node_with(100, limits);
+    let (writer, live, reading) = (node.login_on(0), node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, live, "news");
+    emit(&mut node, writer, "news", 9);
+    node.take(live);
+    node.send(reading, &resume(&[("news", Some(position))]));
+    assert!(node.is_awaited(reading));
+    node.take(reading);
+    node.begin_change(RightsChange::Rules(Arc::new(DeniesNames("news"))));
+    node.finish_changes();
+    for session in [live, reading] {
+        let seen = node.take(session);
+        assert!(seen.len() == 1 && seen[0].contains("Denied"), "{seen:?}");
+    }
+    node.drained(reading);
+    emit(&mut node, writer, "news", 1);
+    for session in [live, reading] {
+        assert_eq!(told(&mut node, session), [""; 0]);
+        node.send(session, &resume(&[("news", Some(position))]));
+        let seen = node.take(session);
+        assert!(seen.len() == 1 && seen[0].contains("Denied"), "{seen:?}");
+    }
+    // Nobody counts as a subscriber any more.
+    node.set_rules(Arc::new(AllowAll));
+    node.send(live, &resume(&[("news", at(position, 9))]));
+    assert_eq!(told(&mut node, live), ["news behind 9", "news 10", "ack"]);
+}
+
+#[test]
+fn events_are_forgotten_when_they_are_too_old() {
+    let mut node = node();
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    node.close(reader);
+    emit(&mut node, writer, "news", 2);
+    node.pass(Duration::from_secs(30));
+    emit(&mut node, writer, "news", 1);
+    let events = |node: &Node| {
+        (0..2)
+            .map(|shard| node.counts(shard).history.events)
+            .sum::<usize>()
+    };
+    assert_eq!(events(&node), 3);
+    node.pass(Duration::from_secs(30));
+    assert_eq!(events(&node), 1);
+    let reader = node.login_on(1);
+    node.send(reader, &resume(&[("news", at(position, 1))]));
+    assert_eq!(
+        told(&mut node, reader),
+        ["news lost 1, first 3", "news 3", "ack"]
+    );
+    node.pass(Duration::from_secs(30));
+    assert_eq!(events(&node), 0);
+    let bytes: usize = (0..2).map(|shard| node.counts(shard).history.bytes).sum();
+    assert_eq!(bytes, 0);
+    // What is known of the name stays: who has all is told of no gap.
+    let reader = node.login_on(1);
+    node.send(reader, &resume(&[("news", at(position, 3))]));
+    assert_eq!(told(&mut node, reader), ["news behind 3", "ack"]);
+}
+
+#[test]
+fn names_used_least_lately_are_forgotten_first() {
+    let limits = Limits {
+        history_names_max: 3,
+        ..Limits::default()
+    };
+    let mut node = Node::with(1, settings(5, limits), Arc::new(AllowAll));
+    let (writer, reader) = (node.login(), node.login());
+    let live = begin(&mut node, reader, "news/live");
+    emit(&mut node, writer, "news/live", 1);
+    for name in ["news/1", "news/2", "news/3"] {
+        emit(&mut node, writer, name, 1);
+    }
+    emit(&mut node, writer, "news/1", 1);
+    assert_eq!(node.counts(0).history.names, 4);
+    emit(&mut node, writer, "news/4", 1);
+    let counts = node.counts(0).history;
+    assert_eq!((counts.names, counts.events, counts.forgotten), (4, 5, 1));
+    // It was `news/2`; who asks for it begins anew, and another one goes.
+    let again = node.login();
+    let second = begin(&mut node, again, "news/2");
+    assert_eq!(second.offset, 0);
+    node.take(reader);
+    emit(&mut node, writer, "news/live", 1);
+    assert_eq!(told(&mut node, reader), ["news/live 2"]);
+    node.send(again, &resume(&[("news/live", Some(live))]));
+    assert_eq!(
+        told(&mut node, again),
+        ["news/live behind 0", "news/live 1", "news/live 2", "ack"]
+    );
+}
+
+#[test]
+fn a_name_that_was_forgotten_has_another_epoch() {
+    let limits = Limits {
+        history_names_max: 1,
+        ..Limits::default()
+    };
+    let mut node = Node::with(1, settings(5, limits), Arc::new(AllowAll));
+    let (writer, reader) = (node.login(), node.login());
+    let position = begin(&mut node, reader, "news/1");
+    emit(&mut node, writer, "news/1", 2);
+    node.close(reader);
+    emit(&mut node, writer, "news/2", 1);
+    emit(&mut node, writer, "news/1", 3);
+    let reader = node.login();
+    node.send(reader, &resume(&[("news/1", at(position, 2))]));
+    let expected = [
+        "news/1 lost ?, first 1",
+        "news/1 1",
+        "news/1 2",
+        "news/1 3",
+        "ack",
+    ];
+    assert_eq!(told(&mut node, reader), expected);
+}
+
+#[test]
+fn all_histories_together_stay_within_their_bytes() {
+    let limits = Limits {
+        history_bytes_max: 10_000,
+        ..Limits::default()
+    };
+    let mut node = Node::with(1, settings(1_000, limits), Arc::new(AllowAll));
+    let (writer, reader) = (node.login(), node.login());
+    for name in ["news/live/1", "news/live/2"] {
+        begin(&mut node, reader, name);
+    }
+    for round in 0..50 {
+        for name in ["news/live/1", "news/live/2", "news/idle/1", "news/idle/2"] {
+            emit(&mut node, writer, name, 10);
+        }
+        let bytes = node.counts(0).history.bytes;
+        assert!(bytes <= 10_000, "{bytes} bytes in round {round}");
+    }
+    let counts = node.counts(0).history;
+    assert!(counts.events > 100 && counts.forgotten > 0, "{counts:?}");
+    assert_eq!(told(&mut node, reader).len(), 1_000);
+}
+
+#[test]
+fn listening_providers_hear_of_names_with_history() {
+    let mut node = node();
+    let (provider, reader) = (node.login_on(0), node.login_on(1));
+    let listen = Listen::Listen { pattern: "^news" };
+    node.ask(provider, &Message::Event(Event::Listen(listen)));
+    node.ask(reader, &subscribe(&["news/a"]));
+    let found = node.take(provider);
+    assert!(found.len() == 1 && found[0].contains("Found"), "{found:?}");
+    let accept = Listen::Accept {
+        pattern: "^news",
+        subscription: "news/a",
+    };
+    node.send(provider, &Message::Event(Event::Listen(accept)));
+    node.close(reader);
+    let removed = node.take(provider);
+    assert!(
+        removed.len() == 1 && removed[0].contains("Removed"),
+        "{removed:?}"
+    );
+}
+
+#[test]
+fn who_lags_is_told_what_it_missed_as_of_other_events() {
+    let mut node = node();
+    let writer = node.login_on(0);
+    let reader = node.login_with_jumps(1);
+    node.ask(reader, &subscribe(&["news"]));
+    node.lag(reader);
+    emit(&mut node, writer, "news", 3);
+    assert_eq!(node.take(reader).len(), 0);
+    node.drained(reader);
+    let seen = node.take(reader);
+    assert!(
+        seen.len() == 1 && seen[0].contains("Gap { name: \"news\", missed: 3 }"),
+        "{seen:?}"
+    );
+    emit(&mut node, writer, "news", 1);
+    assert_eq!(told(&mut node, reader), ["news 4"]);
+}
+
+/// The same settings with everything kept in the store.
+fn stored_settings(count_max: usize) -> Settings {
+    let rule = HistoryRule {
+        pattern: NamePattern::new("*"),
+        count_max,
+        bytes_max: 1 << 20,
+        age_max: Duration::from_secs(60),
+        keep: Keep::Store,
+    };
+    Settings {
+        history: HistoryRules::new(vec![rule]),
+        ..Settings::default()
+    }
+}
+
+fn stored_node(count_max: usize) -> Node {
+    Node::with(2, stored_settings(count_max), Arc::new(AllowAll))
+}
+
+/// The same stores behind new shards, as after a restart.
+fn restarted(node: Node, count_max: usize) -> Node {
+    let mut next = stored_node(count_max);
+    next.take_over_store(node);
+    next
+}
+
+#[test]
+fn a_restart_makes_no_gap_in_what_the_store_keeps() {
+    let mut node = stored_node(5);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    emit(&mut node, writer, "news", 3);
+    assert_eq!(told(&mut node, reader), ["news 1", "news 2", "news 3"]);
+    let mut node = restarted(node, 5);
+    let (writer, reader) = (node.login_on(1), node.login_on(0));
+    emit(&mut node, writer, "news", 1);
+    node.send(reader, &resume(&[("news", at(position, 1))]));
+    let expected = ["news behind 1", "news 2", "news 3", "news 4", "ack"];
+    assert_eq!(told(&mut node, reader), expected);
+    emit(&mut node, writer, "news", 4);
+    let mut node = restarted(node, 5);
+    let reader = node.login_on(0);
+    node.send(reader, &resume(&[("news", at(position, 1))]));
+    let expected = [
+        "news lost 2, first 4",
+        "news 4",
+        "news 5",
+        "news 6",
+        "news 7",
+        "news 8",
+        "ack",
+    ];
+    assert_eq!(told(&mut node, reader), expected);
+    // Rows that are not kept any more are gone, and nobody has a position of another counting.
+    assert_eq!(node.stored_count(), 6);
+}
+
+#[test]
+fn a_subscription_alone_stores_nothing_and_keeps_its_place() {
+    let mut node = stored_node(5);
+    let reader = node.login_on(1);
+    let position = begin(&mut node, reader, "news");
+    assert_eq!(node.stored_count(), 0);
+    let mut node = restarted(node, 5);
+    let (writer, reader) = (node.login_on(1), node.login_on(0));
+    emit(&mut node, writer, "news", 1);
+    node.send(reader, &resume(&[("news", Some(position))]));
+    assert_eq!(told(&mut node, reader), ["news behind 0", "news 1", "ack"]);
+}
+
+#[test]
+fn an_event_is_shown_when_it_is_durable_and_not_before() {
+    let mut node = stored_node(5);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    node.commits_fail = true;
+    emit(&mut node, writer, "news", 2);
+    let late = node.login_on(1);
+    node.send(late, &resume(&[("news", Some(position))]));
+    assert_eq!(told(&mut node, late), ["news behind 0", "ack"]);
+    assert_eq!(node.take(reader).len(), 0);
+    let pending: usize = (0..2).map(|shard| node.counts(shard).history.pending).sum();
+    assert_eq!(pending, 2);
+    node.commits_fail = false;
+    node.pass(Duration::from_secs(5));
+    for session in [reader, late] {
+        assert_eq!(told(&mut node, session), ["news 1", "news 2"]);
+    }
+}
+
+#[test]
+fn what_the_store_can_not_read_is_waited_for() {
+    let mut node = stored_node(5);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    emit(&mut node, writer, "news", 2);
+    let mut node = restarted(node, 5);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    node.loads_fail = true;
+    node.send(reader, &resume(&[("news", Some(position))]));
+    emit(&mut node, writer, "news", 1);
+    assert_eq!(node.take(reader).len(), 0);
+    node.loads_fail = false;
+    for _ in 0..4 {
+        node.pass(Duration::from_secs(5));
+    }
+    let expected = ["news behind 0", "news 1", "news 2", "ack", "news 3"];
+    assert_eq!(told(&mut node, reader), expected);
+}
+
+#[test]
+fn a_corrupt_event_is_a_gap() {
+    let mut node = stored_node(5);
+    let (writer, reader) = (node.login_on(0), node.login_on(1));
+    let position = begin(&mut node, reader, "news");
+    emit(&mut node, writer, "news", 4);
+    node.lose_stored(|name| name.ends_with("0002"));
+    let mut node = restarted(node, 5);
+    let reader = node.login_on(1);
+    node.send(reader, &resume(&[("news", Some(position))]));
+    let expected = ["news lost 2, first 3", "news 3", "news 4", "ack"];
+    assert_eq!(told(&mut node, reader), expected);
+}
+
+#[test]
+fn what_waits_for_the_store_is_bounded() {
+    let mut settings = stored_settings(1_000);
+    settings.limits.dirty_records_max = 10;
+    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let (writer, reader) = (node.login(), node.login());
+    begin(&mut node, reader, "news");
+    node.commits_fail = true;
+    emit(&mut node, writer, "news", 12);
+    let refused = node.take(writer);
+    assert_eq!(refused.len(), 2);
+    assert!(
+        refused.iter().all(|refused| refused.contains("Denied")),
+        "{refused:?}"
+    );
+    node.commits_fail = false;
+    node.pass(Duration::from_secs(5));
+    assert_eq!(told(&mut node, reader).len(), 10);
+}

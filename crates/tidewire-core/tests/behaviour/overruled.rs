@@ -1,0 +1,115 @@
+//! What happens where another owner has written a record, or opened the store: unsaved writes are dropped, who waits
+//! learns that nobody knows their outcome, and subscribers get what is stored.
+
+use std::time::Duration;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::message::{Message, Record, RecordBulk};
+use tidewire_core::settings::Settings;
+use tidewire_core::store::{Incarnation, StoredRecord, Version};
+use tidewire_core::text::Payload;
+
+use crate::driver::{Node, Seen, set};
+
+fn foreign(version: u32) -> StoredRecord {
+    StoredRecord {
+        incarnation: Incarnation(77),
+        version: Version(version),
+        data: Payload::from_checked(r#"{"foreign":true}"#),
+    }
+}
+
+/// A writer and a subscriber of the record `r`, which is stored in version 1.
+fn two() -> (Node, SessionId, SessionId) {
+    let mut node = Node::new(Settings::default());
+    let (writer, reader) = (node.login(), node.login());
+    check(&node.ask(writer, &set("r", r#"{"v":1}"#)), &["WriteAck"]);
+    let subscribe = Message::Record(Record::Bulk {
+        action: RecordBulk::SubscribeAndRead,
+        names: vec!["r"],
+        correlation: Some("0"),
+    });
+    node.ask(reader, &subscribe);
+    (node, writer, reader)
+}
+
+#[track_caller]
+fn check(seen: &Seen, expected: &[&str]) {
+    assert_eq!(seen.len(), expected.len(), "{seen:#?}");
+    for (seen, expected) in seen.iter().zip(expected) {
+        assert!(seen.contains(expected), "{seen} does not say {expected}");
+    }
+}
+
+#[test]
+fn a_record_that_another_owner_has_written_comes_from_the_store_as_a_whole() {
+    let (mut node, writer, reader) = two();
+    node.store_has("r", foreign(9));
+    check(
+        &node.ask(writer, &set("r", r#"{"v":2}"#)),
+        &["Error(Update("],
+    );
+    check(&node.take(reader), &["version: 2", "version: 9"]);
+    // It goes on from there.
+    check(&node.ask(writer, &set("r", r#"{"v":3}"#)), &["WriteAck"]);
+    check(&node.take(reader), &["version: 10"]);
+    assert_eq!(node.stored("r").map(|kept| kept.version), Some(Version(10)));
+}
+
+#[test]
+fn a_record_that_another_owner_has_deleted_is_deleted_for_its_subscribers() {
+    let (mut node, writer, reader) = two();
+    node.store_loses("r");
+    check(
+        &node.ask(writer, &set("r", r#"{"v":2}"#)),
+        &["Error(Update("],
+    );
+    check(&node.take(reader), &["version: 2", "Deleted"]);
+    check(&node.ask(writer, &set("r", r#"{"v":3}"#)), &["WriteAck"]);
+}
+
+#[test]
+fn what_is_stored_is_asked_for_until_the_store_answers() {
+    let (mut node, writer, reader) = two();
+    node.store_has("r", foreign(9));
+    node.loads_fail = true;
+    check(
+        &node.ask(writer, &set("r", r#"{"v":2}"#)),
+        &["Error(Update("],
+    );
+    check(&node.take(reader), &["version: 2"]);
+    node.pass(Duration::from_secs(5));
+    check(&node.take(reader), &[]);
+    node.loads_fail = false;
+    node.pass(Duration::from_secs(2));
+    check(&node.take(reader), &["version: 9"]);
+}
+
+#[test]
+fn a_record_that_nobody_uses_is_forgotten_and_loaded_when_it_is_asked_for() {
+    let (mut node, writer, _) = two();
+    check(&node.ask(writer, &set("alone", "{}")), &["WriteAck"]);
+    node.store_has("alone", foreign(4));
+    check(
+        &node.ask(writer, &set("alone", r#"{"v":2}"#)),
+        &["Error(Update("],
+    );
+    let read = Message::Record(Record::Read { name: "alone" });
+    check(&node.ask(writer, &read), &["version: 4"]);
+}
+
+#[test]
+fn a_node_whose_store_was_opened_by_another_writes_nothing_and_shows_what_is_stored() {
+    let (mut node, writer, reader) = two();
+    node.is_deposed = true;
+    for _ in 0..2 {
+        check(
+            &node.ask(writer, &set("r", r#"{"v":2}"#)),
+            &["Error(Update("],
+        );
+        check(&node.take(reader), &["version: 2", "version: 1"]);
+    }
+    let delete = Message::Record(Record::Delete { name: "r" });
+    check(&node.ask(writer, &delete), &["Error(Delete"]);
+    assert_eq!(node.stored("r").map(|kept| kept.version), Some(Version(1)));
+}

@@ -1,0 +1,114 @@
+//! Acknowledged writes that come twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire_core::message::{Change, Message, Record, Write};
+use tidewire_core::permission::AllowAll;
+use tidewire_core::settings::Settings;
+
+use crate::driver::{Node, Seen};
+
+/// Appends to a list that is whatever it is, under whatever version is next.
+fn append<'a>(key: &'a str, path: &'a str) -> Message<'a> {
+    Message::Record(Record::RepeatableWrite {
+        write: Write {
+            name: "r",
+            version: -1,
+            correlation: Some("7"),
+            write_ack: true,
+        },
+        change: Change::CreateAndPatch {
+            path: Some(path),
+            data: Some("1"),
+        },
+        key,
+    })
+}
+
+fn node() -> Node {
+    Node::with(2, Settings::default(), Arc::new(AllowAll))
+}
+
+#[track_caller]
+fn acknowledged(seen: &Seen) {
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(
+        seen[0].contains("WriteAck") && seen[0].contains("\"7\""),
+        "{seen:?}"
+    );
+}
+
+fn version(node: &Node) -> u32 {
+    node.stored("r").map_or(0, |record| record.version.0)
+}
+
+#[test]
+fn a_repeated_write_is_made_once_and_answered_each_time() {
+    let mut node = node();
+    let (first, second) = (node.login_on(0), node.login_on(1));
+    acknowledged(&node.ask(first, &append("k1", "a")));
+    acknowledged(&node.ask(second, &append("k1", "a")));
+    assert_eq!(version(&node), 1);
+    acknowledged(&node.ask(second, &append("k2", "b")));
+    acknowledged(&node.ask(first, &append("k1", "a")));
+    assert_eq!(version(&node), 2);
+}
+
+#[test]
+fn a_repetition_is_answered_when_the_first_is_durable_and_not_before() {
+    let mut node = node();
+    let (first, second) = (node.login_on(0), node.login_on(1));
+    acknowledged(&node.ask(first, &append("k0", "a")));
+    node.store_hangs = true;
+    assert_eq!(node.ask(first, &append("k1", "a")).len(), 0);
+    node.close(first);
+    assert_eq!(node.ask(second, &append("k1", "a")).len(), 0);
+    node.answer_store();
+    acknowledged(&node.take(second));
+    assert_eq!(version(&node), 2);
+}
+
+#[test]
+fn a_refused_write_is_judged_anew() {
+    let mut node = node();
+    let session = node.login();
+    let update = |version| {
+        Message::Record(Record::RepeatableWrite {
+            write: Write {
+                name: "r",
+                version,
+                correlation: Some("7"),
+                write_ack: true,
+            },
+            change: Change::CreateAndUpdate { data: Some("{}") },
+            key: "k",
+        })
+    };
+    let seen = node.ask(session, &update(2));
+    assert!(seen[0].contains("InvalidVersion"), "{seen:?}");
+    acknowledged(&node.ask(session, &update(1)));
+    // The version is that of the first one, which was made: no conflict.
+    acknowledged(&node.ask(session, &update(1)));
+    assert_eq!(version(&node), 1);
+}
+
+#[test]
+fn keys_are_bounded_in_length_number_and_age() {
+    let mut settings = Settings::default();
+    settings.limits.write_keys_max = 2;
+    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let session = node.login();
+    let long = "k".repeat(129);
+    let refused = node.ask(session, &append(&long, "a"));
+    assert!(refused[0].contains("InvalidData"), "{refused:?}");
+    for key in ["k1", "k2", "k3", "k1"] {
+        acknowledged(&node.ask(session, &append(key, "a")));
+    }
+    // The first was forgotten, so it was made once more.
+    assert_eq!(version(&node), 4);
+    assert_eq!(node.counts(0).write_keys, 2);
+    node.pass(Duration::from_secs(601));
+    acknowledged(&node.ask(session, &append("k9", "a")));
+    assert_eq!(node.counts(0).write_keys, 1);
+}

@@ -1,0 +1,155 @@
+//! What a subscriber that knows offsets has, and what it must never see.
+
+use std::collections::BTreeMap;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::message::{Event, EventBulk, Message, Position, Record};
+
+/// A broken promise.
+#[derive(Debug)]
+pub struct Violation(pub String);
+
+pub type Checked = Result<(), Violation>;
+
+/// What every subscriber has to agree on: the event at each position.
+pub type Truth = BTreeMap<(String, u64, u64), u64>;
+
+/// A message as a client keeps it.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    At(Position),
+    Gap {
+        missed: Option<u32>,
+        first: Option<Position>,
+    },
+    Event {
+        number: u64,
+        offset: Option<u64>,
+    },
+    Subscribed,
+    Written(String),
+    Refused,
+    Other,
+}
+
+impl Heard {
+    pub fn of(message: &Message<'_>) -> Self {
+        let number = |data: &Option<&str>| data.and_then(|data| data.parse().ok()).unwrap_or(0);
+        match message {
+            Message::Event(Event::Position { position, .. }) => Self::At(*position),
+            Message::Event(Event::HistoryGap { missed, first, .. }) => Self::Gap {
+                missed: *missed,
+                first: *first,
+            },
+            Message::Event(Event::Numbered { data, offset, .. }) => Self::Event {
+                number: number(data),
+                offset: Some(*offset),
+            },
+            Message::Event(Event::Emit { data, .. }) => Self::Event {
+                number: number(data),
+                offset: None,
+            },
+            Message::Event(Event::Ack {
+                action: EventBulk::Subscribe,
+                ..
+            }) => Self::Subscribed,
+            Message::Record(Record::WriteAck { correlation, .. }) => {
+                Self::Written(correlation.unwrap_or_default().to_owned())
+            }
+            Message::Record(Record::Error(_)) => Self::Refused,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A client that follows one name and comes back with its position.
+#[derive(Debug)]
+pub struct Reader {
+    pub name: &'static str,
+    pub session: Option<SessionId>,
+    pub position: Option<Position>,
+    /// What it was told first since it came back.
+    is_told: bool,
+    pub gaps: u64,
+    pub heard: u64,
+}
+
+impl Reader {
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            session: None,
+            position: None,
+            is_told: false,
+            gaps: 0,
+            heard: 0,
+        }
+    }
+
+    /// It is connected, and has asked for what follows its position.
+    pub fn comes(&mut self, session: SessionId) {
+        self.session = Some(session);
+        self.is_told = false;
+    }
+
+    /// A message of its connection. `published` is how many events of the name there have been at most, of which the history keeps
+    /// `kept`; `lasts` says that it survives a crash.
+    pub fn hear(
+        &mut self,
+        heard: &Heard,
+        truth: &mut Truth,
+        (published, kept, lasts): (u64, u64, bool),
+    ) -> Checked {
+        match *heard {
+            Heard::At(position) => {
+                let is_expected = !self.is_told && self.position.is_none_or(|own| own == position);
+                self.is_told = true;
+                self.position = Some(position);
+                self.ensure(is_expected, "another position", heard)
+            }
+            Heard::Gap { missed, first } => {
+                let (Some(first), Some(own)) = (first, self.position) else {
+                    return self.ensure(false, "a gap from nowhere", heard);
+                };
+                let before = Position {
+                    offset: first.offset - 1,
+                    ..first
+                };
+                let is_right = match missed {
+                    // There is one only where the history does not reach back so far.
+                    Some(missed) => {
+                        own.epoch == first.epoch
+                            && missed > 0
+                            && before.offset == own.offset + u64::from(missed)
+                            && published > own.offset + kept
+                    }
+                    None => own.epoch != first.epoch && (!lasts || own.offset == 0),
+                };
+                self.is_told = true;
+                self.position = Some(before);
+                self.gaps += 1;
+                self.ensure(is_right, "a wrong gap", heard)
+            }
+            Heard::Event { number, offset } => {
+                let (Some(offset), Some(own)) = (offset, &mut self.position) else {
+                    return self.ensure(false, "an event from nowhere", heard);
+                };
+                let is_next = self.is_told && offset == own.offset + 1;
+                own.offset = offset;
+                let key = (self.name.to_owned(), own.epoch, offset);
+                let is_true = *truth.entry(key).or_insert(number) == number;
+                self.heard += 1;
+                self.ensure(is_next, "not the next one", heard)?;
+                self.ensure(is_true, "not what others heard", heard)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ensure(&self, holds: bool, why: &str, heard: &Heard) -> Checked {
+        if holds {
+            return Ok(());
+        }
+        Err(Violation(format!("{why}: {heard:?} to {self:?}")))
+    }
+}

@@ -1,0 +1,779 @@
+//! A node of three shards with its clients and its store, in virtual time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::effect::{
+    AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Flow, Format, Input,
+    InterestChange, News, Principal, Span, StoreCompletion, StoreRequest,
+};
+use tidewire_core::engine::{Shard, ShardConfig};
+use tidewire_core::entry::{Entry, HistoryEntry, RecordRequestKind};
+use tidewire_core::history::{HistoryRule, HistoryRules, Keep, NamePattern};
+use tidewire_core::message::{Auth, Change, Connection, Event, Message, Record, Write};
+use tidewire_core::permission::AllowAll;
+use tidewire_core::settings::Settings;
+use tidewire_core::store::{Loaded, Opened, StoreChange, StoreError, StoredRecord, Written};
+use tidewire_core::text::Name;
+use tidewire_core::time::{Instant, Now, WallTime};
+
+use crate::random::Random;
+use crate::reader::{Checked, Heard, Reader, Truth, Violation};
+
+const SHARDS: usize = 3;
+/// Events that each history keeps.
+const KEPT: usize = 8;
+const NAMES: [&str; 4] = ["mem/a", "mem/b", "kept/a", "kept/b"];
+const RECORD: &str = "r";
+/// Everything under way ends within so many rounds.
+const ROUNDS_MAX: usize = 10_000;
+/// Rounds, each about a second, in which nothing is to be done: longer than any pause before something is tried again.
+const IDLE_ROUNDS: usize = 20;
+
+/// Planted faults: each breaks one promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A subscriber comes back one event too far.
+    ResumeOneTooFar,
+    /// The history is read before the subscription begins, so that what is published in between is missed.
+    SubscribeAfterRead,
+    /// A repeated write is taken for a new one.
+    RepeatMade,
+    /// An event does not reach a shard.
+    EventLost,
+    /// An event reaches a shard twice.
+    EventDoubled,
+    /// The store forgets a commit.
+    CommitForgotten,
+}
+
+impl Fault {
+    pub const ALL: [Self; 6] = [
+        Self::ResumeOneTooFar,
+        Self::SubscribeAfterRead,
+        Self::RepeatMade,
+        Self::EventLost,
+        Self::EventDoubled,
+        Self::CommitForgotten,
+    ];
+}
+
+/// How often something happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Met {
+    cuts: u64,
+    crashes: u64,
+    heard: u64,
+    gaps: u64,
+    repeats: u64,
+    failed_commits: u64,
+    failed_loads: u64,
+    pages: u64,
+}
+
+impl Met {
+    pub fn add(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.crashes += other.crashes;
+        self.heard += other.heard;
+        self.gaps += other.gaps;
+        self.repeats += other.repeats;
+        self.failed_commits += other.failed_commits;
+        self.failed_loads += other.failed_loads;
+        self.pages += other.pages;
+    }
+
+    pub fn has_everything(&self) -> bool {
+        let Self {
+            cuts,
+            crashes,
+            heard,
+            gaps,
+            repeats,
+            failed_commits,
+            failed_loads,
+            pages,
+        } = *self;
+        let all = [
+            cuts,
+            crashes,
+            heard,
+            gaps,
+            repeats,
+            failed_commits,
+            failed_loads,
+            pages,
+        ];
+        !all.contains(&0)
+    }
+}
+
+/// What a client sends.
+#[derive(Clone, Debug)]
+enum Said {
+    Challenge,
+    Login,
+    Follow(usize),
+    Emit(&'static str, u64),
+    Write(u64),
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    /// Sent and not read by the shard.
+    inbox: VecDeque<Said>,
+    /// Sent to the client and not read by it.
+    outbox: VecDeque<Heard>,
+    /// The client is gone; the shard has not been told.
+    is_gone: bool,
+}
+
+/// What the engine asked of the world.
+#[derive(Debug, Default)]
+struct Outside {
+    at: usize,
+    mailboxes: Vec<VecDeque<Entry>>,
+    logs: Vec<Vec<Heard>>,
+    requests: VecDeque<(usize, StoreRequest)>,
+    logins: Vec<AuthRequest>,
+    awaited: BTreeSet<SessionId>,
+    visible: Option<u64>,
+}
+
+impl Effects for Outside {
+    fn append(&mut self, _format: Format, message: &Message<'_>) -> Span {
+        let log = &mut self.logs[self.at];
+        log.push(Heard::of(message));
+        let end = log.len() as u64;
+        Span {
+            start: end - 1,
+            end,
+        }
+    }
+
+    fn post(&mut self, to: Address, entry: Entry) {
+        self.mailboxes[usize::from(to.shard)].push_back(entry);
+    }
+
+    fn publish(&mut self, _news: News<'_>) {}
+
+    fn interest(&mut self, number: u64, _change: InterestChange) {
+        self.visible = Some(number);
+    }
+
+    fn store(&mut self, request: StoreRequest) {
+        self.requests.push_back((self.at, request));
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        self.logins.push(request);
+    }
+
+    fn close(&mut self, session: SessionId, reason: CloseReason) {
+        panic!("{session:?} is closed: {reason:?}");
+    }
+
+    /// A login is decided at once, so nothing has waited for it.
+    fn resume(&mut self, _session: SessionId) {}
+
+    fn await_drained(&mut self, session: SessionId) {
+        self.awaited.insert(session);
+    }
+}
+
+/// Writes with keys, one after the other, each repeated until it is acknowledged.
+#[derive(Debug, Default)]
+struct Writer {
+    session: Option<SessionId>,
+    /// The key of the write that is not acknowledged yet.
+    key: u64,
+    is_sent: bool,
+}
+
+/// See the head of this file.
+pub struct World {
+    random: Random,
+    fault: Option<Fault>,
+    now: Now,
+    settings: Settings,
+    shards: Vec<Shard>,
+    outside: Outside,
+    links: BTreeMap<SessionId, Link>,
+    next_session: u32,
+    stored: BTreeMap<Name, StoredRecord>,
+    completions: VecDeque<(usize, StoreCompletion)>,
+    fails_percent: usize,
+    crashes: bool,
+    starts: u64,
+    seed: u64,
+    publisher: SessionId,
+    readers: Vec<Reader>,
+    writer: Writer,
+    truth: Truth,
+    /// By name: how many events shards have taken.
+    published: BTreeMap<&'static str, u64>,
+    next_number: u64,
+    met: Met,
+}
+
+impl World {
+    pub fn new(seed: u64, fault: Option<Fault>) -> Self {
+        let mut random = Random::new(seed);
+        let rule = |pattern: &str, keep| HistoryRule {
+            pattern: NamePattern::new(pattern),
+            count_max: KEPT,
+            bytes_max: 1 << 20,
+            age_max: Duration::from_secs(1_000_000),
+            keep,
+        };
+        let mut settings = Settings {
+            history: HistoryRules::new(vec![
+                rule("mem/*", Keep::Memory),
+                rule("kept/*", Keep::Store),
+            ]),
+            heartbeat_interval: Duration::from_secs(1_000_000),
+            load_timeout: Duration::from_secs(1_000_000),
+            write_timeout: Duration::from_secs(1_000_000),
+            login_timeout: None,
+            ..Settings::default()
+        };
+        // Often a page is one event.
+        if random.chance(50) {
+            settings.limits.catch_up_bytes_max = 1;
+        }
+        let readers = NAMES.iter().chain(&NAMES).map(|name| Reader::new(name));
+        let (fails_percent, crashes) = (
+            if random.chance(50) { 30 } else { 0 },
+            random.chance(50) || fault == Some(Fault::CommitForgotten),
+        );
+        let nobody = SessionId {
+            home: address(0),
+            index: u32::MAX,
+            generation: 0,
+        };
+        let mut world = Self {
+            fault,
+            now: Now {
+                monotonic: Instant(1_000_000_000),
+                wall: WallTime(1_700_000_000_000),
+            },
+            settings,
+            shards: Vec::new(),
+            outside: Outside::default(),
+            links: BTreeMap::new(),
+            next_session: 0,
+            stored: BTreeMap::new(),
+            completions: VecDeque::new(),
+            fails_percent,
+            crashes,
+            starts: 0,
+            seed,
+            publisher: nobody,
+            readers: readers.collect(),
+            writer: Writer::default(),
+            truth: Truth::new(),
+            published: BTreeMap::new(),
+            next_number: 0,
+            met: Met::default(),
+            random,
+        };
+        world.start();
+        world
+    }
+
+    /// Runs to the end, where everybody has everything.
+    pub fn run(mut self) -> Result<Met, Violation> {
+        let steps = 300 + self.random.below(700);
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.fails_percent = 0;
+        self.settle()?;
+        self.quiet()?;
+        self.met.heard = self.readers.iter().map(|reader| reader.heard).sum();
+        self.met.gaps = self.readers.iter().map(|reader| reader.gaps).sum();
+        Ok(self.met)
+    }
+
+    /// Starts shards on what the store has. Nobody is connected.
+    fn start(&mut self) {
+        self.starts += 1;
+        let shards = 0..SHARDS;
+        self.shards = shards
+            .map(|shard| {
+                Shard::new(ShardConfig {
+                    address: address(shard),
+                    shard_count: SHARDS as u16,
+                    settings: self.settings.clone(),
+                    permission: Arc::new(AllowAll),
+                    seed: self.seed.wrapping_mul(31).wrapping_add(self.starts << 32),
+                    owner_key: self.seed,
+                    opened: Opened {
+                        epoch: Epoch(self.starts),
+                        opening: self.starts,
+                    },
+                })
+            })
+            .collect();
+        self.outside = Outside {
+            mailboxes: vec![VecDeque::new(); SHARDS],
+            logs: vec![Vec::new(); SHARDS],
+            ..Outside::default()
+        };
+        self.completions.clear();
+        self.links.clear();
+        for reader in &mut self.readers {
+            reader.session = None;
+        }
+        self.writer.session = None;
+        self.publisher = self.connect(0);
+    }
+
+    fn connect(&mut self, shard: usize) -> SessionId {
+        let session = SessionId {
+            home: address(shard),
+            index: self.next_session,
+            generation: 0,
+        };
+        self.next_session += 1;
+        let link = Link {
+            inbox: [Said::Challenge, Said::Login].into(),
+            ..Link::default()
+        };
+        self.links.insert(session, link);
+        let format = Format(0);
+        self.input(shard, Input::Opened { session, format });
+        session
+    }
+
+    fn say(&mut self, session: SessionId, said: Said) {
+        if let Some(link) = self.links.get_mut(&session) {
+            link.inbox.push_back(said);
+        }
+    }
+
+    fn step(&mut self) -> Checked {
+        match self.random.below(100) {
+            0..40 => {
+                let shard = self.random.below(SHARDS);
+                self.turn(shard);
+            }
+            40..60 => self.publish(),
+            60..70 => {
+                let count = 1 + self.random.below(5);
+                self.clients_read(count)?;
+            }
+            70..84 => self.store_works(),
+            84..92 => self.somebody_moves(),
+            92..97 => self.writer_acts(),
+            97 if self.crashes && self.random.chance(30) => {
+                self.met.crashes += 1;
+                self.start();
+            }
+            _ => self.time_passes(),
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        let name = *self.random.pick(&NAMES);
+        self.next_number += 1;
+        self.say(self.publisher, Said::Emit(name, self.next_number));
+    }
+
+    /// A reader comes, or is cut off.
+    fn somebody_moves(&mut self) {
+        let place = self.random.below(self.readers.len());
+        match self.readers[place].session.take() {
+            Some(session) => {
+                self.met.cuts += 1;
+                self.cut(session);
+            }
+            None => self.comes(place),
+        }
+    }
+
+    fn comes(&mut self, place: usize) {
+        let shard = self.random.below(SHARDS);
+        let session = self.connect(shard);
+        self.say(session, Said::Follow(place));
+        self.readers[place].comes(session);
+    }
+
+    /// What was on its way to the client is lost; what it had sent may still arrive.
+    fn cut(&mut self, session: SessionId) {
+        let keeps = self.random.chance(50);
+        if let Some(link) = self.links.get_mut(&session) {
+            link.is_gone = true;
+            link.outbox.clear();
+            if !keeps {
+                link.inbox.clear();
+            }
+        }
+    }
+
+    fn writer_acts(&mut self) {
+        match self.writer.session {
+            None => {
+                let shard = self.random.below(SHARDS);
+                let session = self.connect(shard);
+                self.writer.session = Some(session);
+                // It does not know whether the last one was made.
+                if self.writer.is_sent {
+                    self.met.repeats += 1;
+                    self.say(session, Said::Write(self.writer.key));
+                }
+            }
+            Some(session) if self.random.chance(30) => {
+                self.writer.session = None;
+                self.cut(session);
+            }
+            Some(session) if !self.writer.is_sent => {
+                self.writer.key += 1;
+                self.writer.is_sent = true;
+                self.say(session, Said::Write(self.writer.key));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn time_passes(&mut self) {
+        let millis = 1 + self.random.below(2_000) as u64;
+        self.now.monotonic = self.now.monotonic + Duration::from_millis(millis);
+        self.now.wall.0 += millis;
+    }
+
+    fn turn(&mut self, shard: usize) {
+        for _ in 0..self.random.below(4) {
+            let Some(entry) = self.next_entry(shard) else {
+                break;
+            };
+            for entry in self.spoilt(entry) {
+                self.input(shard, Input::Entry(entry));
+            }
+        }
+        let here: Vec<SessionId> = self
+            .links
+            .keys()
+            .filter(|session| usize::from(session.home.shard) == shard)
+            .copied()
+            .collect();
+        for session in here {
+            for _ in 0..self.random.below(4) {
+                self.read(session);
+            }
+        }
+        let due = self.shards[shard].next_deadline();
+        if due.is_some_and(|due| due <= self.now.monotonic) {
+            self.input(shard, Input::DeadlineReached);
+        }
+        self.outside.at = shard;
+        self.shards[shard].end_turn(self.now, &mut self.outside);
+        let (logs, links) = (&self.outside.logs, &mut self.links);
+        self.shards[shard].flush(|session, _, spans| {
+            let link = links.get_mut(&session).filter(|link| !link.is_gone);
+            if let Some(link) = link {
+                for span in spans {
+                    let heard = &logs[shard][span.start as usize..span.end as usize];
+                    link.outbox.extend(heard.iter().cloned());
+                }
+            }
+        });
+    }
+
+    /// The next entry of a mailbox, with those that a fault swaps swapped.
+    fn next_entry(&mut self, shard: usize) -> Option<Entry> {
+        let mailbox = &mut self.outside.mailboxes[shard];
+        if self.fault == Some(Fault::SubscribeAfterRead)
+            && let (Some(page), Some(published)) = (mailbox.front(), mailbox.get(1))
+            && let Entry::History(HistoryEntry::Page(page)) = page
+            && let Entry::History(HistoryEntry::Published { name, .. }) = published
+            && page.name == *name
+        {
+            mailbox.swap(0, 1);
+        }
+        mailbox.pop_front()
+    }
+
+    fn spoilt(&mut self, entry: Entry) -> Vec<Entry> {
+        let strikes = self.fault.is_some() && self.random.chance(20);
+        match (self.fault, entry) {
+            (Some(Fault::ResumeOneTooFar), Entry::History(HistoryEntry::Read(mut read))) => {
+                if let Some(after) = read.after.as_mut().filter(|_| strikes) {
+                    after.offset += 1;
+                }
+                vec![Entry::History(HistoryEntry::Read(read))]
+            }
+            (Some(Fault::RepeatMade), Entry::RecordRequest(mut request)) => {
+                if let RecordRequestKind::Write(_, write) = &mut request.what {
+                    write.key = None;
+                }
+                vec![Entry::RecordRequest(request)]
+            }
+            (Some(Fault::EventLost), Entry::History(HistoryEntry::Published { .. })) if strikes => {
+                Vec::new()
+            }
+            (Some(Fault::EventDoubled), entry)
+                if strikes && matches!(entry, Entry::History(HistoryEntry::Published { .. })) =>
+            {
+                vec![entry.clone(), entry]
+            }
+            (_, entry) => vec![entry],
+        }
+    }
+
+    /// A shard reads one message of a connection, or that it has ended.
+    fn read(&mut self, session: SessionId) {
+        let shard = usize::from(session.home.shard);
+        let Some(link) = self.links.get_mut(&session) else {
+            return;
+        };
+        let Some(said) = link.inbox.pop_front() else {
+            if link.is_gone {
+                self.links.remove(&session);
+                self.outside.awaited.remove(&session);
+                self.input(shard, Input::Closed { session });
+            }
+            return;
+        };
+        let (key, number);
+        let message = match said {
+            Said::Challenge => Message::Connection(Connection::challenge(false)),
+            Said::Login => Message::Auth(Auth::Request { data: Some("{}") }),
+            Said::Follow(place) => {
+                let Reader { name, position, .. } = self.readers[place];
+                Message::Event(Event::Resume {
+                    names: vec![name],
+                    correlation: Some("1"),
+                    positions: vec![(name, position)],
+                })
+            }
+            Said::Emit(name, of) => {
+                *self.published.entry(name).or_default() += 1;
+                number = of.to_string();
+                let data = Some(number.as_str());
+                Message::Event(Event::Emit { name, data })
+            }
+            Said::Write(of) => {
+                key = of.to_string();
+                Message::Record(Record::RepeatableWrite {
+                    write: Write {
+                        name: RECORD,
+                        version: -1,
+                        correlation: Some(&key),
+                        write_ack: true,
+                    },
+                    change: Change::CreateAndPatch {
+                        path: Some("last"),
+                        data: Some(&key),
+                    },
+                    key: &key,
+                })
+            }
+        };
+        self.outside.at = shard;
+        let flow = self.shards[shard].message(self.now, session, &message, &mut self.outside);
+        assert_eq!(flow, Flow::Taken);
+        self.follow_up(shard);
+    }
+
+    fn input(&mut self, shard: usize, input: Input) {
+        if let Input::Entry(Entry::History(HistoryEntry::Page(page))) = &input {
+            self.met.pages += u64::from(!page.is_granted);
+        }
+        self.outside.at = shard;
+        self.shards[shard].handle(self.now, input, &mut self.outside);
+        self.follow_up(shard);
+    }
+
+    fn follow_up(&mut self, shard: usize) {
+        if let Some(up_to) = self.outside.visible.take() {
+            self.input(shard, Input::InterestVisible { up_to });
+        }
+        if let Some(AuthRequest { session, .. }) = self.outside.logins.pop() {
+            let outcome = AuthOutcome::Accepted(Arc::new(Principal::new("user".into())));
+            self.input(shard, Input::Auth(AuthCompletion { session, outcome }));
+        }
+    }
+
+    /// The store does the next request, or its oldest answer comes.
+    fn store_works(&mut self) {
+        if self.random.chance(50)
+            && let Some((shard, completion)) = self.completions.pop_front()
+        {
+            return self.input(shard, Input::Store(completion));
+        }
+        let Some((shard, request)) = self.outside.requests.pop_front() else {
+            return;
+        };
+        let fails = self.random.chance(self.fails_percent);
+        let failed = || StoreError::unavailable("the seed says so");
+        let completion = match request {
+            StoreRequest::Load { names } => {
+                self.met.failed_loads += u64::from(fails);
+                let load = |name: Name| {
+                    let found = self.stored.get(&name).cloned();
+                    let found = found.map_or(Loaded::Missing, Loaded::Found);
+                    (name, if fails { Err(failed()) } else { Ok(found) })
+                };
+                let records = names.into_iter().map(load).collect();
+                StoreCompletion::Loaded { records }
+            }
+            StoreRequest::Commit { batch, writes } => {
+                self.met.failed_commits += u64::from(fails);
+                // A commit that fails may be done all the same.
+                let is_done = match fails {
+                    true => self.random.chance(50),
+                    false => self.fault != Some(Fault::CommitForgotten) || self.random.chance(80),
+                };
+                let count = writes.len();
+                for write in writes.into_iter().filter(|_| is_done) {
+                    match write.change {
+                        StoreChange::Put(record) => self.stored.insert(write.name, record),
+                        StoreChange::Delete => self.stored.remove(&write.name),
+                    };
+                }
+                let result = match fails {
+                    true => Err(failed()),
+                    false => Ok(vec![Written::Done; count]),
+                };
+                StoreCompletion::Committed { batch, result }
+            }
+        };
+        self.completions.push_back((shard, completion));
+    }
+
+    /// Clients read some of what waits for them.
+    fn clients_read(&mut self, count: usize) -> Checked {
+        for place in 0..self.readers.len() {
+            let Some(session) = self.readers[place].session else {
+                continue;
+            };
+            for _ in 0..count {
+                let link = self.links.get_mut(&session);
+                let Some(heard) = link.and_then(|link| link.outbox.pop_front()) else {
+                    break;
+                };
+                let reader = &mut self.readers[place];
+                let published = self.published.get(reader.name).copied().unwrap_or(0);
+                let terms = (published, KEPT as u64, reader.name.starts_with("kept"));
+                reader.hear(&heard, &mut self.truth, terms)?;
+            }
+            self.drained(session);
+        }
+        if let Some(link) = self.links.get_mut(&self.publisher) {
+            // It is told about its login only.
+            link.outbox.clear();
+        }
+        if let Some(session) = self.writer.session
+            && let Some(link) = self.links.get_mut(&session)
+        {
+            for heard in std::mem::take(&mut link.outbox) {
+                match heard {
+                    Heard::Written(key) if key == self.writer.key.to_string() => {
+                        self.writer.is_sent = false;
+                    }
+                    // The record could not be read; it may try again.
+                    Heard::Refused if self.writer.is_sent => {
+                        link.inbox.push_back(Said::Write(self.writer.key));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn drained(&mut self, session: SessionId) {
+        let link = self.links.get(&session);
+        let is_empty = link.is_some_and(|link| link.outbox.is_empty());
+        if is_empty && self.outside.awaited.remove(&session) {
+            self.input(usize::from(session.home.shard), Input::Drained { session });
+        }
+    }
+
+    /// Everybody comes back, nothing fails, and all that is under way ends.
+    fn settle(&mut self) -> Checked {
+        for place in 0..self.readers.len() {
+            if self.readers[place].session.is_none() {
+                self.comes(place);
+            }
+        }
+        while self.writer.session.is_none() {
+            self.writer_acts();
+        }
+        let mut idle_rounds = 0;
+        for _ in 0..ROUNDS_MAX {
+            idle_rounds = if self.is_idle() { idle_rounds + 1 } else { 0 };
+            if idle_rounds > IDLE_ROUNDS {
+                return Ok(());
+            }
+            for shard in 0..SHARDS {
+                self.turn(shard);
+            }
+            self.store_works();
+            self.clients_read(usize::MAX)?;
+            self.time_passes();
+        }
+        Err(Violation("it never comes to rest".into()))
+    }
+
+    fn is_idle(&self) -> bool {
+        let links = &mut self.links.values();
+        self.outside.mailboxes.iter().all(VecDeque::is_empty)
+            && self.outside.requests.is_empty()
+            && self.completions.is_empty()
+            && links.all(|link| link.inbox.is_empty() && link.outbox.is_empty() && !link.is_gone)
+    }
+
+    fn quiet(&self) -> Checked {
+        let ensure = |holds: bool, why: String| match holds {
+            true => Ok(()),
+            false => Err(Violation(why)),
+        };
+        for reader in &self.readers {
+            let Some(position) = reader.position else {
+                return ensure(false, format!("never told where it is: {reader:?}"));
+            };
+            let of_name = self
+                .truth
+                .keys()
+                .filter(|(name, epoch, _)| name == reader.name && *epoch == position.epoch);
+            let newest = of_name.map(|(_, _, offset)| *offset).max().unwrap_or(0);
+            ensure(
+                position.offset >= newest,
+                format!("{reader:?} has not got {newest}"),
+            )?;
+            let published = self.published.get(reader.name).copied().unwrap_or(0);
+            ensure(
+                self.met.crashes > 0 || position.offset == published,
+                format!("{reader:?} has not got all of {published}"),
+            )?;
+        }
+        let mut seen = BTreeSet::new();
+        for ((name, epoch, offset), number) in &self.truth {
+            ensure(
+                seen.insert(number),
+                format!("{number} of {name} comes again at {epoch}/{offset}"),
+            )?;
+        }
+        let version = self.stored.get(RECORD).map_or(0, |record| record.version.0);
+        ensure(
+            !self.writer.is_sent,
+            "a write was never acknowledged".into(),
+        )?;
+        ensure(
+            self.met.crashes > 0 || u64::from(version) == self.writer.key,
+            format!("{} writes made version {version}", self.writer.key),
+        )
+    }
+}
+
+fn address(shard: usize) -> Address {
+    Address {
+        node: 0,
+        shard: shard as u16,
+    }
+}

@@ -1,0 +1,106 @@
+//! Requests as the model keeps them, and whether an owner got what was sent.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::entry::RecordRequestKind;
+use tidewire_core::message::{RecordAction, RecordBulk};
+
+use crate::judge::gate_of;
+use crate::wire::{Act, Delta};
+
+/// Which message of which session caused something, and what its sender had seen by then.
+#[derive(Clone, Debug)]
+pub struct Stamp {
+    pub session: SessionId,
+    pub number: u64,
+    pub seen: Rc<Seen>,
+}
+
+/// The newest message of each session whose effects somebody has seen, directly or through others.
+pub type Seen = BTreeMap<SessionId, u64>;
+
+/// A request for one record on its way to the owner.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub name: String,
+    pub stamp: Rc<Stamp>,
+    pub kind: Kind,
+    /// The correlation id of the bulk message that is acknowledged once all its names are done.
+    pub bulk: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Kind {
+    Subscribe {
+        action: RecordBulk,
+        instance: usize,
+    },
+    Read,
+    Head,
+    Delete,
+    Notify,
+    /// The second half of `Notify`, after the load.
+    Reloaded,
+    Write {
+        version: i32,
+        id: Option<String>,
+        act: Act,
+        delta: Delta,
+    },
+}
+
+impl Kind {
+    /// Whether the judge looks at a gate for it.
+    pub(super) fn is_ruled(&self, name: &str) -> bool {
+        matches!(self, Self::Delete | Self::Write { .. }) && gate_of(name).is_some()
+    }
+}
+
+/// Whether the owner got what was sent.
+pub(super) fn is_same(got: &RecordRequestKind, sent: &[Request]) -> bool {
+    let [first, ..] = sent else {
+        return false;
+    };
+    match (got, &first.kind) {
+        (RecordRequestKind::Bulk { action, names, .. }, Kind::Subscribe { .. } | Kind::Notify) => {
+            let wanted = match first.kind {
+                Kind::Subscribe { action, .. } => action,
+                _ => RecordBulk::Notify,
+            };
+            *action == wanted
+                && names.len() == sent.len()
+                && names
+                    .iter()
+                    .zip(sent)
+                    .all(|((name, _), request)| name.as_str() == request.name)
+        }
+        (RecordRequestKind::Read(name), Kind::Read)
+        | (RecordRequestKind::Head(name), Kind::Head)
+        | (RecordRequestKind::Delete(name), Kind::Delete) => name.as_str() == first.name,
+        (
+            RecordRequestKind::Write(name, write),
+            Kind::Write {
+                version, id, act, ..
+            },
+        ) => {
+            name.as_str() == first.name
+                && write.version.map_or(-1, |version| i64::from(version.0)) == i64::from(*version)
+                && write.correlation.as_deref() == id.as_deref()
+                && write.action == action_of(*act)
+        }
+        _ => false,
+    }
+}
+
+fn action_of(act: Act) -> RecordAction {
+    match act {
+        Act::Update => RecordAction::Update,
+        Act::Patch => RecordAction::Patch,
+        Act::Erase => RecordAction::Erase,
+        Act::PatchMulti => RecordAction::PatchMulti,
+        Act::CreateAndUpdate => RecordAction::CreateAndUpdate,
+        Act::CreateAndPatch => RecordAction::CreateAndPatch,
+    }
+}

@@ -1,0 +1,186 @@
+//! Troubles strike: the network, the disk, the machine.
+
+use tidewire_core::address::SessionId;
+use tidewire_core::store::Loaded;
+use tidewire_core::time::Instant;
+
+use super::rights::Rights;
+use super::{NANOS_PER_MILLI, SHARDS, Sim};
+use crate::check::{Check, Checked, Violation, ensure};
+use crate::disk::Failures;
+use crate::outside::Outside;
+use crate::store::End;
+use crate::trouble::Trouble;
+
+/// Operations of the disk that fail in a row, at most.
+const FAILURES_MAX: usize = 4;
+/// A connection is delayed, or connections are reordered, for so long at most.
+const NETWORK_MS: usize = 4_000;
+/// Longer than loads and acknowledged writes may take.
+const SLOW_MS: usize = 9_000;
+
+impl Sim {
+    /// Lets those troubles strike whose time has come.
+    pub(super) fn troubles_strike(&mut self) -> Checked {
+        while let Some(trouble) = self.troubles.take_due(self.now.monotonic) {
+            if !self.strikes(trouble)? {
+                self.troubles.put_back(self.now.monotonic, trouble);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// False if there is nothing that it could strike.
+    fn strikes(&mut self, trouble: Trouble) -> Result<bool, Violation> {
+        match trouble {
+            Trouble::PowerCut => self.crash(End::PowerCut)?,
+            Trouble::Kill => self.crash(End::Kill)?,
+            Trouble::ConnectionLost => {
+                let index = self.random.below(self.clients.len());
+                if self.clients[index].session.is_none() {
+                    return Ok(false);
+                }
+                self.drop_client(index);
+            }
+            Trouble::Delay => {
+                let sessions: Vec<SessionId> = self.connections.keys().copied().collect();
+                if sessions.is_empty() {
+                    return Ok(false);
+                }
+                let session = *self.random.pick(&sessions);
+                let until = self.later(NETWORK_MS);
+                if let Some(connection) = self.connections.get_mut(&session) {
+                    connection.delayed_until = Some(until);
+                }
+            }
+            Trouble::Reorder => self.reordered_until = self.later(NETWORK_MS),
+            Trouble::SlowStore => self.slow_until = self.later(SLOW_MS),
+            // As long as there is little in the store, there is nothing that could turn over.
+            Trouble::BitFlip if !self.store.flip(&mut self.random) => {
+                return self.strikes(Trouble::SyncError);
+            }
+            Trouble::BitFlip => {}
+            Trouble::WriteError | Trouble::SyncError | Trouble::ReadError | Trouble::DiskFull => {
+                let count = 1 + self.random.below(FAILURES_MAX);
+                let mut failures = Failures::default();
+                *match trouble {
+                    Trouble::WriteError => &mut failures.writes,
+                    Trouble::SyncError => &mut failures.syncs,
+                    Trouble::ReadError => &mut failures.reads,
+                    _ => &mut failures.growths,
+                } = count;
+                self.store.fail(failures);
+            }
+        }
+        self.met.add(trouble.name());
+        if self.trace {
+            println!("{:6} {trouble:?}", self.summary.steps);
+        }
+        Ok(true)
+    }
+
+    fn later(&mut self, most_ms: usize) -> Instant {
+        let millis = 1 + self.random.below(most_ms) as u64;
+        Instant(self.now.monotonic.0 + millis * NANOS_PER_MILLI)
+    }
+
+    /// Whether nothing gets through a connection now.
+    pub(super) fn is_delayed(&self, session: SessionId) -> bool {
+        let until = self
+            .connections
+            .get(&session)
+            .and_then(|connection| connection.delayed_until);
+        !self.calm && until.is_some_and(|until| until > self.now.monotonic)
+    }
+
+    /// The connections of a shard, in the order in which it looks at them.
+    pub(super) fn sessions_of(&mut self, shard: usize) -> Vec<SessionId> {
+        let mut sessions: Vec<SessionId> = self
+            .connections
+            .keys()
+            .filter(|session| usize::from(session.home.shard) == shard)
+            .copied()
+            .collect();
+        if self.reordered_until > self.now.monotonic {
+            for place in (1..sessions.len()).rev() {
+                sessions.swap(place, self.random.below(place + 1));
+            }
+        }
+        sessions
+    }
+
+    /// Counts what comes before something that was sent earlier through another connection.
+    pub(super) fn note_order(&mut self, session: SessionId, sent: u64) {
+        let overtakes = self.connections.iter().any(|(other, connection)| {
+            *other != session
+                && other.home == session.home
+                && connection
+                    .inbox
+                    .front()
+                    .is_some_and(|first| first.sent < sent)
+        });
+        if overtakes {
+            self.met.add("network: overtaken by another connection");
+        }
+    }
+
+    /// The node ends at once: what is not committed is lost, and it starts again.
+    pub(super) fn crash(&mut self, end: End) -> Checked {
+        self.store.crash(end, &mut self.random);
+        self.store_is_right()?;
+        self.records.crash(&self.store)?;
+        self.events.crash();
+        self.rpcs.crash();
+        self.unlistened.clear();
+        self.presences.crash();
+        self.rights = Rights::default();
+        for index in 0..self.clients.len() {
+            // Some of what was sent to the client still reaches it.
+            while self.random.chance(70) && self.client_reads_one(index) {}
+            self.clients[index].lost();
+        }
+        self.connections.clear();
+        self.visible.clear();
+        self.late.clear();
+        self.met.merge(&self.outside.met);
+        let faults = self.outside.faults.clone();
+        self.outside = Outside::new(SHARDS, faults);
+        for shard in 0..SHARDS {
+            let count = self.generations[shard].len() as u32;
+            self.places[shard] = (0..count).collect();
+        }
+        self.start();
+        Ok(())
+    }
+
+    /// The node ends in order, though the disk may fail even then, and everything is there afterwards.
+    pub(super) fn stop(&mut self) -> Checked {
+        if self.random.chance(30) {
+            self.store.fail(Failures {
+                syncs: 1,
+                reads: self.random.below(3),
+                ..Failures::default()
+            });
+        }
+        self.store.stop();
+        self.store_is_right()?;
+        self.records.crash(&self.store)
+    }
+
+    /// Whatever can be read is what was committed.
+    pub(super) fn store_is_right(&mut self) -> Checked {
+        let page = 1 + self.random.below(4);
+        let failures = self.random.below(2);
+        for (name, loaded) in self.store.scan(page, failures) {
+            let count = self.store.change_count(&name);
+            if let Loaded::Found(record) = loaded {
+                let is_right = self.records.has_made(&name, count, &record);
+                ensure(is_right, Check::StoreContent, || {
+                    format!("{name} is stored after change {count} as {record:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,505 @@
+//! A store that appends transactions to one file. Each ends where the next one begins; a value has a checksum of its own.
+//!
+//! The head of the file says up to where everything is known to be synced. What lies behind that, and is whole, is written
+//! once more when the store is opened: that it can be read does not show that it would survive the power. Each transaction
+//! names the one before it, so that nothing is taken for one that once lay there.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidewire_core::store::{
+    Incarnation, Loaded, Store, StoreChange, StoreError, StoreReader, StoreTrouble, StoreWrite,
+    StoredRecord, Term, Version, Written,
+};
+use tidewire_core::text::{Name, Payload};
+
+use crate::disk::{Disk, DiskError};
+use crate::tally::Tally;
+
+/// The bytes of a number.
+const WORD: usize = 8;
+/// Marks where transactions begin: how far the file is synced, and a checksum.
+const HEAD: usize = 2 * WORD;
+/// Of a transaction: its number, that of the one before, its length, a checksum of these.
+const HEADER: usize = 4 * WORD;
+
+/// Where a record's newest entry lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    transaction: u64,
+    at: usize,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Log {
+    disk: Disk,
+    /// Of the last opening.
+    term: Term,
+    index: BTreeMap<String, Place>,
+    /// The end of the last transaction, and its number.
+    end: usize,
+    last: u64,
+    /// No number is used twice, also not one that was cut off.
+    next: u64,
+    is_open: bool,
+    /// Off while a planted fault is to show that it is missed.
+    syncs: bool,
+    /// A planted fault: after a failed sync nothing but the sync is tried again.
+    only_syncs_again: bool,
+    met: Tally,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct LogStore {
+    log: Arc<Mutex<Log>>,
+}
+
+impl LogStore {
+    /// On an empty disk.
+    pub fn new(seed: u64) -> Self {
+        let log = Log {
+            disk: Disk::new(seed),
+            term: Term(0),
+            index: BTreeMap::new(),
+            end: HEAD,
+            last: 0,
+            next: 1,
+            is_open: false,
+            syncs: true,
+            only_syncs_again: false,
+            met: Tally::default(),
+        };
+        Self {
+            log: Arc::new(Mutex::new(log)),
+        }
+    }
+
+    /// Opens it after whatever has happened: finds what is whole and makes it durable.
+    pub fn open(&mut self, term: Term) -> Result<(), StoreError> {
+        let mut log = self.log();
+        log.is_open = false;
+        log.term = term;
+        log.recover(None).map_err(refusal)
+    }
+
+    /// Lets something happen to the disk.
+    pub fn disk<T>(&mut self, act: impl FnOnce(&mut Disk) -> T) -> T {
+        act(&mut self.log().disk)
+    }
+
+    /// Whether commits sync what they have written. They do.
+    pub fn set_syncs(&mut self, syncs: bool) {
+        self.log().syncs = syncs;
+    }
+
+    /// After a failed sync nothing but the sync is tried again from now on.
+    pub fn only_sync_again(&mut self) {
+        self.log().only_syncs_again = true;
+    }
+
+    /// The number that the next transaction gets.
+    pub fn next_transaction(&self) -> u64 {
+        self.log().next
+    }
+
+    /// The transaction that a name comes from, 0 if there is none.
+    pub fn origin(&self, name: &str) -> u64 {
+        let log = self.log();
+        log.index.get(name).map_or(0, |place| place.transaction)
+    }
+
+    /// Turns over a bit of the value of a record that is not in the last transaction, where it could not be told from a torn
+    /// write. False if there is none.
+    pub fn flip_one(&mut self, which: usize) -> bool {
+        let mut log = self.log();
+        let (last, end) = (log.last, log.end);
+        let old: Vec<Place> = log
+            .index
+            .values()
+            .filter(|place| place.transaction != last && place.at < end)
+            .copied()
+            .collect();
+        if old.is_empty() {
+            return false;
+        }
+        let place = old[which % old.len()];
+        let Ok(file) = log.disk.read() else {
+            return false;
+        };
+        let value = value_of(&file[place.at..place.at + place.bytes]);
+        log.disk.flip(place.at + value.start, value.len());
+        true
+    }
+
+    /// How often what has happened, at the trait's functions and on the disk.
+    pub fn met(&self) -> Tally {
+        let log = self.log();
+        let mut met = log.met.clone();
+        met.merge(&log.disk.met);
+        met
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for LogStore {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        let mut log = self.log();
+        if let Err(error) = log.disk.read() {
+            log.met.add("store: reader failed");
+            return Err(refusal(error));
+        }
+        drop(log);
+        Ok(Box::new(LogReader(self.log.clone())))
+    }
+
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+        let mut log = self.log();
+        if term < log.term {
+            log.met.add("store: commit failed, stale term");
+            return Err(StoreError::stale_term(term, log.term));
+        }
+        let outcome = log.reopen().and_then(|()| log.commit(writes));
+        log.met.add(match outcome {
+            Ok(_) => "store: commit done",
+            Err(DiskError::Full) => "store: commit failed, full",
+            Err(DiskError::Sync) => "store: commit failed, not synced",
+            Err(_) => "store: commit failed, not written",
+        });
+        outcome.map_err(refusal)
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        let mut log = self.log();
+        let outcome = log.reopen().and_then(|()| log.mark_synced());
+        log.met.add(match outcome {
+            Ok(()) => "store: tidied",
+            Err(_) => "store: tidying failed",
+        });
+        outcome.map_err(refusal)
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        let mut log = self.log();
+        let outcome = log.reopen().and_then(|()| log.mark_synced());
+        log.met.add(match outcome {
+            Ok(()) => "store: closed",
+            Err(_) => "store: closing failed",
+        });
+        outcome.map_err(refusal)
+    }
+}
+
+/// A reading half.
+#[derive(Debug)]
+struct LogReader(Arc<Mutex<Log>>);
+
+impl StoreReader for LogReader {
+    fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = &mut *log;
+        let file = match log.disk.read() {
+            Ok(file) => file,
+            Err(error) => {
+                log.met.add("store: load failed");
+                return Err(refusal(error));
+            }
+        };
+        let mut loaded = Vec::with_capacity(names.len());
+        for name in names {
+            loaded.push(match log.index.get(name.as_str()) {
+                None => Loaded::Missing,
+                Some(place) => decode(file, *place),
+            });
+        }
+        for record in &loaded {
+            log.met.add(match record {
+                Loaded::Found(_) => "store: loaded",
+                Loaded::Missing => "store: loaded nothing",
+                Loaded::Corrupt => "store: loaded what is corrupt",
+            });
+        }
+        Ok(loaded)
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &str,
+        after: Option<&Name>,
+        count_max: usize,
+        visit: &mut dyn FnMut(Name, Loaded),
+    ) -> Result<bool, StoreError> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = &mut *log;
+        let file = match log.disk.read() {
+            Ok(file) => file,
+            Err(error) => {
+                log.met.add("store: scan failed");
+                return Err(refusal(error));
+            }
+        };
+        let after = after.map_or("", Name::as_str);
+        let mut found = log
+            .index
+            .range(prefix.to_owned()..)
+            .take_while(|(name, _)| name.starts_with(prefix))
+            .filter(|(name, _)| name.as_str() > after)
+            .map(|(name, place)| (name, decode(file, *place)))
+            .filter(|(_, loaded)| *loaded != Loaded::Missing);
+        for (name, loaded) in found.by_ref().take(count_max) {
+            visit(Name::from(name.as_str()), loaded);
+        }
+        let has_more = found.next().is_some();
+        log.met.add("store: scanned");
+        Ok(has_more)
+    }
+}
+
+impl Log {
+    /// Opens it again if something has failed. What this process knows to be synced it need not read again, and nothing
+    /// else counts.
+    fn reopen(&mut self) -> Result<(), DiskError> {
+        if self.is_open {
+            return Ok(());
+        }
+        self.recover(Some(self.end))
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite]) -> Result<Vec<Written>, DiskError> {
+        let (mut written, mut to_do) = (Vec::new(), Vec::new());
+        let file = self.disk.read()?;
+        for write in writes {
+            let place = self.index.get(write.name.as_str());
+            let stored = place.map(|place| decode(file, *place));
+            let (is_done, is_met) = match &stored {
+                None | Some(Loaded::Missing) => {
+                    (write.change.is_done(None), write.expected.is_met(None))
+                }
+                Some(Loaded::Found(record)) => (
+                    write.change.is_done(Some(record)),
+                    write.expected.is_met(Some(record)),
+                ),
+                // Nobody can say what it was, and the owner has it whole.
+                Some(Loaded::Corrupt) => (false, true),
+            };
+            if !is_done && is_met {
+                to_do.push(write);
+            }
+            written.push(match is_done || is_met {
+                true => Written::Done,
+                false => Written::Refused,
+            });
+        }
+        self.append(&to_do)?;
+        Ok(written)
+    }
+
+    fn append(&mut self, writes: &[&StoreWrite]) -> Result<(), DiskError> {
+        let transaction = self.next;
+        self.next += 1;
+        let (frame, entries) = encode(transaction, self.last, writes);
+        let written = self.disk.write(self.end, &frame);
+        let outcome = match written {
+            Ok(()) if self.syncs => match self.disk.sync() {
+                Err(DiskError::Sync) if self.only_syncs_again => self.disk.sync(),
+                outcome => outcome,
+            },
+            outcome => outcome,
+        };
+        if outcome.is_err() {
+            self.is_open = false;
+            return outcome;
+        }
+        for (write, (at, bytes)) in writes.iter().zip(entries) {
+            let place = Place {
+                transaction,
+                at: self.end + at,
+                bytes,
+            };
+            self.index.insert(write.name.to_string(), place);
+        }
+        self.end += frame.len();
+        self.last = transaction;
+        Ok(())
+    }
+
+    /// Reads the file up to `end`, or up to where nothing is whole any more, and makes what was read durable.
+    fn recover(&mut self, end: Option<usize>) -> Result<(), DiskError> {
+        let file = self.disk.read()?;
+        let synced = synced_up_to(file).unwrap_or(HEAD);
+        let (mut at, mut last, mut index) = (HEAD, 0, BTreeMap::new());
+        while let Some((transaction, bytes)) = header(file, at, last)
+            && end.is_none_or(|end| at + bytes <= end)
+        {
+            let next = at + bytes;
+            let places = places(file, at, bytes);
+            let is_last = header(file, next, transaction).is_none();
+            let is_whole = places.as_ref().is_some_and(|places| {
+                let mut entries = places.iter().map(|(_, at, bytes)| Place {
+                    transaction,
+                    at: *at,
+                    bytes: *bytes,
+                });
+                entries.all(|place| decode(file, place) != Loaded::Corrupt)
+            });
+            // Behind the last sync what is broken was torn; before it, it was whole once.
+            let is_torn = is_last && next > synced.max(end.unwrap_or(0)) && !is_whole;
+            let Some(places) = places.filter(|_| !is_torn) else {
+                break;
+            };
+            for (name, at, bytes) in places {
+                let place = Place {
+                    transaction,
+                    at,
+                    bytes,
+                };
+                index.insert(name, place);
+            }
+            (at, last) = (next, transaction);
+        }
+        let unsure = file.get(synced.min(at)..at).unwrap_or_default().to_vec();
+        self.next = self.next.max(last + 1);
+        self.disk.write(synced.min(at), &unsure)?;
+        (self.index, self.end, self.last) = (index, at, last);
+        self.mark_synced()?;
+        self.is_open = true;
+        Ok(())
+    }
+
+    /// Writes down that everything up to the end is synced, once it is.
+    fn mark_synced(&mut self) -> Result<(), DiskError> {
+        self.disk.sync()?;
+        let end = self.end as u64;
+        let mut head = end.to_le_bytes().to_vec();
+        head.extend(checksum(&end).to_le_bytes());
+        self.disk.write(0, &head)?;
+        self.disk.sync()
+    }
+}
+
+fn refusal(error: DiskError) -> StoreError {
+    let message = format!("the simulated disk failed: {error:?}");
+    match error {
+        DiskError::Full => StoreError {
+            message,
+            trouble: StoreTrouble::Full,
+        },
+        _ => StoreError::unavailable(message),
+    }
+}
+
+fn checksum<T: Hash + ?Sized>(what: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn word(file: &[u8], at: usize) -> Option<u64> {
+    let bytes = file.get(at..at + WORD)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn synced_up_to(file: &[u8]) -> Option<usize> {
+    let end = word(file, 0)?;
+    (word(file, WORD)? == checksum(&end)).then_some(end as usize)
+}
+
+/// The number and length of the transaction that begins here after the one with the number `last`.
+fn header(file: &[u8], at: usize, last: u64) -> Option<(u64, usize)> {
+    let words = [0, 1, 2].map(|place| word(file, at + place * WORD));
+    let [Some(number), Some(before), Some(bytes)] = words else {
+        return None;
+    };
+    let is_right = word(file, at + 3 * WORD)? == checksum(&[number, before, bytes]);
+    (is_right && before == last && number > last).then_some((number, HEADER + bytes as usize))
+}
+
+/// The name, place and length of each entry of a transaction, if they fit into it.
+fn places(file: &[u8], at: usize, bytes: usize) -> Option<Vec<(String, usize, usize)>> {
+    let end = at + bytes;
+    let (mut at, mut found) = (at + HEADER, Vec::new());
+    if file.len() < end {
+        return None;
+    }
+    while at < end {
+        let (bytes, name_bytes) = (word(file, at)? as usize, word(file, at + WORD)? as usize);
+        let name = file.get(at + 2 * WORD..at + 2 * WORD + name_bytes)?;
+        if bytes < 2 * WORD || at + bytes > end {
+            return None;
+        }
+        found.push((String::from_utf8(name.to_vec()).ok()?, at, bytes));
+        at += bytes;
+    }
+    Some(found)
+}
+
+/// A transaction, and the place and length of each of its entries in it.
+fn encode(number: u64, before: u64, writes: &[&StoreWrite]) -> (Vec<u8>, Vec<(usize, usize)>) {
+    let mut frame = vec![0; HEADER];
+    let mut entries = Vec::new();
+    for write in writes {
+        let start = frame.len();
+        let (incarnation, version, data) = match &write.change {
+            StoreChange::Put(record) => (
+                record.incarnation.0,
+                u64::from(record.version.0),
+                record.data.as_str(),
+            ),
+            StoreChange::Delete => (0, u64::MAX, ""),
+        };
+        let bytes = 5 * WORD + write.name.len() + data.len();
+        for word in [bytes as u64, write.name.len() as u64] {
+            frame.extend(word.to_le_bytes());
+        }
+        frame.extend(write.name.as_bytes());
+        for word in [incarnation, version] {
+            frame.extend(word.to_le_bytes());
+        }
+        frame.extend(data.as_bytes());
+        let sum = checksum(&(number, &frame[start..]));
+        frame.extend(sum.to_le_bytes());
+        entries.push((start, bytes));
+    }
+    let header = [number, before, (frame.len() - HEADER) as u64];
+    for (place, word) in header.iter().chain([&checksum(&header)]).enumerate() {
+        frame[place * WORD..][..WORD].copy_from_slice(&word.to_le_bytes());
+    }
+    (frame, entries)
+}
+
+/// Where the value lies in an entry: incarnation, version and data.
+fn value_of(entry: &[u8]) -> std::ops::Range<usize> {
+    let name_bytes = word(entry, WORD).map_or(0, |bytes| bytes as usize);
+    2 * WORD + name_bytes..entry.len() - WORD
+}
+
+/// What an entry says of its record. Its checksum covers the number of its transaction, because what is written where a
+/// transaction has failed may be durable in some sectors and the failed one in others.
+fn decode(file: &[u8], place: Place) -> Loaded {
+    let entry = &file[place.at..place.at + place.bytes];
+    let value = value_of(entry);
+    if word(entry, value.end) != Some(checksum(&(place.transaction, &entry[..value.end]))) {
+        return Loaded::Corrupt;
+    }
+    let words = (word(entry, value.start), word(entry, value.start + WORD));
+    let (Some(incarnation), Some(version)) = words else {
+        return Loaded::Corrupt;
+    };
+    if version == u64::MAX {
+        return Loaded::Missing;
+    }
+    let data = str::from_utf8(&entry[value.start + 2 * WORD..value.end]);
+    let (Ok(version), Ok(data)) = (u32::try_from(version), data) else {
+        return Loaded::Corrupt;
+    };
+    Loaded::Found(StoredRecord {
+        incarnation: Incarnation(incarnation),
+        version: Version(version),
+        data: Payload::from_checked(data),
+    })
+}

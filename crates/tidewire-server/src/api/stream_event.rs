@@ -1,0 +1,218 @@
+//! The events of a stream, and how far its client has those with history.
+//!
+//! Every piece about such an event has an id that holds the positions of all of them, so that a stream that comes back with it resumes each.
+//! Whatever is not the next one of its event is not told: after a gap for slow reading the event is resumed, too.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use tidewire_core::message::Position;
+
+/// Between the states of records and the positions of events in an id.
+const SEPARATOR: char = '~';
+
+/// An event of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// What the client has; nothing if the event has no history, as far as is known.
+    position: Option<Position>,
+    /// It was asked to be resumed, and not answered yet.
+    is_resuming: bool,
+}
+
+/// What to do with an event that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is the next one.
+    Next,
+    /// It is to be left out: it comes again with those before it, or came already.
+    Other,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct StreamEvents {
+    names: Vec<String>,
+    places: HashMap<String, usize>,
+    told: Vec<Told>,
+}
+
+impl StreamEvents {
+    /// The events of a stream whose client comes back with this id.
+    pub(super) fn new(names: Vec<String>, id: Option<&str>) -> Self {
+        let known = id.and_then(|id| parse_positions(id, names.len()));
+        let positions = known.unwrap_or_else(|| vec![None; names.len()]);
+        let told = positions.into_iter().map(|position| Told {
+            position,
+            is_resuming: position.is_some(),
+        });
+        let places = names.iter().cloned().zip(0..).collect();
+        Self {
+            told: told.collect(),
+            places,
+            names,
+        }
+    }
+
+    /// The names.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The names with their positions, to subscribe to.
+    pub(super) fn wishes(&self) -> Vec<(&str, Option<Position>)> {
+        let names = self.names.iter().map(String::as_str);
+        let positions = self.told.iter().map(|told| told.position);
+        names.zip(positions).collect()
+    }
+
+    /// What follows of an event begins behind a position.
+    pub(super) fn begin(&mut self, name: &str, position: Option<Position>) {
+        if let Some(told) = self.find(name) {
+            *told = Told {
+                position,
+                is_resuming: false,
+            };
+        }
+    }
+
+    /// An event with history has come.
+    pub(super) fn take(&mut self, name: &str, offset: u64) -> Place {
+        let Some(told) = self.find(name) else {
+            return Place::Other;
+        };
+        match &mut told.position {
+            Some(position) if !told.is_resuming && offset == position.offset + 1 => {
+                position.offset = offset;
+                Place::Next
+            }
+            _ => Place::Other,
+        }
+    }
+
+    /// Some of an event were left out because the client was slow. The position to resume it from, if it has history; nothing of
+    /// it is told until that was answered.
+    pub(super) fn resume(&mut self, name: &str) -> Option<Position> {
+        let told = self.find(name)?;
+        let position = told.position?;
+        told.is_resuming = true;
+        Some(position)
+    }
+
+    /// Appends the positions to an id, if there are any.
+    pub(super) fn append_id(&self, id: &mut String) {
+        if self.told.iter().all(|told| told.position.is_none()) {
+            return;
+        }
+        for (index, told) in self.told.iter().enumerate() {
+            id.push(if index == 0 { SEPARATOR } else { '_' });
+            match told.position {
+                // Writing to a text does not fail.
+                Some(Position { epoch, offset }) => {
+                    let _ = write!(id, "{epoch:x}-{offset:x}");
+                }
+                None => id.push('x'),
+            }
+        }
+    }
+
+    fn find(&mut self, name: &str) -> Option<&mut Told> {
+        let place = *self.places.get(name)?;
+        self.told.get_mut(place)
+    }
+}
+
+/// The part of an id that is about records.
+pub(super) fn record_part(id: &str) -> &str {
+    id.split(SEPARATOR).next().unwrap_or(id)
+}
+
+fn parse_positions(id: &str, count: usize) -> Option<Vec<Option<Position>>> {
+    let (_, events) = id.split_once(SEPARATOR)?;
+    let positions: Option<Vec<_>> = events.split('_').map(parse_position).collect();
+    positions.filter(|positions| positions.len() == count)
+}
+
+fn parse_position(text: &str) -> Option<Option<Position>> {
+    if text == "x" {
+        return Some(None);
+    }
+    let (epoch, offset) = text.split_once('-')?;
+    Some(Some(Position {
+        epoch: u64::from_str_radix(epoch, 16).ok()?,
+        offset: u64::from_str_radix(offset, 16).ok()?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(id: Option<&str>) -> StreamEvents {
+        StreamEvents::new(vec!["a".into(), "b".into()], id)
+    }
+
+    fn id(events: &StreamEvents) -> String {
+        let mut id = String::from("9_x");
+        events.append_id(&mut id);
+        id
+    }
+
+    const AT: Position = Position {
+        epoch: 0x2a,
+        offset: 7,
+    };
+
+    #[test]
+    fn an_id_tells_how_far_a_client_has_come() {
+        let mut before = events(None);
+        assert_eq!(id(&before), "9_x");
+        before.begin("b", Some(AT));
+        assert_eq!(before.take("b", 8), Place::Next);
+        let text = id(&before);
+        assert_eq!(text, "9_x~x_2a-8");
+        assert_eq!(record_part(&text), "9_x");
+        let after = events(Some(&text));
+        let position = Position { offset: 8, ..AT };
+        assert_eq!(after.wishes(), [("a", None), ("b", Some(position))]);
+    }
+
+    #[test]
+    fn ids_of_other_streams_tell_nothing() {
+        for text in [
+            "",
+            "9_x",
+            "9_x~",
+            "9_x~x",
+            "9_x~x_x_x",
+            "9_x~x_2a",
+            "9_x~x_2a-",
+            "9_x~x_-8",
+            "9_x~x_2a-8-1",
+            "9_x~x_10000000000000000-1",
+        ] {
+            assert_eq!(
+                events(Some(text)).wishes(),
+                [("a", None), ("b", None)],
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_next_one_is_told() {
+        let mut events = events(None);
+        assert_eq!(events.take("a", 8), Place::Other);
+        events.begin("a", Some(AT));
+        for (offset, place) in [(9, Place::Other), (8, Place::Next), (8, Place::Other)] {
+            assert_eq!(events.take("a", offset), place, "{offset}");
+        }
+        assert_eq!(events.resume("b"), None);
+        let position = Position { offset: 8, ..AT };
+        assert_eq!(events.resume("a"), Some(position));
+        assert_eq!(events.take("a", 9), Place::Other);
+        events.begin("a", Some(position));
+        assert_eq!(events.take("a", 9), Place::Next);
+        assert_eq!(events.take("other", 1), Place::Other);
+    }
+}

@@ -1,0 +1,166 @@
+//! Counts the frames of a peer that ask for nothing: pings, settings, priorities and those that nobody knows.
+//!
+//! The library answers or drops each of them at once and counts none, so a flood of them would only be work.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::activity::Activity;
+
+/// Bytes of the client's preface, which is no frame (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+/// Bytes before the payload of a frame (RFC 9113, section 4.1).
+const HEAD_BYTES: usize = 9;
+
+/// Where a stream of bytes stands between two frames.
+#[derive(Debug)]
+struct Frames {
+    /// What is left of the preface or of a payload.
+    rest: usize,
+    /// What has come of a head.
+    head: [u8; HEAD_BYTES],
+    head_bytes: usize,
+}
+
+impl Frames {
+    fn new() -> Self {
+        Self {
+            rest: PREFACE_BYTES,
+            head: [0; HEAD_BYTES],
+            head_bytes: 0,
+        }
+    }
+
+    /// Takes in the next bytes, and says how many frames that ask for nothing begin in them.
+    fn idle_in(&mut self, mut bytes: &[u8]) -> usize {
+        let mut count = 0;
+        while !bytes.is_empty() {
+            let skipped = self.rest.min(bytes.len());
+            self.rest -= skipped;
+            bytes = &bytes[skipped..];
+            let taken = (HEAD_BYTES - self.head_bytes).min(bytes.len());
+            self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(&bytes[..taken]);
+            self.head_bytes += taken;
+            bytes = &bytes[taken..];
+            if self.head_bytes == HEAD_BYTES {
+                let [high, middle, low, kind, ..] = self.head;
+                self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+                self.head_bytes = 0;
+                count += usize::from(is_idle(kind));
+            }
+        }
+        count
+    }
+}
+
+/// Whether a frame of this type (RFC 9113, section 11.2) asks for nothing. What opens, fills, resets or unblocks streams does, and
+/// so does CONTINUATION; of those the library counts what is too much.
+fn is_idle(kind: u8) -> bool {
+    const PRIORITY: u8 = 2;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const CONTINUATION: u8 = 9;
+    matches!(kind, PRIORITY | SETTINGS | PING) || kind > CONTINUATION
+}
+
+/// A stream of which the frames are counted as they are read.
+#[derive(Debug)]
+pub(super) struct Counted<S> {
+    stream: S,
+    frames: Frames,
+    activity: Arc<Activity>,
+}
+
+impl<S> Counted<S> {
+    /// A stream of which nothing was read.
+    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
+        Self {
+            stream,
+            frames: Frames::new(),
+            activity,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        // Nothing of a flood is read any more; whoever was told of it ends the connection.
+        if this.activity.is_flood() {
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        let count = this.frames.idle_in(&buffer.filled()[before..]);
+        if count > 0 {
+            this.activity.note_idle_frames(count, Instant::now());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, payload_bytes: u16) -> Vec<u8> {
+        let [high, low] = payload_bytes.to_be_bytes();
+        let mut frame = vec![0, high, low, kind, 0, 0, 0, 0, 0];
+        // A payload that looks like frames.
+        frame.resize(HEAD_BYTES + usize::from(payload_bytes), 6);
+        frame
+    }
+
+    #[test]
+    fn frames_are_counted_wherever_the_bytes_are_split() {
+        let mut bytes = vec![6; PREFACE_BYTES];
+        for (kind, payload_bytes) in [
+            (4, 18),
+            (1, 300),
+            (0, 1_000),
+            (0, 0),
+            (6, 8),
+            (6, 8),
+            (2, 5),
+            (3, 4),
+            (8, 4),
+            (9, 0),
+            (16, 0),
+            (255, 40),
+        ] {
+            bytes.extend(frame(kind, payload_bytes));
+        }
+        for size in [1, 2, 7, 9, 10, 24, 33, 500, bytes.len()] {
+            let mut frames = Frames::new();
+            let count: usize = bytes.chunks(size).map(|part| frames.idle_in(part)).sum();
+            assert_eq!(count, 6, "in parts of {size}");
+        }
+    }
+}

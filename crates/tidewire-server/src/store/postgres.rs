@@ -1,0 +1,621 @@
+//! The store in PostgreSQL. Contract: `spec/store-postgres.md`.
+//!
+//! A batch is one statement and so one transaction, synced before PostgreSQL answers. Names are kept as bytes, because a
+//! text there has no NUL and its order depends on a collation; values as text, because `jsonb` orders keys anew and
+//! rounds what it takes for the same number.
+
+use std::collections::HashMap;
+
+use tidewire_core::address::Epoch;
+use tidewire_core::store::{
+    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
+    StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
+};
+use tidewire_core::text::{Name, Payload};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, Error, Row, Statement, Transaction};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local};
+use super::{checksum, epoch_after, prefix_end};
+
+/// The version of the stored format, see `spec/store-postgres.md`.
+pub const FORMAT: i64 = 1;
+
+/// Taken while the tables are made, so that two servers that start together do not both make them.
+const SCHEMA_LOCK: i64 = 0x7469_6465_7769_7265;
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS tidewire_meta (key TEXT PRIMARY KEY, value BIGINT NOT NULL);
+    CREATE TABLE IF NOT EXISTS tidewire_records (
+        name BYTEA PRIMARY KEY,
+        incarnation BIGINT NOT NULL,
+        version BIGINT NOT NULL,
+        data TEXT NOT NULL,
+        checksum BIGINT NOT NULL
+    );
+    INSERT INTO tidewire_meta VALUES ('format', 1), ('epoch', 0), ('opening', 0), ('clean', 0),
+        ('connection', 0)
+    ON CONFLICT DO NOTHING;";
+
+/// Everything that a batch does. A write has a place in each of the arrays; `data` is null for a delete, and `expects` is
+/// 0 for anything, 1 for nothing, 2 for the incarnation and version beside it. The row locks keep whoever opens the store,
+/// or connects anew, waiting until the batch is done; a batch that was given up and comes to life later does nothing.
+const COMMIT: &str = "
+    WITH owner AS MATERIALIZED (
+        SELECT key, value FROM tidewire_meta WHERE key IN ('opening', 'connection')
+        ORDER BY key FOR SHARE
+    ),
+    batch AS (
+        SELECT * FROM UNNEST(
+            $2::BYTEA[], $3::INT[], $4::BIGINT[], $5::BIGINT[],
+            $6::BIGINT[], $7::BIGINT[], $8::TEXT[], $9::BIGINT[]
+        ) WITH ORDINALITY AS batch (
+            name, expects, expected_incarnation, expected_version,
+            incarnation, version, data, checksum, place
+        )
+        WHERE (SELECT value FROM owner WHERE key = 'opening') = $1
+            AND (SELECT value FROM owner WHERE key = 'connection') = $10
+    ),
+    known AS (
+        SELECT batch.place,
+            stored.name IS NOT NULL AS is_there,
+            (batch.expects = 0
+                OR (batch.expects = 1 AND stored.name IS NULL)
+                OR (batch.expects = 2 AND stored.incarnation = batch.expected_incarnation
+                    AND stored.version = batch.expected_version)) IS TRUE AS is_met
+        FROM batch LEFT JOIN tidewire_records AS stored ON stored.name = batch.name
+    ),
+    changed AS (
+        UPDATE tidewire_records AS stored
+        SET incarnation = batch.incarnation, version = batch.version,
+            data = batch.data, checksum = batch.checksum
+        FROM batch
+        WHERE stored.name = batch.name AND batch.data IS NOT NULL
+            AND (batch.expects = 0
+                OR (batch.expects = 2 AND stored.incarnation = batch.expected_incarnation
+                    AND stored.version = batch.expected_version)
+                OR (stored.incarnation = batch.incarnation AND stored.version = batch.version
+                    AND stored.data = batch.data AND stored.checksum = batch.checksum))
+        RETURNING batch.place
+    ),
+    made AS (
+        INSERT INTO tidewire_records (name, incarnation, version, data, checksum)
+        SELECT batch.name, batch.incarnation, batch.version, batch.data, batch.checksum
+        FROM batch JOIN known USING (place)
+        WHERE batch.data IS NOT NULL AND known.is_met AND NOT known.is_there
+        ON CONFLICT DO NOTHING
+        RETURNING name
+    ),
+    gone AS (
+        DELETE FROM tidewire_records AS stored USING batch
+        WHERE stored.name = batch.name AND batch.data IS NULL
+            AND (batch.expects = 0
+                OR (batch.expects = 2 AND stored.incarnation = batch.expected_incarnation
+                    AND stored.version = batch.expected_version))
+        RETURNING batch.place
+    )
+    SELECT (SELECT value FROM owner WHERE key = 'opening'),
+        (SELECT value FROM owner WHERE key = 'connection') = $10, ARRAY(
+        SELECT batch.place FROM batch JOIN known USING (place)
+        WHERE NOT (
+            batch.place IN (SELECT place FROM changed)
+            OR batch.name IN (SELECT name FROM made)
+            OR batch.place IN (SELECT place FROM gone)
+            OR (batch.data IS NULL AND NOT known.is_there)
+        )
+    )";
+
+const LOAD: &str = "SELECT name, incarnation, version, data, checksum FROM tidewire_records
+    WHERE name = ANY($1)";
+const SCAN: &str = "SELECT name, incarnation, version, data, checksum FROM tidewire_records
+    WHERE name >= $1 AND ($2::BYTEA IS NULL OR name < $2) ORDER BY name LIMIT $3";
+
+/// The writing half.
+pub struct PostgresStore {
+    place: Place,
+    opened: Opened,
+    session: Option<Session>,
+    closed: bool,
+}
+
+/// The reading half, with a connection of its own.
+pub struct PostgresReader {
+    place: Place,
+    session: Option<Session>,
+}
+
+/// Where the database is.
+#[derive(Clone, Debug)]
+struct Place {
+    options: RemoteOptions,
+    config: Config,
+}
+
+/// A connection and what was prepared on it.
+struct Session {
+    client: Client,
+    commit: Statement,
+    load: Statement,
+    scan: Statement,
+    promise: Promise,
+    /// Which connection of its owner it is; 0 if it is not to write.
+    number: i64,
+}
+
+impl PostgresStore {
+    /// Opens the store of a database, or makes its tables in the first schema of the search path.
+    ///
+    /// # Errors
+    /// The database can't be reached or used, or is no place for acknowledged writes.
+    pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
+        let place = Place::new(options)?;
+        let (session, opened) = place.wait(place.open())?;
+        let promise = session.promise.clone();
+        let store = Self {
+            place,
+            opened,
+            session: Some(session),
+            closed: false,
+        };
+        Ok(OpenStore {
+            store: Box::new(store),
+            opened,
+            promise,
+        })
+    }
+
+    /// The connection, made anew and looked at if the last one was given up.
+    fn session(&mut self) -> Result<Session, StoreError> {
+        if self.closed {
+            return Err(StoreError::unavailable("the store is closed"));
+        }
+        match self.session.take() {
+            Some(session) if !session.client.is_closed() => Ok(session),
+            _ => Ok(self.place.wait(self.place.connect_writer(self.opened))?),
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        Ok(Box::new(PostgresReader {
+            place: self.place.clone(),
+            session: None,
+        }))
+    }
+
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+        let session = self.session()?;
+        let answer = self.place.attempt(session.commit(term, writes))?;
+        if answer.newest > term {
+            return Err(StoreError::stale_term(term, answer.newest));
+        }
+        if answer.newest < term || !answer.is_taken {
+            let message = "the database was replaced while it was in use";
+            return Err(StoreError::unavailable(message));
+        }
+        self.session = Some(session);
+        let mut written = vec![Written::Done; writes.len()];
+        for place in answer.refused {
+            let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
+            if let Some(written) = written.get_mut(place) {
+                *written = Written::Refused;
+            }
+        }
+        Ok(written)
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        let session = self.session()?;
+        let opening = self.opened.opening.cast_signed();
+        let set_clean = "UPDATE tidewire_meta SET value = 1 WHERE key = 'clean'
+            AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1";
+        self.place
+            .attempt(session.client.execute(set_clean, &[&opening]))?;
+        self.closed = true;
+        Ok(())
+    }
+}
+
+impl StoreReader for PostgresReader {
+    fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+        let wanted: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        let rows = self.query(|session| (&session.load, vec![Box::new(wanted) as Box<_>]))?;
+        let mut found = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let name: &[u8] = column(row, 0)?;
+            found.insert(name, loaded_from(row)?);
+        }
+        let find = |name: &Name| found.get(name.as_bytes()).cloned();
+        let missing = || Loaded::Missing;
+        Ok(names
+            .iter()
+            .map(|name| find(name).unwrap_or_else(missing))
+            .collect())
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &str,
+        after: Option<&Name>,
+        count_max: usize,
+        visit: &mut dyn FnMut(Name, Loaded),
+    ) -> Result<bool, StoreError> {
+        // The text directly after another one is that text with one more character, the smallest there is.
+        let start = match after {
+            Some(after) if after.as_str() >= prefix => format!("{after}\0"),
+            _ => prefix.to_owned(),
+        };
+        let start = start.into_bytes();
+        let end = prefix_end(prefix).map(String::into_bytes);
+        let limit = i64::try_from(count_max)
+            .unwrap_or(i64::MAX)
+            .saturating_add(1);
+        let rows = self.query(|session| {
+            let values: Values = vec![Box::new(start), Box::new(end), Box::new(limit)];
+            (&session.scan, values)
+        })?;
+        for row in rows.iter().take(count_max) {
+            let name: &[u8] = column(row, 0)?;
+            visit(
+                Name::from(&*String::from_utf8_lossy(name)),
+                loaded_from(row)?,
+            );
+        }
+        Ok(rows.len() > count_max)
+    }
+}
+
+/// What a statement is given.
+type Values<'a> = Vec<Box<dyn tokio_postgres::types::ToSql + Sync + Send + 'a>>;
+
+impl PostgresReader {
+    fn query<'a>(
+        &mut self,
+        what: impl FnOnce(&Session) -> (&Statement, Values<'a>),
+    ) -> Result<Vec<Row>, StoreError> {
+        let session = match self.session.take() {
+            Some(session) if !session.client.is_closed() => session,
+            _ => self.place.wait(self.place.connect())?,
+        };
+        let (statement, values) = what(&session);
+        let values: Vec<_> = values.iter().map(|value| &**value as _).collect();
+        let rows = self
+            .place
+            .attempt(session.client.query(statement, &values))?;
+        self.session = Some(session);
+        Ok(rows)
+    }
+}
+
+impl Place {
+    fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let mut config: Config = options
+            .url
+            .parse()
+            .map_err(|error: Error| RemoteError::Refused(told(&error)))?;
+        if !options.password.is_empty() {
+            config.password(&options.password);
+        }
+        let is_near = config.get_hosts().iter().all(|host| match host {
+            Host::Tcp(host) => is_local(host),
+            Host::Unix(_) => true,
+        });
+        // What `prefer` means elsewhere would let anybody in between take TLS away.
+        if !is_near && config.get_ssl_mode() == SslMode::Prefer {
+            config.ssl_mode(SslMode::Require);
+        }
+        config.connect_timeout(options.timeout);
+        config.application_name("tidewire");
+        Ok(Self { options, config })
+    }
+
+    fn wait<T>(
+        &self,
+        work: impl Future<Output = Result<T, RemoteError>>,
+    ) -> Result<T, RemoteError> {
+        self.options
+            .wait(work)
+            .map_err(|error| RemoteError::Unreachable(error.message))?
+    }
+
+    fn attempt<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, StoreError> {
+        self.options.wait(work)?.map_err(|error| {
+            let is_full = error
+                .code()
+                .is_some_and(|code| [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(code));
+            StoreError {
+                message: told(&error),
+                trouble: if is_full {
+                    StoreTrouble::Full
+                } else {
+                    StoreTrouble::Unavailable
+                },
+            }
+        })
+    }
+
+    /// A connection on which nothing is prepared.
+    async fn greet(&self) -> Result<Client, RemoteError> {
+        let tls = MakeRustlsConnect::new(self.options.tls()?);
+        let (client, connection) = self.config.connect(tls).await.map_err(refusal)?;
+        // It ends with the client, and whoever uses the client learns of its errors.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to PostgreSQL ended");
+            }
+        });
+        Ok(client)
+    }
+
+    /// Makes what is missing and notes the opening.
+    async fn open(&self) -> Result<(Session, Opened), RemoteError> {
+        let mut client = self.greet().await?;
+        let promise = promise(&client, self.options.is_relaxed).await?;
+        let opened = {
+            let transaction = client.transaction().await.map_err(refusal)?;
+            transaction
+                .execute("SELECT pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK])
+                .await
+                .map_err(refusal)?;
+            transaction.batch_execute(SCHEMA).await.map_err(refusal)?;
+            let opened = begin(&transaction).await?;
+            transaction.commit().await.map_err(refusal)?;
+            opened
+        };
+        let mut session = Session::new(client, promise).await.map_err(refusal)?;
+        session.take_over(opened).await.map_err(refusal)?;
+        Ok((session, opened))
+    }
+
+    /// A connection that writes. What an earlier one was given and has not begun is not done any more.
+    async fn connect_writer(&self, opened: Opened) -> Result<Session, RemoteError> {
+        let mut session = self.connect().await?;
+        session.take_over(opened).await.map_err(refusal)?;
+        Ok(session)
+    }
+
+    /// A connection to the store as it is; its settings may have changed since.
+    async fn connect(&self) -> Result<Session, RemoteError> {
+        let client = self.greet().await?;
+        let promise = promise(&client, self.options.is_relaxed).await?;
+        Session::new(client, promise).await.map_err(refusal)
+    }
+}
+
+impl Session {
+    async fn new(client: Client, promise: Promise) -> Result<Self, Error> {
+        Ok(Self {
+            commit: client.prepare(COMMIT).await?,
+            load: client.prepare(LOAD).await?,
+            scan: client.prepare(SCAN).await?,
+            client,
+            promise,
+            number: 0,
+        })
+    }
+
+    /// Becomes the connection that writes, unless somebody else has opened the store since.
+    async fn take_over(&mut self, opened: Opened) -> Result<(), Error> {
+        let count = "UPDATE tidewire_meta SET value = value + 1 WHERE key = 'connection'
+            AND (SELECT value FROM tidewire_meta WHERE key = 'opening') = $1 RETURNING value";
+        let opening = opened.opening.cast_signed();
+        let row = self.client.query_opt(count, &[&opening]).await?;
+        self.number = row.map_or(Ok(0), |row| row.try_get(0))?;
+        Ok(())
+    }
+
+    /// Does a batch.
+    async fn commit(&self, term: Term, writes: &[StoreWrite]) -> Result<Answer, Error> {
+        let mut columns = Columns::with_capacity(writes.len());
+        writes.iter().for_each(|write| columns.add(write));
+        let row = self
+            .client
+            .query_one(
+                &self.commit,
+                &[
+                    &term.0.cast_signed(),
+                    &columns.names,
+                    &columns.expects,
+                    &columns.expected_incarnations,
+                    &columns.expected_versions,
+                    &columns.incarnations,
+                    &columns.versions,
+                    &columns.data,
+                    &columns.checksums,
+                    &self.number,
+                ],
+            )
+            .await?;
+        let newest: i64 = row.try_get(0)?;
+        Ok(Answer {
+            newest: Term(newest.cast_unsigned()),
+            is_taken: row.try_get(1)?,
+            refused: row.try_get(2)?,
+        })
+    }
+}
+
+/// What became of a batch.
+struct Answer {
+    /// The last opening.
+    newest: Term,
+    /// Whether it came on the last connection.
+    is_taken: bool,
+    /// The numbers, from 1, of the writes that were refused.
+    refused: Vec<i64>,
+}
+
+/// A batch by columns.
+#[derive(Default)]
+struct Columns<'a> {
+    names: Vec<&'a [u8]>,
+    expects: Vec<i32>,
+    expected_incarnations: Vec<i64>,
+    expected_versions: Vec<i64>,
+    incarnations: Vec<i64>,
+    versions: Vec<i64>,
+    data: Vec<Option<&'a str>>,
+    checksums: Vec<i64>,
+}
+
+impl<'a> Columns<'a> {
+    fn with_capacity(count: usize) -> Self {
+        Self {
+            names: Vec::with_capacity(count),
+            data: Vec::with_capacity(count),
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, write: &'a StoreWrite) {
+        let (expects, incarnation, version) = match write.expected {
+            Expected::Anything => (0, 0, 0),
+            Expected::Missing => (1, 0, 0),
+            Expected::At(incarnation, version) => {
+                (2, incarnation.0.cast_signed(), i64::from(version.0))
+            }
+        };
+        self.names.push(write.name.as_bytes());
+        self.expects.push(expects);
+        self.expected_incarnations.push(incarnation);
+        self.expected_versions.push(version);
+        let (incarnation, version, data, checksum) = match &write.change {
+            StoreChange::Put(record) => (
+                record.incarnation.0.cast_signed(),
+                i64::from(record.version.0),
+                Some(record.data.as_str()),
+                i64::from(checksum(&write.name, record)),
+            ),
+            StoreChange::Delete => (0, 0, None, 0),
+        };
+        self.incarnations.push(incarnation);
+        self.versions.push(version);
+        self.data.push(data);
+        self.checksums.push(checksum);
+    }
+}
+
+/// Notes that the store is opened, and refuses what a newer version has written.
+async fn begin(transaction: &Transaction<'_>) -> Result<Opened, RemoteError> {
+    let rows = transaction
+        .query(
+            "SELECT key, value FROM tidewire_meta ORDER BY key FOR UPDATE",
+            &[],
+        )
+        .await
+        .map_err(refusal)?;
+    let mut meta: HashMap<String, i64> = HashMap::new();
+    for row in &rows {
+        meta.insert(
+            row.try_get(0).map_err(refusal)?,
+            row.try_get(1).map_err(refusal)?,
+        );
+    }
+    let value = |key: &str| {
+        let missing = || RemoteError::Refused(format!("tidewire_meta has no row {key:?}"));
+        meta.get(key).copied().ok_or_else(missing)
+    };
+    let found = value("format")?;
+    if found > FORMAT {
+        return Err(RemoteError::NewerFormat {
+            found,
+            known: FORMAT,
+        });
+    }
+    let mut epoch = Epoch(value("epoch")?.cast_unsigned());
+    if value("clean")? == 0 {
+        epoch = epoch_after(epoch);
+    }
+    let opening = value("opening")?.cast_unsigned() + 1;
+    let news = [
+        ("epoch", epoch.0.cast_signed()),
+        ("opening", opening.cast_signed()),
+        ("clean", 0),
+    ];
+    for (key, value) in news {
+        let set = "UPDATE tidewire_meta SET value = $2 WHERE key = $1";
+        transaction
+            .execute(set, &[&key, &value])
+            .await
+            .map_err(refusal)?;
+    }
+    Ok(Opened { epoch, opening })
+}
+
+/// Asks the server what it does before it acknowledges.
+async fn promise(client: &Client, is_relaxed: bool) -> Result<Promise, RemoteError> {
+    let mut weaknesses = Vec::new();
+    let mut found = Vec::new();
+    // Less than `on` is about standby servers; all but `off` wait for the local disk.
+    for (setting, is_weak) in [
+        ("fsync", "off"),
+        ("synchronous_commit", "off"),
+        ("full_page_writes", "off"),
+    ] {
+        let row = client
+            .query_one("SELECT current_setting($1)", &[&setting])
+            .await
+            .map_err(refusal)?;
+        let value: String = row.try_get(0).map_err(refusal)?;
+        if value == is_weak {
+            weaknesses.push(format!("PostgreSQL's {setting} is {value}; set it to on"));
+        }
+        found.push(format!("{setting}={value}"));
+    }
+    let found = format!("PostgreSQL with {}", found.join(", "));
+    Promise::of_server(&weaknesses, &found, is_relaxed)
+}
+
+/// What fits its checksum; all else is corrupt.
+fn loaded_from(row: &Row) -> Result<Loaded, StoreError> {
+    let name: &[u8] = column(row, 0)?;
+    let (Ok(name), Ok(version)) = (
+        std::str::from_utf8(name),
+        u32::try_from(column::<i64>(row, 2)?),
+    ) else {
+        return Ok(Loaded::Corrupt);
+    };
+    let record = StoredRecord {
+        incarnation: Incarnation(column::<i64>(row, 1)?.cast_unsigned()),
+        version: Version(version),
+        data: Payload::from_checked(column::<&str>(row, 3)?),
+    };
+    if column::<i64>(row, 4)? == i64::from(checksum(name, &record)) {
+        Ok(Loaded::Found(record))
+    } else {
+        Ok(Loaded::Corrupt)
+    }
+}
+
+fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    place: usize,
+) -> Result<T, StoreError> {
+    row.try_get(place)
+        .map_err(|error| StoreError::unavailable(told(&error)))
+}
+
+/// Why a server was not opened. What its owner must change is told at once, what may pass is tried again.
+fn refusal(error: Error) -> RemoteError {
+    let text = told(&error);
+    match error.code() {
+        None | Some(&SqlState::CANNOT_CONNECT_NOW | &SqlState::TOO_MANY_CONNECTIONS) => {
+            RemoteError::Unreachable(text)
+        }
+        Some(_) => RemoteError::Refused(text),
+    }
+}
+
+/// What went wrong, with what the server says of it, which the error itself leaves out.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,542 @@
+//! The store in Redis or Valkey. Contract: `spec/store-redis.md`.
+//!
+//! A batch is one script, which the server runs alone and whose effects it syncs before it answers (`appendfsync always`).
+//! All keys have the hash tag `{tidewire}`, so that they lie on one node of a cluster.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use redis::{
+    Client, Connection, ConnectionAddr, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
+    RedisError, RedisResult, Script, ServerErrorKind, TlsCertificates,
+};
+use tidewire_core::address::Epoch;
+use tidewire_core::store::{
+    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
+    StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
+};
+use tidewire_core::text::{Name, Payload};
+
+use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local};
+use super::{checksum, epoch_after, prefix_end};
+
+/// The version of the stored format, see `spec/store-redis.md`.
+pub const FORMAT: i64 = 1;
+
+const META: &str = "{tidewire}:meta";
+const NAMES: &str = "{tidewire}:names";
+const RECORD: &str = "{tidewire}:record:";
+
+/// Names that are looked up in one pipeline.
+const LOAD_COUNT_MAX: usize = 1_000;
+
+/// Notes an opening. Gets the format and the epoch to take after an unclean stop; gives format, epoch and opening.
+static OPEN: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "redis.call('HSETNX', KEYS[1], 'format', ARGV[1])
+        local format = redis.call('HGET', KEYS[1], 'format')
+        if tonumber(format) > tonumber(ARGV[1]) then return {format, '0', '0'} end
+        if redis.call('HGET', KEYS[1], 'clean') ~= '1' then
+            redis.call('HSET', KEYS[1], 'epoch', ARGV[2])
+        end
+        redis.call('HSET', KEYS[1], 'clean', '0')
+        local opening = redis.call('HINCRBY', KEYS[1], 'opening', 1)
+        return {format, redis.call('HGET', KEYS[1], 'epoch'), tostring(opening)}",
+    )
+});
+
+/// Makes a connection the one that writes and gives its number, or 0 if somebody else has opened the store since. What an
+/// earlier connection was given and the server has not begun is not done any more.
+static TAKE_OVER: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "if redis.call('HGET', KEYS[1], 'opening') ~= ARGV[1] then return 0 end
+        return redis.call('HINCRBY', KEYS[1], 'connection', 1)",
+    )
+});
+
+/// Does a batch. Gets the meta key, the key of all names and one key for each write; the term, the number of the connection
+/// and eight values for each write. Gives the last opening and the numbers, from 1, of what was refused; 0 for a batch that
+/// was not taken at all. Numbers are compared as text, because a number of Lua has 53 bits.
+static COMMIT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "local opening = redis.call('HGET', KEYS[1], 'opening') or '0'
+        local answer = {opening}
+        if opening ~= ARGV[1] or redis.call('HGET', KEYS[1], 'connection') ~= ARGV[2] then
+            return {opening, '0'}
+        end
+        for place = 1, #KEYS - 2 do
+            local key, at = KEYS[place + 2], (place - 1) * 8 + 3
+            local name, expects = ARGV[at], ARGV[at + 1]
+            local incarnation, version = ARGV[at + 4], ARGV[at + 5]
+            local checksum, data = ARGV[at + 6], ARGV[at + 7]
+            local stored = redis.call('HMGET', key, 'incarnation', 'version')
+            local is_met = expects == 'anything' or (expects == 'missing' and not stored[1])
+                or (expects == 'at' and stored[1] == ARGV[at + 2] and stored[2] == ARGV[at + 3])
+            if checksum == '' then
+                if stored[1] and is_met then
+                    redis.call('DEL', key)
+                    redis.call('ZREM', KEYS[2], name)
+                elseif stored[1] then
+                    answer[#answer + 1] = tostring(place)
+                end
+            elseif is_met then
+                redis.call('HSET', key, 'incarnation', incarnation, 'version', version,
+                    'checksum', checksum, 'data', data)
+                redis.call('ZADD', KEYS[2], 0, name)
+            elseif stored[1] ~= incarnation or stored[2] ~= version
+                or redis.call('HGET', key, 'data') ~= data then
+                answer[#answer + 1] = tostring(place)
+            end
+        end
+        return answer",
+    )
+});
+
+/// Marks a clean stop, unless somebody else has opened the store since.
+static CLOSE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "if redis.call('HGET', KEYS[1], 'opening') == ARGV[1] then
+            redis.call('HSET', KEYS[1], 'clean', '1')
+        end",
+    )
+});
+
+/// The writing half.
+pub struct RedisStore {
+    place: Place,
+    opened: Opened,
+    /// The connection that writes, with its number.
+    writer: Option<(Connection, u64)>,
+    closed: bool,
+}
+
+/// The reading half, with a connection of its own.
+pub struct RedisReader {
+    place: Place,
+    connection: Option<Connection>,
+}
+
+/// Where the server is.
+#[derive(Clone)]
+struct Place {
+    options: RemoteOptions,
+    client: Client,
+}
+
+impl RedisStore {
+    /// Opens the store of a server.
+    ///
+    /// # Errors
+    /// The server can't be reached or used, or is no place for acknowledged writes.
+    pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
+        let place = Place::new(options)?;
+        let (mut connection, promise) = place.connect()?;
+        let last = redis::cmd("HGET")
+            .arg(META)
+            .arg("epoch")
+            .query::<Option<u64>>(&mut connection)
+            .map_err(|error| refusal(&error))?;
+        let next = epoch_after(Epoch(last.unwrap_or(0)));
+        let (found, epoch, opening): (i64, u64, u64) = OPEN
+            .key(META)
+            .arg(FORMAT)
+            .arg(next.0)
+            .invoke(&mut connection)
+            .map_err(|error| refusal(&error))?;
+        if found > FORMAT {
+            return Err(RemoteError::NewerFormat {
+                found,
+                known: FORMAT,
+            });
+        }
+        let epoch = Epoch(epoch);
+        let opened = Opened { epoch, opening };
+        let number = take_over(&mut connection, opened).map_err(|error| refusal(&error))?;
+        let store = Self {
+            place,
+            opened,
+            writer: Some((connection, number)),
+            closed: false,
+        };
+        Ok(OpenStore {
+            store: Box::new(store),
+            opened,
+            promise,
+        })
+    }
+
+    fn attempt<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection, u64) -> RedisResult<T>,
+    ) -> Result<T, StoreError> {
+        if self.closed {
+            return Err(StoreError::unavailable("the store is closed"));
+        }
+        let (mut connection, number) = match self.writer.take() {
+            Some(writer) => writer,
+            None => {
+                let mut connection = self.place.connect()?.0;
+                let number = take_over(&mut connection, self.opened);
+                (connection, number.map_err(|error| failure(&error))?)
+            }
+        };
+        let done = work(&mut connection, number).map_err(|error| failure(&error))?;
+        self.writer = Some((connection, number));
+        Ok(done)
+    }
+}
+
+/// Makes a connection the one that writes.
+fn take_over(connection: &mut Connection, opened: Opened) -> RedisResult<u64> {
+    TAKE_OVER.key(META).arg(opened.opening).invoke(connection)
+}
+
+impl Store for RedisStore {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        Ok(Box::new(RedisReader {
+            place: self.place.clone(),
+            connection: None,
+        }))
+    }
+
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+        let answer: Vec<u64> =
+            self.attempt(|connection, number| commit(connection, number, term, writes))?;
+        let (newest, refused) = answer
+            .split_first()
+            .ok_or_else(|| StoreError::unavailable("Redis gave no answer"))?;
+        let newest = Term(*newest);
+        if newest > term {
+            return Err(StoreError::stale_term(term, newest));
+        }
+        if newest < term || refused.contains(&0) {
+            self.writer = None;
+            let message = "what Redis held was replaced while it was in use";
+            return Err(StoreError::unavailable(message));
+        }
+        let mut written = vec![Written::Done; writes.len()];
+        for place in refused {
+            let place = usize::try_from(*place).unwrap_or(usize::MAX) - 1;
+            if let Some(written) = written.get_mut(place) {
+                *written = Written::Refused;
+            }
+        }
+        Ok(written)
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        let opening = self.opened.opening;
+        self.attempt(|connection, _| CLOSE.key(META).arg(opening).invoke::<()>(connection))?;
+        self.closed = true;
+        self.writer = None;
+        Ok(())
+    }
+}
+
+/// Does a batch on the connection of this number.
+fn commit(
+    connection: &mut Connection,
+    number: u64,
+    term: Term,
+    writes: &[StoreWrite],
+) -> RedisResult<Vec<u64>> {
+    let mut call = COMMIT.prepare_invoke();
+    call.key(META).key(NAMES).arg(term.0).arg(number);
+    for write in writes {
+        call.key(record_key(&write.name)).arg(write.name.as_str());
+        match write.expected {
+            Expected::Anything => call.arg("anything").arg("").arg(""),
+            Expected::Missing => call.arg("missing").arg("").arg(""),
+            Expected::At(incarnation, version) => call.arg("at").arg(incarnation.0).arg(version.0),
+        };
+        match &write.change {
+            StoreChange::Put(record) => call
+                .arg(record.incarnation.0)
+                .arg(record.version.0)
+                .arg(checksum(&write.name, record))
+                .arg(record.data.as_str()),
+            StoreChange::Delete => call.arg("").arg("").arg("").arg(""),
+        };
+    }
+    call.invoke(connection)
+}
+
+impl RedisReader {
+    fn attempt<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> Result<T, StoreError> {
+        self.place.attempt(&mut self.connection, work)
+    }
+}
+
+impl StoreReader for RedisReader {
+    fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(LOAD_COUNT_MAX) {
+            let mut lookups = Pipeline::with_capacity(names.len());
+            for name in names {
+                lookups.cmd("HMGET").arg(record_key(name)).arg(&[
+                    "incarnation",
+                    "version",
+                    "checksum",
+                    "data",
+                ]);
+            }
+            let rows: Vec<Row> = self.attempt(|connection| lookups.query(connection))?;
+            found.extend(std::iter::zip(names, rows).map(|(name, row)| row.loaded(name)));
+        }
+        Ok(found)
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &str,
+        after: Option<&Name>,
+        count_max: usize,
+        visit: &mut dyn FnMut(Name, Loaded),
+    ) -> Result<bool, StoreError> {
+        let start = match after {
+            Some(after) if after.as_str() >= prefix => format!("({after}"),
+            _ => format!("[{prefix}"),
+        };
+        let end = prefix_end(prefix).map_or("+".to_owned(), |end| format!("({end}"));
+        let limit = i64::try_from(count_max)
+            .unwrap_or(i64::MAX)
+            .saturating_add(1);
+        let found: Vec<Vec<u8>> = self.attempt(|connection| {
+            redis::cmd("ZRANGEBYLEX")
+                .arg(NAMES)
+                .arg(start)
+                .arg(end)
+                .arg(&["LIMIT", "0"])
+                .arg(limit)
+                .query(connection)
+        })?;
+        let mut names: Vec<_> = found
+            .iter()
+            .map(|name| Name::from(&*String::from_utf8_lossy(name)))
+            .collect();
+        let has_more = names.len() > count_max;
+        names.truncate(count_max);
+        let records = self.load(&names)?;
+        for (name, loaded) in names.into_iter().zip(records) {
+            // What was deleted meanwhile is not there.
+            if loaded != Loaded::Missing {
+                visit(name, loaded);
+            }
+        }
+        Ok(has_more)
+    }
+}
+
+impl Place {
+    fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let wrong = |error: RedisError| RemoteError::Refused(told(&error));
+        let mut info = options.url.as_str().into_connection_info().map_err(wrong)?;
+        if !options.password.is_empty() {
+            let settings = info
+                .redis_settings()
+                .clone()
+                .set_password(&options.password);
+            info = info.set_redis_settings(settings);
+        }
+        let client = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                let read = |path| {
+                    std::fs::read(path)
+                        .map_err(|error| RemoteError::Refused(format!("{path:?}: {error}")))
+                };
+                let certificates = TlsCertificates {
+                    client_tls: None,
+                    root_cert: options.ca.as_ref().map(read).transpose()?,
+                };
+                Client::build_with_tls(info, certificates).map_err(wrong)?
+            }
+            address => {
+                if let ConnectionAddr::Tcp(host, _) = address
+                    && !is_local(host)
+                {
+                    tracing::warn!(
+                        host,
+                        "what goes to Redis is not encrypted; write its address with rediss://"
+                    );
+                }
+                Client::open(info).map_err(wrong)?
+            }
+        };
+        Ok(Self { options, client })
+    }
+
+    /// A connection to the server as it is set now.
+    fn connect(&self) -> Result<(Connection, Promise), RemoteError> {
+        let timeout = self.options.timeout;
+        let connect = || {
+            let connection = self.client.get_connection_with_timeout(timeout)?;
+            connection.set_read_timeout(Some(timeout))?;
+            connection.set_write_timeout(Some(timeout))?;
+            Ok(connection)
+        };
+        let mut connection = connect().map_err(|error| refusal(&error))?;
+        let promise = promise(&mut connection, self.options.is_relaxed)?;
+        Ok((connection, promise))
+    }
+
+    /// Runs `work` on the connection, which is made anew if the last one was given up.
+    fn attempt<T>(
+        &self,
+        slot: &mut Option<Connection>,
+        work: impl FnOnce(&mut Connection) -> RedisResult<T>,
+    ) -> Result<T, StoreError> {
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => self.connect()?.0,
+        };
+        match work(&mut connection) {
+            Ok(done) => {
+                *slot = Some(connection);
+                Ok(done)
+            }
+            Err(error) => Err(failure(&error)),
+        }
+    }
+}
+
+fn record_key(name: &str) -> String {
+    format!("{RECORD}{name}")
+}
+
+/// What is stored of a record, none of it if there is no record.
+struct Row {
+    incarnation: Option<u64>,
+    version: Option<u32>,
+    checksum: Option<u32>,
+    data: Option<Vec<u8>>,
+    is_there: bool,
+}
+
+impl FromRedisValue for Row {
+    fn from_redis_value(value: redis::Value) -> Result<Self, redis::ParsingError> {
+        let fields: [Option<Vec<u8>>; 4] = FromRedisValue::from_redis_value(value)?;
+        let is_there = fields.iter().any(Option::is_some);
+        let [incarnation, version, checksum, data] = fields;
+        Ok(Self {
+            incarnation: number(incarnation),
+            version: number(version),
+            checksum: number(checksum),
+            data,
+            is_there,
+        })
+    }
+}
+
+fn number<T: std::str::FromStr>(field: Option<Vec<u8>>) -> Option<T> {
+    std::str::from_utf8(&field?).ok()?.parse().ok()
+}
+
+impl Row {
+    fn loaded(self, name: &str) -> Loaded {
+        if !self.is_there {
+            return Loaded::Missing;
+        }
+        let sound = || {
+            let record = StoredRecord {
+                incarnation: Incarnation(self.incarnation?),
+                version: Version(self.version?),
+                data: Payload::from_checked(std::str::from_utf8(self.data.as_deref()?).ok()?),
+            };
+            (self.checksum? == checksum(name, &record)).then_some(record)
+        };
+        sound().map_or(Loaded::Corrupt, Loaded::Found)
+    }
+}
+
+/// Asks the server what it does before it acknowledges, and what it does when its memory is full.
+fn promise(connection: &mut Connection, is_relaxed: bool) -> Result<Promise, RemoteError> {
+    let wanted = [
+        "appendonly",
+        "appendfsync",
+        "no-appendfsync-on-rewrite",
+        "maxmemory",
+        "maxmemory-policy",
+    ];
+    let mut settings: HashMap<String, String> = HashMap::new();
+    let mut weaknesses = Vec::new();
+    for setting in wanted {
+        let answer: RedisResult<HashMap<String, String>> = redis::cmd("CONFIG")
+            .arg("GET")
+            .arg(setting)
+            .query(connection);
+        match answer {
+            Ok(answer) => settings.extend(answer),
+            Err(error)
+                if error.is_io_error() || error.is_timeout() || error.code() == Some("NOAUTH") =>
+            {
+                return Err(refusal(&error));
+            }
+            Err(error) => {
+                weaknesses.push(format!(
+                    "Redis does not say whether it syncs ({}); allow CONFIG GET to the user",
+                    told(&error)
+                ));
+                break;
+            }
+        }
+    }
+    if weaknesses.is_empty() {
+        let mut require = |setting: &str, is_right: &dyn Fn(&str) -> bool, right: &str| {
+            let found = settings.get(setting).map_or("unknown", String::as_str);
+            if !is_right(found) {
+                weaknesses.push(format!("Redis' {setting} is {found}; set it to {right}"));
+            }
+        };
+        require("appendonly", &|found| found == "yes", "yes");
+        require("appendfsync", &|found| found == "always", "always");
+        require("no-appendfsync-on-rewrite", &|found| found == "no", "no");
+        if settings.get("maxmemory").is_none_or(|bytes| bytes != "0") {
+            // No key of ours has a time to live, so the volatile policies leave them alone.
+            let keeps = |found: &str| found == "noeviction" || found.starts_with("volatile-");
+            require("maxmemory-policy", &keeps, "noeviction");
+        }
+    }
+    Promise::of_server(
+        &weaknesses,
+        "Redis with appendonly=yes, appendfsync=always",
+        is_relaxed,
+    )
+}
+
+/// Why a server was not opened. What its owner must change is told at once, what may pass is tried again.
+fn refusal(error: &RedisError) -> RemoteError {
+    let may_pass = error.is_io_error()
+        || error.is_timeout()
+        || matches!(
+            error.kind(),
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                    | ServerErrorKind::MasterDown
+                    | ServerErrorKind::ClusterDown
+                    | ServerErrorKind::TryAgain
+            )
+        );
+    if may_pass {
+        RemoteError::Unreachable(told(error))
+    } else {
+        RemoteError::Refused(told(error))
+    }
+}
+
+/// Why an open store could not do something.
+fn failure(error: &RedisError) -> StoreError {
+    StoreError {
+        trouble: match error.code() {
+            Some("OOM" | "MISCONF") => StoreTrouble::Full,
+            _ => StoreTrouble::Unavailable,
+        },
+        message: told(error),
+    }
+}
+
+fn told(error: &RedisError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,260 @@
+//! What the stores on servers of their own share: where the server is, how it is reached, and how long it may take.
+
+use std::fmt;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tidewire_core::store::{Opened, Store, StoreError};
+use tokio::runtime::Handle;
+
+/// How long a server that can't be reached yet is waited for at the start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two attempts.
+const START_PAUSE: Duration = Duration::from_millis(500);
+
+/// Where a server is and what is expected of it.
+#[derive(Clone)]
+pub struct RemoteOptions {
+    /// Its address, without a password.
+    pub url: String,
+    /// Empty if it wants none.
+    pub password: String,
+    /// A file with the certificates (PEM) of the authorities that are trusted, instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// Time for one request; afterwards the connection is given up.
+    pub timeout: Duration,
+    /// Whether a server is taken that does not sync what it acknowledges, or does not say whether it does.
+    pub is_relaxed: bool,
+    /// Where its input and output is driven.
+    pub runtime: Handle,
+}
+
+impl fmt::Debug for RemoteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteOptions")
+            .field("url", &self.url)
+            .field("timeout", &self.timeout)
+            .field("is_relaxed", &self.is_relaxed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A store that is open.
+pub struct OpenStore {
+    /// The store.
+    pub store: Box<dyn Store>,
+    /// Its epoch and opening.
+    pub opened: Opened,
+    /// What an acknowledged write means with it.
+    pub promise: Promise,
+}
+
+/// What an acknowledged write means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// For people, as `on disk: fsync=on, synchronous_commit=on`.
+    pub text: String,
+    /// Why it is less than on disk and synced, which somebody has asked for; none if it is not.
+    pub weakness: Option<String>,
+}
+
+impl Promise {
+    /// On disk and synced, as `found` shows.
+    #[must_use]
+    pub fn synced(found: &str) -> Self {
+        Self {
+            text: format!("on disk, synced: {found}"),
+            weakness: None,
+        }
+    }
+
+    /// What `weakness` leaves of it.
+    #[must_use]
+    pub fn relaxed(weakness: String) -> Self {
+        Self {
+            text: format!("not known to be on disk: {weakness}"),
+            weakness: Some(weakness),
+        }
+    }
+
+    /// The promise of a server of which `weaknesses` were found, each with the setting to change.
+    ///
+    /// # Errors
+    /// There are some, and nobody has asked for less than synced.
+    pub fn of_server(
+        weaknesses: &[String],
+        found: &str,
+        is_relaxed: bool,
+    ) -> Result<Self, RemoteError> {
+        match (weaknesses, is_relaxed) {
+            ([], _) => Ok(Self::synced(found)),
+            (some, true) => Ok(Self::relaxed(some.join("; "))),
+            (some, false) => Err(RemoteError::Weak(some.join("; "))),
+        }
+    }
+}
+
+/// Why a server can't be the store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// It can't be reached or does not answer. Trying again may help.
+    #[error("can't be reached: {0}")]
+    Unreachable(String),
+    /// It refuses for good, or what was given can't be right.
+    #[error("can't be used: {0}")]
+    Refused(String),
+    /// It does not sync what it acknowledges, or does not say so.
+    #[error("may lose acknowledged writes: {0}; or set store.durability to relaxed")]
+    Weak(String),
+    /// A newer version of Tidewire has written there.
+    #[error("holds format {found}, and this version knows up to {known}; start a newer version")]
+    NewerFormat {
+        /// Its format.
+        found: i64,
+        /// The newest that this version reads.
+        known: i64,
+    },
+}
+
+impl From<RemoteError> for StoreError {
+    fn from(error: RemoteError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl RemoteOptions {
+    /// Waits for `work` on this thread, as long as a request may take.
+    ///
+    /// # Errors
+    /// It takes longer.
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, StoreError> {
+        let limited = async { tokio::time::timeout(self.timeout, work).await };
+        self.runtime
+            .block_on(limited)
+            .map_err(|_| StoreError::unavailable(format!("no answer within {:?}", self.timeout)))
+    }
+
+    /// What TLS is spoken with: the authorities of the file, or the system's.
+    ///
+    /// # Errors
+    /// The file can't be read or has no certificate.
+    pub fn tls(&self) -> Result<ClientConfig, RemoteError> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            Some(path) => {
+                for certificate in read_authorities(path)? {
+                    roots.add(certificate).map_err(|error| {
+                        RemoteError::Refused(format!("{}: {error}", path.display()))
+                    })?;
+                }
+            }
+            None => {
+                let found = rustls_native_certs::load_native_certs();
+                roots.add_parsable_certificates(found.certs);
+            }
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| RemoteError::Refused(error.to_string()))?;
+        Ok(config.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, RemoteError> {
+    let wrong = |cause: &dyn fmt::Display| {
+        RemoteError::Refused(format!("{} can't be read: {cause}", path.display()))
+    };
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+    let found: Result<Vec<_>, _> = found.collect();
+    let found = found.map_err(|error| wrong(&error))?;
+    if found.is_empty() {
+        return Err(wrong(&"no certificate in it"));
+    }
+    Ok(found)
+}
+
+/// Opens a server's store with `open`, again and again while the server can't be reached, for it may start at the same time.
+///
+/// # Errors
+/// It can't be reached for half a minute, or can't be used.
+pub fn open_patiently(
+    kind: &str,
+    mut open: impl FnMut() -> Result<OpenStore, RemoteError>,
+) -> Result<OpenStore, RemoteError> {
+    let start = std::time::Instant::now();
+    let mut has_told = false;
+    loop {
+        match open() {
+            Err(RemoteError::Unreachable(cause)) if start.elapsed() < START_TIMEOUT => {
+                if !has_told {
+                    has_told = true;
+                    tracing::warn!(
+                        cause,
+                        "{kind} can't be reached; waiting up to {START_TIMEOUT:?} for it"
+                    );
+                }
+                std::thread::sleep(START_PAUSE);
+            }
+            ended => return ended,
+        }
+    }
+}
+
+/// Whether an address is of this machine, so that what goes there needs no TLS.
+#[must_use]
+pub fn is_local(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.is_empty()
+        || host.starts_with('/')
+        || host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weakness_refuses_unless_less_was_asked_for() {
+        let weak = ["fsync is off; set it to on".to_owned()];
+        let found = "fsync=off";
+        assert_eq!(
+            Promise::of_server(&weak, found, false).map_err(|error| error.to_string()),
+            Err(
+                "may lose acknowledged writes: fsync is off; set it to on; or set store.durability to relaxed"
+                    .to_owned()
+            )
+        );
+        let relaxed = Promise::of_server(&weak, found, true).map(|promise| promise.weakness);
+        assert_eq!(relaxed, Ok(Some("fsync is off; set it to on".to_owned())));
+        // Whoever asks for less and gets more is told so.
+        let synced = Promise::of_server(&[], "fsync=on", true);
+        assert_eq!(synced, Ok(Promise::synced("fsync=on")));
+    }
+
+    #[test]
+    fn only_addresses_of_this_machine_are_local() {
+        for (host, expected) in [
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("::ffff:127.0.0.1", true),
+            ("localhost", true),
+            ("/run/postgresql", true),
+            ("", true),
+            ("10.0.0.1", false),
+            ("localhost.example.com", false),
+            ("db", false),
+        ] {
+            assert_eq!(is_local(host), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The suite of stores on real servers, and what only they can show: what they are asked before they are trusted.
+//!
+//! `npm --prefix e2e run stores` starts the servers and says where they are. Without them these tests are left out by name;
+//! one that is asked for without its server fails.
+
+#![cfg(all(feature = "postgres", feature = "redis"))]
+
+mod store_suite;
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use store_suite::{Open, Subject, load, put, record};
+use tidewire_core::store::{Loaded, StoreTrouble};
+use tidewire_server::store::remote::{OpenStore, RemoteError, RemoteOptions};
+use tokio::runtime::Runtime;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+
+/// Numbers the places of the tests of this run.
+static PLACE: AtomicU32 = AtomicU32::new(0);
+
+fn next_place() -> u32 {
+    PLACE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The address of a server of these tests.
+fn address(variable: &str) -> String {
+    let missing =
+        || format!("{variable} says where the server is; npm --prefix e2e run stores sets it");
+    std::env::var(variable).unwrap_or_else(|_| panic!("{}", missing()))
+}
+
+fn options(url: String) -> RemoteOptions {
+    RemoteOptions {
+        url,
+        password: String::new(),
+        ca: None,
+        timeout: Duration::from_secs(10),
+        is_relaxed: false,
+        runtime: RUNTIME.handle().clone(),
+    }
+}
+
+type Opener = fn(RemoteOptions) -> Result<OpenStore, RemoteError>;
+
+/// A place of its own on a server.
+struct Place {
+    url: String,
+    open: Opener,
+}
+
+impl Place {
+    fn try_open(&self) -> Result<OpenStore, RemoteError> {
+        (self.open)(options(self.url.clone()))
+    }
+}
+
+impl Subject for Place {
+    fn open(&mut self) -> Open {
+        let OpenStore { store, opened, .. } = self.try_open().expect("the store opens");
+        Open::new((store, opened))
+    }
+}
+
+/// Two servers on one store: the first one is told, and what it has not saved is not taken.
+fn the_first_of_two_servers_is_refused(place: &mut Place) {
+    let mut first = place.open();
+    first.commit(&[put("a", record(1, "[1]"))]).unwrap();
+    let mut second = place.open();
+    assert!(second.opened.epoch > first.opened.epoch);
+    for _ in 0..2 {
+        let error = first.commit(&[put("a", record(2, "[2]"))]).unwrap_err();
+        assert_eq!(error.trouble, StoreTrouble::StaleTerm, "{error}");
+    }
+    assert_eq!(
+        load(&mut *second, &["a"]),
+        [Loaded::Found(record(1, "[1]"))]
+    );
+    // Its end says nothing of the second one's.
+    first.close().unwrap();
+    second.commit(&[put("a", record(2, "[2]"))]).unwrap();
+    drop(second);
+    let (second, third) = (first.opened, place.open().opened);
+    assert!(third.epoch > second.epoch, "the second one was not closed");
+}
+
+/// A connection that the server has ended is made anew, and nothing else is needed.
+fn a_cut_connection_is_made_anew(place: &mut Place, mut cut: impl FnMut()) {
+    let mut store = place.open();
+    let mut reader = store.reader().unwrap();
+    let names = ["a".into()];
+    let attempts = 5;
+    for version in 1..4 {
+        let batch = [put("a", record(version, "[]"))];
+        let is_done = (0..attempts).any(|_| store.commit(&batch).is_ok());
+        assert!(is_done, "version {version} was not committed");
+        let found = (0..attempts).find_map(|_| reader.load(&names).ok());
+        assert_eq!(found, Some(vec![Loaded::Found(record(version, "[]"))]));
+        cut();
+    }
+}
+
+mod postgres {
+    use tidewire_server::store::postgres::PostgresStore;
+    use tokio_postgres::NoTls;
+
+    use crate::{Place, RUNTIME, address, next_place};
+
+    /// Runs statements on a connection beside the store.
+    fn run(url: &str, statements: &str) {
+        RUNTIME.block_on(async {
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+            tokio::spawn(connection);
+            client.batch_execute(statements).await.unwrap();
+        });
+    }
+
+    /// The number that a query finds, if it finds one.
+    fn number(url: &str, query: &str) -> Option<i32> {
+        RUNTIME.block_on(async {
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+            tokio::spawn(connection);
+            let row = client.query_opt(query, &[]).await.unwrap();
+            row.map(|row| row.get(0))
+        })
+    }
+
+    /// A database of its own.
+    fn place() -> Place {
+        let server = address("TIDEWIRE_TEST_POSTGRES");
+        let name = format!("test_{}_{}", std::process::id(), next_place());
+        run(
+            &format!("{server}/postgres"),
+            &format!("CREATE DATABASE {name}"),
+        );
+        let url = format!("{server}/{name}");
+        let open = PostgresStore::open;
+        Place { url, open }
+    }
+
+    crate::suite!(
+        suite,
+        super::place(),
+        #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    );
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn two_servers() {
+        super::the_first_of_two_servers_is_refused(&mut place());
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn cut_connections() {
+        let mut place = place();
+        let url = place.url.clone();
+        super::a_cut_connection_is_made_anew(&mut place, || {
+            let statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid()";
+            run(&url, statement);
+        });
+    }
+
+    /// The server holds a batch, begins it when it was repeated and followed by another one, and finds what it expects.
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn a_batch_that_was_given_up_is_never_done() {
+        use crate::Loaded;
+        use crate::store_suite::{Open, load, put, record, write};
+        use rustix::process::{Pid, Signal, kill_process};
+        use tidewire_core::store::{Expected, StoreChange};
+        let place = place();
+        let mut options = crate::options(place.url.clone());
+        options.timeout = std::time::Duration::from_millis(1_500);
+        let open = (place.open)(options).unwrap();
+        let mut store = Open::new((open.store, open.opened));
+        let first = record(0, "[0]");
+        let next = |data| {
+            write(
+                "hot",
+                Expected::of(&first),
+                StoreChange::Put(record(0, data)),
+            )
+        };
+        store.commit(&[put("hot", first.clone())]).unwrap();
+        let pid = number(
+            &place.url,
+            "SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'tidewire'",
+        );
+        let held = Pid::from_raw(pid.unwrap()).unwrap();
+        kill_process(held, Signal::STOP).unwrap();
+        let error = store.commit(&[next("[1]")]).unwrap_err();
+        assert!(error.message.contains("no answer"), "{error}");
+        store.commit(&[next("[1]")]).unwrap();
+        store.commit(&[next("[2]")]).unwrap();
+        kill_process(held, Signal::CONT).unwrap();
+        // It ends when it has done what it was given, and finds nobody to answer.
+        let is_there = format!(
+            "SELECT pid FROM pg_stat_activity WHERE pid = {}",
+            pid.unwrap()
+        );
+        let start = std::time::Instant::now();
+        while number(&place.url, &is_there).is_some() {
+            assert!(
+                start.elapsed() < std::time::Duration::from_secs(30),
+                "it goes on"
+            );
+        }
+        let newest = Loaded::Found(record(0, "[2]"));
+        assert_eq!(load(&mut *store, &["hot"]), [newest]);
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn a_server_that_does_not_sync_is_refused() {
+        let mut weak = place();
+        weak.url.push_str("?options=-csynchronous_commit%3Doff");
+        let refused = weak.try_open().map(|_| ()).unwrap_err();
+        let text = refused.to_string();
+        assert!(
+            text.contains("synchronous_commit is off; set it to on"),
+            "{text}"
+        );
+        let mut relaxed = super::options(weak.url.clone());
+        relaxed.is_relaxed = true;
+        let promise = (weak.open)(relaxed).unwrap().promise;
+        assert!(promise.weakness.is_some(), "{promise:?}");
+        let promise = place().try_open().unwrap().promise;
+        assert_eq!(promise.weakness, None);
+        assert!(promise.text.contains("fsync=on"), "{promise:?}");
+    }
+
+    #[test]
+    #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
+    fn damage_and_newer_formats_are_refused() {
+        use crate::store_suite::{Subject, load, put, record};
+        use crate::{Loaded, RemoteError};
+        let mut place = place();
+        let mut store = place.open();
+        store
+            .commit(&[put("a", record(1, "[1]")), put("b", record(1, "[1]"))])
+            .unwrap();
+        let damage = "UPDATE tidewire_records SET data = '[2]' WHERE name = 'a'";
+        run(&place.url, damage);
+        let sound = Loaded::Found(record(1, "[1]"));
+        assert_eq!(load(&mut *store, &["a", "b"]), [Loaded::Corrupt, sound]);
+        let newer = "UPDATE tidewire_meta SET value = 2 WHERE key = 'format'";
+        run(&place.url, newer);
+        let refused = place.try_open().map(|_| ()).unwrap_err();
+        assert_eq!(refused, RemoteError::NewerFormat { found: 2, known: 1 });
+    }
+}
+
+/// Redis and Valkey, each with a database for each test.
+macro_rules! redis_like {
+    ($server:ident, $variable:literal, $ignored:literal) => {
+        mod $server {
+            use tidewire_server::store::redis::RedisStore;
+
+            use crate::{Place, address};
+
+            /// The place after everything in it was removed.
+            fn place() -> Place {
+                let number = crate::next_place();
+                let url = format!("{}/{number}", address($variable));
+                let _: () = redis::cmd("FLUSHDB").query(&mut connection(&url)).unwrap();
+                let open = RedisStore::open;
+                Place { url, open }
+            }
+
+            fn connection(url: &str) -> redis::Connection {
+                redis::Client::open(url).unwrap().get_connection().unwrap()
+            }
+
+            crate::suite!(suite, super::place(), #[ignore = $ignored]);
+
+            #[test]
+            #[ignore = $ignored]
+            fn two_servers() {
+                crate::the_first_of_two_servers_is_refused(&mut place());
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn cut_connections() {
+                let mut place = place();
+                let mut other = connection(&place.url);
+                let database = place.url.rsplit('/').next().unwrap().to_owned();
+                crate::a_cut_connection_is_made_anew(&mut place, || {
+                    let list = redis::cmd("CLIENT").arg("LIST").query(&mut other);
+                    let list: String = list.unwrap();
+                    let own = redis::cmd("CLIENT").arg("ID").query(&mut other);
+                    let own: String = own.unwrap();
+                    for line in list.lines() {
+                        let field = |name: &str| {
+                            let mut fields = line.split(' ').filter_map(|f| f.split_once('='));
+                            fields.find(|(key, _)| *key == name).unwrap().1.to_owned()
+                        };
+                        if field("db") == database && field("id") != own {
+                            let mut kill = redis::cmd("CLIENT");
+                            kill.arg(&["KILL", "ID", &field("id")]);
+                            let _: i64 = kill.query(&mut other).unwrap();
+                        }
+                    }
+                });
+            }
+
+            #[test]
+            #[ignore = $ignored]
+            fn a_server_that_may_lose_something_is_refused() {
+                // The other tests would find their server weak meanwhile.
+                let place = Place {
+                    url: address(concat!($variable, "_SETTINGS")),
+                    open: RedisStore::open,
+                };
+                let mut other = connection(&place.url);
+                let mut set = |setting: &str, value: &str| {
+                    let mut set = redis::cmd("CONFIG");
+                    set.arg(&["SET", setting, value]);
+                    let _: () = set.query(&mut other).unwrap();
+                };
+                for (setting, weak, right) in [
+                    ("appendfsync", "everysec", "always"),
+                    ("no-appendfsync-on-rewrite", "yes", "no"),
+                ] {
+                    set(setting, weak);
+                    let refused = place.try_open().map(|_| ()).unwrap_err().to_string();
+                    set(setting, right);
+                    let text = format!("{setting} is {weak}; set it to {right}");
+                    assert!(refused.contains(&text), "{refused}");
+                }
+                assert_eq!(place.try_open().unwrap().promise.weakness, None);
+            }
+        }
+    };
+}
+
+redis_like!(
+    redis_server,
+    "TIDEWIRE_TEST_REDIS",
+    "needs Redis; npm --prefix e2e run stores starts one"
+);
+redis_like!(
+    valkey_server,
+    "TIDEWIRE_TEST_VALKEY",
+    "needs Valkey; npm --prefix e2e run stores starts one"
+);

@@ -1,0 +1,332 @@
+//! The same messages as JSON: one object in each text message of a WebSocket, for peers without protobuf. Contract:
+//! `spec/deepstream-json.md`.
+//!
+//! Only the outer form differs. Fields have the names of the protocol in place of numbers ([`key`]) and are read and
+//! written by [`read`] and [`write`]; what they mean is said once, in the files of the primitives.
+
+mod key;
+mod read;
+mod write;
+
+use thiserror::Error;
+use tidewire_core::message::Message;
+
+use super::protobuf::Counter;
+use super::{DecodeError, Dialect, to_wire};
+use crate::frame::websocket::{self, Opcode};
+
+pub use read::JsonFields;
+
+/// Why a text is not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// It is not JSON. Whoever sends that does not speak the protocol at all; the connection ends.
+    #[error("malformed JSON at byte {offset}")]
+    Malformed {
+        /// The first byte that can't continue the text; the text's length if the end came too early.
+        offset: usize,
+    },
+    /// It is JSON, but no message. It is answered like an unknown topic; the session goes on.
+    #[error(transparent)]
+    Unreadable(#[from] DecodeError),
+}
+
+/// The codec. Decoding is [`JsonFields::read`], which keeps the texts that had escapes, then [`JsonFields::message`].
+#[derive(Clone, Copy, Debug)]
+pub struct DeepstreamJson;
+
+impl DeepstreamJson {
+    /// The protocol's name in configuration, log and metrics.
+    pub const NAME: &str = "deepstream-json";
+
+    /// Appends `message` as the payload of one text message. To a client payloads go as `parsedData`, as they stand, so
+    /// they must be JSON; the engine lets nothing else in. Called once per fan-out, not once per recipient.
+    pub fn encode(dialect: Dialect, message: &Message<'_>, out: &mut Vec<u8>) {
+        let (topic, fields) = to_wire(dialect, message);
+        write::write(topic, &fields, dialect, out);
+    }
+
+    /// Appends `message` as a server's WebSocket frame, as it goes to the turn log.
+    pub fn encode_frame(dialect: Dialect, message: &Message<'_>, out: &mut Vec<u8>) {
+        let (topic, fields) = to_wire(dialect, message);
+        let mut length = Counter::default();
+        write::write(topic, &fields, dialect, &mut length);
+        websocket::encode_header(Opcode::Text, length.0, out);
+        out.reserve(length.0);
+        write::write(topic, &fields, dialect, out);
+    }
+
+    /// Appends `message` as a client's WebSocket frame, masked with `key`, for [`Dialect::Server`].
+    pub fn encode_masked_frame(message: &Message<'_>, key: [u8; 4], out: &mut Vec<u8>) {
+        let mut payload = Vec::new();
+        Self::encode(Dialect::Server, message, &mut payload);
+        websocket::encode_masked(Opcode::Text, &payload, key, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_core::message::{
+        Change, Event, EventBulk, Position, Presence, Record, RecordError, Topic, Write,
+    };
+
+    use super::*;
+
+    /// What a text means, as the message's debug form; `None` if it is unreadable.
+    fn meaning(text: &str) -> Result<String, TextError> {
+        let fields = JsonFields::read(text.as_bytes())?;
+        Ok(format!("{:?}", fields.message()?))
+    }
+
+    fn check(text: &str, expected: &Message<'_>) {
+        assert_eq!(meaning(text), Ok(format!("{expected:?}")), "{text}");
+    }
+
+    fn check_error(text: &str, expected: TextError) {
+        assert_eq!(meaning(text), Err(expected), "{text}");
+    }
+
+    fn emit<'a>(name: &'a str, data: Option<&'a str>) -> Message<'a> {
+        Message::Event(Event::Emit { name, data })
+    }
+
+    #[test]
+    fn parsed_data_counts_before_data() {
+        let cases = [
+            (r#""data":"{\"a\": 1}""#, Some(r#"{"a": 1}"#)),
+            (r#""parsedData":{"a": 1}"#, Some(r#"{"a": 1}"#)),
+            (r#""parsedData":[2],"data":"[1]""#, Some("[2]")),
+            (r#""data":"[1]","parsedData":[2]"#, Some("[2]")),
+            // What is not looked at may be anything.
+            (r#""data":"\ud800","parsedData":0"#, Some("0")),
+            (r#""data":5,"parsedData":false"#, Some("false")),
+            (r#""parsedData":null"#, Some("null")),
+            (r#""data":null"#, None),
+            (r#""data":"null""#, Some("null")),
+            (r#""data":"""#, Some("")),
+            (r#""data":"{""#, Some("{")),
+            (r#""isAck":false"#, None),
+        ];
+        for (members, data) in cases {
+            let text = format!(r#"{{"topic":4,"action":2,"name":"e",{members}}}"#);
+            check(&text, &emit("e", data));
+        }
+    }
+
+    #[test]
+    fn members_come_in_any_order_and_the_last_of_equal_ones_counts() {
+        let cases = [
+            r#"{"name":"e","action":2,"topic":4}"#,
+            " \t\r\n{ \"topic\" : 4 , \"action\" : 2 , \"name\" : \"e\" } \n",
+            r#"{"topic":5,"topic":4,"action":"x","action":2,"name":"f","name":"e"}"#,
+            // Keys and texts are equal by what they mean.
+            r#"{"topic":5,"t\u006fpic":4,"action":2,"name":"\u0065"}"#,
+            r#"{"topic":4,"action":2,"name":"f","\u006eame":"e"}"#,
+            // What nobody knows, and what another topic has, is passed over.
+            r#"{"topic":4,"action":2,"name":"e","colour":{"name":"x"},"version":"x","\ud800":1,"Name":"x"}"#,
+            // Absence can be said by null.
+            r#"{"topic":4,"action":2,"name":"e","correlationId":null,"names":null,"isAck":null}"#,
+            // A number is what it means, too.
+            r#"{"topic":4.0,"action":2e0,"name":"e"}"#,
+        ];
+        for text in cases {
+            check(text, &emit("e", None));
+        }
+    }
+
+    #[test]
+    fn positions_are_a_list_of_objects() {
+        let text = r#"{"topic":4,"action":3,"names":["a","b","c"],"positions":[{"name":"\u0061","epoch":9,"offset":1e1},
+            {"epoch":null,"name":"b","other":[]},{"name":"c","offset":5},{}]}"#;
+        let position = Position {
+            epoch: 9,
+            offset: 10,
+        };
+        let resume = Event::Resume {
+            names: vec!["a", "b", "c"],
+            correlation: None,
+            positions: vec![("a", Some(position)), ("b", None), ("c", None), ("", None)],
+        };
+        check(text, &Message::Event(resume));
+    }
+
+    #[test]
+    fn unknown_topics_and_actions_are_messages() {
+        for text in [
+            "{}",
+            r#"{"action":2}"#,
+            r#"{"topic":0}"#,
+            r#"{"topic":1,"action":1}"#,
+            r#"{"topic":11,"action":"x"}"#,
+            r#"{"topic":null}"#,
+        ] {
+            check(text, &Message::UnknownTopic);
+        }
+        for (text, topic, action) in [
+            (r#"{"topic":4}"#, Topic::Event, 0),
+            (r#"{"topic":5,"action":7}"#, Topic::Record, 7),
+            (
+                r#"{"topic":6,"action":2147483647}"#,
+                Topic::Rpc,
+                2_147_483_647,
+            ),
+        ] {
+            check(text, &Message::UnknownAction { topic, action });
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_unreadable() {
+        let wire_type = [
+            "[]",
+            "null",
+            "4",
+            r#""text""#,
+            r#"{"topic":"4"}"#,
+            r#"{"topic":"EVENT"}"#,
+            r#"{"topic":true}"#,
+            r#"{"topic":4,"action":"EMIT"}"#,
+            r#"{"topic":4,"action":{}}"#,
+            r#"{"topic":4,"action":2,"name":5}"#,
+            r#"{"topic":4,"action":2,"name":["e"]}"#,
+            r#"{"topic":4,"action":2,"data":{}}"#,
+            r#"{"topic":4,"action":2,"isAck":0}"#,
+            r#"{"topic":4,"action":2,"isAck":"true"}"#,
+            r#"{"topic":4,"action":3,"names":"e"}"#,
+            r#"{"topic":4,"action":3,"names":{"a":"e"}}"#,
+            r#"{"topic":4,"action":3,"names":["e",1]}"#,
+            r#"{"topic":4,"action":3,"names":[null]}"#,
+            r#"{"topic":5,"action":8,"versions":[1]}"#,
+            r#"{"topic":5,"action":8,"versions":{"a":"1"}}"#,
+            r#"{"topic":5,"action":62,"incarnation":7}"#,
+            r#"{"topic":4,"action":2,"name":"e","offset":"7"}"#,
+            r#"{"topic":4,"action":3,"names":[],"positions":{}}"#,
+            r#"{"topic":4,"action":3,"names":[],"positions":["e"]}"#,
+            r#"{"topic":4,"action":3,"names":[],"positions":[{"name":"e","epoch":"1"}]}"#,
+        ];
+        for text in wire_type {
+            check_error(text, DecodeError::WireType.into());
+        }
+        for text in [
+            r#"{"topic":-1}"#,
+            r#"{"topic":2147483648}"#,
+            r#"{"topic":4,"action":1.5}"#,
+            r#"{"topic":4,"action":1e400}"#,
+            r#"{"topic":5,"action":18,"version":2147483648}"#,
+            r#"{"topic":5,"action":18,"version":-2147483649}"#,
+            r#"{"topic":4,"action":2,"name":"e","offset":-1}"#,
+            r#"{"topic":4,"action":2,"name":"e","offset":18446744073709551616}"#,
+            r#"{"topic":5,"action":62,"incarnation":"18446744073709551616"}"#,
+            r#"{"topic":5,"action":62,"incarnation":"+7"}"#,
+            r#"{"topic":5,"action":62,"incarnation":""}"#,
+        ] {
+            check_error(text, DecodeError::Range.into());
+        }
+        for text in [
+            r#"{"topic":4,"action":2,"name":"\ud800"}"#,
+            r#"{"topic":4,"action":2,"name":"e","data":"\ude00"}"#,
+            r#"{"topic":4,"action":3,"names":["a","\ud800x"]}"#,
+        ] {
+            check_error(text, DecodeError::Utf8.into());
+        }
+        assert_eq!(
+            JsonFields::read(b"{\"topic\":\xff}").err(),
+            Some(DecodeError::Utf8.into())
+        );
+        check_error(
+            r#"{"topic":4,"action":104,"name":"e"}"#,
+            DecodeError::OriginalAction.into(),
+        );
+    }
+
+    #[test]
+    fn what_is_no_json_is_malformed() {
+        for (text, offset) in [
+            ("", 0),
+            ("{", 1),
+            (r#"{"topic":4,"action":2"#, 21),
+            (r#"{"topic":4,}"#, 11),
+            (r#"{"topic":4}{}"#, 11),
+            (r#"{"topic":04}"#, 10),
+            (r#"{topic:4}"#, 1),
+            (r#"{"topic":4,"parsedData":undefined}"#, 24),
+            (r#"{"topic":4,"parsedData":NaN}"#, 24),
+            ("\u{feff}{}", 0),
+        ] {
+            check_error(text, TextError::Malformed { offset });
+        }
+    }
+
+    #[test]
+    fn nesting_is_judged_where_payloads_are() {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let text = format!(r#"{{"topic":4,"action":2,"name":"e","parsedData":{deep}}}"#);
+        check(&text, &emit("e", Some(&deep)));
+    }
+
+    #[test]
+    fn payloads_leave_as_they_stand_and_texts_are_escaped() {
+        let check = |dialect, message: &Message<'_>, expected: &str| {
+            let (mut payload, mut frame) = (Vec::new(), Vec::new());
+            DeepstreamJson::encode(dialect, message, &mut payload);
+            assert_eq!(String::from_utf8_lossy(&payload), expected);
+            DeepstreamJson::encode_frame(dialect, message, &mut frame);
+            assert_eq!(frame[0], 0x81);
+            assert!(frame.ends_with(&payload));
+        };
+        let message = emit("a\"\n", Some(r#"{"b": "\ud800"}"#));
+        let parsed = r#"{"topic":4,"action":2,"parsedData":{"b": "\ud800"},"name":"a\"\n"}"#;
+        check(Dialect::Client, &message, parsed);
+        let text = r#"{"topic":4,"action":2,"data":"{\"b\": \"\\ud800\"}","name":"a\"\n"}"#;
+        check(Dialect::Server, &message, text);
+        // deepstream's client hands the text of this one on as it stands.
+        let notify = RecordError::Notify {
+            data: "\"no\"",
+            correlation: Some("1"),
+        };
+        let expected =
+            r#"{"topic":5,"action":113,"data":"\"no\"","correlationId":"1","isError":true}"#;
+        check(
+            Dialect::Client,
+            &Message::Record(Record::Error(notify)),
+            expected,
+        );
+        let write = Write {
+            name: "r",
+            version: -1,
+            correlation: None,
+            write_ack: true,
+        };
+        let change = Change::PatchMulti {
+            data: Some("[]"),
+            full: Some("{}"),
+        };
+        let expected =
+            r#"{"topic":5,"action":18,"parsedData":{},"name":"r","isWriteAck":true,"version":-1}"#;
+        check(
+            Dialect::Client,
+            &Message::Record(Record::Write(write, change)),
+            expected,
+        );
+        let versions = vec![("a\\", 0), ("b", -7)];
+        let expected = r#"{"topic":5,"action":8,"versions":{"a\\":0,"b":-7}}"#;
+        let message = Message::Record(Record::HeadResponseBulk { versions });
+        check(Dialect::Client, &message, expected);
+        // Lists that an answer is about are there when they are empty; others are not.
+        let versions = Vec::new();
+        let message = Message::Record(Record::HeadResponseBulk { versions });
+        let expected = r#"{"topic":5,"action":8,"versions":{}}"#;
+        check(Dialect::Client, &message, expected);
+        let names = Vec::new();
+        let message = Message::Presence(Presence::QueryAllResponse { names });
+        let expected = r#"{"topic":7,"action":3,"names":[]}"#;
+        check(Dialect::Client, &message, expected);
+        let message = Message::Event(Event::Ack {
+            action: EventBulk::Subscribe,
+            correlation: Some("0"),
+        });
+        let expected = r#"{"topic":4,"action":3,"correlationId":"0","isAck":true}"#;
+        check(Dialect::Client, &message, expected);
+    }
+}

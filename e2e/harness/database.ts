@@ -1,0 +1,208 @@
+// Real PostgreSQL, Redis and Valkey servers as child processes: each on a free loopback port with a folder of its own,
+// killed and started again in the same place, and ended with the test.
+
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { atEnd } from './cleanup.ts';
+import { freePort } from './server.ts';
+import { eventually, within } from './wait.ts';
+
+const START_DEADLINE_MS = 30_000;
+const STOP_DEADLINE_MS = 20_000;
+const POSTGRES_FOLDER = '/usr/lib/postgresql';
+
+/** What there is, and what ends it as a crash does. */
+interface Kind {
+  /** The command that runs it in the foreground. */
+  command(folder: string, port: number): string[];
+  prepare?(folder: string): void;
+  /** The signal after which nothing is written any more. */
+  crash: NodeJS.Signals;
+  url(port: number): string;
+}
+
+/** PostgreSQL refuses to run as root. */
+const AS_POSTGRES = userInfo().uid === 0 ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--clear-groups'] : [];
+
+const KINDS = {
+  postgres: {
+    command: (folder, port) => [
+      ...AS_POSTGRES,
+      postgresProgram('postgres'),
+      ...['-D', join(folder, 'data'), '-p', String(port), '-k', folder],
+      ...['-c', 'listen_addresses=127.0.0.1', '-c', 'max_connections=200'],
+    ],
+    prepare: (folder) => {
+      postgresFolder ??= newPostgresFolder();
+      run('cp', ['-a', `${postgresFolder}/.`, folder]);
+    },
+    // Its children end with it and write nothing more; the next start recovers from the log, as after a crash.
+    crash: 'SIGQUIT',
+    url: (port) => `postgresql://postgres@127.0.0.1:${port}`,
+  },
+  redis: redisLike('redis-server'),
+  valkey: redisLike('valkey-server'),
+} satisfies Record<string, Kind>;
+
+export type DatabaseKind = keyof typeof KINDS;
+
+function redisLike(program: string): Kind {
+  return {
+    command: (folder, port) => [
+      program,
+      ...['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--databases', '128', '--save', ''],
+      ...['--appendonly', 'yes', '--appendfsync', 'always'],
+    ],
+    crash: 'SIGKILL',
+    url: (port) => `redis://127.0.0.1:${port}`,
+  };
+}
+
+/** A program of the newest PostgreSQL that is installed. */
+function postgresProgram(name: string): string {
+  const versions = existsSync(POSTGRES_FOLDER) ? readdirSync(POSTGRES_FOLDER) : [];
+  const newest = versions.sort((one, other) => Number(other) - Number(one))[0];
+  if (newest === undefined) throw new Error('PostgreSQL is missing: apt-get install -y postgresql');
+  return join(POSTGRES_FOLDER, newest, 'bin', name);
+}
+
+/** A folder with an empty database, made once and copied for each server, because making one takes seconds. */
+let postgresFolder: string | undefined;
+
+function newPostgresFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-initdb-'));
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+  const [uid, gid] = userInfo().uid === 0 ? [number('-u'), number('-g')] : [userInfo().uid, userInfo().gid];
+  chownSync(folder, uid, gid);
+  const options = ['-D', join(folder, 'data'), '-A', 'trust', '-U', 'postgres', '--no-sync', '-E', 'UTF8'];
+  const [program = '', ...args] = [...AS_POSTGRES, postgresProgram('initdb'), ...options];
+  run(program, args);
+  return folder;
+}
+
+function number(flag: string): number {
+  return Number(run('id', [flag, 'postgres']));
+}
+
+function run(program: string, args: string[]): string {
+  const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: 'utf8' });
+  if (status !== 0) throw new Error(`${program} ${args.join(' ')}: ${error?.message ?? stderr}`);
+  return stdout.trim();
+}
+
+const running = new Set<ChildProcess>();
+process.once('exit', () => running.forEach((child) => child.kill('SIGKILL')));
+
+export class Database {
+  #child: ChildProcess | undefined;
+  #exit: Promise<void> = Promise.resolve();
+  #output = '';
+  readonly #kind: Kind;
+
+  private constructor(
+    kind: DatabaseKind,
+    readonly folder: string,
+    readonly port: number,
+  ) {
+    this.#kind = KINDS[kind];
+  }
+
+  /** Starts a server that ends with `test`. */
+  static async during(test: TestContext, kind: DatabaseKind): Promise<Database> {
+    const database = new Database(kind, mkdtempSync(join(tmpdir(), `tidewire-${kind}-`)), await freePort());
+    database.#kind.prepare?.(database.folder);
+    await database.start();
+    atEnd(test, () => database.#dispose());
+    return database;
+  }
+
+  /** The address without a database. */
+  get url(): string {
+    return this.#kind.url(this.port);
+  }
+
+  async start(): Promise<void> {
+    const [program, ...args] = this.#kind.command(this.folder, this.port) as [string, ...string[]];
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#child = child;
+    running.add(child);
+    this.#exit = new Promise((done) => {
+      child.once('error', (error) => {
+        this.#output += `${program} is missing: ${error.message}`;
+        done();
+      });
+      child.once('exit', () => {
+        running.delete(child);
+        done();
+      });
+    });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on('data', (text: Buffer) => (this.#output = (this.#output + text.toString()).slice(-8_000)));
+    }
+    const ended = this.#exit.then(() => {
+      throw new Error(`${program} ended while starting:\n${this.#output}`);
+    });
+    ended.catch(() => undefined);
+    const ready = eventually(() => accepts(this.port), `${program} listens on ${this.port}`, START_DEADLINE_MS);
+    await Promise.race([ready, ended]);
+  }
+
+  /** Ends the server as a crash does. */
+  async crash(): Promise<void> {
+    this.#child?.kill(this.#kind.crash);
+    await within(STOP_DEADLINE_MS, this.#exit, 'the database ends');
+  }
+
+  /** Has Redis or Valkey do something, and fails where that says no. */
+  async command(...words: string[]): Promise<void> {
+    const parts = words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`);
+    const socket = connect(this.port, '127.0.0.1');
+    try {
+      socket.write(`*${words.length}\r\n${parts.join('')}`);
+      const answered = once(socket, 'data') as Promise<[Buffer]>;
+      const [answer] = await within(STOP_DEADLINE_MS, answered, `${words[0]} is answered`);
+      if (!answer.toString().startsWith('+')) throw new Error(`${words.join(' ')}: ${answer.toString()}`);
+    } finally {
+      socket.destroy();
+    }
+  }
+
+  /** Holds the server: it keeps its connections and answers nothing, until `thaw`. */
+  freeze(): void {
+    this.#signal('SIGSTOP');
+  }
+
+  thaw(): void {
+    this.#signal('SIGCONT');
+  }
+
+  /** PostgreSQL has a process for each connection. */
+  #signal(signal: NodeJS.Signals): void {
+    const pid = this.#child?.pid;
+    if (pid === undefined || this.#child?.exitCode !== null || this.#child.signalCode !== null) return;
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean);
+    for (const id of [pid, ...children.map(Number)]) process.kill(id, signal);
+  }
+
+  async #dispose(): Promise<void> {
+    this.thaw();
+    await this.crash();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+function accepts(port: number): Promise<boolean> {
+  return new Promise((done) => {
+    const socket = connect(port, '127.0.0.1');
+    socket.once('connect', () => {
+      socket.destroy();
+      done(true);
+    });
+    socket.once('error', () => done(false));
+  });
+}

@@ -1,0 +1,165 @@
+// A store that is down, slow or weak, as clients and operators see it: what was acknowledged is never lost, cached records
+// are read on, writes wait up to their deadline, and everything goes on by itself when the store is back.
+
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test, type TestContext } from 'node:test';
+import { close, connect, record } from '../harness/client.ts';
+import { Database, type DatabaseKind } from '../harness/database.ts';
+import { Server, type ServerOptions } from '../harness/server.ts';
+import { eventually } from '../harness/wait.ts';
+
+/** How long a server may keep quiet about a store that does not answer. */
+const NOTICED_MS = 1_000;
+/** Looking takes time, too, on a machine that does other things. */
+const LOOK_MS = 1_000;
+const WRITE_TIMEOUT_MS = 2_000;
+
+const STORES: Array<[kind: DatabaseKind, section: string, path: string]> = [
+  ['postgres', 'postgres', '/postgres'],
+  ['redis', 'redis', '/0'],
+];
+
+function options(database: Database, section: string, path: string, store: object = {}): ServerOptions {
+  return {
+    store: { kind: section, timeout: '3s', [section]: { url: database.url + path }, ...store },
+    record: { write_timeout: `${WRITE_TIMEOUT_MS}ms` },
+    keepsOutput: true,
+  };
+}
+
+interface Ready {
+  ready: boolean;
+  reasons: Array<{ code: string; text: string }>;
+  warnings: Array<{ code: string; text: string }>;
+}
+
+async function ready(server: Server): Promise<Ready> {
+  return (await (await server.get('/ready')).json()) as Ready;
+}
+
+async function isFailing(server: Server): Promise<boolean> {
+  return (await ready(server)).reasons.some(({ code }) => code === 'store_failing');
+}
+
+async function isReady(server: Server): Promise<boolean> {
+  return (await ready(server)).ready;
+}
+
+for (const [kind, section, path] of STORES) {
+  describe(`a store in ${kind}`, () => {
+    async function started(t: TestContext): Promise<{ database: Database; server: Server }> {
+      const database = await Database.during(t, kind);
+      const server = await Server.during(t, options(database, section, path));
+      return { database, server };
+    }
+
+    test('keeps what was acknowledged when it and the server are killed', async (t) => {
+      const { database, server } = await started(t);
+      await server.prints(/on disk, synced: (PostgreSQL|Redis) with/);
+      const client = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
+      for (let n = 0; n < 50; n += 1) await client.record.setDataWithAck(`kept/${n}`, { n });
+      await client.record.setDataWithAck('gone', { n: 1 });
+      const gone = await record(client, 'gone');
+      await gone.delete();
+      close(client);
+      await database.crash();
+      await server.kill();
+      await database.start();
+      await server.start();
+      const reader = await connect(t, server);
+      for (let n = 0; n < 50; n += 1) assert.deepEqual(await reader.record.snapshot(`kept/${n}`), { n });
+      assert.equal(await reader.record.has('gone'), false);
+    });
+
+    test('that is killed is told of within a second, and is used again when it is back', async (t) => {
+      const { database, server } = await started(t);
+      const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
+      await client.record.setDataWithAck('cached', { n: 1 });
+      const cached = await record(client, 'cached');
+      await database.crash();
+      const failed = client.record.setDataWithAck('cached', { n: 2 });
+      const noted = failed.then(
+        () => 'acknowledged',
+        () => 'refused',
+      );
+      await eventually(() => isFailing(server), '/ready names the store', NOTICED_MS + LOOK_MS);
+      await server.prints(/the store can't commit/);
+      // Reads go on, and see what was shown.
+      const reader = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
+      assert.deepEqual(await reader.record.snapshot('cached'), { n: 2 });
+      assert.equal(await noted, 'refused', 'a write that waits for its acknowledgement ends at its deadline');
+      assert.match(await (await server.get('/metrics')).text(), /^tidewire_store_failed_commits\S* [1-9]/m);
+      await database.start();
+      await eventually(() => isReady(server), '/ready answers 200 again');
+      await client.record.setDataWithAck('cached', { n: 3 });
+      assert.deepEqual(cached.get(), { n: 3 });
+      await server.kill();
+      await server.start();
+      const again = await connect(t, server);
+      assert.deepEqual(await again.record.snapshot('cached'), { n: 3 });
+    });
+
+    test('that answers nothing any more is told of within a second, and loses nothing', async (t) => {
+      const { database, server } = await started(t);
+      const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
+      await client.record.setDataWithAck('slow', { n: 1 });
+      database.freeze();
+      const refused = assert.rejects(client.record.setDataWithAck('slow', { n: 2 }));
+      await eventually(() => isFailing(server), '/ready names the store', NOTICED_MS + LOOK_MS);
+      await refused;
+      database.thaw();
+      await eventually(() => isReady(server), '/ready answers 200 again');
+      await client.record.setDataWithAck('slow', { n: 3 });
+      await server.kill();
+      await server.start();
+      const reader = await connect(t, server);
+      assert.deepEqual(await reader.record.snapshot('slow'), { n: 3 });
+    });
+
+    test('that another server opens takes nothing from the first one any more', async (t) => {
+      const { database, server } = await started(t);
+      const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
+      await client.record.setDataWithAck('shared', { n: 1 });
+      const second = await Server.during(t, options(database, section, path));
+      await assert.rejects(client.record.setDataWithAck('shared', { n: 2 }));
+      await eventually(() => isFailing(server), '/ready names the other server');
+      assert.match((await ready(server)).reasons[0]?.text ?? '', /another server has opened the store/);
+      const other = await connect(t, second);
+      assert.deepEqual(await other.record.snapshot('shared'), { n: 1 });
+      await other.record.setDataWithAck('shared', { n: 3 });
+    });
+  });
+}
+
+test('a Redis that does not sync is refused with the setting to change, unless less is asked for by name', async (t) => {
+  const database = await Database.during(t, 'redis');
+  await database.command('CONFIG', 'SET', 'appendfsync', 'everysec');
+  await assert.rejects(
+    Server.start(options(database, 'redis', '/0')),
+    /ended with 4 while starting:\n(.*\n)*.*appendfsync is everysec; set it to always/,
+  );
+  const relaxed = await Server.during(t, options(database, 'redis', '/0', { durability: 'relaxed' }));
+  assert.deepEqual((await ready(relaxed)).warnings.map(({ code }) => code), ['store_relaxed']);
+  assert.match(await (await relaxed.get('/metrics')).text(), /^tidewire_store_relaxed 1$/m);
+  await relaxed.prints(/not known to be on disk: .*appendfsync is everysec/);
+  await relaxed.prints(/acknowledged writes may be lost/);
+});
+
+test('a password comes from a file and is nowhere to be seen', async (t) => {
+  const database = await Database.during(t, 'redis');
+  const password = 'correct horse battery staple';
+  await database.command('CONFIG', 'SET', 'requirepass', password);
+  const file = join(database.folder, 'password');
+  writeFileSync(file, `${password}\n`);
+  const redis = { url: `${database.url}/0`, password_file: file };
+  const server = await Server.during(t, { ...options(database, 'redis', '/0', { redis }), logLevel: 'trace' });
+  const client = await connect(t, server);
+  await client.record.setDataWithAck('secret', { n: 1 });
+  assert.ok(!server.output.includes(password), 'it is printed');
+  await assert.rejects(
+    Server.start(options(database, 'redis', '/0')),
+    /ended with 4 while starting:\n(.*\n)*.*can't be used: .*NOAUTH/,
+  );
+});

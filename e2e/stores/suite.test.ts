@@ -1,0 +1,33 @@
+// The suite of stores (crates/tidewire-server/tests/remote_stores.rs) on real servers.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { resolve } from 'node:path';
+import { test } from 'node:test';
+import { Database } from '../harness/database.ts';
+
+const REPOSITORY = resolve(import.meta.dirname, '../..');
+const ARGS = ['test', '--locked', '--package', 'tidewire-server', '--test', 'remote_stores', '--', '--include-ignored'];
+
+test('the suite of stores passes on PostgreSQL, Redis and Valkey', async (t) => {
+  const variables: Record<string, string> = {};
+  await Promise.all(
+    (
+      [
+        ['TIDEWIRE_TEST_POSTGRES', 'postgres'],
+        ['TIDEWIRE_TEST_REDIS', 'redis'],
+        ['TIDEWIRE_TEST_REDIS_SETTINGS', 'redis'],
+        ['TIDEWIRE_TEST_VALKEY', 'valkey'],
+        ['TIDEWIRE_TEST_VALKEY_SETTINGS', 'valkey'],
+      ] as const
+    ).map(async ([variable, kind]) => {
+      variables[variable] = (await Database.during(t, kind)).url;
+    }),
+  );
+  const suite = spawn('cargo', ARGS, { cwd: REPOSITORY, env: { ...process.env, ...variables } });
+  let output = '';
+  for (const stream of [suite.stdout, suite.stderr]) stream.on('data', (text: Buffer) => (output += text.toString()));
+  const code = await new Promise((done) => suite.once('exit', done));
+  assert.equal(code, 0, output);
+  assert.match(output, /test result: ok\. [1-9][0-9]+ passed; 0 failed; 0 ignored/, output);
+});

@@ -1,0 +1,189 @@
+// Events with history: unmodified clients notice nothing, and streams come back with an id and get what they missed.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test, type TestContext } from 'node:test';
+import { EventSource } from 'eventsource';
+import { atEnd } from '../harness/cleanup.ts';
+import { connect, subscribed } from '../harness/client.ts';
+import { openStream, type EventStream, type Piece } from '../harness/event-stream.ts';
+import { command, url } from '../harness/http.ts';
+import { fresh } from '../harness/names.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { Server } from '../harness/server.ts';
+import { Inbox } from '../harness/wait.ts';
+
+/** Events of each name that the server keeps. */
+const KEPT = 20;
+const HISTORY = [`kept/* count=${KEPT}`];
+
+const emit = (eventName: string, data: unknown): object => ({ topic: 'event', action: 'emit', eventName, data });
+
+/** Publishes the numbers from `first` to `last`. */
+async function publish(server: Server, name: string, first: number, last: number): Promise<void> {
+  for (let number = first; number <= last; number += 1) await command(server, emit(name, number));
+}
+
+/** Takes the numbers from `first` to `last`, which are the offsets, too. */
+async function take(stream: EventStream, name: string, first: number, last: number): Promise<string> {
+  let id = '';
+  for (let number = first; number <= last; number += 1) {
+    const piece: Piece = await stream.pieces.next();
+    assert.deepEqual([piece.event, piece.data], ['event', { name, offset: number, data: number }]);
+    id = piece.id ?? assert.fail('an event with history has an id');
+  }
+  return id;
+}
+
+/** What an EventSource says. */
+interface Said {
+  kind: string;
+  data?: any;
+}
+
+/** An EventSource as pages have it, which comes back by itself. */
+function eventSource(t: TestContext, address: string): Inbox<Said> {
+  const said = new Inbox<Said>('pieces of an EventSource');
+  const source = new EventSource(address);
+  for (const kind of ['event', 'gap', 'end']) {
+    source.addEventListener(kind, ({ data }) => said.push({ kind, data: JSON.parse(data as string) }));
+  }
+  source.addEventListener('open', () => said.push({ kind: 'open' }));
+  source.addEventListener('error', () => said.push({ kind: 'error' }));
+  atEnd(t, () => source.close());
+  return said;
+}
+
+describe('events with history', { concurrency: 8 }, () => {
+  let server: Server;
+  before(async () => {
+    server = await Server.start({ history: HISTORY });
+  });
+  after(() => server.dispose());
+
+  const open = (t: TestContext, events: string[], headers = {}, id?: string): Promise<EventStream> => {
+    const pairs = events.map((name): [string, string] => ['event', name]);
+    if (id !== undefined) pairs.push(['last_event_id', id]);
+    return openStream(t, url(server, `/sse?${new URLSearchParams(pairs)}`), headers);
+  };
+
+  test('clients of deepstream notice nothing', async (t) => {
+    const name = `kept/${fresh('event')}`;
+    const [alice, bob, carol] = [await connect(t, server), await connect(t, server), await connect(t, server)];
+    const [own, other] = [await subscribed(alice, name), await subscribed(bob, name)];
+    for (let number = 1; number <= 50; number += 1) alice.event.emit(name, { number });
+    for (let number = 1; number <= 50; number += 1) assert.deepEqual(await other.next(), { number });
+    // Nobody gets what was published before. Its own events a client gets from itself, once.
+    const late = await subscribed(carol, name);
+    carol.event.emit(name, 'last');
+    assert.equal(await late.next(), 'last');
+    assert.equal(await other.next(), 'last');
+    assert.equal(await own.find((data) => data === 'last'), 'last');
+    assert.deepEqual([own.seen.length, late.seen.length, other.seen.length], [51, 1, 51]);
+  });
+
+  test('a stream that comes back gets what it missed, once and in order', async (t) => {
+    const name = `kept/${fresh('event')}`;
+    const first = await open(t, [name]);
+    await first.ids.next();
+    await publish(server, name, 1, 3);
+    const id = await take(first, name, 1, 3);
+    first.close();
+    await publish(server, name, 4, 6);
+    const second = await open(t, [name], { 'last-event-id': id });
+    const newer = await take(second, name, 4, 6);
+    await publish(server, name, 7, 7);
+    await take(second, name, 7, 7);
+    // The same for pages, which can't set the header; where both are, the header is newer.
+    const page = await open(t, [name], {}, id);
+    await take(page, name, 4, 7);
+    const both = await open(t, [name], { 'last-event-id': newer }, id);
+    await take(both, name, 7, 7);
+  });
+
+  test('a stream that was lost before its first event has missed that, too', async (t) => {
+    const name = `kept/${fresh('event')}`;
+    const first = await open(t, [name]);
+    const id = await first.ids.next();
+    first.close();
+    await publish(server, name, 1, 2);
+    const second = await open(t, [name], { 'last-event-id': id });
+    await take(second, name, 1, 2);
+    assert.equal(first.pieces.seen.length, 0);
+  });
+
+  test('what is not kept any more is one gap', async (t) => {
+    const name = `kept/${fresh('event')}`;
+    const first = await open(t, [name]);
+    const id = await first.ids.next();
+    first.close();
+    await publish(server, name, 1, KEPT + 5);
+    const second = await open(t, [name], { 'last-event-id': id });
+    const gap = await second.pieces.next();
+    assert.deepEqual([gap.event, gap.data], ['gap', { name, missed: 5, offset: 6 }]);
+    await take(second, name, 6, KEPT + 5);
+    // The gap itself is something to come back with.
+    const third = await open(t, [name], { 'last-event-id': gap.id });
+    await take(third, name, 6, KEPT + 5);
+  });
+
+  test('several events and records come back together', async (t) => {
+    const [one, other] = [`kept/${fresh('event')}`, `kept/${fresh('event')}`];
+    const [plain, record] = [fresh('event'), fresh('record')];
+    const path = `/sse?${new URLSearchParams([['event', one], ['event', plain], ['event', other], ['record', record]])}`;
+    const first = await openStream(t, url(server, path));
+    assert.equal((await first.pieces.next()).event, 'deleted');
+    await first.ids.find((id) => id.split('~')[1]?.split('_').filter((part) => part !== 'x').length === 2);
+    await publish(server, one, 1, 2);
+    const id = await take(first, one, 1, 2);
+    first.close();
+    await publish(server, other, 1, 2);
+    await publish(server, plain, 1, 2);
+    await command(server, { topic: 'record', action: 'write', recordName: record, data: { a: 1 } });
+    const second = await openStream(t, url(server, path), { 'last-event-id': id });
+    const seen = [await second.pieces.next(), await second.pieces.next(), await second.pieces.next()];
+    const told = seen.map(({ event, data }) => `${event} ${data.name} ${data.offset ?? data.version}`);
+    assert.deepEqual(told.sort(), [`event ${other} 1`, `event ${other} 2`, `record ${record} 1`]);
+    await publish(server, plain, 3, 3);
+    assert.deepEqual((await second.pieces.next()).data, { name: plain, data: 3 });
+  });
+
+  test('an EventSource comes back by itself and hears every event once', async (t) => {
+    const name = `kept/${fresh('event')}`;
+    const proxy = await Proxy.during(t, server);
+    const said = eventSource(t, `http://${proxy.address}/sse?${new URLSearchParams({ event: name })}`);
+    assert.deepEqual(await said.next(), { kind: 'open' });
+    await publish(server, name, 1, 1);
+    let number = 0;
+    for (const last of [1, 4]) {
+      while (number < last) {
+        const one = await said.next();
+        // It says `error` when its connection is lost, and `open` when it is back.
+        if (one.kind !== 'event') continue;
+        number += 1;
+        assert.deepEqual(one.data, { name, offset: number, data: number });
+      }
+      proxy.cut();
+      await publish(server, name, last + 1, last + 3);
+      proxy.restore();
+    }
+    await said.find(({ data }) => data?.offset === 7);
+    const offsets = said.seen.flatMap(({ data }) => (data ? [data.offset] : []));
+    assert.deepEqual(offsets, [1, 2, 3, 4, 5, 6, 7]);
+  });
+
+  test('an id of another server is a gap, and one that can not be read is none', async (t) => {
+    const name = `kept/${fresh('event')}`;
+    await publish(server, name, 1, 2);
+    const foreign = await open(t, [name], { 'last-event-id': '1_~abc-7' });
+    const gap = await foreign.pieces.next();
+    assert.deepEqual([gap.event, gap.data], ['gap', { name, offset: 1 }]);
+    await take(foreign, name, 1, 2);
+    for (const id of ['whatever', '1_~', '1_~x_x', '1_~abc']) {
+      const stream = await open(t, [name], { 'last-event-id': id });
+      await stream.ids.next();
+      assert.equal(stream.pieces.seen.length, 0, id);
+    }
+    const without = await open(t, [fresh('event')], { 'last-event-id': '1_~abc-7' });
+    assert.equal((await without.pieces.next()).event, 'gap');
+  });
+});
