@@ -161,7 +161,9 @@ export const SUITES: Suite[] = [
         install: [
           'sh',
           '-c',
-          'echo deb http://deb.debian.org/debian bookworm-backports main > /etc/apt/sources.list.d/bookworm-backports.list && ' +
+          // The mirror is that of the machine's own sources.
+          "sed -n '1,/^$/p' /etc/apt/sources.list.d/debian.sources | sed 's/^Suites:.*/Suites: bookworm-backports/' " +
+            '> /etc/apt/sources.list.d/bookworm-backports.sources && ' +
             'apt-get update -qq && apt-get install -y --no-install-recommends -t bookworm-backports valkey-server',
         ],
       },
