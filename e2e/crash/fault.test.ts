@@ -3,32 +3,35 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
 import { type TestClient, close, connect } from '../harness/client.ts';
 import { openStream } from '../harness/event-stream.ts';
 import { command, url } from '../harness/http.ts';
+import { OUTAGE_OPTIONS, type Outage, isReady, seesOutage } from '../harness/outage.ts';
 import { Server, type ServerOptions } from '../harness/server.ts';
 import { eventually, isPending, within } from '../harness/wait.ts';
+import { FailingSyncs } from './failing-syncs.ts';
+import { SmallDisk } from './small-disk.ts';
+import { Volume } from './volume.ts';
 
 /** The engine's longest pause between two attempts, and time for a busy machine. */
 const RECOVERY_MS = 30_000;
 const MEGABYTE = 1024 * 1024;
 
-interface Fault {
-  server: Server;
-  /** From here on commits fail. */
-  begin(): void;
-  end(): void;
-}
-
 const FAULTS = [
-  { what: 'a full disk', plant: fullDisk },
-  { what: 'failing syncs', plant: failingSyncs },
+  { what: 'a full disk', plant: fullDisk, says: /the store can't commit.*make room on the disk/, text: /disk is full/ },
+  { what: 'failing syncs', plant: failingSyncs, says: /the store can't commit/, text: /disk I\/O error/ },
 ];
+/** It can't be read either. */
+const HANG = { what: 'a disk that hangs', plant: hangingDisk, says: /the store has not answered for/, text: /has not answered/ };
+
+for (const { what, plant, says, text } of [...FAULTS, HANG]) {
+  test(`${what}, as clients and operators see it`, async (t) => {
+    await seesOutage(t, await plant(t, OUTAGE_OPTIONS), says, text);
+  });
+}
 
 for (const { what, plant } of FAULTS) {
   test(`${what}: nothing is acknowledged, nothing is taken back, and all of it is kept in the end`, async (t) => {
@@ -36,7 +39,7 @@ for (const { what, plant } of FAULTS) {
     const [writer, reader] = [await connect(t, server), await connect(t, server)];
     await writer.record.setDataWithAck('before', { n: 1 });
 
-    begin();
+    await begin();
     const writes = await writeUntilNotReady(server, writer);
     const unacknowledged = writes.at(-1) as Write;
     assert.ok(await isPending(unacknowledged.acknowledged), 'a write was acknowledged that can not be on disk');
@@ -46,7 +49,7 @@ for (const { what, plant } of FAULTS) {
     assert.equal((await server.get('/health')).status, 200);
     await server.prints(/the store can't commit/);
 
-    end();
+    await end();
     await within(RECOVERY_MS, Promise.all(writes.map(({ acknowledged }) => acknowledged)), 'all writes are acknowledged');
     await eventually(() => isReady(server), '/ready answers 200 again');
     [writer, reader].forEach(close);
@@ -137,9 +140,9 @@ test('a damaged record is reported and never served, and the others are', async 
 });
 
 test('a start on a full disk ends with code 4 and says what to do', async (t) => {
-  const disk = mountedDisk(t);
-  fill(join(disk, 'filler'));
-  const start = Server.start({ dataFolder: join(disk, 'data') });
+  const disk = await SmallDisk.during(t);
+  disk.fill();
+  const start = Server.start({ dataFolder: join(disk.path, 'data'), launcher: disk.launcher });
   await assert.rejects(start, /ended with 4 while starting:\n(.*\n)*.* is full; make room.*\n$/);
 });
 
@@ -165,60 +168,31 @@ async function writeUntilNotReady(server: Server, client: TestClient): Promise<W
   return writes;
 }
 
-async function isReady(server: Server): Promise<boolean> {
-  const answer = await server.get('/ready');
-  assert.ok([200, 503].includes(answer.status), `/ready answered ${answer.status}`);
-  return answer.ok;
-}
-
 /** A disk that fills up. */
-async function fullDisk(test: TestContext): Promise<Fault> {
-  const disk = mountedDisk(test);
-  const server = await Server.start({ dataFolder: join(disk, 'data') });
+async function fullDisk(test: TestContext, options: ServerOptions = {}): Promise<Outage> {
+  const disk = await SmallDisk.during(test);
+  const server = await Server.start({ ...options, dataFolder: join(disk.path, 'data'), launcher: disk.launcher });
   atEnd(test, () => server.dispose());
-  const filler = join(disk, 'filler');
-  return { server, begin: () => fill(filler), end: () => rmSync(filler) };
+  return { server, begin: () => disk.fill(), end: () => disk.empty() };
 }
 
-/** The path of a small disk that ends with the test. */
-function mountedDisk(test: TestContext): string {
-  if (process.getuid?.() !== 0) throw new Error('the test of a full disk mounts one and must run as root');
-  const disk = mkdtempSync(join(tmpdir(), 'tidewire-disk-'));
-  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', disk]);
-  atEnd(test, () => {
-    execFileSync('umount', ['--lazy', disk]);
-    rmSync(disk, { recursive: true });
+async function failingSyncs(test: TestContext, options: ServerOptions = {}): Promise<Outage> {
+  const syncs = FailingSyncs.during(test);
+  const server = await Server.start({ ...options, launcher: syncs.launcher });
+  atEnd(test, () => server.dispose());
+  return { server, begin: () => syncs.begin(server), end: () => syncs.end(server) };
+}
+
+/** A disk that does nothing any more until it is thawed: whoever writes to it waits in the kernel. */
+async function hangingDisk(test: TestContext, options: ServerOptions = {}): Promise<Outage> {
+  const volume = Volume.create();
+  atEnd(test, () => volume.dispose());
+  const server = await Server.start({ ...options, dataFolder: join(volume.path, 'data') });
+  atEnd(test, async () => {
+    volume.thaw();
+    await server.dispose();
   });
-  return disk;
-}
-
-/** Writes to `path` until nothing more fits. */
-function fill(path: string): void {
-  for (let bytes = MEGABYTE; bytes >= 1; ) {
-    try {
-      appendFileSync(path, Buffer.alloc(bytes));
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
-      bytes = Math.floor(bytes / 4);
-    }
-  }
-}
-
-/** Every sync fails, as it does on a disk with bad sectors. libfiu stands between the server and its C library. */
-async function failingSyncs(test: TestContext, options: ServerOptions = {}): Promise<Fault> {
-  try {
-    execFileSync('which', ['fiu-run', 'fiu-ctrl'], { stdio: 'ignore' });
-  } catch {
-    throw new Error('the test of failing syncs needs fiu-run and fiu-ctrl; install fiu-utils');
-  }
-  const pipes = mkdtempSync(join(tmpdir(), 'tidewire-fiu-'));
-  atEnd(test, () => rmSync(pipes, { recursive: true }));
-  const server = await Server.start({ ...options, launcher: ['fiu-run', '-x', '-f', join(pipes, 'pipe')] });
-  atEnd(test, () => server.dispose());
-  const control = (command: string): void => {
-    execFileSync('fiu-ctrl', ['-f', join(pipes, 'pipe'), '-c', `${command} name=posix/io/sync/*`, String(server.pid)]);
-  };
-  return { server, begin: () => control('enable'), end: () => control('disable') };
+  return { server, begin: () => volume.freeze(), end: () => volume.thaw() };
 }
 
 /** Changes a stored value behind the server's back, as a failing disk does. Node 20 has no SQLite, Python has. */

@@ -3,19 +3,15 @@
 // dead process has written is still in the kernel's memory.
 
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
-import { type TestContext, test } from 'node:test';
-import { atEnd } from '../harness/cleanup.ts';
-import { Server, type ServerOptions } from '../harness/server.ts';
+import { test } from 'node:test';
 import { unsyncedBinary } from './faults.ts';
 import { ROUND_COUNT, ROUND_TIMEOUT_MS, Rounds } from './rounds.ts';
-import { Volume } from './volume.ts';
 
 /** Power cuts after which a server without syncs must have lost something. */
 const UNSYNCED_CUTS_MAX = 3;
 
 test(`acknowledged writes survive ${ROUND_COUNT} power cuts`, { timeout: ROUND_COUNT * ROUND_TIMEOUT_MS }, async (t) => {
-  const rounds = await onVolume(t);
+  const rounds = await Rounds.onVolume(t);
   for (let round = 1; round <= ROUND_COUNT; round += 1) {
     assert.deepEqual(await rounds.run(), [], `after power cut ${round}`);
   }
@@ -25,7 +21,7 @@ test(`acknowledged writes survive ${ROUND_COUNT} power cuts`, { timeout: ROUND_C
 });
 
 test('a server that does not sync loses acknowledged writes', { timeout: 10 * ROUND_TIMEOUT_MS }, async (t) => {
-  const rounds = await onVolume(t, { binary: await unsyncedBinary() });
+  const rounds = await Rounds.onVolume(t, { binary: await unsyncedBinary() });
   for (let round = 1; round <= UNSYNCED_CUTS_MAX; round += 1) {
     const faults = await rounds.run();
     if (faults.length === 0) continue;
@@ -34,20 +30,3 @@ test('a server that does not sync loses acknowledged writes', { timeout: 10 * RO
   }
   assert.fail(`${UNSYNCED_CUTS_MAX} power cuts lost nothing, so the test of power cuts shows nothing`);
 });
-
-/** A server whose data lies on a volume of its own, and rounds that cut its power. */
-async function onVolume(test: TestContext, options: ServerOptions = {}): Promise<Rounds> {
-  const volume = Volume.create();
-  atEnd(test, () => volume.dispose());
-  const server = await Server.start({ ...options, dataFolder: join(volume.path, 'data') });
-  atEnd(test, async () => {
-    await server.kill();
-    await server.dispose();
-  });
-  return new Rounds(server, async () => {
-    volume.cutPower();
-    await server.kill();
-    volume.unmount();
-    volume.mount();
-  });
-}

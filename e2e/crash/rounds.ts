@@ -3,10 +3,14 @@
 
 import { execFile } from 'node:child_process';
 import { randomInt } from 'node:crypto';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import type { Server } from '../harness/server.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { Server, type ServerOptions } from '../harness/server.ts';
 import { Ledger } from './ledger.ts';
+import { Volume } from './volume.ts';
 import { Writers, verify } from './writers.ts';
 
 /** `CRASH_ROUNDS` of each kind of crash; the proof before a release makes fifty. */
@@ -30,11 +34,32 @@ export class Rounds {
     private readonly crash: () => Promise<void>,
   ) {}
 
-  /** Runs one round and says what is wrong afterwards. The server runs when it has begun and when it is over. */
-  async run(): Promise<string[]> {
+  /** Rounds that cut the power of a server whose data lies on a volume of its own. */
+  static async onVolume(test: TestContext, options: ServerOptions = {}): Promise<Rounds> {
+    const volume = Volume.create();
+    atEnd(test, () => volume.dispose());
+    const server = await Server.start({ ...options, dataFolder: join(volume.path, 'data') });
+    atEnd(test, async () => {
+      await server.kill();
+      await server.dispose();
+    });
+    return new Rounds(server, async () => {
+      volume.cutPower();
+      await server.kill();
+      volume.unmount();
+      volume.mount();
+    });
+  }
+
+  /**
+   * Runs one round and says what is wrong afterwards. The server runs when it has begun and when it is over. `before` comes
+   * between the load and the crash, under load.
+   */
+  async run(before?: (server: Server, writers: Writers) => Promise<void>): Promise<string[]> {
     const writers = await Writers.start(this.server.address, this.ledger, this.#numbers);
     try {
       await writers.reach(randomInt(ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX));
+      await before?.(this.server, writers);
       await pause(randomInt(LATER_MS));
       await this.crash();
     } finally {

@@ -20,6 +20,7 @@ process.on('exit', () => mounted.forEach((volume) => volume.dispose()));
 export class Volume {
   readonly #folder = mkdtempSync(join(tmpdir(), 'tidewire-volume-'));
   readonly #image = join(this.#folder, 'image');
+  #isFrozen = false;
   /** Where the volume is mounted. */
   readonly path = join(this.#folder, 'mounted');
 
@@ -45,6 +46,18 @@ export class Volume {
     run('python3', '-c', CUT_PROGRAM, this.path);
   }
 
+  /** From here on whoever writes to it waits in the kernel. */
+  freeze(): void {
+    run('fsfreeze', '--freeze', this.path);
+    this.#isFrozen = true;
+  }
+
+  /** Ends that, if it is so. */
+  thaw(): void {
+    if (this.#isFrozen) run('fsfreeze', '--unfreeze', this.path);
+    this.#isFrozen = false;
+  }
+
   /** Fails while a process has a file open on the volume. */
   unmount(): void {
     run('umount', this.path);
@@ -53,6 +66,7 @@ export class Volume {
 
   /** Unmounts the volume whatever uses it, and removes it. */
   dispose(): void {
+    this.thaw();
     if (mounted.delete(this)) run('umount', '--lazy', this.path);
     rmSync(this.#folder, { recursive: true, force: true });
   }
@@ -62,11 +76,11 @@ export class Volume {
 function requireTools(): void {
   if (process.getuid?.() !== 0) throw new Error('the power-cut test mounts a volume and must run as root');
   if (!existsSync('/dev/loop-control')) throw new Error('the power-cut test needs loop devices: /dev/loop-control is missing');
-  for (const tool of ['mkfs.ext4', 'mount', 'umount', 'python3']) {
+  for (const tool of ['mkfs.ext4', 'mount', 'umount', 'fsfreeze', 'python3']) {
     try {
       execFileSync('which', [tool], { stdio: 'ignore' });
     } catch {
-      throw new Error(`the power-cut test needs the program ${tool}; install e2fsprogs, mount and python3`);
+      throw new Error(`the power-cut test needs the program ${tool}; apt-get install -y e2fsprogs mount util-linux python3`);
     }
   }
 }

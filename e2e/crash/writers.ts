@@ -29,6 +29,16 @@ export class Writers {
     private readonly numbers: { next: number },
   ) {}
 
+  /** Chains. */
+  get count(): number {
+    return this.#clients.length * RECORDS_PER_CLIENT;
+  }
+
+  /** Writes and deletes that were acknowledged. */
+  get acknowledgedCount(): number {
+    return this.#acknowledgedCount;
+  }
+
   /** Starts all chains. `numbers` goes on from crash to crash, so that no two writes are the same. */
   static async start(address: string, ledger: Ledger, numbers: { next: number }): Promise<Writers> {
     const writers = new Writers(ledger, numbers);

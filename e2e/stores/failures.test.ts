@@ -7,51 +7,29 @@ import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import { close, connect, record } from '../harness/client.ts';
 import { Database, type DatabaseKind } from '../harness/database.ts';
+import { isFailing, OUTAGE_OPTIONS, ready, seesOutage } from '../harness/outage.ts';
 import { Server, type ServerOptions } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
-
-/** How long a server may keep quiet about a store that does not answer. */
-const NOTICED_MS = 1_000;
-/** Looking takes time, too, on a machine that does other things. */
-const LOOK_MS = 1_000;
-const WRITE_TIMEOUT_MS = 2_000;
 
 const STORES: Array<[kind: DatabaseKind, section: string, path: string]> = [
   ['postgres', 'postgres', '/postgres'],
   ['redis', 'redis', '/0'],
+  ['valkey', 'redis', '/0'],
 ];
 
 function options(database: Database, section: string, path: string, store: object = {}): ServerOptions {
   return {
     store: { kind: section, timeout: '3s', [section]: { url: database.url + path }, ...store },
-    record: { write_timeout: `${WRITE_TIMEOUT_MS}ms` },
+    record: OUTAGE_OPTIONS.record,
     keepsOutput: true,
   };
 }
 
-interface Ready {
-  ready: boolean;
-  reasons: Array<{ code: string; text: string }>;
-  warnings: Array<{ code: string; text: string }>;
-}
-
-async function ready(server: Server): Promise<Ready> {
-  return (await (await server.get('/ready')).json()) as Ready;
-}
-
-async function isFailing(server: Server): Promise<boolean> {
-  return (await ready(server)).reasons.some(({ code }) => code === 'store_failing');
-}
-
-async function isReady(server: Server): Promise<boolean> {
-  return (await ready(server)).ready;
-}
-
 for (const [kind, section, path] of STORES) {
   describe(`a store in ${kind}`, () => {
-    async function started(t: TestContext): Promise<{ database: Database; server: Server }> {
+    async function started(t: TestContext, more: ServerOptions = {}): Promise<{ database: Database; server: Server }> {
       const database = await Database.during(t, kind);
-      const server = await Server.during(t, options(database, section, path));
+      const server = await Server.during(t, { ...options(database, section, path), ...more });
       return { database, server };
     }
 
@@ -73,49 +51,16 @@ for (const [kind, section, path] of STORES) {
       assert.equal(await reader.record.has('gone'), false);
     });
 
-    test('that is killed is told of within a second, and is used again when it is back', async (t) => {
-      const { database, server } = await started(t);
-      const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
-      await client.record.setDataWithAck('cached', { n: 1 });
-      const cached = await record(client, 'cached');
-      await database.crash();
-      const failed = client.record.setDataWithAck('cached', { n: 2 });
-      const noted = failed.then(
-        () => 'acknowledged',
-        () => 'refused',
-      );
-      await eventually(() => isFailing(server), '/ready names the store', NOTICED_MS + LOOK_MS);
-      await server.prints(/the store can't commit/);
-      // Reads go on, and see what was shown.
-      const reader = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
-      assert.deepEqual(await reader.record.snapshot('cached'), { n: 2 });
-      assert.equal(await noted, 'refused', 'a write that waits for its acknowledgement ends at its deadline');
-      assert.match(await (await server.get('/metrics')).text(), /^tidewire_store_failed_commits\S* [1-9]/m);
-      await database.start();
-      await eventually(() => isReady(server), '/ready answers 200 again');
-      await client.record.setDataWithAck('cached', { n: 3 });
-      assert.deepEqual(cached.get(), { n: 3 });
-      await server.kill();
-      await server.start();
-      const again = await connect(t, server);
-      assert.deepEqual(await again.record.snapshot('cached'), { n: 3 });
+    test('that is killed, as clients and operators see it', async (t) => {
+      const { database, server } = await started(t, OUTAGE_OPTIONS);
+      const outage = { server, begin: () => database.crash(), end: () => database.start() };
+      await seesOutage(t, outage, /the store can't commit/, /the store fails/);
     });
 
-    test('that answers nothing any more is told of within a second, and loses nothing', async (t) => {
-      const { database, server } = await started(t);
-      const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
-      await client.record.setDataWithAck('slow', { n: 1 });
-      database.freeze();
-      const refused = assert.rejects(client.record.setDataWithAck('slow', { n: 2 }));
-      await eventually(() => isFailing(server), '/ready names the store', NOTICED_MS + LOOK_MS);
-      await refused;
-      database.thaw();
-      await eventually(() => isReady(server), '/ready answers 200 again');
-      await client.record.setDataWithAck('slow', { n: 3 });
-      await server.kill();
-      await server.start();
-      const reader = await connect(t, server);
-      assert.deepEqual(await reader.record.snapshot('slow'), { n: 3 });
+    test('that answers nothing any more, as clients and operators see it', async (t) => {
+      const { database, server } = await started(t, OUTAGE_OPTIONS);
+      const outage = { server, begin: () => database.freeze(), end: () => database.thaw() };
+      await seesOutage(t, outage, /the store has not answered for/, /has not answered/);
     });
 
     test('that another server opens takes nothing from the first one any more', async (t) => {
@@ -132,6 +77,17 @@ for (const [kind, section, path] of STORES) {
     });
   });
 }
+
+test('a Redis whose memory is full, as clients and operators see it', async (t) => {
+  const database = await Database.during(t, 'redis');
+  const server = await Server.during(t, { ...options(database, 'redis', '/0'), ...OUTAGE_OPTIONS });
+  const outage = {
+    server,
+    begin: () => database.command('CONFIG', 'SET', 'maxmemory', '1'),
+    end: () => database.command('CONFIG', 'SET', 'maxmemory', '0'),
+  };
+  await seesOutage(t, outage, /the store can't commit.*make room/, /OOM|maxmemory/);
+});
 
 test('a Redis that does not sync is refused with the setting to change, unless less is asked for by name', async (t) => {
   const database = await Database.during(t, 'redis');

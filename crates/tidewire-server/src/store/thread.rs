@@ -441,9 +441,7 @@ fn read(
             }
             ReadTask::Find { names, answer } => answer(load(reader, &names, health)),
             ReadTask::Scan { scan, answer } => {
-                let page = timed(&health.read_began, || read_page(reader, &scan));
-                health.note_read(page.as_ref().err());
-                answer(page);
+                answer(patiently(health, || read_page(reader, &scan)));
             }
             ReadTask::Stop => break,
         }
@@ -455,9 +453,23 @@ fn load(
     names: &[Name],
     health: &StoreHealth,
 ) -> Result<Vec<Loaded>, StoreError> {
-    let result = timed(&health.read_began, || reader.load(names));
-    health.note_read(result.as_ref().err());
+    let result = patiently(health, || reader.load(names));
     count_loaded(&result, health);
+    result
+}
+
+/// Reads, and once more if that fails at once: a reader learns only so that its connection has ended since the last
+/// time, and opens another one. A store that takes its time to fail is not asked twice.
+fn patiently<T>(
+    health: &StoreHealth,
+    mut read: impl FnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let start = Instant::now();
+    let result = timed(&health.read_began, || match read() {
+        Err(_) if start.elapsed() < SLOW => read(),
+        other => other,
+    });
+    health.note_read(result.as_ref().err());
     result
 }
 
@@ -603,7 +615,7 @@ mod tests {
         client.request(shard, StoreRequest::Commit { batch, writes });
     }
 
-    fn load(client: &StoreClient, shard: u16, name: &str) {
+    fn request_load(client: &StoreClient, shard: u16, name: &str) {
         let names = vec![Name::from(name)];
         client.request(shard, StoreRequest::Load { names });
     }
@@ -679,7 +691,7 @@ mod tests {
         assert_eq!(committed(&rig.answers), (1, 1, Err(failure())));
         assert_eq!(committed(&rig.answers), (2, 1, Err(failure())));
         assert_eq!(client.health().commit_error(), Some(failure()));
-        load(&client, 3, "b");
+        request_load(&client, 3, "b");
         assert_eq!(loaded(&rig.answers), (3, Ok(Loaded::Missing)));
 
         rig.outcomes.send(Ok(())).unwrap();
@@ -717,7 +729,7 @@ mod tests {
         let client = rig.threads.client();
         commit(&client, 0, 1, vec![put("a", 1)]);
         rig.entered.recv_timeout(DEADLINE).unwrap();
-        load(&client, 1, "a");
+        request_load(&client, 1, "a");
         assert_eq!(loaded(&rig.answers), (1, Ok(Loaded::Missing)));
         let (page, pages) = mpsc::channel();
         let scan = Scan {
@@ -736,6 +748,72 @@ mod tests {
         rig.threads.stop(Ending::Complete).unwrap();
     }
 
+    /// A reader with so many connections that have ended since they were used last.
+    struct Ended {
+        inner: Box<dyn StoreReader>,
+        count: usize,
+    }
+
+    impl Ended {
+        fn notice(&mut self) -> Result<(), StoreError> {
+            match self.count.checked_sub(1) {
+                None => Ok(()),
+                Some(left) => {
+                    self.count = left;
+                    Err(failure())
+                }
+            }
+        }
+    }
+
+    impl StoreReader for Ended {
+        fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+            self.notice()?;
+            self.inner.load(names)
+        }
+
+        fn scan(
+            &mut self,
+            prefix: &str,
+            after: Option<&Name>,
+            count_max: usize,
+            visit: &mut dyn FnMut(Name, Loaded),
+        ) -> Result<bool, StoreError> {
+            self.notice()?;
+            self.inner.scan(prefix, after, count_max, visit)
+        }
+    }
+
+    #[test]
+    fn a_read_that_fails_at_once_is_done_once_more() {
+        let check = |count, expected: Result<(), StoreError>| {
+            let ended = || Ended {
+                inner: MemoryDisk::default().open(None).0.reader().unwrap(),
+                count,
+            };
+            let health = StoreHealth::default();
+            let loaded = load(&mut ended(), &[Name::from("a")], &health);
+            assert_eq!(loaded.map(|_| ()), expected, "{count}");
+            assert_eq!(health.read_error(), expected.clone().err());
+            let scan = Scan {
+                prefix: String::new(),
+                after: None,
+                count_max: 10,
+            };
+            let (page, pages) = mpsc::channel();
+            let (tasks, waiting) = mpsc::channel();
+            let answer = Box::new(move |answer| page.send(answer).unwrap());
+            tasks.send(ReadTask::Scan { scan, answer }).unwrap();
+            drop(tasks);
+            let nobody: Answer = Arc::new(|_, _| ());
+            read(&mut ended(), &waiting, &nobody, &health);
+            assert_eq!(pages.recv().unwrap().map(|_| ()), expected, "{count}");
+        };
+        check(0, Ok(()));
+        check(1, Ok(()));
+        check(2, Err(failure()));
+    }
+
     #[test]
     fn a_load_sees_every_commit_that_was_answered() {
         let place = tempfile::tempdir().unwrap();
@@ -746,7 +824,7 @@ mod tests {
         for version in 1..=200 {
             commit(&client, 0, 1, vec![put("a", version)]);
             assert_eq!(committed(&answers), (0, 1, done(1)));
-            load(&client, 1, "a");
+            request_load(&client, 1, "a");
             assert_eq!(loaded(&answers), (1, Ok(Loaded::Found(record(version)))));
         }
         threads.stop(Ending::Complete).unwrap();
@@ -767,7 +845,7 @@ mod tests {
 
         commit(&client, 2, 7, vec![put("c", 1)]);
         assert_eq!(committed(&rig.answers), (2, 7, Err(stopped())));
-        load(&client, 2, "a");
+        request_load(&client, 2, "a");
         assert_eq!(loaded(&rig.answers), (2, Err(stopped())));
         let (page, pages) = mpsc::channel();
         let scan = Scan {

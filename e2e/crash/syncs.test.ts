@@ -1,0 +1,68 @@
+// Syncs fail once, ten times in a row and for ever, under load, and then the power fails. A sync that failed says nothing
+// about what reached the disk, so nothing of its batch may be acknowledged before it was committed anew.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { isFailing, isReady, LOOK_MS, NOTICED_MS } from '../harness/outage.ts';
+import type { Server } from '../harness/server.ts';
+import { eventually } from '../harness/wait.ts';
+import { FailingSyncs } from './failing-syncs.ts';
+import { Rounds } from './rounds.ts';
+import type { Writers } from './writers.ts';
+
+const FAILED_COMMITS = 'tidewire_store_failed_commits_total';
+/** Acknowledgements over the handle that was opened after the failures. */
+const ACKNOWLEDGED_LATER = 200;
+const WRITE_TIMEOUT_MS = 1_000;
+
+/** Until commits work again, and go on. */
+async function recovered(server: Server, writers: Writers): Promise<void> {
+  await eventually(() => isReady(server), '/ready answers 200 again');
+  await writers.reach(writers.acknowledgedCount + ACKNOWLEDGED_LATER);
+  assert.deepEqual(writers.errors, [], 'a write was refused that had time to wait');
+}
+
+// Most of their time they wait for the server's pauses.
+describe('after a power cut everything is there that was acknowledged, and syncs failed before that', { concurrency: true }, () => {
+  test('once', async (t) => {
+    const syncs = FailingSyncs.during(t);
+    const rounds = await Rounds.onVolume(t, { launcher: syncs.launcher });
+    const faults = await rounds.run(async (server, writers) => {
+      syncs.failOnce(server);
+      await eventually(async () => (await server.metric(FAILED_COMMITS)) === 1, 'a commit fails');
+      await recovered(server, writers);
+      assert.equal(await server.metric(FAILED_COMMITS), 1);
+    });
+    assert.deepEqual(faults, []);
+  });
+
+  test('ten times', async (t) => {
+    const syncs = FailingSyncs.during(t);
+    const rounds = await Rounds.onVolume(t, { launcher: syncs.launcher });
+    const faults = await rounds.run(async (server, writers) => {
+      syncs.begin(server);
+      await eventually(async () => (await server.metric(FAILED_COMMITS)) >= 10, 'ten commits fail', 60_000);
+      syncs.end(server);
+      await recovered(server, writers);
+    });
+    assert.deepEqual(faults, []);
+  });
+
+  test('for ever', async (t) => {
+    const syncs = FailingSyncs.during(t);
+    const record = { write_timeout: `${WRITE_TIMEOUT_MS}ms` };
+    const rounds = await Rounds.onVolume(t, { launcher: syncs.launcher, record });
+    const faults = await rounds.run(async (server, writers) => {
+      syncs.begin(server);
+      await eventually(() => isFailing(server), '/ready names the store', NOTICED_MS + LOOK_MS);
+      // What was acknowledged before has arrived by the second attempt.
+      await eventually(async () => (await server.metric(FAILED_COMMITS)) >= 2, 'a commit fails again');
+      const before = writers.acknowledgedCount;
+      // The other half may wait for the end of a record, which the client does not give up.
+      await eventually(() => writers.errors.length >= writers.count / 2, 'the writers that only write have their answers');
+      assert.deepEqual(new Set(writers.errors), new Set(['RECORD_UPDATE_ERROR']));
+      assert.equal(writers.acknowledgedCount, before, 'a write was acknowledged that can not be on disk');
+    });
+    assert.deepEqual(faults, []);
+  });
+});
