@@ -9,6 +9,7 @@ use crate::address::{Address, SessionId};
 use crate::entry::Entry;
 use crate::message::{Auth, Message};
 use crate::rights::RightsChange;
+use crate::route::StoreId;
 use crate::store::{Loaded, StoreError, StoreWrite, Written};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
@@ -241,16 +242,21 @@ impl Publication {
     }
 }
 
-/// A request to the store's thread. Answers may come in any order; a shard has at most one commit under way.
+/// A request to a store's thread. Answers may come in any order; a shard has at most one commit of records and one of
+/// histories under way at each store.
 #[derive(Debug)]
 pub enum StoreRequest {
     /// Finds records.
     Load {
+        /// Which store has them.
+        store: StoreId,
         /// Which.
         names: Vec<Name>,
     },
     /// Makes writes durable.
     Commit {
+        /// In which store.
+        store: StoreId,
         /// Comes back in the completion.
         batch: u64,
         /// Each name once.
@@ -268,6 +274,8 @@ pub enum StoreCompletion {
     },
     /// To `Commit`.
     Committed {
+        /// Which store answers.
+        store: StoreId,
         /// As in the request.
         batch: u64,
         /// What became of each write, in their order. Nothing may be relied on after an error; the batch is sent again.

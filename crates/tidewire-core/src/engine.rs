@@ -32,8 +32,10 @@ use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::rate::{RateKeeper, RateOwner, is_compiled};
 use crate::recheck::Recheck;
+use crate::record::commit::Commits;
 use crate::record::{home, owner::RecordOwner};
 use crate::rights::{Revocations, Revoked, RightsChange};
+use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
 use crate::session::{Phase, RuleReads, Seat, Session, Sessions};
 use crate::settings::Settings;
@@ -59,8 +61,8 @@ pub struct ShardConfig {
     pub seed: u64,
     /// For the owner hash; the same on all shards, and clients must not be able to guess it.
     pub owner_key: u64,
-    /// What the store said when it was opened.
-    pub opened: Opened,
+    /// What each store said when it was opened, by number. Never empty.
+    pub opened: Vec<Opened>,
 }
 
 /// Numbers for metrics and for whoever waits until a shard is quiet.
@@ -196,11 +198,11 @@ impl Shard {
                 running: table::map(seed),
             },
             local: VecDeque::new(),
-            records: RecordOwner::new(seed, opened, address.shard),
+            records: RecordOwner::new(seed, &opened, address.shard),
             listens: ListenOwner::new(seed),
             rpcs: RpcOwner::new(seed),
             presences: PresenceOwner::default(),
-            histories: HistoryOwner::new(seed, opened),
+            histories: HistoryOwner::new(seed, opened[StoreId::DEFAULT.index()]),
             rates: RateKeeper::new(seed),
             user_rates: RateOwner::new(seed),
             heartbeats: Sweep::default(),
@@ -249,12 +251,16 @@ impl Shard {
                         .loaded(&mut desk, parts.listens, &name, result);
                 }
             }
-            Input::Store(StoreCompletion::Committed { batch, result }) => {
+            Input::Store(StoreCompletion::Committed {
+                store,
+                batch,
+                result,
+            }) => {
                 let (mut desk, parts) = self.split(now, out);
                 if history::is_batch(batch) {
                     parts.histories.committed(&mut desk, batch, result.is_ok());
                 } else {
-                    parts.records.committed(&mut desk, batch, result);
+                    parts.records.committed(&mut desk, store, batch, result);
                 }
             }
             Input::Auth(completion) => {
@@ -403,7 +409,7 @@ impl Shard {
     /// Whether the store has not got everything yet.
     #[must_use]
     pub fn is_uncommitted(&self) -> bool {
-        self.records.commits().count() > 0 || self.histories.is_uncommitted()
+        self.records.is_dirty() || self.histories.is_uncommitted()
     }
 
     /// Bytes of the events with history that this shard owns.
@@ -417,6 +423,11 @@ impl Shard {
     /// all of them. How many bytes it were; fewer than asked for means that the others are in use.
     pub fn shrink_cache(&mut self, bytes: usize) -> usize {
         self.records.shrink(&self.place.settings, bytes)
+    }
+
+    /// Records that each store has not got yet, by its number.
+    pub fn dirty_by_store(&self) -> impl Iterator<Item = usize> {
+        self.records.dirty().map(Commits::count)
     }
 
     /// Numbers of the moment.
@@ -433,10 +444,10 @@ impl Shard {
             subscribed_names: self.hub.name_count(),
             records: self.records.count(),
             record_bytes: self.records.bytes(),
-            dirty_records: self.records.commits().count(),
-            dirty_bytes: self.records.commits().bytes(),
+            dirty_records: self.records.dirty().map(Commits::count).sum(),
+            dirty_bytes: self.records.dirty().map(Commits::bytes).sum(),
             write_keys: self.records.write_key_count(),
-            commit_failures: self.records.commits().failures(),
+            commit_failures: self.records.dirty().map(Commits::failures).sum(),
             calls: self.rpcs.call_count(),
             patterns: self.listens.pattern_count(),
             wanted_names: self.listens.wanted_count(),

@@ -15,6 +15,7 @@ pub mod permission;
 #[doc(hidden)]
 pub mod planted_fault;
 pub mod rights;
+pub mod route;
 pub mod settings;
 pub mod store;
 pub mod text;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::history::HistoryRules;
 use crate::limits::Limits;
 use crate::rate::Rates;
+use crate::route::StoreRoutes;
 
 /// What becomes of events for a session that lags and follows jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Settings {
     pub hot_path_prefixes: Vec<String>,
     /// Records under these prefixes are kept in memory only. Default none.
     pub memory_only_prefixes: Vec<String>,
+    /// Which store keeps a record. Default the only one.
+    pub routes: StoreRoutes,
 }
 
 impl Default for Settings {
@@ -84,6 +87,7 @@ impl Default for Settings {
             write_key_age: Duration::from_secs(600),
             hot_path_prefixes: Vec::new(),
             memory_only_prefixes: Vec::new(),
+            routes: StoreRoutes::default(),
         }
     }
 }

@@ -83,10 +83,10 @@ impl Node {
             permission: Arc::new(AllowAll),
             seed: 7,
             owner_key: 11,
-            opened: Opened {
+            opened: vec![Opened {
                 epoch: Epoch(1),
                 opening: 1,
-            },
+            }],
         });
         let now = Now {
             monotonic: Instant(1),

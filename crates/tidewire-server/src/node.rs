@@ -140,7 +140,7 @@ impl Node {
                 limits,
                 penalty: plan.penalty(),
                 permission,
-                opened,
+                opened: vec![opened],
                 requests: Arc::new(requests),
                 seed: random()?,
                 owner_key: random()?,

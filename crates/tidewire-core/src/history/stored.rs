@@ -13,6 +13,7 @@ use crate::address::SessionId;
 use crate::desk::Desk;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
+use crate::route::StoreId;
 use crate::store::{Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
@@ -276,7 +277,8 @@ impl HistoryOwner {
         let to_load = std::mem::take(&mut traffic.to_load);
         for names in to_load.chunks(LOADED_MAX) {
             let names = names.to_vec();
-            out.store(StoreRequest::Load { names });
+            let store = StoreId::DEFAULT;
+            out.store(StoreRequest::Load { store, names });
         }
         let is_paused = traffic.retry.is_some_and(|retry| retry > now);
         if !traffic.sent.is_empty() || traffic.dirty.is_empty() || is_paused {
@@ -295,7 +297,11 @@ impl HistoryOwner {
             return;
         }
         self.traffic_mut().sent = sent;
-        out.store(StoreRequest::Commit { batch, writes });
+        out.store(StoreRequest::Commit {
+            store: StoreId::DEFAULT,
+            batch,
+            writes,
+        });
     }
 
     /// What is to be committed of a name, and the first offset of which there are rows afterwards.

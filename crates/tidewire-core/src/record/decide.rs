@@ -32,7 +32,7 @@ impl RecordOwner {
             return Step::Done;
         };
         if matches!(value, Value::Unknown) {
-            self.to_load.push(name.clone());
+            self.load(desk, name);
             return Step::Blocked(job, Blocked::Loading);
         }
         match &job.kind {
@@ -110,7 +110,7 @@ impl RecordOwner {
                 verdict => return stopped(desk, name, job, verdict),
             }
             let created = StoredRecord {
-                incarnation: self.new_incarnation(),
+                incarnation: self.new_incarnation(desk, name),
                 version: Version::CREATED,
                 data: Payload::from_checked(change::EMPTY),
             };
@@ -219,7 +219,7 @@ impl RecordOwner {
             verdict => return stopped(desk, name, job, verdict),
         }
         let memory_only = is_under(&desk.place.settings.memory_only_prefixes, name);
-        if memory_only || self.commits.is_dirty(name) {
+        if memory_only || self.is_dirty_at(&desk.place.settings, name) {
             // What is in memory is newer than anything the store can have.
             answer(desk, job.session, name, gather, Answer::Told(Told::Nothing));
             return Step::Done;
@@ -231,7 +231,7 @@ impl RecordOwner {
         if let Some(record) = self.table.get_mut(name) {
             record.value = Value::Unknown;
         }
-        self.to_load.push(name.clone());
+        self.load(desk, name);
         Step::Blocked(job, Blocked::Loading)
     }
 
@@ -315,7 +315,12 @@ impl RecordOwner {
         if matches!(value, Value::Missing) {
             self.end_subscriptions(desk, listens, name, Some(job.session));
             // An earlier delete may still be on its way to the store.
-            if self.commits.wait(name, waiter).is_some() {
+            if self
+                .lane_mut(desk, name)
+                .commits
+                .wait(name, waiter)
+                .is_some()
+            {
                 answer(desk, job.session, name, None, Answer::Deleted);
             }
             return Step::Done;
@@ -394,7 +399,7 @@ impl RecordOwner {
         let current = match value {
             Value::Present(record) => record.clone(),
             _ if upsert => StoredRecord {
-                incarnation: self.new_incarnation(),
+                incarnation: self.new_incarnation(desk, name),
                 version: Version::CREATED,
                 data: Payload::from_checked(change::EMPTY),
             },
@@ -432,7 +437,7 @@ impl RecordOwner {
                 stored: None,
             },
         };
-        if let Some(waiter) = self.commits.wait(name, waiter) {
+        if let Some(waiter) = self.lane_mut(desk, name).commits.wait(name, waiter) {
             answer(desk, session, name, None, waiter.what.done());
         }
     }
@@ -474,7 +479,7 @@ impl RecordOwner {
             let current = match value {
                 Value::Present(record) => record.clone(),
                 _ => StoredRecord {
-                    incarnation: self.new_incarnation(),
+                    incarnation: self.new_incarnation(desk, name),
                     version: Version::CREATED,
                     data: Payload::from_checked(change::EMPTY),
                 },
@@ -518,7 +523,7 @@ impl RecordOwner {
         self.end_subscriptions(desk, listens, name, Some(session));
         if tag.is_some() {
             self.put(desk, name, Value::Missing, Some(waiter));
-        } else if let Some(waiter) = self.commits.wait(name, waiter) {
+        } else if let Some(waiter) = self.lane_mut(desk, name).commits.wait(name, waiter) {
             // No earlier delete is on its way to the store.
             answer(desk, session, name, None, waiter.what.done());
         }
@@ -642,7 +647,7 @@ impl RecordOwner {
             let old = before.data().map_or(0, Payload::len);
             self.memory_only_bytes - old + bytes <= limits.cache_bytes_max
         } else {
-            self.commits.has_place(
+            self.lanes.of(&settings.routes, name).commits.has_place(
                 name,
                 name.len() + bytes,
                 limits.dirty_records_max,
@@ -672,7 +677,9 @@ impl RecordOwner {
         record.value = value;
         self.cache.bytes = self.cache.bytes - old + new;
         if !is_under(&desk.place.settings.memory_only_prefixes, name) {
-            return self.commits.add(name, before, name.len() + new, waiter);
+            let bytes = name.len() + new;
+            let lane = self.lane_mut(desk, name);
+            return lane.commits.add(name, before, bytes, waiter);
         }
         self.memory_only_bytes = self.memory_only_bytes - old + new;
         // Nothing is to be waited for: such a record promises no more than memory.

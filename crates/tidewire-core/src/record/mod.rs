@@ -6,5 +6,6 @@ mod decide;
 pub(crate) mod home;
 mod job;
 mod kept;
+pub(crate) mod lane;
 pub(crate) mod owner;
 mod repeat;

@@ -19,7 +19,9 @@ use crate::planted_fault::is_planted;
 use crate::record::commit::{Commits, Ending, Waiter, WaitsFor};
 use crate::record::job::{Job, JobKind, Step, answer, answer_value, is_under, publish, refuse};
 use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
+use crate::record::lane::{Lane, Lanes};
 use crate::record::repeat::Repeats;
+use crate::route::StoreId;
 use crate::settings::Settings;
 use crate::store::{Incarnation, Loaded, Opened, StoreChange, StoreError, StoreTrouble, Written};
 use crate::table::{self, Map};
@@ -47,8 +49,7 @@ pub(super) struct Cache {
 pub(crate) struct RecordOwner {
     pub(super) table: Map<Name, OwnedRecord>,
     pub(super) cache: Cache,
-    pub(super) commits: Commits,
-    pub(super) to_load: Vec<Name>,
+    pub(super) lanes: Lanes,
     pub(super) load_timeouts: DeadlineQueue<Name>,
     /// Records that another owner has written, to be loaded once more.
     overruled_loads: DeadlineQueue<Name>,
@@ -56,24 +57,20 @@ pub(crate) struct RecordOwner {
     pub(super) memory_only_bytes: usize,
     pub(super) repeats: Repeats,
     pub(super) next_epoch: u64,
-    pub(super) next_incarnation: u64,
 }
 
 impl RecordOwner {
-    /// Nothing is in memory yet. Incarnations are unique because each opening of the store and each shard has its
-    /// own range of them.
-    pub(crate) fn new(seed: u64, opened: Opened, shard: u16) -> Self {
+    /// Nothing is in memory yet.
+    pub(crate) fn new(seed: u64, opened: &[Opened], shard: u16) -> Self {
         Self {
             table: table::map(seed),
             cache: Cache::default(),
-            commits: Commits::new(seed),
-            to_load: Vec::new(),
+            lanes: Lanes::new(seed, opened, shard),
             load_timeouts: DeadlineQueue::new(),
             overruled_loads: DeadlineQueue::new(),
             memory_only_bytes: 0,
             repeats: Repeats::new(seed),
             next_epoch: 1,
-            next_incarnation: (opened.opening << 40) | (u64::from(shard & 0xff) << 32),
         }
     }
 
@@ -94,9 +91,14 @@ impl RecordOwner {
         before - self.cache.bytes
     }
 
-    /// The writes on their way to the store.
-    pub(crate) fn commits(&self) -> &Commits {
-        &self.commits
+    /// The writes on their way to each store.
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = &Commits> {
+        self.lanes.iter().map(|lane| &lane.commits)
+    }
+
+    /// Whether some store has not got everything yet.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty().any(|commits| commits.count() > 0)
     }
 
     /// Keys of writes that are remembered.
@@ -109,7 +111,7 @@ impl RecordOwner {
         let loads = [self.load_timeouts.next(), self.overruled_loads.next()];
         loads
             .into_iter()
-            .chain([self.commits.next_deadline()])
+            .chain(self.dirty().map(Commits::next_deadline))
             .flatten()
             .min()
     }
@@ -242,7 +244,7 @@ impl RecordOwner {
             if waits.blocked == Blocked::No {
                 // An earlier load has failed, and the record is in the table only because of its subscribers.
                 waits.blocked = Blocked::Loading;
-                self.to_load.push(name.clone());
+                self.load(desk, &name);
             }
             self.plan_timeout(desk, &name);
         } else {
@@ -326,16 +328,20 @@ impl RecordOwner {
     pub(crate) fn committed<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
+        store: StoreId,
         batch: u64,
         result: Result<Vec<Written>, StoreError>,
     ) {
+        let Some(Lane { commits, .. }) = self.lanes.at_mut(store) else {
+            return;
+        };
         let mut ended = Ended::new(desk);
         match result {
-            Ok(written) => self.commits.committed(batch, &written, &mut ended),
+            Ok(written) => commits.committed(batch, &written, &mut ended),
             Err(error) if error.trouble == StoreTrouble::StaleTerm => {
-                self.commits.deposed(batch, &mut ended);
+                commits.deposed(batch, &mut ended);
             }
-            Err(_) => self.commits.failed(batch, ended.desk.now.monotonic),
+            Err(_) => commits.failed(batch, ended.desk.now.monotonic),
         }
         let Ended {
             clean, overruled, ..
@@ -364,36 +370,43 @@ impl RecordOwner {
         if waits.blocked == Blocked::No {
             waits.blocked = Blocked::Loading;
         }
-        self.to_load.push(name.clone());
+        self.load(desk, name);
         self.plan_timeout(desk, name);
     }
 
-    /// Asks the store for what this turn needs and gives it what this turn wrote.
+    /// Asks each store for what this turn needs and gives it what this turn wrote.
     pub(crate) fn end_turn<E: Effects>(&mut self, now: Instant, out: &mut E) {
-        if !self.to_load.is_empty() {
-            out.store(StoreRequest::Load {
-                names: std::mem::take(&mut self.to_load),
-            });
-        }
         let table = &self.table;
         let newest = |name: &Name| match table.get(name).map(|record| &record.value) {
             Some(Value::Present(record)) => StoreChange::Put(record.clone()),
             _ => StoreChange::Delete,
         };
-        if let Some((batch, writes)) = self.commits.next_batch(now, newest) {
-            out.store(StoreRequest::Commit { batch, writes });
+        for (store, lane) in self.lanes.iter_mut() {
+            if !lane.to_load.is_empty() {
+                let names = std::mem::take(&mut lane.to_load);
+                out.store(StoreRequest::Load { store, names });
+            }
+            if let Some((batch, writes)) = lane.commits.next_batch(now, newest) {
+                out.store(StoreRequest::Commit {
+                    store,
+                    batch,
+                    writes,
+                });
+            }
         }
     }
 
     /// Fails what has waited too long.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
         let now = desk.now.monotonic;
-        self.commits
-            .time_out(now, |name, waiter| outcome_unknown(desk, name, waiter));
+        for (_, lane) in self.lanes.iter_mut() {
+            lane.commits
+                .time_out(now, |name, waiter| outcome_unknown(desk, name, waiter));
+        }
         while let Some(name) = self.overruled_loads.pop_due(now) {
             let waits = self.table.get(&name).and_then(|kept| kept.waiting.as_ref());
             if waits.is_some_and(|waits| waits.overruled.is_some()) {
-                self.to_load.push(name);
+                self.load(desk, &name);
             }
         }
         while let Some(name) = self.load_timeouts.pop_due(now) {
@@ -444,7 +457,7 @@ impl RecordOwner {
         };
         if !memory_only {
             record.waiting_mut().blocked = Blocked::Loading;
-            self.to_load.push(name.clone());
+            self.load(desk, name);
         }
         self.cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
         self.table.insert(name.clone(), record);
@@ -455,9 +468,28 @@ impl RecordOwner {
         self.next_epoch
     }
 
-    pub(super) fn new_incarnation(&mut self) -> Incarnation {
-        self.next_incarnation += 1;
-        Incarnation(self.next_incarnation)
+    pub(super) fn new_incarnation<E: Effects>(
+        &mut self,
+        desk: &Desk<'_, E>,
+        name: &Name,
+    ) -> Incarnation {
+        self.lane_mut(desk, name).new_incarnation()
+    }
+
+    /// The way to the record's store.
+    pub(super) fn lane_mut<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) -> &mut Lane {
+        self.lanes.of_mut(&desk.place.settings.routes, name)
+    }
+
+    /// Asks the record's store for it at the end of the turn.
+    pub(super) fn load<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        self.lane_mut(desk, name).to_load.push(name.clone());
+    }
+
+    /// Whether the record has something that its store does not.
+    pub(super) fn is_dirty_at(&self, settings: &Settings, name: &str) -> bool {
+        let lane = self.lanes.of(&settings.routes, name);
+        lane.commits.is_dirty(name)
     }
 
     /// Does the job, or lets it wait behind the earlier ones.
@@ -516,7 +548,7 @@ impl RecordOwner {
             let Some(job) = waits.jobs.pop_front() else {
                 if waits.overruled.is_some() {
                     waits.blocked = Blocked::Loading;
-                    self.to_load.push(name.clone());
+                    self.load(desk, name);
                     break;
                 }
                 if let Some(record) = self.table.get_mut(name) {
@@ -662,7 +694,7 @@ impl RecordOwner {
         record.interest.shards.is_empty()
             && record.waiting.is_none()
             && !pinned
-            && (!self.commits.is_dirty(name) || is_forgotten(&record.value))
+            && (!self.is_dirty_at(settings, name) || is_forgotten(&record.value))
     }
 }
 

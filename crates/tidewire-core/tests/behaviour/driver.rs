@@ -15,6 +15,7 @@ use tidewire_core::entry::Entry;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
 use tidewire_core::rights::RightsChange;
+use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{
     Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Written,
@@ -110,12 +111,27 @@ impl Effects for World {
     }
 }
 
+/// How many stores the node has; the others than the first are used where routes lead to them.
+pub const STORES: usize = 2;
+
+/// What a store says at its so-manyth opening.
+fn opened(opening: u64) -> Opened {
+    Opened {
+        epoch: Epoch(opening),
+        opening,
+    }
+}
+
 /// The node.
 pub struct Node {
     shards: Vec<Shard>,
     world: World,
     pub now: Now,
-    stored: BTreeMap<Name, StoredRecord>,
+    routes: StoreRoutes,
+    /// What each store has.
+    stored: [BTreeMap<Name, StoredRecord>; STORES],
+    /// The stores that are down: they neither load nor commit.
+    pub down: BTreeSet<StoreId>,
     seen: BTreeMap<SessionId, Seen>,
     next_session: u32,
     /// The number of the last change of rights.
@@ -141,6 +157,16 @@ impl Node {
         Self::with(1, settings, Arc::new(AllowAll))
     }
 
+    /// Records of a shard that each store has not got yet.
+    pub fn dirty_by_store(&self, shard: usize) -> Vec<usize> {
+        self.shards[shard].dirty_by_store().collect()
+    }
+
+    /// What a store has under a name, whatever its record's route.
+    pub fn stored_in(&self, store: StoreId, name: &str) -> Option<&StoredRecord> {
+        self.stored[store.index()].get(name)
+    }
+
     /// A node.
     pub fn with(shards: u16, settings: Settings, permission: Arc<dyn Permission>) -> Self {
         let shards: Vec<Shard> = (0..shards)
@@ -152,10 +178,7 @@ impl Node {
                     permission: permission.clone(),
                     seed: 7,
                     owner_key: 11,
-                    opened: Opened {
-                        epoch: Epoch(1),
-                        opening: 1,
-                    },
+                    opened: (1..=STORES as u64).map(opened).collect(),
                 })
             })
             .collect();
@@ -171,7 +194,9 @@ impl Node {
             shards,
             world,
             now,
-            stored: BTreeMap::new(),
+            routes: settings.routes,
+            stored: Default::default(),
+            down: BTreeSet::new(),
             seen: BTreeMap::new(),
             next_session: 0,
             changes: 0,
@@ -386,12 +411,14 @@ impl Node {
 
     /// Puts a record into the store behind the engine's back.
     pub fn store_has(&mut self, name: &str, record: StoredRecord) {
-        self.stored.insert(name.into(), record);
+        let store = self.routes.find(name).index();
+        self.stored[store].insert(name.into(), record);
     }
 
     /// Takes a record out of the store behind the engine's back.
     pub fn store_loses(&mut self, name: &str) {
-        self.stored.remove(name);
+        let store = self.routes.find(name).index();
+        self.stored[store].remove(name);
     }
 
     /// The store of another node, whose shards are gone.
@@ -402,17 +429,19 @@ impl Node {
 
     /// How many records the store has.
     pub fn stored_count(&self) -> usize {
-        self.stored.len()
+        self.stored.iter().map(BTreeMap::len).sum()
     }
 
     /// Takes what has such a name out of the store, as if it were corrupt.
     pub fn lose_stored(&mut self, is_lost: impl Fn(&str) -> bool) {
-        self.stored.retain(|name, _| !is_lost(name));
+        for stored in &mut self.stored {
+            stored.retain(|name, _| !is_lost(name));
+        }
     }
 
     /// What the store has.
     pub fn stored(&self, name: &str) -> Option<&StoredRecord> {
-        self.stored.get(name)
+        self.stored[self.routes.find(name).index()].get(name)
     }
 
     fn input(&mut self, shard: u16, input: Input) {
@@ -511,8 +540,9 @@ impl Node {
         }
     }
 
-    fn write(&mut self, write: StoreWrite) -> Written {
-        let stored = self.stored.get(&write.name);
+    fn write(&mut self, store: StoreId, write: StoreWrite) -> Written {
+        let kept = &mut self.stored[store.index()];
+        let stored = kept.get(&write.name);
         if write.change.is_done(stored) {
             return Written::Done;
         }
@@ -520,8 +550,8 @@ impl Node {
             return Written::Refused;
         }
         match write.change {
-            StoreChange::Put(record) => self.stored.insert(write.name, record),
-            StoreChange::Delete => self.stored.remove(&write.name),
+            StoreChange::Put(record) => kept.insert(write.name, record),
+            StoreChange::Delete => kept.remove(&write.name),
         };
         Written::Done
     }
@@ -529,32 +559,46 @@ impl Node {
     fn answer(&mut self, request: StoreRequest) -> StoreCompletion {
         let failed = StoreError::unavailable("the test says so");
         match request {
-            StoreRequest::Load { names } => {
+            StoreRequest::Load { store, names } => {
+                let fails = self.loads_fail || self.down.contains(&store);
                 let records = names
                     .into_iter()
                     .map(|name| {
-                        let found = self
-                            .stored
+                        let found = self.stored[store.index()]
                             .get(&name)
                             .cloned()
                             .map_or(Loaded::Missing, Loaded::Found);
-                        let failed = self.loads_fail.then(|| failed.clone());
+                        let failed = fails.then(|| failed.clone());
                         (name, failed.map_or(Ok(found), Err))
                     })
                     .collect();
                 StoreCompletion::Loaded { records }
             }
-            StoreRequest::Commit { batch, .. } if self.commits_fail => StoreCompletion::Committed {
-                batch,
-                result: Err(failed),
-            },
-            StoreRequest::Commit { batch, .. } if self.is_deposed => StoreCompletion::Committed {
-                batch,
-                result: Err(StoreError::stale_term(Term(1), Term(2))),
-            },
-            StoreRequest::Commit { batch, writes } => {
-                let written = writes.into_iter().map(|write| self.write(write)).collect();
+            StoreRequest::Commit { store, batch, .. }
+                if self.commits_fail || self.down.contains(&store) =>
+            {
                 StoreCompletion::Committed {
+                    store,
+                    batch,
+                    result: Err(failed),
+                }
+            }
+            StoreRequest::Commit { store, batch, .. } if self.is_deposed => {
+                StoreCompletion::Committed {
+                    store,
+                    batch,
+                    result: Err(StoreError::stale_term(Term(1), Term(2))),
+                }
+            }
+            StoreRequest::Commit {
+                store,
+                batch,
+                writes,
+            } => {
+                let write = |write| self.write(store, write);
+                let written = writes.into_iter().map(write).collect();
+                StoreCompletion::Committed {
+                    store,
                     batch,
                     result: Ok(written),
                 }

@@ -13,4 +13,5 @@ mod refusals;
 mod renewal;
 mod repeats;
 mod revocation;
+mod routes;
 mod rules;

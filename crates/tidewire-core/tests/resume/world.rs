@@ -310,10 +310,10 @@ impl World {
                     permission: Arc::new(AllowAll),
                     seed: self.seed.wrapping_mul(31).wrapping_add(self.starts << 32),
                     owner_key: self.seed,
-                    opened: Opened {
+                    opened: vec![Opened {
                         epoch: Epoch(self.starts),
                         opening: self.starts,
-                    },
+                    }],
                 })
             })
             .collect();
@@ -611,7 +611,7 @@ impl World {
         let fails = self.random.chance(self.fails_percent);
         let failed = || StoreError::unavailable("the seed says so");
         let completion = match request {
-            StoreRequest::Load { names } => {
+            StoreRequest::Load { names, .. } => {
                 self.met.failed_loads += u64::from(fails);
                 let load = |name: Name| {
                     let found = self.stored.get(&name).cloned();
@@ -621,7 +621,11 @@ impl World {
                 let records = names.into_iter().map(load).collect();
                 StoreCompletion::Loaded { records }
             }
-            StoreRequest::Commit { batch, writes } => {
+            StoreRequest::Commit {
+                store,
+                batch,
+                writes,
+            } => {
                 self.met.failed_commits += u64::from(fails);
                 // A commit that fails may be done all the same.
                 let is_done = match fails {
@@ -639,7 +643,11 @@ impl World {
                     true => Err(failed()),
                     false => Ok(vec![Written::Done; count]),
                 };
-                StoreCompletion::Committed { batch, result }
+                StoreCompletion::Committed {
+                    store,
+                    batch,
+                    result,
+                }
             }
         };
         self.completions.push_back((shard, completion));

@@ -28,6 +28,8 @@ pub enum Check {
     Durable,
     /// What is committed is the owner's newest value, and what is loaded is what was committed.
     StoreContent,
+    /// A record is asked for, given to and found in the store that its name leads to.
+    Routed,
     /// A request is answered, once.
     AnsweredOnce,
     /// A call has one end, unless its requestor is gone.

@@ -29,6 +29,10 @@ pub enum Fault {
     WaitIgnored,
     /// The store says that it has committed, and has not.
     CommitForgotten,
+    /// A commit goes to another store.
+    CommitAstray,
+    /// An owner takes one store for that of every record.
+    RouteIgnored,
     /// The store says that it has committed before it has synced.
     AckBeforeSync,
     /// After a failed sync the store tries the sync again, not the commit.
@@ -119,7 +123,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 65] = [
+    pub const ALL: [(Self, &[Check]); 67] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -131,6 +135,11 @@ impl Fault {
         (Self::VisibleTooEarly, &[Check::EventArrives]),
         (Self::WaitIgnored, &[Check::EventOrder]),
         (Self::CommitForgotten, &[Check::Durable]),
+        (
+            Self::CommitAstray,
+            &[Check::Durable, Check::StoreContent, Check::Routed],
+        ),
+        (Self::RouteIgnored, &[Check::Routed]),
         (Self::AckBeforeSync, &[Check::Durable]),
         (Self::OnlySyncedAgain, &[Check::Durable]),
         (Self::StaleLoad, &[Check::StoreContent]),
@@ -233,6 +242,7 @@ impl Fault {
     pub fn in_engine(self) -> Option<&'static str> {
         match self {
             Self::DirtyEvicted => Some("record-dirty"),
+            Self::RouteIgnored => Some("record-route"),
             Self::TombstoneForgotten => Some("record-tombstone"),
             Self::VersionUnchecked => Some("record-version"),
             _ => None,

@@ -22,6 +22,7 @@ mod seen;
 mod services;
 mod sim;
 mod store;
+mod stores;
 mod tally;
 mod trouble;
 mod wire;

@@ -14,11 +14,12 @@ use std::rc::Rc;
 use serde_json::json;
 use tidewire_core::address::SessionId;
 use tidewire_core::message::RecordBulk;
+use tidewire_core::route::StoreRoutes;
 use tidewire_core::store::StoredRecord;
 
 use crate::check::{Check, Checked, ensure};
 use crate::expected::Expected;
-use crate::store::SimStore;
+use crate::stores::SimStores;
 use crate::wire::parse;
 
 pub use request::{Kind, Request, Seen, Stamp};
@@ -53,7 +54,9 @@ pub struct RecordModel {
 #[derive(Clone, Debug)]
 pub struct Terms {
     pub shards: usize,
-    /// Records of a shard that may be dirty.
+    /// Which store has which records.
+    pub routes: StoreRoutes,
+    /// Records of a shard and store that may be dirty.
     pub dirty_max: usize,
     pub load_timeout_ns: u64,
     pub write_timeout_ns: u64,
@@ -133,7 +136,7 @@ impl RecordModel {
     }
 
     /// The node has crashed: what the store has is what is left.
-    pub fn crash(&mut self, store: &SimStore) -> Checked {
+    pub fn crash(&mut self, stores: &SimStores) -> Checked {
         self.live.clear();
         self.lagged.clear();
         self.skipped.clear();
@@ -145,7 +148,7 @@ impl RecordModel {
         self.bulks.clear();
         self.dirty.iter_mut().for_each(BTreeMap::clear);
         for (name, record) in &mut self.records {
-            let kept = store.change_count(name);
+            let kept = stores.of(name).change_count(name);
             let acknowledged = self.acknowledged.get(name).copied().unwrap_or(0);
             ensure(kept >= acknowledged, Check::Durable, || {
                 format!("{name}: change {acknowledged} was acknowledged, the store has {kept}")

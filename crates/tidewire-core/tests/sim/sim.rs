@@ -25,6 +25,7 @@ use tidewire_core::effect::{CloseReason, Flow, Input, Publication, StoreCompleti
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::{CallAnswer, Entry, RecordRequestKind, RpcEntry};
 use tidewire_core::rate::{Operation, Rate};
+use tidewire_core::route::StoreId;
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_core::store::{
     Incarnation, Loaded, Opened, StoreWrite, StoredRecord, Version, Written,
@@ -45,7 +46,8 @@ use crate::record_model::{RecordModel, Stamp, Terms};
 use crate::right::is_guarded;
 use crate::rpc_model::RpcModel;
 use crate::rude::{self, is_rude};
-use crate::store::{Asked, NumberedWrite, SimStore};
+use crate::store::{Asked, NumberedWrite};
+use crate::stores::{SimStores, routes};
 use crate::tally::Tally;
 use crate::trouble::{Trouble, Troubles};
 use crate::wire::{Heard, NEW, OLD};
@@ -136,11 +138,9 @@ pub struct Sim {
     troubles: Troubles,
     /// Connections are looked at in any order until then.
     reordered_until: Instant,
-    /// The store does nothing before.
-    slow_until: Instant,
     /// Deliveries that a fault has held back.
     late: Vec<(SessionId, Heard)>,
-    store: SimStore,
+    stores: SimStores,
     clients: Vec<Client>,
     records: RecordModel,
     events: EventModel,
@@ -193,7 +193,8 @@ impl Sim {
             ..Settings::default()
         };
         let faults = Faults::new(fault, seed);
-        let store = SimStore::new(random.next(), &faults);
+        let stores = SimStores::new(&mut random, &faults);
+        settings.routes = routes();
         // Sometimes one value is as much as a session that lagged is given at once.
         if random.chance(50) {
             settings.limits.catch_up_bytes_max = 1;
@@ -229,6 +230,7 @@ impl Sim {
         }
         let records = RecordModel::new(Terms {
             shards: SHARDS,
+            routes: settings.routes.clone(),
             dirty_max: settings.limits.dirty_records_max,
             load_timeout_ns: nanos(settings.load_timeout),
             write_timeout_ns: nanos(settings.write_timeout),
@@ -261,7 +263,6 @@ impl Sim {
             now,
             troubles,
             reordered_until: now.monotonic,
-            slow_until: now.monotonic,
             shards: Vec::new(),
             outside: Outside::new(SHARDS, faults),
             connections: BTreeMap::new(),
@@ -269,7 +270,7 @@ impl Sim {
             places: vec![Vec::new(); SHARDS],
             visible: VecDeque::new(),
             late: Vec::new(),
-            store,
+            stores,
             clients,
             records,
             events: EventModel::default(),
@@ -313,7 +314,7 @@ impl Sim {
             version,
             data: Payload::from_checked("{}"),
         };
-        self.store.begin_with(name, record);
+        self.stores.of_mut(name).begin_with(name, record);
         let owner = self.owner(name);
         self.records.begin_with(name, owner, i32::MAX - 2);
     }
@@ -343,7 +344,7 @@ impl Sim {
         self.run_on()?;
         self.summary.digest = self.digest.finish();
         self.met.merge(&self.outside.met);
-        self.met.merge(&self.store.met());
+        self.met.merge(&self.stores.met());
         self.summary.met = self.met;
         Ok(self.summary)
     }
@@ -366,7 +367,7 @@ impl Sim {
             ..self.summary.size
         };
         self.calm = true;
-        self.store.mend();
+        self.stores.mend();
         for client in &mut self.clients {
             client.services.calm = true;
         }
@@ -390,9 +391,10 @@ impl Sim {
 
     fn start(&mut self) {
         self.opening += 1;
-        let opened = Opened {
+        let opened = |store: StoreId| Opened {
             epoch: Epoch(self.opening),
-            opening: self.opening,
+            // Each store counts its own.
+            opening: self.opening + 100 * u64::from(store.0),
         };
         self.shards = (0..SHARDS)
             .map(|shard| {
@@ -406,7 +408,7 @@ impl Sim {
                     }),
                     seed: self.seed,
                     owner_key: self.seed,
-                    opened,
+                    opened: SimStores::all().map(opened).collect(),
                 })
             })
             .collect();
@@ -441,7 +443,9 @@ impl Sim {
             40..60 => self.client_acts(),
             60..72 => self.client_reads(),
             72..82 => self.store_works()?,
-            82..88 => self.store_answers()?,
+            82..88 => {
+                self.store_answers()?;
+            }
             88..92 => self.interest_moves()?,
             92..94 => self.confirm_interest()?,
             94..96 => self.late_things_come()?,
@@ -482,9 +486,13 @@ impl Sim {
     fn number(
         &mut self,
         shard: usize,
+        store: StoreId,
         writes: Vec<StoreWrite>,
     ) -> Result<Vec<NumberedWrite>, Violation> {
-        if let Some(failed) = self.store.failed.remove(&shard) {
+        for write in &writes {
+            self.is_routed(&write.name, store)?;
+        }
+        if let Some(failed) = self.stores.at(store).failed.remove(&shard) {
             let same = failed.iter().map(|numbered| &numbered.write).eq(&writes);
             ensure(same, Check::StoreContent, || {
                 format!("{failed:?} has failed, and {writes:?} comes next")
@@ -504,14 +512,34 @@ impl Sim {
     fn end_turn(&mut self, shard: usize) -> Checked {
         self.shards[shard].end_turn(self.now, &mut self.outside);
         for (shard, request) in std::mem::take(&mut self.outside.store_requests) {
-            let asked = match request {
-                StoreRequest::Load { names } => Asked::Load(names),
-                StoreRequest::Commit { batch, writes } => {
-                    let writes = self.number(shard, writes)?;
-                    Asked::Commit { batch, writes }
+            let (store, asked) = match request {
+                StoreRequest::Load { store, names } => {
+                    for name in &names {
+                        self.is_routed(name, store)?;
+                    }
+                    (store, Asked::Load(names))
+                }
+                StoreRequest::Commit {
+                    store,
+                    batch,
+                    writes,
+                } => {
+                    let writes = self.number(shard, store, writes)?;
+                    let asked = Asked::Commit {
+                        store,
+                        batch,
+                        writes,
+                    };
+                    (store, asked)
                 }
             };
-            self.store.ask(shard, asked);
+            let astray = self.outside.faults.hits(Fault::CommitAstray)
+                && matches!(asked, Asked::Commit { .. });
+            let store = match astray {
+                true => StoreId(1 - store.0),
+                false => store,
+            };
+            self.stores.at(store).ask(shard, asked);
         }
         self.flush(shard)
     }
@@ -698,22 +726,23 @@ impl Sim {
         if !self.outside.logins.is_empty() && self.random.chance(50) {
             self.log_in()?;
         }
-        if !self.store.asked.is_empty() && self.slow_until <= self.now.monotonic {
-            let place = self.random.below(self.store.asked.len());
-            self.store.work(place, &mut self.outside.faults);
+        if let Some(store) = self.stores.ready(&mut self.random, self.now.monotonic) {
+            let place = self.random.below(store.asked.len());
+            store.work(place, &mut self.outside.faults);
             if self.random.chance(10) {
-                self.store.tidy();
+                store.tidy();
             }
         }
         Ok(())
     }
 
-    fn store_answers(&mut self) -> Checked {
-        if self.store.answers.is_empty() {
-            return Ok(());
-        }
-        let place = self.random.below(self.store.answers.len());
-        let (shard, completion, names) = self.store.answers.remove(place);
+    /// False if no answer is on its way.
+    fn store_answers(&mut self) -> Result<bool, Violation> {
+        let Some(store) = self.stores.answering(&mut self.random) else {
+            return Ok(false);
+        };
+        let place = self.random.below(store.answers.len());
+        let (shard, completion, names) = store.answers.remove(place);
         let now = self.now.monotonic.0;
         if self.trace {
             println!("{:6} shard {shard} gets {completion:?}", self.summary.steps);
@@ -722,7 +751,7 @@ impl Sim {
             StoreCompletion::Loaded { records } => {
                 for (name, result) in records {
                     let found = matches!(result, Ok(Loaded::Found(_) | Loaded::Missing));
-                    self.records.loaded(shard, now, name, found, &self.store)?;
+                    self.records.loaded(shard, now, name, found, &self.stores)?;
                 }
             }
             StoreCompletion::Committed { result, .. } => {
@@ -735,7 +764,8 @@ impl Sim {
                 }
             }
         }
-        self.input(shard, Input::Store(completion))
+        self.input(shard, Input::Store(completion))?;
+        Ok(true)
     }
 
     fn interest_moves(&mut self) -> Checked {

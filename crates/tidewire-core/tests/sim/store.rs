@@ -5,11 +5,13 @@ mod log;
 use std::collections::BTreeMap;
 
 use tidewire_core::effect::StoreCompletion;
+use tidewire_core::route::StoreId;
 use tidewire_core::store::{
     Expected, Loaded, Store, StoreChange, StoreError, StoreReader, StoreWrite, StoredRecord, Term,
     Written,
 };
 use tidewire_core::text::Name;
+use tidewire_core::time::Instant;
 
 use crate::disk::Failures;
 use crate::fault::{Fault, Faults};
@@ -32,6 +34,7 @@ pub struct NumberedWrite {
 pub enum Asked {
     Load(Vec<Name>),
     Commit {
+        store: StoreId,
         batch: u64,
         writes: Vec<NumberedWrite>,
     },
@@ -58,6 +61,8 @@ pub struct SimStore {
     /// What was there before the last commit of each record, for the fault that loads it.
     before: BTreeMap<String, [Option<StoredRecord>; 2]>,
     pub asked: Vec<(usize, Asked)>,
+    /// It does nothing before.
+    pub slow_until: Instant,
     /// Answers on their way to a shard, with the names of a commit.
     pub answers: Vec<(usize, StoreCompletion, Vec<String>)>,
     /// What a shard must send again, because its last batch has failed.
@@ -74,6 +79,7 @@ impl SimStore {
             kept: BTreeMap::new(),
             before: BTreeMap::new(),
             asked: Vec::new(),
+            slow_until: Instant(0),
             answers: Vec::new(),
             failed: BTreeMap::new(),
         };
@@ -113,7 +119,11 @@ impl SimStore {
                 self.answers
                     .push((shard, StoreCompletion::Loaded { records }, Vec::new()));
             }
-            Asked::Commit { batch, writes } => {
+            Asked::Commit {
+                store,
+                batch,
+                writes,
+            } => {
                 let names = writes
                     .iter()
                     .map(|numbered| numbered.write.name.to_string())
@@ -129,8 +139,15 @@ impl SimStore {
                         result
                     }
                 };
-                self.answers
-                    .push((shard, StoreCompletion::Committed { batch, result }, names));
+                self.answers.push((
+                    shard,
+                    StoreCompletion::Committed {
+                        store,
+                        batch,
+                        result,
+                    },
+                    names,
+                ));
             }
         }
     }
@@ -152,8 +169,7 @@ impl SimStore {
     }
 
     /// A bit of a stored value turns over. False if there is none that can be told from a torn write.
-    pub fn flip(&mut self, random: &mut Random) -> bool {
-        let which = random.next() as usize;
+    pub fn flip(&mut self, which: usize) -> bool {
         self.log.flip_one(which)
     }
 

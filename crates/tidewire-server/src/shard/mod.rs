@@ -80,8 +80,8 @@ pub struct NodeConfig {
     pub penalty: PenaltySettings,
     /// The judge.
     pub permission: Arc<dyn Permission>,
-    /// What the store said when it was opened.
-    pub opened: Opened,
+    /// What each store said when it was opened, by number.
+    pub opened: Vec<Opened>,
     /// Where requests go.
     pub requests: Arc<dyn Requests>,
     /// For tables and dice; clients must not be able to guess it.
@@ -165,7 +165,7 @@ impl PreparedShards {
                 permission: config.permission.clone(),
                 seed: config.seed.wrapping_add(u64::from(address.shard)),
                 owner_key: config.owner_key,
-                opened: config.opened,
+                opened: config.opened.clone(),
             });
             let node = conductor::Node {
                 handles: handles.clone(),

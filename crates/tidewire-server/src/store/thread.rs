@@ -173,15 +173,24 @@ impl StoreClient {
     /// their order. A load sees every commit that was answered before it was requested.
     pub fn request(&self, shard: u16, request: StoreRequest) {
         match request {
-            StoreRequest::Load { names } => {
+            StoreRequest::Load { names, .. } => {
                 if let Err(unsent) = self.reads.send(ReadTask::Load { shard, names }) {
                     unsent.0.fail(&self.answer);
                 }
             }
-            StoreRequest::Commit { batch, writes } => {
+            StoreRequest::Commit {
+                store,
+                batch,
+                writes,
+            } => {
                 let answer = Arc::clone(&self.answer);
                 let answer = move |result| {
-                    answer(shard, StoreCompletion::Committed { batch, result });
+                    let completion = StoreCompletion::Committed {
+                        store,
+                        batch,
+                        result,
+                    };
+                    answer(shard, completion);
                 };
                 self.commit(writes, Box::new(answer));
             }
@@ -519,6 +528,7 @@ fn no_thread(error: std::io::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use tidewire_core::route::StoreId;
     use tidewire_core::store::{Expected, Incarnation, StoreChange, StoredRecord, Version};
     use tidewire_core::text::Payload;
 
@@ -612,19 +622,28 @@ mod tests {
     }
 
     fn commit(client: &StoreClient, shard: u16, batch: u64, writes: Vec<StoreWrite>) {
-        client.request(shard, StoreRequest::Commit { batch, writes });
+        let store = StoreId::DEFAULT;
+        client.request(
+            shard,
+            StoreRequest::Commit {
+                store,
+                batch,
+                writes,
+            },
+        );
     }
 
     fn request_load(client: &StoreClient, shard: u16, name: &str) {
         let names = vec![Name::from(name)];
-        client.request(shard, StoreRequest::Load { names });
+        let store = StoreId::DEFAULT;
+        client.request(shard, StoreRequest::Load { store, names });
     }
 
     fn committed(
         answers: &Receiver<(u16, StoreCompletion)>,
     ) -> (u16, u64, Result<Vec<Written>, StoreError>) {
         match answers.recv_timeout(DEADLINE).unwrap() {
-            (shard, StoreCompletion::Committed { batch, result }) => (shard, batch, result),
+            (shard, StoreCompletion::Committed { batch, result, .. }) => (shard, batch, result),
             other => panic!("not a commit's answer: {other:?}"),
         }
     }

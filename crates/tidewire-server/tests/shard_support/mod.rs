@@ -131,7 +131,7 @@ impl Node {
                 limits: options.limits,
                 penalty: options.penalty,
                 permission: options.permission,
-                opened,
+                opened: vec![opened],
                 requests: Arc::new(requests),
                 seed: 1,
                 owner_key: 2,

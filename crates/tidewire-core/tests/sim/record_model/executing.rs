@@ -67,7 +67,10 @@ impl RecordModel {
     fn has_place(&self, owner: usize, name: &str) -> bool {
         let volatile = self.records.get(name).is_some_and(|record| record.volatile);
         let dirty = &self.dirty[owner];
-        volatile || dirty.contains_key(name) || dirty.len() < self.terms.dirty_max
+        let routes = &self.terms.routes;
+        let store = routes.find(name);
+        let beside = dirty.keys().filter(|name| routes.find(name) == store);
+        volatile || dirty.contains_key(name) || beside.count() < self.terms.dirty_max
     }
 
     fn change(&mut self, name: &str, value: Option<(i32, Rc<Value>)>, stamp: &Rc<Stamp>) {

@@ -11,7 +11,7 @@ use super::{RecordModel, is_read};
 use crate::check::{Check, Checked, Violation, ensure, violated};
 use crate::expected::{Expected, Want, matches, name_of};
 use crate::outside::Outside;
-use crate::store::SimStore;
+use crate::stores::SimStores;
 use crate::wire::{Delta, Heard, Refused, parse};
 
 impl RecordModel {
@@ -43,7 +43,7 @@ impl RecordModel {
         now: u64,
         session: SessionId,
         heard: &Heard,
-        store: &SimStore,
+        stores: &SimStores,
         outside: &Outside,
     ) -> Result<Option<Rc<Stamp>>, Violation> {
         match heard {
@@ -53,11 +53,11 @@ impl RecordModel {
             }
             Heard::Written { name, id } => {
                 let awaited = self.writes.remove(&(session, id.clone()));
-                self.hear_done(name, awaited, store, outside)
+                self.hear_done(name, awaited, stores, outside)
             }
             Heard::DeleteDone { name } => {
                 let awaited = self.deletes.remove(&(session, name.clone()));
-                self.hear_done(name, awaited, store, outside)
+                self.hear_done(name, awaited, stores, outside)
             }
             Heard::RecordRefused {
                 why: Refused::Update,
@@ -165,7 +165,7 @@ impl RecordModel {
         &mut self,
         name: &str,
         awaited: Option<Awaited>,
-        store: &SimStore,
+        stores: &SimStores,
         outside: &Outside,
     ) -> Result<Option<Rc<Stamp>>, Violation> {
         let Some(awaited) = awaited else {
@@ -174,7 +174,7 @@ impl RecordModel {
                 format!("{name}: an answer that nobody waits for"),
             );
         };
-        let kept = store.change_count(name);
+        let kept = stores.of(name).change_count(name);
         let volatile = self.records.get(name).is_some_and(|record| record.volatile);
         let durable = kept >= awaited.change_count || volatile;
         ensure(durable, Check::Durable, || {

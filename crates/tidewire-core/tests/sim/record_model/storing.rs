@@ -4,7 +4,7 @@ use tidewire_core::store::StoreChange;
 
 use super::RecordModel;
 use crate::check::{Check, Checked, Violation, ensure};
-use crate::store::SimStore;
+use crate::stores::SimStores;
 use crate::wire::{Refused, parse};
 
 impl RecordModel {
@@ -15,7 +15,7 @@ impl RecordModel {
         now: u64,
         name: &str,
         found: bool,
-        store: &SimStore,
+        stores: &SimStores,
     ) -> Checked {
         let record = self.record(name, owner);
         if record.known {
@@ -28,7 +28,7 @@ impl RecordModel {
             return Ok(());
         }
         record.known = true;
-        let kept = store.change_count(name);
+        let kept = stores.of(name).change_count(name);
         ensure(kept == record.change_count(), Check::StoreContent, || {
             format!(
                 "{name} is loaded after change {kept}, and had {}",

@@ -71,7 +71,7 @@ impl Sim {
             }
             _ => self
                 .records
-                .hear(now, session, &heard, &self.store, &self.outside)?,
+                .hear(now, session, &heard, &self.stores, &self.outside)?,
         };
         if let Some(connection) = self.connections.get_mut(&session) {
             connection.outbox.push_back((heard, stamp));

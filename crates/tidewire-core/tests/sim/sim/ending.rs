@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use tidewire_core::time::Instant;
+
 use super::{PAUSE_MS, PAUSES, ROUNDS_MAX, SHARDS, Sim, shown};
 use crate::check::{Check, Checked, Violation, ensure};
 use crate::client::{Client, EVENTS, RECORDS};
@@ -98,12 +100,14 @@ impl Sim {
         while !self.outside.logins.is_empty() {
             self.log_in()?;
         }
-        while !self.store.asked.is_empty() && (self.calm || self.slow_until <= self.now.monotonic) {
-            self.store.work(0, &mut self.outside.faults);
+        let now = match self.calm {
+            true => Instant(u64::MAX),
+            false => self.now.monotonic,
+        };
+        while let Some(store) = self.stores.ready(&mut self.random, now) {
+            store.work(0, &mut self.outside.faults);
         }
-        while !self.store.answers.is_empty() {
-            self.store_answers()?;
-        }
+        while self.store_answers()? {}
         for shard in 0..SHARDS {
             self.interest_moves()?;
             if let Some(up_to) = self.outside.interest.make_visible(shard, usize::MAX) {
@@ -128,8 +132,7 @@ impl Sim {
         self.outside.mailboxes.iter().all(VecDeque::is_empty)
             && self.outside.held_back.is_empty()
             && self.outside.logins.is_empty()
-            && self.store.asked.is_empty()
-            && self.store.answers.is_empty()
+            && self.stores.are_still()
             && self.visible.is_empty()
             && (0..SHARDS).all(|shard| self.outside.interest.pending(shard) == 0)
             && self.connections.values().all(|connection| {

@@ -1,6 +1,7 @@
 //! Troubles strike: the network, the disk, the machine.
 
 use tidewire_core::address::SessionId;
+use tidewire_core::route::StoreId;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::Instant;
 
@@ -10,6 +11,7 @@ use crate::check::{Check, Checked, Violation, ensure};
 use crate::disk::Failures;
 use crate::outside::Outside;
 use crate::store::End;
+use crate::stores::SimStores;
 use crate::trouble::Trouble;
 
 /// Operations of the disk that fail in a row, at most.
@@ -55,12 +57,17 @@ impl Sim {
                 }
             }
             Trouble::Reorder => self.reordered_until = self.later(NETWORK_MS),
-            Trouble::SlowStore => self.slow_until = self.later(SLOW_MS),
-            // As long as there is little in the store, there is nothing that could turn over.
-            Trouble::BitFlip if !self.store.flip(&mut self.random) => {
-                return self.strikes(Trouble::SyncError);
+            Trouble::SlowStore => {
+                let until = self.later(SLOW_MS);
+                self.stores.any(&mut self.random).slow_until = until;
             }
-            Trouble::BitFlip => {}
+            // As long as there is little in the store, there is nothing that could turn over.
+            Trouble::BitFlip => {
+                let which = self.random.next() as usize;
+                if !self.stores.any(&mut self.random).flip(which) {
+                    return self.strikes(Trouble::SyncError);
+                }
+            }
             Trouble::WriteError | Trouble::SyncError | Trouble::ReadError | Trouble::DiskFull => {
                 let count = 1 + self.random.below(FAILURES_MAX);
                 let mut failures = Failures::default();
@@ -70,7 +77,7 @@ impl Sim {
                     Trouble::ReadError => &mut failures.reads,
                     _ => &mut failures.growths,
                 } = count;
-                self.store.fail(failures);
+                self.stores.any(&mut self.random).fail(failures);
             }
         }
         self.met.add(trouble.name());
@@ -127,9 +134,9 @@ impl Sim {
 
     /// The node ends at once: what is not committed is lost, and it starts again.
     pub(super) fn crash(&mut self, end: End) -> Checked {
-        self.store.crash(end, &mut self.random);
+        self.stores.crash(end, &mut self.random);
         self.store_is_right()?;
-        self.records.crash(&self.store)?;
+        self.records.crash(&self.stores)?;
         self.events.crash();
         self.rpcs.crash();
         self.unlistened.clear();
@@ -154,33 +161,37 @@ impl Sim {
         Ok(())
     }
 
-    /// The node ends in order, though the disk may fail even then, and everything is there afterwards.
+    /// The node ends in order, though disks may fail even then, and everything is there afterwards.
     pub(super) fn stop(&mut self) -> Checked {
-        if self.random.chance(30) {
-            self.store.fail(Failures {
-                syncs: 1,
-                reads: self.random.below(3),
-                ..Failures::default()
-            });
-        }
-        self.store.stop();
+        self.stores.stop(&mut self.random);
         self.store_is_right()?;
-        self.records.crash(&self.store)
+        self.records.crash(&self.stores)
     }
 
     /// Whatever can be read is what was committed.
     pub(super) fn store_is_right(&mut self) -> Checked {
-        let page = 1 + self.random.below(4);
-        let failures = self.random.below(2);
-        for (name, loaded) in self.store.scan(page, failures) {
-            let count = self.store.change_count(&name);
-            if let Loaded::Found(record) = loaded {
-                let is_right = self.records.has_made(&name, count, &record);
-                ensure(is_right, Check::StoreContent, || {
-                    format!("{name} is stored after change {count} as {record:?}")
-                })?;
+        for store in SimStores::all() {
+            let page = 1 + self.random.below(4);
+            let failures = self.random.below(2);
+            for (name, loaded) in self.stores.at(store).scan(page, failures) {
+                self.is_routed(&name, store)?;
+                let count = self.stores.of(&name).change_count(&name);
+                if let Loaded::Found(record) = loaded {
+                    let is_right = self.records.has_made(&name, count, &record);
+                    ensure(is_right, Check::StoreContent, || {
+                        format!("{name} is stored after change {count} as {record:?}")
+                    })?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether a record belongs to a store.
+    pub(super) fn is_routed(&self, name: &str, store: StoreId) -> Checked {
+        let own = self.stores.route(name);
+        ensure(own == store, Check::Routed, || {
+            format!("{name} belongs to store {}, and not to {}", own.0, store.0)
+        })
     }
 }

@@ -1,0 +1,73 @@
+//! An owner's way to each of the node's stores. They have nothing in common, so that one that is down holds up no other.
+
+use crate::planted_fault::is_planted;
+use crate::record::commit::Commits;
+use crate::route::{StoreId, StoreRoutes};
+use crate::store::{Incarnation, Opened};
+use crate::text::Name;
+
+/// What is on its way to one store and from there.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) commits: Commits,
+    /// Names to be asked for at the end of the turn.
+    pub(super) to_load: Vec<Name>,
+    next_incarnation: u64,
+}
+
+impl Lane {
+    /// Incarnations are unique within a store because each of its openings and each shard has its own range of them.
+    fn new(seed: u64, opened: Opened, shard: u16) -> Self {
+        Self {
+            commits: Commits::new(seed),
+            to_load: Vec::new(),
+            next_incarnation: (opened.opening << 40) | (u64::from(shard & 0xff) << 32),
+        }
+    }
+
+    pub(super) fn new_incarnation(&mut self) -> Incarnation {
+        self.next_incarnation += 1;
+        Incarnation(self.next_incarnation)
+    }
+}
+
+/// The lanes of all stores, by number.
+#[derive(Debug)]
+pub(crate) struct Lanes(Vec<Lane>);
+
+impl Lanes {
+    /// One for each store that was opened.
+    pub(super) fn new(seed: u64, opened: &[Opened], shard: u16) -> Self {
+        let lane = |opened: &Opened| Lane::new(seed, *opened, shard);
+        Self(opened.iter().map(lane).collect())
+    }
+
+    /// That of a record.
+    pub(super) fn of(&self, routes: &StoreRoutes, name: &str) -> &Lane {
+        &self.0[routes.find(name).index()]
+    }
+
+    /// That of a record, to be changed.
+    pub(super) fn of_mut(&mut self, routes: &StoreRoutes, name: &str) -> &mut Lane {
+        let mut store = routes.find(name).index();
+        if is_planted("record-route") {
+            store = 0;
+        }
+        &mut self.0[store]
+    }
+
+    /// That of a store; none if there is no such store.
+    pub(super) fn at_mut(&mut self, store: StoreId) -> Option<&mut Lane> {
+        self.0.get_mut(store.index())
+    }
+
+    /// All, in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.0.iter()
+    }
+
+    /// All with their numbers, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (StoreId, &mut Lane)> {
+        (0..).map(StoreId).zip(&mut self.0)
+    }
+}

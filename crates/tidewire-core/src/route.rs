@@ -1,0 +1,72 @@
+//! Which of a node's stores keeps a record: the one with the longest prefix that its name begins with.
+
+/// A store of a node, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StoreId(pub u8);
+
+impl StoreId {
+    /// Keeps whatever no prefix leads elsewhere, and all that the server keeps for itself: users, histories of events.
+    pub const DEFAULT: Self = Self(0);
+
+    /// Its place in a list of all stores.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The prefixes of names that lead to another store than the default one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreRoutes {
+    /// The longest first.
+    prefixes: Vec<(Box<str>, StoreId)>,
+}
+
+impl StoreRoutes {
+    /// The routes of these prefixes. Of two equal ones the first counts.
+    pub fn new<'a>(prefixes: impl IntoIterator<Item = (&'a str, StoreId)>) -> Self {
+        let boxed = |(prefix, store): (&str, StoreId)| (prefix.into(), store);
+        let mut prefixes: Vec<(Box<str>, StoreId)> = prefixes.into_iter().map(boxed).collect();
+        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Self { prefixes }
+    }
+
+    /// The store of a record.
+    #[must_use]
+    pub fn find(&self, name: &str) -> StoreId {
+        let mut prefixes = self.prefixes.iter();
+        prefixes
+            .find(|(prefix, _)| name.starts_with(&**prefix))
+            .map_or(StoreId::DEFAULT, |(_, store)| *store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_wins() {
+        let routes = StoreRoutes::new([
+            ("a/", StoreId(1)),
+            ("a/b/", StoreId(2)),
+            ("a/b/c/", StoreId::DEFAULT),
+            ("é", StoreId(1)),
+        ]);
+        for (name, store) in [
+            ("", 0),
+            ("a", 0),
+            ("a/", 1),
+            ("a/b", 1),
+            ("a/b/", 2),
+            ("a/b/x", 2),
+            ("a/b/c/x", 0),
+            ("b/a/", 0),
+            ("é", 1),
+            ("\u{1}a/", 0),
+        ] {
+            assert_eq!(routes.find(name), StoreId(store), "{name:?}");
+        }
+        assert_eq!(StoreRoutes::default().find("a/"), StoreId::DEFAULT);
+    }
+}
