@@ -1,5 +1,7 @@
 //! The command line: its commands, and a flag for every option of the configuration.
 
+mod store;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +15,8 @@ use crate::config::Sources;
 use crate::config::layer::rows;
 use crate::config::value::Scalar;
 use crate::exit::{Exit, Failure};
+
+pub use store::StoreCommand;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
@@ -48,8 +52,8 @@ pub enum Invocation {
         /// For the secret, the issuer and the audience.
         sources: Sources,
     },
-    /// Check everything that is stored.
-    StoreCheck(Sources),
+    /// Check or move what is stored.
+    Store(StoreCommand, Sources),
     /// Look after the users of the record store.
     User(UserCommand, Sources),
     /// Try rules of permission.
@@ -153,15 +157,7 @@ fn command() -> Command {
                         ),
                 ),
         )
-        .subcommand(
-            Command::new("store")
-                .about("Look after the data folder")
-                .subcommand_required(true)
-                .subcommand(
-                    Command::new("check")
-                        .about("Verify every stored record; the server must not run"),
-                ),
-        )
+        .subcommand(store::command())
         .subcommand(user_command())
         .subcommand(rules())
         .subcommand(Command::new("version").about("Print the version"))
@@ -441,8 +437,8 @@ pub fn parse(
             sources: sources(token, environment),
         },
         Some(("store", store)) => {
-            let (_, deepest) = store.subcommand().unwrap_or(("check", store));
-            Invocation::StoreCheck(sources(deepest, environment))
+            let (word, deepest) = store.subcommand().unwrap_or(("check", store));
+            Invocation::Store(store::parsed(word, deepest), sources(deepest, environment))
         }
         Some((_, start)) => Invocation::Start(sources(start, environment)),
         None => Invocation::Start(sources(&matches, environment)),

@@ -15,7 +15,6 @@ use crate::config::layer::{Loaded, Problem, Sources, load};
 use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
 use crate::config::plan::{Plan, plan};
 use crate::config::print;
-use crate::config::section::StoreKind;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};
@@ -26,6 +25,7 @@ use crate::node::{Node, Stopped};
 use crate::permission;
 use crate::rules;
 use crate::store::sqlite::Sync;
+use crate::store_command;
 use crate::user;
 
 /// How often it is looked whether a shard has ended.
@@ -64,7 +64,9 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
         Invocation::Hash => hash(),
         Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
         Invocation::Token { order, sources } => token(&sources, &order),
-        Invocation::StoreCheck(sources) => check_store(&planned(&sources)?.1),
+        Invocation::Store(command, sources) => {
+            store_command::run(&planned(&sources)?.1, sync, &command)
+        }
         Invocation::User(command, sources) => user::run(&planned(&sources)?.1, sync, command),
         Invocation::Rules(RulesCommand::Init(path)) => rules::init(&path),
         Invocation::Rules(RulesCommand::Explain(sources, case)) => rules::explain(
@@ -171,24 +173,6 @@ fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
     let token = mint(&loaded.config.auth.jwt, order, jwt::now(), &id)
         .map_err(|reason| Failure::new(Exit::Configuration, reason))?;
     print_out(&format!("{token}\n"))
-}
-
-fn check_store(plan: &Plan) -> Result<Exit, Failure> {
-    if plan.config.store.kind != StoreKind::Sqlite {
-        let line = "store check looks at the SQLite store of a data folder; other stores check each record when it is loaded";
-        return Err(Failure::new(Exit::Configuration, line));
-    }
-    let report = crate::store::check(&plan.config.store.path)
-        .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
-    print_out(&format!("{report}\n"))?;
-    if report.is_sound() {
-        return Ok(Exit::Stopped);
-    }
-    let line = format!(
-        "data folder {:?} is damaged as said above and serves the rest; restore it from a backup",
-        plan.config.store.path
-    );
-    Err(Failure::new(Exit::Unwell, line))
 }
 
 fn start(sources: &Sources, sync: Sync) -> Result<Exit, Failure> {

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Stopped as asked, nothing cut off.
     Stopped,
-    /// `tidewire health` found the server not well, or `store check` a damaged record.
+    /// `tidewire health` found the server not well; `store check`, `backup`, `restore` or `export` a damaged record; or `store import` a
+    /// record that it kept as it was.
     Unwell,
-    /// The configuration or the command line is wrong.
+    /// The configuration, the command line or the file of `store import` is wrong.
     Configuration,
     /// An address is in use or may not be listened on.
     Address,

@@ -24,4 +24,5 @@ pub mod rules_file;
 pub mod shard;
 pub mod status;
 pub mod store;
+pub mod store_command;
 pub mod user;

@@ -43,7 +43,7 @@ use crate::store::thread::{StoreHealth, StoreThreads};
 
 pub use drain::Stopped;
 use requests::NodeRequests;
-pub(crate) use store::open_store;
+pub(crate) use store::{open_store, store_kind};
 
 /// How often what peers caused is summed in the log and shards are looked after.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);

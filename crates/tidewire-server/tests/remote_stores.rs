@@ -5,6 +5,8 @@
 
 #![cfg(all(feature = "postgres", feature = "redis"))]
 
+#[path = "store_suite/moves.rs"]
+mod moves;
 mod store_suite;
 
 use std::sync::LazyLock;
@@ -13,7 +15,9 @@ use std::time::Duration;
 
 use store_suite::{Open, Subject, load, put, record};
 use tidewire_core::store::{Loaded, StoreTrouble};
+use tidewire_server::store::StoreKind;
 use tidewire_server::store::remote::{OpenStore, RemoteError, RemoteOptions};
+use tidewire_server::store::sqlite::SqliteOptions;
 use tokio::runtime::Runtime;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
@@ -128,7 +132,7 @@ mod postgres {
     }
 
     /// A database of its own.
-    fn place() -> Place {
+    pub fn place() -> Place {
         let server = address("TIDEWIRE_TEST_POSTGRES");
         let name = format!("test_{}_{}", std::process::id(), next_place());
         run(
@@ -264,7 +268,7 @@ macro_rules! redis_like {
             use crate::{Place, address};
 
             /// The place after everything in it was removed.
-            fn place() -> Place {
+            pub fn place() -> Place {
                 let number = crate::next_place();
                 let url = format!("{}/{number}", address($variable));
                 let _: () = redis::cmd("FLUSHDB").query(&mut connection(&url)).unwrap();
@@ -349,3 +353,21 @@ redis_like!(
     "TIDEWIRE_TEST_VALKEY",
     "needs Valkey; npm --prefix e2e run stores starts one"
 );
+
+/// Records move from each store into each other one, also beside the server that has them open.
+#[test]
+#[ignore = "needs PostgreSQL, Redis and Valkey; npm --prefix e2e run stores starts them"]
+fn records_move_between_all_stores() {
+    let remote = |kind: fn(RemoteOptions) -> StoreKind, place: Place| kind(options(place.url));
+    moves::between_all(&[
+        ("sqlite", &|| StoreKind::Sqlite(SqliteOptions::default())),
+        ("memory", &|| StoreKind::Memory { bytes_max: None }),
+        ("postgres", &|| {
+            remote(StoreKind::Postgres, postgres::place())
+        }),
+        ("redis", &|| remote(StoreKind::Redis, redis_server::place())),
+        ("valkey", &|| {
+            remote(StoreKind::Redis, valkey_server::place())
+        }),
+    ]);
+}

@@ -3,6 +3,8 @@
 
 #[path = "store_suite/limited.rs"]
 mod limited;
+#[path = "store_suite/moves.rs"]
+mod moves;
 mod store_suite;
 
 use std::collections::BTreeMap;
@@ -91,6 +93,14 @@ limited_suite! {
     deleting_makes_room
 }
 
+#[test]
+fn records_move_between_stores_that_need_no_server() {
+    moves::between_all(&[
+        ("sqlite", &|| StoreKind::Sqlite(SqliteOptions::default())),
+        ("memory", &|| StoreKind::Memory { bytes_max: None }),
+    ]);
+}
+
 /// Each column of a row is covered by the checksum, and the damage is kept when the name is written again.
 #[test]
 fn a_damaged_row_is_kept_aside_and_never_served() {
@@ -146,7 +156,7 @@ fn a_damaged_row_is_kept_aside_and_never_served() {
             (1, 1),
             "{damage}"
         );
-        assert_eq!(report.corrupt, [Name::from(name)]);
+        assert_eq!(report.corrupt.names, [Name::from(name)]);
         assert!(!report.is_sound());
 
         store.commit(&[put(name, record(9, "[9]"))]).unwrap();

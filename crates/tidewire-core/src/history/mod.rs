@@ -13,7 +13,7 @@ mod stored;
 use std::time::Duration;
 
 pub use pattern::NamePattern;
-pub(crate) use row::is_row;
+pub use row::is_row;
 pub(crate) use stored::is_batch;
 
 /// The largest offset and epoch: what a number of JavaScript holds exactly.

@@ -25,7 +25,7 @@ pub(super) enum Row {
 }
 
 /// Whether a record of the store is a row of a history.
-pub(crate) fn is_row(name: &str) -> bool {
+pub fn is_row(name: &str) -> bool {
     let name = name.strip_prefix(RESERVED);
     name.is_some_and(|name| name.starts_with(PREFIX))
 }

@@ -12,16 +12,15 @@ use crate::store::remote::{OpenStore, RemoteOptions};
 use crate::store::sqlite::{SqliteOptions, Sync as SyncMode};
 use crate::store::{self, StoreKind};
 
-/// Opens the store and says in the log what an acknowledged write means with it.
+/// The store of the options.
 ///
 /// # Errors
-/// It can't be opened, or its password can't be read.
-pub(crate) fn open_store(
+/// Its password can't be read.
+pub(crate) fn store_kind(
     plan: &Plan,
     sync: SyncMode,
-    folder: &DataFolder,
     runtime: &Handle,
-) -> Result<OpenStore, Failure> {
+) -> Result<StoreKind, Failure> {
     let server = |option, server: &StoreServer| {
         Ok(RemoteOptions {
             url: server.url.clone(),
@@ -33,7 +32,7 @@ pub(crate) fn open_store(
         })
     };
     let options = &plan.config.store;
-    let kind = match options.kind {
+    Ok(match options.kind {
         StoreChoice::Sqlite => StoreKind::Sqlite(SqliteOptions {
             sync,
             ..SqliteOptions::default()
@@ -41,8 +40,20 @@ pub(crate) fn open_store(
         StoreChoice::Memory => StoreKind::Memory { bytes_max: None },
         StoreChoice::Postgres => StoreKind::Postgres(server("store.postgres", &options.postgres)?),
         StoreChoice::Redis => StoreKind::Redis(server("store.redis", &options.redis)?),
-    };
-    let open = store::open(&kind, folder)
+    })
+}
+
+/// Opens the store and says in the log what an acknowledged write means with it.
+///
+/// # Errors
+/// It can't be opened, or its password can't be read.
+pub(crate) fn open_store(
+    plan: &Plan,
+    sync: SyncMode,
+    folder: &DataFolder,
+    runtime: &Handle,
+) -> Result<OpenStore, Failure> {
+    let open = store::open(&store_kind(plan, sync, runtime)?, folder)
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
     match &open.promise.weakness {
         None => tracing::info!(acknowledged = open.promise.text, "the store is open"),

@@ -37,7 +37,7 @@ pub enum FolderError {
     },
     /// Written by a newer version.
     #[error(
-        "data folder {path:?} has format {found} and this version knows up to {known}; start a newer version, or choose another folder with --data"
+        "data folder {path:?} has format {found} and this version knows up to {known}; start a newer version, move the records with `tidewire store export` of the newer version and `tidewire store import` of this one, or choose another folder with --data"
     )]
     NewerFormat {
         /// The folder.
@@ -70,6 +70,14 @@ pub enum FolderError {
     /// No room to start in.
     #[error("data folder {path:?} is full; make room, or choose another folder with --data")]
     Full {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Somebody reads it for longer than a start waits.
+    #[error(
+        "data folder {path:?} is being read by another process, as by a backup; start again when that has ended"
+    )]
+    Busy {
         /// The folder.
         path: PathBuf,
     },
@@ -137,7 +145,7 @@ pub(super) fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-fn create(path: &Path) -> Result<(), FolderError> {
+pub(super) fn create(path: &Path) -> Result<(), FolderError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -3,6 +3,8 @@
 //! The stored formats are described in `spec/store.md` and beside it. What to keep and when to try again is the engine's decision;
 //! the files here only translate, group and report.
 
+pub mod backup;
+pub mod check;
 pub mod folder;
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -12,17 +14,20 @@ pub mod redis;
 pub mod remote;
 pub mod sqlite;
 pub mod thread;
+pub mod transfer;
+mod walk;
 
 use std::path::Path;
 
 use thiserror::Error;
 use tidewire_core::address::Epoch;
-use tidewire_core::store::StoredRecord;
+use tidewire_core::store::{StoreReader, StoredRecord};
 
+use check::CheckReport;
 use folder::{DataFolder, FolderError};
 use memory::MemoryDisk;
 use remote::{OpenStore, Promise, RemoteError, RemoteOptions};
-use sqlite::{CheckReport, SqliteOptions, SqliteStore};
+use sqlite::{SqliteOptions, SqliteReader, SqliteStore};
 
 /// The registered stores.
 #[derive(Clone, Debug)]
@@ -94,10 +99,73 @@ pub fn open(kind: &StoreKind, folder: &DataFolder) -> Result<OpenStore, OpenErro
             patiently("Redis", &|| redis::RedisStore::open(options.clone()))
         }
         #[cfg(not(all(feature = "postgres", feature = "redis")))]
-        _ => patiently("a server", &|| {
-            let cause = "this build was made without it; build with its feature";
-            Err(RemoteError::Refused(cause.to_owned()))
-        }),
+        _ => patiently("a server", &|| Err(not_built())),
+    }
+}
+
+#[cfg(not(all(feature = "postgres", feature = "redis")))]
+fn not_built() -> RemoteError {
+    RemoteError::Refused("this build was made without it; build with its feature".to_owned())
+}
+
+/// A store that is only read. Whoever has it open keeps it.
+pub struct Beside {
+    /// Reads it.
+    pub reader: Box<dyn StoreReader>,
+    /// The data folder, if no server has it; none comes in between then.
+    _folder: Option<DataFolder>,
+}
+
+/// Reads a store without opening it. The store in memory has nothing to be read outside of its server.
+///
+/// # Errors
+/// There is no store, or it can't be read by this version.
+pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
+    let remote = |kind, opened: Result<Box<dyn StoreReader>, RemoteError>| {
+        let beside = |reader| Beside {
+            reader,
+            _folder: None,
+        };
+        opened
+            .map(beside)
+            .map_err(|cause| OpenError::Remote { kind, cause })
+    };
+    match kind {
+        StoreKind::Sqlite(_) => {
+            let (reader, folder) = open_folder_beside(path)?;
+            Ok(Beside {
+                reader: Box::new(reader),
+                _folder: folder,
+            })
+        }
+        StoreKind::Memory { .. } => {
+            let missing = "can't be used: nothing of it is there but in its server".to_owned();
+            remote("memory", Err(RemoteError::Refused(missing)))
+        }
+        #[cfg(feature = "postgres")]
+        StoreKind::Postgres(options) => remote(
+            "PostgreSQL",
+            postgres::PostgresReader::beside(options.clone())
+                .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
+        ),
+        #[cfg(feature = "redis")]
+        StoreKind::Redis(options) => remote(
+            "Redis",
+            redis::RedisReader::beside(options.clone())
+                .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
+        ),
+        #[cfg(not(all(feature = "postgres", feature = "redis")))]
+        _ => remote("a server", Err(not_built())),
+    }
+}
+
+/// A reader of a data folder, which is locked unless a server has it.
+fn open_folder_beside(path: &Path) -> Result<(SqliteReader, Option<DataFolder>), FolderError> {
+    let reader = sqlite::reader(path)?;
+    match DataFolder::open(path) {
+        Ok(folder) => Ok((reader, Some(folder))),
+        Err(FolderError::Locked { .. }) => Ok((reader, None)),
+        Err(error) => Err(error),
     }
 }
 

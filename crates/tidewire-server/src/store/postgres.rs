@@ -17,7 +17,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, Row, Statement, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local};
+use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local, refuse_format};
 use super::{checksum, epoch_after, prefix_end};
 
 /// The version of the stored format, see `spec/store-postgres.md`.
@@ -216,6 +216,29 @@ impl Store for PostgresStore {
             .attempt(session.client.execute(set_clean, &[&opening]))?;
         self.closed = true;
         Ok(())
+    }
+}
+
+impl PostgresReader {
+    /// Reads a store that is not opened, so that whoever has it keeps it.
+    ///
+    /// # Errors
+    /// The database can't be reached or used, or holds no store that this version knows.
+    pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let place = Place::new(options)?;
+        let session = place.wait(async {
+            let session = place.connect().await?;
+            let format = "SELECT value FROM tidewire_meta WHERE key = 'format'";
+            let row = session.client.query_opt(format, &[]).await;
+            let row = row.map_err(refusal)?;
+            let found = row.map(|row| row.try_get(0)).transpose();
+            refuse_format(found.map_err(refusal)?, FORMAT)?;
+            Ok(session)
+        })?;
+        Ok(Self {
+            place: place.clone(),
+            session: Some(session),
+        })
     }
 }
 

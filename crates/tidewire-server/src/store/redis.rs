@@ -17,7 +17,7 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::{Name, Payload};
 
-use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local};
+use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local, refuse_format};
 use super::{checksum, epoch_after, prefix_end};
 
 /// The version of the stored format, see `spec/store-redis.md`.
@@ -262,6 +262,24 @@ fn commit(
 }
 
 impl RedisReader {
+    /// Reads a store that is not opened, so that whoever has it keeps it.
+    ///
+    /// # Errors
+    /// The server can't be reached or used, or holds no store that this version knows.
+    pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let place = Place::new(options)?;
+        let mut connection = place.connect()?.0;
+        let found = redis::cmd("HGET")
+            .arg(META)
+            .arg("format")
+            .query(&mut connection);
+        refuse_format(found.map_err(|error| refusal(&error))?, FORMAT)?;
+        Ok(Self {
+            place,
+            connection: Some(connection),
+        })
+    }
+
     fn attempt<T>(
         &mut self,
         work: impl FnOnce(&mut Connection) -> RedisResult<T>,

@@ -113,7 +113,9 @@ pub enum RemoteError {
     #[error("may lose acknowledged writes: {0}; or set store.durability to relaxed")]
     Weak(String),
     /// A newer version of Tidewire has written there.
-    #[error("holds format {found}, and this version knows up to {known}; start a newer version")]
+    #[error(
+        "holds format {found}, and this version knows up to {known}; start a newer version, or move the records with `tidewire store export` of the newer version and `tidewire store import` of this one"
+    )]
     NewerFormat {
         /// Its format.
         found: i64,
@@ -204,6 +206,18 @@ pub fn open_patiently(
             }
             ended => return ended,
         }
+    }
+}
+
+/// Looks at the format that was found where a store should be.
+///
+/// # Errors
+/// There is none, or a newer one than `known`.
+pub fn refuse_format(found: Option<i64>, known: i64) -> Result<(), RemoteError> {
+    match found {
+        None => Err(RemoteError::Refused("it holds no store".to_owned())),
+        Some(found) if found > known => Err(RemoteError::NewerFormat { found, known }),
+        Some(_) => Ok(()),
     }
 }
 

@@ -3,8 +3,7 @@
 //! The format is described in `spec/store.md`. There is one writing connection; readers have connections of their
 //! own and only short transactions, so the log can be checkpointed and never grows far beyond [`CHECKPOINT_BYTES`].
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -20,6 +19,7 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::{Name, Payload};
 
+use super::check::{CheckReport, check_records};
 use super::folder::{self, DataFolder, FolderError};
 use super::{checksum, epoch_after, prefix_end};
 
@@ -34,10 +34,17 @@ pub const FILE: &str = "records.sqlite";
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
 /// Pages that a connection caches, in KiB: enough for the upper levels of a name index of millions.
-const PAGE_CACHE_KIB: i64 = 8 << 10;
+pub(super) const PAGE_CACHE_KIB: i64 = 8 << 10;
 
 /// The only waits are for a reader's transaction at a checkpoint and for a commit at a quarantine, both short.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a checkpoint between commits waits for readers. Loads and pages of scans take milliseconds; a backup takes longer,
+/// and is not waited for.
+const TIDY_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// How long a start waits for a backup that was begun beside the server before it.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Names that one read transaction looks up, so that none of them is long.
 const LOAD_COUNT_MAX: usize = 256;
@@ -98,60 +105,28 @@ pub struct SqliteOptions {
     pub sync: Sync,
 }
 
-/// What a look at everything that is stored found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
-    /// Records that pass their checksum.
-    pub sound_count: u64,
-    /// Records that do not. They are never served.
-    pub corrupt: Vec<Name>,
-    /// Copies of corrupt records that are kept aside.
-    pub quarantined_count: u64,
-    /// What SQLite finds wrong with its own structure, one line each.
-    pub structure: Vec<String>,
-}
-
-impl CheckReport {
-    /// Whether nothing is wrong. What is only kept aside was replaced or deleted since.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.corrupt.is_empty() && self.structure.is_empty()
-    }
-}
-
-impl fmt::Display for CheckReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} sound, {} corrupt, {} kept aside",
-            self.sound_count,
-            self.corrupt.len(),
-            self.quarantined_count
-        )?;
-        for name in &self.corrupt {
-            write!(f, "\ncorrupt record {name:?}")?;
-        }
-        for line in &self.structure {
-            write!(f, "\ndamaged structure: {line}")?;
-        }
-        Ok(())
-    }
-}
-
 /// Looks at every record in a folder without opening it for work: the epoch stays.
 ///
 /// # Errors
 /// There is no store, or it can't be read.
 pub fn check(folder: &DataFolder) -> Result<CheckReport, FolderError> {
+    let mut reader = reader(folder.path())?;
+    reader
+        .check()
+        .map_err(|error| reader.place.damaged(error.message))
+}
+
+/// A reader of the store in a folder, which is not opened for work; a server may have it meanwhile.
+///
+/// # Errors
+/// There is no store, or one of a newer version.
+pub fn reader(folder: &Path) -> Result<SqliteReader, FolderError> {
     let place = Place::new(folder, SqliteOptions::default());
     if !place.file().exists() {
         return Err(FolderError::NoStore { path: place.folder });
     }
     place.refuse_newer()?;
-    place
-        .reader()
-        .check()
-        .map_err(|error| place.damaged(error.message))
+    Ok(place.reader())
 }
 
 /// The writing connection of the store.
@@ -161,6 +136,8 @@ pub struct SqliteStore {
     /// None after a failed commit, until the next one.
     connection: Option<Connection>,
     closed: bool,
+    /// The size of the log at which the next checkpoint is tried.
+    checkpoint_bytes: u64,
 }
 
 impl SqliteStore {
@@ -173,10 +150,10 @@ impl SqliteStore {
         folder: &DataFolder,
         options: SqliteOptions,
     ) -> Result<(Self, Opened), FolderError> {
-        let place = Place::new(folder, options);
+        let place = Place::new(folder.path(), options);
         place.refuse_newer()?;
         let start = || -> rusqlite::Result<_> {
-            let mut connection = place.connect_writer()?;
+            let mut connection = place.connect_writer(START_TIMEOUT)?;
             let opened = begin(&mut connection)?;
             Ok((connection, opened))
         };
@@ -187,6 +164,7 @@ impl SqliteStore {
             opened,
             connection: Some(connection),
             closed: false,
+            checkpoint_bytes: CHECKPOINT_BYTES,
         };
         Ok((store, opened))
     }
@@ -205,7 +183,7 @@ impl SqliteStore {
 
     fn reopen(&self) -> Result<Connection, StoreError> {
         let open = || -> rusqlite::Result<_> {
-            let connection = self.place.connect_writer()?;
+            let connection = self.place.connect_writer(BUSY_TIMEOUT)?;
             let found = Opened {
                 epoch: Epoch(meta(&connection, "epoch")?.cast_unsigned()),
                 opening: meta(&connection, "opening")?.cast_unsigned(),
@@ -264,20 +242,26 @@ impl Store for SqliteStore {
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
-        if self.place.log_bytes() < CHECKPOINT_BYTES {
+        let log_bytes = self.place.log_bytes();
+        if log_bytes < self.checkpoint_bytes {
             return Ok(());
         }
-        // A reader in the way is no failure: the next commit brings the next chance.
-        self.attempt(|connection| match checkpoint(connection) {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
-            other => other,
-        })
+        let done = self.attempt(|connection| {
+            connection.busy_timeout(TIDY_TIMEOUT)?;
+            let done = unless_busy(checkpoint(connection));
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            done
+        })?;
+        // A reader in the way is no failure, but the next commits should not wait for it again at once.
+        self.checkpoint_bytes = CHECKPOINT_BYTES + if done { 0 } else { log_bytes };
+        Ok(())
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
         self.attempt(|connection| {
             set_meta(connection, "clean", 1)?;
-            checkpoint(connection)
+            // The mark is synced in the log. What a backup keeps from being moved, the next opening moves.
+            unless_busy(checkpoint(connection))
         })?;
         self.closed = true;
         self.connection = None;
@@ -358,9 +342,9 @@ struct Place {
 }
 
 impl Place {
-    fn new(folder: &DataFolder, options: SqliteOptions) -> Self {
+    fn new(folder: &Path, options: SqliteOptions) -> Self {
         Self {
-            folder: folder.path().to_owned(),
+            folder: folder.to_owned(),
             options,
         }
     }
@@ -426,8 +410,8 @@ impl Place {
     ///
     /// The log may end in what a failed sync left in the page cache only. The kernel would not write that again,
     /// and a power cut would cut the log there, in front of later commits. The checkpoint writes and syncs those
-    /// pages in the database and starts the log afresh.
-    fn connect_writer(&self) -> rusqlite::Result<Connection> {
+    /// pages in the database and starts the log afresh. It waits for readers as long as `timeout`.
+    fn connect_writer(&self, timeout: Duration) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let connection = self.connect(flags)?;
         let mode = connection
@@ -445,7 +429,9 @@ impl Place {
             connection
                 .pragma_update_and_check(None, "max_page_count", pages_max.max(1), |_| Ok(()))?;
         }
+        connection.busy_timeout(timeout)?;
         checkpoint(&connection)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         Ok(connection)
     }
 
@@ -455,6 +441,7 @@ impl Place {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => FolderError::Full { path },
             Some(ErrorCode::SystemIoFailure) if self.is_full() => FolderError::Full { path },
+            Some(ErrorCode::DatabaseBusy) => FolderError::Busy { path },
             Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
                 FolderError::NotWritable {
                     path,
@@ -516,22 +503,7 @@ impl SqliteReader {
     /// # Errors
     /// The database can't be read.
     pub fn check(&mut self) -> Result<CheckReport, StoreError> {
-        const PAGE_COUNT: usize = 1000;
-        let mut report = CheckReport::default();
-        let mut last = None;
-        loop {
-            let after = last.take();
-            let more = self.scan("", after.as_ref(), PAGE_COUNT, &mut |name, loaded| {
-                match loaded {
-                    Loaded::Corrupt => report.corrupt.push(name.clone()),
-                    Loaded::Found(_) | Loaded::Missing => report.sound_count += 1,
-                }
-                last = Some(name);
-            })?;
-            if !more {
-                break;
-            }
-        }
+        let mut report = check_records(self)?;
         self.attempt(|connection| {
             report.quarantined_count = connection
                 .query_row("SELECT count(*) FROM quarantine", [], |row| {
@@ -701,13 +673,13 @@ fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
     Ok(Opened { epoch, opening })
 }
 
-fn meta(connection: &Connection, key: &str) -> rusqlite::Result<i64> {
+pub(super) fn meta(connection: &Connection, key: &str) -> rusqlite::Result<i64> {
     connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
         row.get(0)
     })
 }
 
-fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
+pub(super) fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
     connection
         .execute(
             "UPDATE meta SET value = ?2 WHERE key = ?1",
@@ -729,8 +701,17 @@ fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
     ))
 }
 
+/// Whether a checkpoint was done; false if a reader is in its way.
+fn unless_busy(done: rusqlite::Result<()>) -> rusqlite::Result<bool> {
+    match done {
+        Ok(()) => Ok(true),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// An error that SQLite reports in a row only.
-fn failed_with(code: i32, message: &str) -> rusqlite::Error {
+pub(super) fn failed_with(code: i32, message: &str) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(code);
     rusqlite::Error::SqliteFailure(code, Some(message.to_owned()))
 }

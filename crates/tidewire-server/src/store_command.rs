@@ -1,0 +1,208 @@
+//! `tidewire store`: checks, backs up and moves what is stored. Each command says in one line of figures what it did.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Instant;
+
+use tidewire_core::json::JsonLimits;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cli::StoreCommand;
+use crate::command::print_out;
+use crate::config::plan::Plan;
+use crate::config::section::StoreKind;
+use crate::exit::{Exit, Failure};
+use crate::node::{open_store, store_kind};
+use crate::store;
+use crate::store::backup;
+use crate::store::check::check_records;
+use crate::store::folder::DataFolder;
+use crate::store::remote::OpenStore;
+use crate::store::sqlite::Sync;
+use crate::store::transfer::export::{Exported, export};
+use crate::store::transfer::import::{ImportError, Limits, import, verify};
+
+/// The file that stands for standard input or output.
+const STANDARD: &str = "-";
+/// Bytes that are read or written at a time.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Does what was asked for with the store that is configured.
+///
+/// # Errors
+/// It can't be done, with the line that says what to do.
+pub fn run(plan: &Plan, sync: Sync, command: &StoreCommand) -> Result<Exit, Failure> {
+    match command {
+        StoreCommand::Check => check(plan, sync),
+        StoreCommand::Backup(to) => {
+            only_of_a_folder(plan, "backup")?;
+            let copied =
+                backup::backup(&plan.config.store.path, to).map_err(|error| data(&error))?;
+            let beside = match copied.beside_server {
+                true => " beside the running server",
+                false => "",
+            };
+            print_out(&format!("backed up to {to:?}{beside}, {copied}\n"))?;
+            verdict(
+                copied.check.is_sound(),
+                "the backup has what is damaged in the data folder",
+            )
+        }
+        StoreCommand::Restore(from) => {
+            only_of_a_folder(plan, "restore")?;
+            let folder = &plan.config.store.path;
+            let copied = backup::restore(from, folder).map_err(|error| data(&error))?;
+            print_out(&format!("restored to {folder:?}, {copied}\n"))?;
+            verdict(
+                copied.check.is_sound(),
+                "the backup was damaged when it was taken",
+            )
+        }
+        StoreCommand::Export(to) => export_to(plan, sync, to),
+        StoreCommand::Import { file, replaces } => import_from(plan, sync, file, *replaces),
+    }
+}
+
+fn check(plan: &Plan, sync: Sync) -> Result<Exit, Failure> {
+    let path = &plan.config.store.path;
+    let report = match plan.config.store.kind {
+        StoreKind::Sqlite => store::check(path).map_err(|error| data(&error))?,
+        _ => {
+            let runtime = runtime()?;
+            let kind = store_kind(plan, sync, runtime.handle())?;
+            let mut beside = store::open_beside(&kind, path).map_err(|error| data(&error))?;
+            check_records(&mut *beside.reader).map_err(|error| data(&error))?
+        }
+    };
+    print_out(&format!("{report}\n"))?;
+    verdict(
+        report.is_sound(),
+        "the store is damaged as said above and serves the rest; restore it from a backup",
+    )
+}
+
+/// Backups are of files that are ours.
+fn only_of_a_folder(plan: &Plan, word: &str) -> Result<(), Failure> {
+    let kind = match plan.config.store.kind {
+        StoreKind::Sqlite => return Ok(()),
+        other => other,
+    };
+    let line = format!(
+        "store.kind: store {word} is for the SQLite store of a data folder; back up a store of {kind:?} with its server's own tools, or move its records with `tidewire store export` and `import`"
+    );
+    Err(Failure::new(Exit::Configuration, line))
+}
+
+fn export_to(plan: &Plan, sync: Sync, to: &Path) -> Result<Exit, Failure> {
+    let start = Instant::now();
+    let runtime = runtime()?;
+    let kind = store_kind(plan, sync, runtime.handle())?;
+    let path = &plan.config.store.path;
+    let mut beside = store::open_beside(&kind, path).map_err(|error| data(&error))?;
+    let exported = if to == Path::new(STANDARD) {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+        export(&mut *beside.reader, &mut out).map_err(|error| data(&error))?
+    } else {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(to);
+        let file = file.map_err(|error| {
+            let line = format!("{to:?}: {error}; an export is written to a new file");
+            Failure::new(Exit::Configuration, line)
+        })?;
+        write_export(&mut *beside.reader, file).inspect_err(|_| {
+            // Without its last line nobody could use it.
+            let _ = fs::remove_file(to);
+        })?
+    };
+    let seconds = start.elapsed().as_secs_f32();
+    // Standard output may have the export.
+    eprintln!("{exported}, in {seconds:.1} s");
+    verdict(
+        exported.corrupt.count == 0,
+        "corrupt records are left out of the export, as said above",
+    )
+}
+
+fn write_export(
+    reader: &mut dyn tidewire_core::store::StoreReader,
+    file: File,
+) -> Result<Exported, Failure> {
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+    let exported = export(reader, &mut out).map_err(|error| data(&error))?;
+    let synced = out.get_ref().sync_all();
+    synced.map_err(|error| data(&format!("the export can't be written: {error}")))?;
+    Ok(exported)
+}
+
+fn import_from(plan: &Plan, sync: Sync, from: &Path, replaces: bool) -> Result<Exit, Failure> {
+    if plan.config.store.kind == StoreKind::Memory {
+        let line = "store.kind: memory is gone when this command ends; import into another store";
+        return Err(Failure::new(Exit::Configuration, line));
+    }
+    let start = Instant::now();
+    let limits = &plan.config.limits;
+    let limits = Limits {
+        name_bytes_max: limits.name_bytes_max.as_usize(),
+        json: JsonLimits {
+            nesting_max: limits.nesting_max,
+            bytes_max: limits.record_bytes_max.as_usize(),
+        },
+    };
+    let input: Box<dyn BufRead> = if from == Path::new(STANDARD) {
+        Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock()))
+    } else {
+        // A damaged file is refused as a whole.
+        verify(open(from)?, limits).map_err(|error| refused(from, &error))?;
+        Box::new(open(from)?)
+    };
+    let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
+    let runtime = runtime()?;
+    let OpenStore {
+        mut store, opened, ..
+    } = open_store(plan, sync, &folder, runtime.handle())?;
+    let imported = import(input, limits, &mut *store, opened, replaces)
+        .map_err(|error| refused(from, &error))?;
+    store.close().map_err(|error| data(&error))?;
+    let seconds = start.elapsed().as_secs_f32();
+    print_out(&format!("{imported}, in {seconds:.1} s\n"))?;
+    verdict(
+        imported.kept_count == 0,
+        "records that are there in another version or with another value were kept; import with --replace to replace them",
+    )
+}
+
+fn open(path: &Path) -> Result<BufReader<File>, Failure> {
+    let file = File::open(path);
+    let file =
+        file.map_err(|error| Failure::new(Exit::Configuration, format!("{path:?}: {error}")))?;
+    Ok(BufReader::with_capacity(BUFFER_BYTES, file))
+}
+
+/// What is wrong with the file ends with another code than what is wrong with the store.
+fn refused(path: &Path, error: &ImportError) -> Failure {
+    match error {
+        ImportError::Store { .. } => data(error),
+        _ => Failure::new(Exit::Configuration, format!("{path:?}: {error}")),
+    }
+}
+
+/// What drives the connections to a store on a server.
+fn runtime() -> Result<Runtime, Failure> {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build();
+    runtime.map_err(|error| Failure::new(Exit::Bug, format!("no threads: {error}")))
+}
+
+fn data(error: &dyn fmt::Display) -> Failure {
+    Failure::new(Exit::DataFolder, error.to_string())
+}
+
+fn verdict(is_well: bool, line: &str) -> Result<Exit, Failure> {
+    match is_well {
+        true => Ok(Exit::Stopped),
+        false => Err(Failure::new(Exit::Unwell, line)),
+    }
+}

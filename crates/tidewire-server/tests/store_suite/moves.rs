@@ -1,0 +1,121 @@
+//! Exports and imports between stores of any kinds.
+
+use tempfile::TempDir;
+use tidewire_core::json::JsonLimits;
+use tidewire_core::store::{Loaded, StoreReader, Version};
+use tidewire_core::text::Name;
+use tidewire_server::store::folder::DataFolder;
+use tidewire_server::store::transfer::export::export;
+use tidewire_server::store::transfer::import::{Imported, Limits, import, verify};
+use tidewire_server::store::{self, StoreKind};
+
+use crate::store_suite::{Open, put, record};
+
+/// What a store is called, and an empty one of it.
+pub type Kind<'a> = (&'a str, &'a dyn Fn() -> StoreKind);
+
+/// Records of each store: more than two pages and two batches of them.
+const COUNT: u32 = 1_200;
+
+const LIMITS: Limits = Limits {
+    name_bytes_max: 1024,
+    json: JsonLimits {
+        nesting_max: 64,
+        bytes_max: 1 << 20,
+    },
+};
+
+/// A store that is open, with the folder that it needs.
+struct Place {
+    store: Open,
+    kind: StoreKind,
+    path: TempDir,
+    _folder: DataFolder,
+}
+
+impl Place {
+    fn new(kind: StoreKind) -> Self {
+        let path = tempfile::tempdir().expect("a temporary folder");
+        let folder = DataFolder::open(path.path()).expect("an empty folder opens");
+        let open = store::open(&kind, &folder).expect("the store opens");
+        Self {
+            store: Open::new((open.store, open.opened)),
+            kind,
+            path,
+            _folder: folder,
+        }
+    }
+
+    /// A reader like that of a process beside the one that has the store; of memory there is none.
+    fn reader(&mut self) -> Box<dyn StoreReader> {
+        match self.kind {
+            StoreKind::Memory { .. } => self.store.reader().expect("a reader"),
+            _ => {
+                let beside = store::open_beside(&self.kind, self.path.path());
+                beside.expect("it can be read beside").reader
+            }
+        }
+    }
+
+    fn contents(&mut self) -> Vec<(Name, Version, String)> {
+        let mut all = Vec::new();
+        let visit = &mut |name, loaded| {
+            let Loaded::Found(record) = loaded else {
+                panic!("{name:?} is {loaded:?}")
+            };
+            all.push((name, record.version, record.data.as_str().to_owned()));
+        };
+        let mut reader = self.store.reader().expect("a reader");
+        let more = reader.scan("", None, 1_000_000, visit).expect("scans");
+        assert!(!more);
+        all
+    }
+}
+
+/// Fills a store of each kind, and brings what it has into an empty store of each kind.
+pub fn between_all(kinds: &[Kind<'_>]) {
+    let mut sources = Vec::new();
+    for (from, kind) in kinds {
+        let mut source = Place::new(kind());
+        let unusual = [format!("{from}/\0\"\\"), format!("{from}/\u{10ffff}é")];
+        let names = (0..COUNT).map(|i| format!("{from}/{i}")).chain(unusual);
+        let writes: Vec<_> = names
+            .map(|name| put(&name, record(3, "{\"a\":[1e400,\"\\ud800\"]}")))
+            .collect();
+        source.store.commit(&writes).expect("committed");
+        let mut lines = Vec::new();
+        let exported = export(&mut *source.reader(), &mut lines).expect("exported");
+        let all = source.contents();
+        assert_eq!(exported.record_count, all.len() as u64, "{from}");
+        assert_eq!(
+            verify(&*lines, LIMITS).expect("whole"),
+            exported.record_count
+        );
+        // Who has the store open keeps it.
+        let after = [put("after", record(1, "[]"))];
+        source.store.commit(&after).expect("still the owner");
+        sources.push((*from, all, lines));
+    }
+    for (to, kind) in kinds {
+        let mut target = Place::new(kind());
+        let mut expected = Vec::new();
+        for (from, all, lines) in &sources {
+            let opened = target.store.opened;
+            let mut bring = || import(&**lines, LIMITS, &mut *target.store, opened, false);
+            let count = all.len() as u64;
+            let added = Imported {
+                added_count: count,
+                ..Imported::default()
+            };
+            let unchanged = Imported {
+                unchanged_count: count,
+                ..Imported::default()
+            };
+            assert_eq!(bring().expect("imported"), added, "{from} to {to}");
+            assert_eq!(bring().expect("imported"), unchanged, "{from} to {to}");
+            expected.extend(all.iter().cloned());
+        }
+        expected.sort();
+        assert_eq!(target.contents(), expected, "into {to}");
+    }
+}
