@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tidewire_net::allocator::give_back_large_blocks;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin;
@@ -34,6 +35,7 @@ const SHARD_INTERVAL: Duration = Duration::from_secs(1);
 /// Does what the command line says. `sync` is when a commit counts as done; only tests have a choice.
 pub fn main(sync: Sync) -> ExitCode {
     end_on_panic();
+    give_back_large_blocks();
     match run(sync) {
         Ok(exit) => exit.into(),
         Err(failure) => {
