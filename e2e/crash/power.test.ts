@@ -4,7 +4,6 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { unsyncedBinary } from './faults.ts';
 import { ROUND_COUNT, ROUND_TIMEOUT_MS, Rounds } from './rounds.ts';
 
 /** Power cuts after which a server without syncs must have lost something. */
@@ -21,7 +20,7 @@ test(`acknowledged writes survive ${ROUND_COUNT} power cuts`, { timeout: ROUND_C
 });
 
 test('a server that does not sync loses acknowledged writes', { timeout: 10 * ROUND_TIMEOUT_MS }, async (t) => {
-  const rounds = await Rounds.onVolume(t, { binary: await unsyncedBinary() });
+  const rounds = await Rounds.onVolume(t, { command: ['torture-node', '--break', 'skip-sync'] });
   for (let round = 1; round <= UNSYNCED_CUTS_MAX; round += 1) {
     const faults = await rounds.run();
     if (faults.length === 0) continue;

@@ -3,6 +3,7 @@
 
 import { execFile } from 'node:child_process';
 import { randomInt } from 'node:crypto';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -38,7 +39,11 @@ export class Rounds {
   static async onVolume(test: TestContext, options: ServerOptions = {}): Promise<Rounds> {
     const volume = Volume.create();
     atEnd(test, () => volume.dispose());
-    const server = await Server.start({ ...options, dataFolder: join(volume.path, 'data') });
+    const dataFolder = join(volume.path, 'data');
+    // A server that is broken on purpose starts only where the torture test keeps its data.
+    mkdirSync(dataFolder);
+    writeFileSync(join(dataFolder, 'made-by-tidewire-torture'), '');
+    const server = await Server.start({ ...options, dataFolder });
     atEnd(test, async () => {
       await server.kill();
       await server.dispose();

@@ -97,6 +97,8 @@ export interface ServerOptions {
   binary?: string;
   /** A program with arguments that starts the server as itself. */
   launcher?: string[];
+  /** The command that serves, with arguments, if it is not `start`. */
+  command?: string[];
 }
 
 /** True when the suites run against deepstream's own server instead of Tidewire. */
@@ -407,7 +409,7 @@ export class Server {
     writeFileSync(config, JSON.stringify(tidewireConfig(this.options, this.folder, this.tlsPort, this.adminPort)));
     const level = this.options.logLevel ?? 'warn';
     const place = ['--host', '127.0.0.1', '--port', String(this.port), '--data', this.dataFolder];
-    return [this.binary, 'start', '--config', config, ...place, '--shards', String(this.options.shards ?? SHARD_COUNT), '--log-level', level];
+    return [this.binary, ...(this.options.command ?? ['start']), '--config', config, ...place, '--shards', String(this.options.shards ?? SHARD_COUNT), '--log-level', level];
   }
 
   /** Tells the server itself, whatever launched it: what runs a container signals the process inside. */

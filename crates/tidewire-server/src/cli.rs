@@ -15,6 +15,7 @@ use crate::config::Sources;
 use crate::config::layer::rows;
 use crate::config::value::Scalar;
 use crate::exit::{Exit, Failure};
+use crate::torture::{self, Break};
 
 pub use store::StoreCommand;
 
@@ -58,6 +59,15 @@ pub enum Invocation {
     User(UserCommand, Sources),
     /// Try rules of permission.
     Rules(RulesCommand),
+    /// Torture servers.
+    Torture(torture::Order),
+    /// Serve as one of the torture test's servers.
+    TortureNode {
+        /// What is broken on purpose.
+        broken: Option<Break>,
+        /// As for a start.
+        sources: Sources,
+    },
     /// A text was asked for: help or version.
     Text(String),
 }
@@ -160,6 +170,8 @@ fn command() -> Command {
         .subcommand(store::command())
         .subcommand(user_command())
         .subcommand(rules())
+        .subcommand(torture::command::torture())
+        .subcommand(torture::command::node())
         .subcommand(Command::new("version").about("Print the version"))
         .subcommand(
             Command::new("health")
@@ -432,6 +444,11 @@ pub fn parse(
         },
         Some(("rules", rules)) => Invocation::Rules(rules_command(rules, environment)),
         Some(("user", user)) => user_invocation(user, environment),
+        Some(("torture", torture)) => Invocation::Torture(torture::command::order(torture)),
+        Some(("torture-node", node)) => Invocation::TortureNode {
+            broken: torture::command::broken(node),
+            sources: sources(node, environment),
+        },
         Some(("token", token)) => Invocation::Token {
             order: order(token),
             sources: sources(token, environment),

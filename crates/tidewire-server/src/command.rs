@@ -25,18 +25,19 @@ use crate::log::{self, LogHandle};
 use crate::node::{Node, Stopped};
 use crate::permission;
 use crate::rules;
-use crate::store::sqlite::Sync;
 use crate::store_command;
+use crate::torture;
+use crate::torture::sabotage::{self, Break};
 use crate::user;
 
 /// How often it is looked whether a shard has ended.
 const SHARD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Does what the command line says. `sync` is when a commit counts as done; only tests have a choice.
-pub fn main(sync: Sync) -> ExitCode {
+/// Does what the command line says.
+pub fn main() -> ExitCode {
     end_on_panic();
     give_back_large_blocks();
-    match run(sync) {
+    match run() {
         Ok(exit) => exit.into(),
         Err(failure) => {
             eprintln!("tidewire: {failure}");
@@ -45,7 +46,7 @@ pub fn main(sync: Sync) -> ExitCode {
     }
 }
 
-fn run(sync: Sync) -> Result<Exit, Failure> {
+fn run() -> Result<Exit, Failure> {
     install_provider()?;
     // Variables that are no text can't be options, whose names and values are text.
     let environment: BTreeMap<String, String> = std::env::vars_os()
@@ -66,10 +67,8 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
         Invocation::Hash => hash(),
         Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
         Invocation::Token { order, sources } => token(&sources, &order),
-        Invocation::Store(command, sources) => {
-            store_command::run(&planned(&sources)?.1, sync, &command)
-        }
-        Invocation::User(command, sources) => user::run(&planned(&sources)?.1, sync, command),
+        Invocation::Store(command, sources) => store_command::run(&planned(&sources)?.1, &command),
+        Invocation::User(command, sources) => user::run(&planned(&sources)?.1, command),
         Invocation::Rules(RulesCommand::Init(path)) => rules::init(&path),
         Invocation::Rules(RulesCommand::Explain(sources, case)) => rules::explain(
             &load(&sources).map_err(first_problem)?.config.permissions,
@@ -79,7 +78,9 @@ fn run(sync: Sync) -> Result<Exit, Failure> {
             &load(&sources).map_err(first_problem)?.config.permissions,
             &path,
         ),
-        Invocation::Start(sources) => start(&sources, sync),
+        Invocation::Start(sources) => start(&sources, None),
+        Invocation::Torture(order) => torture::run(&order),
+        Invocation::TortureNode { broken, sources } => torture_node(&sources, broken),
     }
 }
 
@@ -177,7 +178,15 @@ fn token(sources: &Sources, order: &Order) -> Result<Exit, Failure> {
     print_out(&format!("{token}\n"))
 }
 
-fn start(sources: &Sources, sync: Sync) -> Result<Exit, Failure> {
+/// Serves as one of the torture test's servers: it ends with that.
+fn torture_node(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
+    sabotage::refuse_other_folders(&planned(sources)?.1.config.store.path)?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(|error| Failure::new(Exit::Bug, format!("no end with the parent: {error}")))?;
+    start(sources, broken)
+}
+
+fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
     let (loaded, plan) = planned(sources)?;
     let log = log::install(&plan.config.log);
     for warning in &loaded.warnings {
@@ -186,7 +195,7 @@ fn start(sources: &Sources, sync: Sync) -> Result<Exit, Failure> {
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "the limit of open files was not raised");
     }
-    let node = Node::start(&plan, sync)?;
+    let node = Node::start(&plan, broken)?;
     // Before anything is printed: whoever reads the first screen may already send a signal.
     let signals = Signals::new(&node)?;
     let screen = first_screen(&Screen {

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Stopped as asked, nothing cut off.
     Stopped,
-    /// `tidewire health` found the server not well; `store check`, `backup`, `restore` or `export` a damaged record; or `store import` a
-    /// record that it kept as it was.
+    /// `tidewire health` found the server not well; `store check`, `backup`, `restore` or `export` a damaged record; `store import` a
+    /// record that it kept as it was; or `torture` a loss.
     Unwell,
     /// The configuration, the command line or the file of `store import` is wrong.
     Configuration,
@@ -18,6 +18,8 @@ pub enum Exit {
     DataFolder,
     /// Stopped as asked, but the deadline cut something off.
     CutOff,
+    /// `tidewire torture` found no loss, but could not try everything.
+    Unproven,
     /// A bug.
     Bug,
 }
@@ -33,6 +35,7 @@ impl Exit {
             Self::Address => 3,
             Self::DataFolder => 4,
             Self::CutOff => 5,
+            Self::Unproven => 6,
             Self::Bug => 70,
         }
     }

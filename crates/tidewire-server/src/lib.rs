@@ -25,4 +25,5 @@ pub mod shard;
 pub mod status;
 pub mod store;
 pub mod store_command;
+pub mod torture;
 pub mod user;

@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use tidewire_server::command;
-use tidewire_server::store::sqlite::Sync;
 
 fn main() -> ExitCode {
-    command::main(Sync::Full)
+    command::main()
 }

@@ -38,8 +38,8 @@ use crate::shard::{NodeConfig, PreparedShards, RunningShards};
 use crate::status::{Reason, Stage, Status};
 use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, Promise};
-use crate::store::sqlite::Sync as SyncMode;
 use crate::store::thread::{StoreHealth, StoreThreads};
+use crate::torture::sabotage::Break;
 
 pub use drain::Stopped;
 use requests::NodeRequests;
@@ -76,11 +76,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts everything; connections are accepted when this returns.
+    /// Starts everything; connections are accepted when this returns. Only servers of the torture test have something that is
+    /// `broken` on purpose.
     ///
     /// # Errors
     /// With the exit code that belongs to what failed.
-    pub fn start(plan: &Plan, sync: SyncMode) -> Result<Self, Failure> {
+    pub fn start(plan: &Plan, broken: Option<Break>) -> Result<Self, Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(plan.front_threads)
             .thread_name("front")
@@ -111,7 +112,7 @@ impl Node {
             store,
             opened,
             promise,
-        } = open_store(plan, sync, &folder, runtime.handle())?;
+        } = open_store(plan, broken, &folder, runtime.handle())?;
 
         let limits = plan.shard_limits();
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)

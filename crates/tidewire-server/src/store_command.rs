@@ -21,7 +21,6 @@ use crate::store::backup;
 use crate::store::check::check_records;
 use crate::store::folder::DataFolder;
 use crate::store::remote::OpenStore;
-use crate::store::sqlite::Sync;
 use crate::store::transfer::export::{Exported, export};
 use crate::store::transfer::import::{ImportError, Limits, import, verify};
 
@@ -34,9 +33,9 @@ const BUFFER_BYTES: usize = 1 << 18;
 ///
 /// # Errors
 /// It can't be done, with the line that says what to do.
-pub fn run(plan: &Plan, sync: Sync, command: &StoreCommand) -> Result<Exit, Failure> {
+pub fn run(plan: &Plan, command: &StoreCommand) -> Result<Exit, Failure> {
     match command {
-        StoreCommand::Check => check(plan, sync),
+        StoreCommand::Check => check(plan),
         StoreCommand::Backup(to) => {
             only_of_a_folder(plan, "backup")?;
             let copied =
@@ -61,18 +60,18 @@ pub fn run(plan: &Plan, sync: Sync, command: &StoreCommand) -> Result<Exit, Fail
                 "the backup was damaged when it was taken",
             )
         }
-        StoreCommand::Export(to) => export_to(plan, sync, to),
-        StoreCommand::Import { file, replaces } => import_from(plan, sync, file, *replaces),
+        StoreCommand::Export(to) => export_to(plan, to),
+        StoreCommand::Import { file, replaces } => import_from(plan, file, *replaces),
     }
 }
 
-fn check(plan: &Plan, sync: Sync) -> Result<Exit, Failure> {
+fn check(plan: &Plan) -> Result<Exit, Failure> {
     let path = &plan.config.store.path;
     let report = match plan.config.store.kind {
         StoreKind::Sqlite => store::check(path).map_err(|error| data(&error))?,
         _ => {
             let runtime = runtime()?;
-            let kind = store_kind(plan, sync, runtime.handle())?;
+            let kind = store_kind(plan, runtime.handle())?;
             let mut beside = store::open_beside(&kind, path).map_err(|error| data(&error))?;
             check_records(&mut *beside.reader).map_err(|error| data(&error))?
         }
@@ -96,10 +95,10 @@ fn only_of_a_folder(plan: &Plan, word: &str) -> Result<(), Failure> {
     Err(Failure::new(Exit::Configuration, line))
 }
 
-fn export_to(plan: &Plan, sync: Sync, to: &Path) -> Result<Exit, Failure> {
+fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
     let start = Instant::now();
     let runtime = runtime()?;
-    let kind = store_kind(plan, sync, runtime.handle())?;
+    let kind = store_kind(plan, runtime.handle())?;
     let path = &plan.config.store.path;
     let mut beside = store::open_beside(&kind, path).map_err(|error| data(&error))?;
     let exported = if to == Path::new(STANDARD) {
@@ -137,7 +136,7 @@ fn write_export(
     Ok(exported)
 }
 
-fn import_from(plan: &Plan, sync: Sync, from: &Path, replaces: bool) -> Result<Exit, Failure> {
+fn import_from(plan: &Plan, from: &Path, replaces: bool) -> Result<Exit, Failure> {
     if plan.config.store.kind == StoreKind::Memory {
         let line = "store.kind: memory is gone when this command ends; import into another store";
         return Err(Failure::new(Exit::Configuration, line));
@@ -162,7 +161,7 @@ fn import_from(plan: &Plan, sync: Sync, from: &Path, replaces: bool) -> Result<E
     let runtime = runtime()?;
     let OpenStore {
         mut store, opened, ..
-    } = open_store(plan, sync, &folder, runtime.handle())?;
+    } = open_store(plan, None, &folder, runtime.handle())?;
     let imported = import(input, limits, &mut *store, opened, replaces)
         .map_err(|error| refused(from, &error))?;
     store.close().map_err(|error| data(&error))?;

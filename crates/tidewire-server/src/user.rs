@@ -15,7 +15,6 @@ use crate::exit::{Exit, Failure};
 use crate::node::open_store;
 use crate::store::folder::{DataFolder, FolderError};
 use crate::store::remote::OpenStore;
-use crate::store::sqlite::Sync;
 use crate::store::thread::{Ending, StoreThreads};
 
 /// What is to be done with everything that was asked for on standard input and as JSON.
@@ -30,7 +29,7 @@ enum Work {
 ///
 /// # Errors
 /// A server has the store, it can't be opened, or the user can't be changed so.
-pub fn run(plan: &Plan, sync: Sync, command: UserCommand) -> Result<Exit, Failure> {
+pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
     let work = read(command)?;
     let store = &plan.config.store;
     let instead = match store.kind {
@@ -68,7 +67,7 @@ pub fn run(plan: &Plan, sync: Sync, command: UserCommand) -> Result<Exit, Failur
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| unavailable(&error))?;
-    let OpenStore { store, opened, .. } = open_store(plan, sync, &folder, runtime.handle())?;
+    let OpenStore { store, opened, .. } = open_store(plan, None, &folder, runtime.handle())?;
     // No shard asks it for anything.
     let threads = StoreThreads::start(store, opened.term(), Arc::new(|_, _| {}));
     let threads = threads.map_err(|error| unavailable(&error))?;

@@ -9,18 +9,15 @@ use crate::config::section::{Durability, StoreKind as StoreChoice, StoreServer};
 use crate::exit::{Exit, Failure};
 use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, RemoteOptions};
-use crate::store::sqlite::{SqliteOptions, Sync as SyncMode};
+use crate::store::sqlite::SqliteOptions;
 use crate::store::{self, StoreKind};
+use crate::torture::sabotage::Break;
 
 /// The store of the options.
 ///
 /// # Errors
 /// Its password can't be read.
-pub(crate) fn store_kind(
-    plan: &Plan,
-    sync: SyncMode,
-    runtime: &Handle,
-) -> Result<StoreKind, Failure> {
+pub(crate) fn store_kind(plan: &Plan, runtime: &Handle) -> Result<StoreKind, Failure> {
     let server = |option, server: &StoreServer| {
         Ok(RemoteOptions {
             url: server.url.clone(),
@@ -33,10 +30,7 @@ pub(crate) fn store_kind(
     };
     let options = &plan.config.store;
     Ok(match options.kind {
-        StoreChoice::Sqlite => StoreKind::Sqlite(SqliteOptions {
-            sync,
-            ..SqliteOptions::default()
-        }),
+        StoreChoice::Sqlite => StoreKind::Sqlite(SqliteOptions::default()),
         StoreChoice::Memory => StoreKind::Memory { bytes_max: None },
         StoreChoice::Postgres => StoreKind::Postgres(server("store.postgres", &options.postgres)?),
         StoreChoice::Redis => StoreKind::Redis(server("store.redis", &options.redis)?),
@@ -49,12 +43,22 @@ pub(crate) fn store_kind(
 /// It can't be opened, or its password can't be read.
 pub(crate) fn open_store(
     plan: &Plan,
-    sync: SyncMode,
+    broken: Option<Break>,
     folder: &DataFolder,
     runtime: &Handle,
 ) -> Result<OpenStore, Failure> {
-    let open = store::open(&store_kind(plan, sync, runtime)?, folder)
+    let mut kind = store_kind(plan, runtime)?;
+    if let Some(broken) = broken {
+        broken.loosen(&mut kind);
+    }
+    let open = store::open(&kind, folder)
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+    let open = match broken {
+        None => open,
+        Some(broken) => broken.apply(open, runtime).map_err(|error| {
+            Failure::new(Exit::Bug, format!("the store can't be broken: {error}"))
+        })?,
+    };
     match &open.promise.weakness {
         None => tracing::info!(acknowledged = open.promise.text, "the store is open"),
         Some(weakness) => tracing::warn!(

@@ -90,9 +90,8 @@ pub enum Sync {
     /// When the disk has it.
     #[default]
     Full,
-    /// When the kernel has it. A power cut loses acknowledged writes; it exists to show that the test of power cuts
-    /// would notice, and only in builds for that test.
-    #[cfg(feature = "test-faults")]
+    /// When the kernel has it. A power cut loses acknowledged writes; it exists to show that the tests of power cuts
+    /// would notice, and only servers of the torture test have it.
     Off,
 }
 
@@ -485,7 +484,6 @@ impl SqliteOptions {
     fn synchronous(&self) -> &'static str {
         match self.sync {
             Sync::Full => "FULL",
-            #[cfg(feature = "test-faults")]
             Sync::Off => "OFF",
         }
     }

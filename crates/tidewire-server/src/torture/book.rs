@@ -1,0 +1,350 @@
+//! What one record must hold: its last acknowledged state, or one that was asked for since. One writer asks for all
+//! changes of a record, in one order, so there is nothing else that it may hold.
+
+use std::fmt::Write as _;
+
+/// A value that was written, or the end of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    /// The place of the change among all of its record; no two have the same.
+    pub(super) number: u64,
+    /// Absent when the record is gone.
+    pub(super) value: Option<Value>,
+}
+
+/// What a record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    /// Each change is one step; a record begins with 1.
+    pub(super) version: i32,
+    /// The number of the write that gave the record its filling; later patches leave it.
+    pub(super) filled_by: u64,
+}
+
+/// A record as somebody read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Its version.
+    pub(super) version: i32,
+    /// Its value as JSON.
+    pub(super) text: String,
+}
+
+/// The text of a value. All of it follows from the arguments, so a value can be compared byte by byte.
+pub(super) fn text(record: &str, number: u64, filled_by: u64) -> String {
+    let mut text = format!("{{\"n\":{number},\"of\":\"{record}\",\"fill\":\"");
+    let mixed = (filled_by ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    // A few bytes mostly, some pages now and then.
+    let count = match mixed >> 60 {
+        0 => 6_000 + (mixed >> 40) % 6_000,
+        1..=4 => 300 + (mixed >> 40) % 900,
+        _ => (mixed >> 40) % 100,
+    };
+    let _ = write!(text, "{filled_by}:");
+    let letter = char::from(b'a' + u8::try_from(mixed % 26).unwrap_or(0));
+    text.extend(std::iter::repeat_n(
+        letter,
+        usize::try_from(count).unwrap_or(0),
+    ));
+    text.push_str("\"}");
+    text
+}
+
+/// The number in the text of a value, or in the patch that made it.
+pub(super) fn number_in(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("{\"n\":").unwrap_or(text);
+    let end = digits
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+/// How a run of the server has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Stopped as asked, with code 0: all that was shown to anybody is kept.
+    Clean,
+    /// In any other way: what was acknowledged is kept.
+    Crash,
+}
+
+/// The book of one record.
+#[derive(Clone, Debug)]
+pub(super) struct Book {
+    record: String,
+    /// Of the last change that was asked for. Those of lost changes are not given again.
+    last_number: u64,
+    acknowledged: State,
+    /// What was asked for since, in this order.
+    under_way: Vec<State>,
+    /// The least number that somebody other than the writer has seen in this run.
+    shown: u64,
+}
+
+impl Book {
+    /// Of a record that nobody has written yet.
+    pub(super) fn new(record: String) -> Self {
+        let acknowledged = State {
+            number: 0,
+            value: None,
+        };
+        Self {
+            record,
+            last_number: 0,
+            acknowledged,
+            under_way: Vec::new(),
+            shown: 0,
+        }
+    }
+
+    /// Whose book it is.
+    pub(super) fn record(&self) -> &str {
+        &self.record
+    }
+
+    /// The state after all that was asked for.
+    pub(super) fn newest(&self) -> State {
+        self.under_way.last().copied().unwrap_or(self.acknowledged)
+    }
+
+    /// Changes that are not acknowledged.
+    pub(super) fn under_way_count(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Notes a write that is about to be asked for: a whole value, or a patch that leaves the filling. Gives its state.
+    pub(super) fn write(&mut self, is_whole: bool) -> (u64, Value) {
+        self.last_number += 1;
+        let number = self.last_number;
+        let value = match self.newest().value {
+            None => Value {
+                version: 1,
+                filled_by: number,
+            },
+            Some(value) => Value {
+                version: value.version + 1,
+                filled_by: if is_whole { number } else { value.filled_by },
+            },
+        };
+        self.under_way.push(State {
+            number,
+            value: Some(value),
+        });
+        (number, value)
+    }
+
+    /// Notes that the end of the record is about to be asked for. Gives its number.
+    pub(super) fn delete(&mut self) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        self.under_way.push(State {
+            number,
+            value: None,
+        });
+        number
+    }
+
+    /// Notes an acknowledgement. It covers what was asked for before.
+    ///
+    /// # Errors
+    /// Nothing with this number is under way.
+    pub(super) fn acknowledge(&mut self, number: u64) -> Result<(), String> {
+        let place = self
+            .under_way
+            .iter()
+            .position(|state| state.number == number);
+        let Some(place) = place else {
+            return Err(format!(
+                "{}: change {number} was acknowledged, which was not under way",
+                self.record
+            ));
+        };
+        self.acknowledged = self.under_way[place];
+        self.under_way.drain(..=place);
+        Ok(())
+    }
+
+    /// Notes what somebody else was shown: the change with this number, or one behind it.
+    pub(super) fn show(&mut self, number: u64) {
+        self.shown = self.shown.max(number);
+    }
+
+    /// Compares what the record holds after a restart, and goes on from there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn settle(&mut self, seen: Option<&Seen>, ending: Ending) -> Result<(), String> {
+        let state = self.find(seen)?;
+        if ending == Ending::Clean && state.number < self.shown {
+            return Err(format!(
+                "{}: change {} was shown before a clean stop, and change {} is what is left",
+                self.record, self.shown, state.number
+            ));
+        }
+        self.acknowledged = state;
+        self.under_way.clear();
+        self.shown = 0;
+        Ok(())
+    }
+
+    fn find(&self, seen: Option<&Seen>) -> Result<State, String> {
+        let record = &self.record;
+        let possible = || std::iter::once(&self.acknowledged).chain(&self.under_way);
+        let Some(seen) = seen else {
+            let gone = possible().rev().find(|state| state.value.is_none());
+            return gone.copied().ok_or_else(|| {
+                format!(
+                    "{record}: is missing, and change {} was acknowledged",
+                    self.acknowledged.number
+                )
+            });
+        };
+        let Some(number) = number_in(&seen.text) else {
+            return Err(format!(
+                "{record}: holds what nobody has written: {:?}",
+                start_of(&seen.text)
+            ));
+        };
+        let state = possible().find(|state| state.number == number);
+        let Some((state, value)) = state.and_then(|state| Some((*state, state.value?))) else {
+            return Err(format!(
+                "{record}: holds change {number} at version {}, and the last acknowledged one is {}; under way were {:?}",
+                seen.version,
+                describe(&self.acknowledged),
+                self.under_way
+                    .iter()
+                    .map(|state| state.number)
+                    .collect::<Vec<u64>>()
+            ));
+        };
+        if seen.version != value.version {
+            return Err(format!(
+                "{record}: change {number} has version {}, and {} steps lead to it",
+                seen.version, value.version
+            ));
+        }
+        if seen.text != text(record, number, value.filled_by) {
+            return Err(format!(
+                "{record}: change {number} is not as it was written: {:?}",
+                start_of(&seen.text)
+            ));
+        }
+        Ok(state)
+    }
+}
+
+fn describe(state: &State) -> String {
+    match state.value {
+        Some(value) => format!("{} (version {})", state.number, value.version),
+        None => format!("{} (the end)", state.number),
+    }
+}
+
+/// As much of a text as belongs into a line.
+fn start_of(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A book whose record has three acknowledged versions and two changes under way.
+    fn book() -> Book {
+        let mut book = Book::new("r".to_owned());
+        for is_whole in [true, false, true] {
+            let (number, _) = book.write(is_whole);
+            book.acknowledge(number).unwrap();
+        }
+        book.write(true);
+        book.write(false);
+        book
+    }
+
+    fn seen(version: i32, number: u64, filled_by: u64) -> Seen {
+        Seen {
+            version,
+            text: text("r", number, filled_by),
+        }
+    }
+
+    #[test]
+    fn what_may_be_there_is_taken_and_all_else_is_named() {
+        let check = |seen: Option<Seen>, ending, part: &str| {
+            let mut book = book();
+            book.show(4);
+            let found = book.settle(seen.as_ref(), ending);
+            match found {
+                Ok(()) => assert_eq!(part, "", "{seen:?}"),
+                Err(fault) => assert!(!part.is_empty() && fault.contains(part), "{fault}"),
+            }
+        };
+        check(Some(seen(3, 3, 3)), Ending::Crash, "");
+        check(Some(seen(4, 4, 4)), Ending::Crash, "");
+        check(Some(seen(5, 5, 4)), Ending::Crash, "");
+        check(Some(seen(4, 4, 4)), Ending::Clean, "");
+        check(
+            Some(seen(3, 3, 3)),
+            Ending::Clean,
+            "shown before a clean stop",
+        );
+        check(Some(seen(2, 2, 1)), Ending::Crash, "holds change 2");
+        check(Some(seen(6, 6, 6)), Ending::Crash, "holds change 6");
+        check(
+            Some(seen(4, 3, 3)),
+            Ending::Crash,
+            "has version 4, and 3 steps",
+        );
+        check(Some(seen(3, 3, 1)), Ending::Crash, "not as it was written");
+        check(None, Ending::Crash, "is missing");
+        let torn = Seen {
+            version: 3,
+            text: "{}".to_owned(),
+        };
+        check(Some(torn), Ending::Crash, "nobody has written");
+    }
+
+    #[test]
+    fn a_delete_stays_and_its_record_begins_anew() {
+        let mut book = book();
+        book.acknowledge(5).unwrap();
+        let number = book.delete();
+        assert!(book.clone().settle(None, Ending::Crash).is_ok());
+        assert!(
+            book.clone()
+                .settle(Some(&seen(5, 5, 4)), Ending::Crash)
+                .is_ok()
+        );
+        book.acknowledge(number).unwrap();
+        let back = book.clone().settle(Some(&seen(5, 5, 4)), Ending::Crash);
+        assert!(back.unwrap_err().contains("(the end)"));
+        book.settle(None, Ending::Clean).unwrap();
+        assert_eq!(book.write(true).1.version, 1);
+    }
+
+    #[test]
+    fn a_lost_change_does_not_come_back() {
+        let mut book = book();
+        book.settle(Some(&seen(3, 3, 3)), Ending::Crash).unwrap();
+        let (number, value) = book.write(true);
+        assert_eq!((number, value.version), (6, 4));
+        let back = book.settle(Some(&seen(4, 4, 4)), Ending::Crash);
+        assert!(back.unwrap_err().contains("holds change 4"));
+    }
+
+    #[test]
+    fn an_acknowledgement_covers_what_came_before_and_comes_once() {
+        let mut book = book();
+        book.acknowledge(5).unwrap();
+        assert_eq!(book.under_way_count(), 0);
+        assert!(book.acknowledge(4).is_err());
+    }
+
+    #[test]
+    fn numbers_are_read_from_values_and_patches() {
+        let whole = text("r", 17, 3);
+        assert_eq!(number_in(&whole), Some(17));
+        assert_eq!(number_in("18"), Some(18));
+        assert_eq!(number_in("{\"m\":1}"), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! The command line of `tidewire torture`, and that of its servers.
+
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches, Command};
+
+use super::{Break, Order};
+
+/// Minutes of a run, unless somebody says otherwise.
+const MINUTES: u64 = 10;
+
+/// `tidewire torture`.
+pub(crate) fn torture() -> Command {
+    let number = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("N")
+            .value_parser(clap::value_parser!(u64))
+            .help(help)
+    };
+    Command::new("torture")
+        .about("Kill and torment servers under load, and look for what they have acknowledged")
+        .arg(number("minutes", "For how long [default: 10]").conflicts_with("seconds"))
+        .arg(number(
+            "seconds",
+            "For how long, where minutes are too long",
+        ))
+        .arg(number(
+            "seed",
+            "What decides the order of the faults [default: random]",
+        ))
+        .arg(break_argument())
+}
+
+/// `tidewire torture-node`, which is for nobody else.
+pub(crate) fn node() -> Command {
+    Command::new("torture-node")
+        .hide(true)
+        .about("Serve as one of the torture test's servers, in a folder that it has made")
+        .arg(break_argument())
+}
+
+fn break_argument() -> Arg {
+    Arg::new("break")
+        .long("break")
+        .value_name("WHAT")
+        .value_parser(PossibleValuesParser::new(Break::ALL.map(Break::name)))
+        .help("Break the servers on purpose, to see that their loss is found")
+}
+
+/// What `tidewire torture` was asked for.
+pub(crate) fn order(matches: &ArgMatches) -> Order {
+    let number = |name: &str| matches.get_one::<u64>(name).copied();
+    let minutes = number("minutes").unwrap_or(MINUTES);
+    let seconds = number("seconds").unwrap_or_else(|| minutes.saturating_mul(60));
+    Order {
+        time: Duration::from_secs(seconds),
+        seed: number("seed"),
+        broken: broken(matches),
+    }
+}
+
+/// What is to be broken.
+pub(crate) fn broken(matches: &ArgMatches) -> Option<Break> {
+    Break::named(matches.get_one::<String>("break")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(arguments: &[&str]) -> Result<Order, clap::Error> {
+        let matches = torture().try_get_matches_from([&["torture"], arguments].concat())?;
+        Ok(order(&matches))
+    }
+
+    #[test]
+    fn times_seeds_and_breaks_are_read() {
+        let check = |arguments: &[&str], seconds, seed, broken| {
+            let time = Duration::from_secs(seconds);
+            let expected = Order { time, seed, broken };
+            assert_eq!(asked(arguments).unwrap(), expected, "{arguments:?}");
+        };
+        check(&[], 600, None, None);
+        check(&["--minutes", "2", "--seed", "7"], 120, Some(7), None);
+        check(
+            &["--seconds", "30", "--break", "skip-sync"],
+            30,
+            None,
+            Some(Break::SkipSync),
+        );
+        assert!(asked(&["--minutes", "1", "--seconds", "1"]).is_err());
+        assert!(asked(&["--break", "everything"]).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! A small generator of numbers (xorshift64*), so that what a run decides can be repeated from its seed.
+
+use std::time::Duration;
+
+/// Numbers that follow from a seed.
+#[derive(Clone, Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    /// From a seed and the number of who throws, so that no two throw alike.
+    pub(super) fn new(seed: u64, thrower: u64) -> Self {
+        let mixed = (seed ^ thrower.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+            .wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mut dice = Self(mixed.max(1));
+        dice.next();
+        dice
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33
+    }
+
+    /// From 0 up to, but not including, `bound`.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    /// True once in so many throws.
+    pub(super) fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    /// Up to `longest`, in milliseconds.
+    pub(super) fn pause(&mut self, longest: Duration) -> Duration {
+        let bound = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.below(bound))
+    }
+
+    /// Brings items into another order.
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let place = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);
+            items.swap(last, place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_and_throwers_differ() {
+        let throws = |seed, thrower| {
+            let mut dice = Dice::new(seed, thrower);
+            [(); 8].map(|()| dice.below(1000))
+        };
+        assert_eq!(throws(7, 1), throws(7, 1));
+        assert_ne!(throws(7, 1), throws(7, 2));
+        assert_ne!(throws(7, 1), throws(8, 1));
+    }
+
+    #[test]
+    fn shuffling_loses_nothing() {
+        let mut items: Vec<u32> = (0..50).collect();
+        Dice::new(1, 1).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<u32>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<u32>>());
+    }
+}

@@ -1,0 +1,142 @@
+//! Writers on a connection of their own that ends only with the server: several changes of a record under way at a time,
+//! each with the version that it makes; whole values, patches and deletes.
+
+use tidewire_core::message::{Change, Message, Record, RecordError, Write};
+
+use super::book::{self, Book};
+use super::dice::Dice;
+use super::peer::Outbox;
+
+/// Changes of one record that are under way at most.
+const WINDOW_MAX: u64 = 4;
+/// Acknowledged changes between two deletes, about.
+const CHANGES_MAX: u64 = 60;
+
+/// What became of a message for a writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// A write or delete is acknowledged.
+    Acknowledged,
+    /// The server has refused a change; what became of it will be seen after the next start.
+    Refused,
+    /// Nothing to be counted.
+    Nothing,
+}
+
+/// The writer of one record.
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub(super) book: Book,
+    dice: Dice,
+    window: usize,
+    /// Changes until the next delete.
+    until_delete: u64,
+    /// The delete that is under way.
+    deleting: Option<u64>,
+    /// Refused in this run: it waits for the next one.
+    is_halted: bool,
+}
+
+impl Direct {
+    pub(super) fn new(record: String, mut dice: Dice) -> Self {
+        Self {
+            book: Book::new(record),
+            window: 1 + usize::try_from(dice.below(WINDOW_MAX)).unwrap_or(0),
+            until_delete: dice.below(CHANGES_MAX),
+            dice,
+            deleting: None,
+            is_halted: false,
+        }
+    }
+
+    /// Begins anew on another connection, after its book was settled.
+    pub(super) fn begin(&mut self, out: &mut Outbox<'_>) {
+        self.deleting = None;
+        self.is_halted = false;
+        self.fill(out);
+    }
+
+    /// Asks for as many changes as may be under way.
+    fn fill(&mut self, out: &mut Outbox<'_>) {
+        while !self.is_halted
+            && self.deleting.is_none()
+            && self.book.under_way_count() < self.window
+        {
+            if self.until_delete > 0 {
+                self.until_delete -= 1;
+                self.write(out);
+                continue;
+            }
+            // A delete has no version, so it waits until all else is decided.
+            if self.book.under_way_count() > 0 {
+                return;
+            }
+            self.until_delete = 1 + self.dice.below(CHANGES_MAX);
+            if self.book.newest().value.is_some() {
+                self.deleting = Some(self.book.delete());
+                let name = self.book.record();
+                out.push(&Message::Record(Record::Delete { name }));
+            }
+        }
+    }
+
+    fn write(&mut self, out: &mut Outbox<'_>) {
+        let exists = self.book.newest().value.is_some();
+        let is_whole = !exists || self.dice.one_in(2);
+        let (number, value) = self.book.write(is_whole);
+        let correlation = number.to_string();
+        let name = self.book.record();
+        let text = book::text(name, number, value.filled_by);
+        let change = match (exists, is_whole) {
+            (false, _) => Change::CreateAndUpdate { data: Some(&text) },
+            (true, true) => Change::Update { data: Some(&text) },
+            (true, false) => Change::Patch {
+                path: "n",
+                data: Some(&correlation),
+            },
+        };
+        let write = Write {
+            name,
+            version: value.version,
+            correlation: Some(&correlation),
+            write_ack: true,
+        };
+        out.push(&Message::Record(Record::Write(write, change)));
+    }
+
+    /// Takes a message about its record.
+    ///
+    /// # Errors
+    /// The server can't have kept its promises.
+    pub(super) fn take(
+        &mut self,
+        message: &Record<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<Taken, String> {
+        let number = match message {
+            Record::WriteAck { correlation, .. } => correlation
+                .and_then(|text| text.parse().ok())
+                .ok_or_else(|| format!("{message:?} acknowledges nothing that was asked for"))?,
+            Record::DeleteSuccess { .. } => self
+                .deleting
+                .take()
+                .ok_or_else(|| format!("{message:?}, and no delete was under way"))?,
+            Record::Error(
+                RecordError::VersionExists { .. } | RecordError::InvalidVersion { .. },
+            ) if !self.is_halted => {
+                let newest = self.book.newest();
+                return Err(format!(
+                    "{message:?} to its only writer, whose newest change is {newest:?}"
+                ));
+            }
+            Record::Error(_) => {
+                self.is_halted = true;
+                return Ok(Taken::Refused);
+            }
+            _ => return Ok(Taken::Nothing),
+        };
+        self.book.acknowledge(number)?;
+        self.fill(out);
+        Ok(Taken::Acknowledged)
+    }
+}

@@ -1,0 +1,308 @@
+//! What works on a server while it is tormented: writers, and a subscriber that watches them, each connection on a thread of
+//! its own. The books live from run to run.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidewire_core::message::{Message, Record, RecordError};
+
+use super::book::{Book, Ending, Seen};
+use super::dice::Dice;
+use super::direct::{Direct, Taken};
+use super::keyed::Keyed;
+use super::observer::Observer;
+use super::peer::{Outbox, Peer};
+use super::pulse::Pulse;
+
+/// Connections that end only with the server, and records that each of them writes.
+const DIRECT: (usize, usize) = (3, 8);
+/// Connections behind the proxy, and records that each of them writes.
+const KEYED: (usize, usize) = (2, 6);
+/// Before somebody who was cut off comes back.
+const RETURN_PAUSE: Duration = Duration::from_millis(2);
+/// All records are read within this time after a start.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// A name that nobody writes.
+const NEVER: &str = "torture/never";
+
+/// Figures of all runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    pub(super) acknowledged: u64,
+    pub(super) refused: u64,
+    pub(super) repeated: u64,
+    pub(super) shown: u64,
+    pub(super) checked: u64,
+}
+
+/// Where the load goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doors {
+    /// To the server itself.
+    pub(super) direct: SocketAddr,
+    /// Through the proxy.
+    pub(super) proxied: SocketAddr,
+}
+
+/// All writers of one data folder.
+pub(super) struct Load {
+    direct: Vec<Vec<Direct>>,
+    keyed: Vec<Vec<Keyed>>,
+    pub(super) work: Work,
+}
+
+impl Load {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut thrower = 100;
+        let mut dice = || {
+            thrower += 1;
+            Dice::new(seed, thrower)
+        };
+        let direct = |connection| {
+            let name = move |record| format!("torture/direct/{connection}/{record}");
+            (0..DIRECT.1)
+                .map(|record| Direct::new(name(record), dice()))
+                .collect()
+        };
+        let direct = (0..DIRECT.0).map(direct).collect();
+        let keyed = |connection| {
+            let name = move |record| format!("torture/keyed/{connection}/{record}");
+            (0..KEYED.1)
+                .map(|record| Keyed::new(name(record), dice()))
+                .collect()
+        };
+        Self {
+            direct,
+            keyed: (0..KEYED.0).map(keyed).collect(),
+            work: Work::default(),
+        }
+    }
+
+    fn books(&mut self) -> impl Iterator<Item = &mut Book> {
+        let direct = self
+            .direct
+            .iter_mut()
+            .flatten()
+            .map(|writer| &mut writer.book);
+        direct.chain(
+            self.keyed
+                .iter_mut()
+                .flatten()
+                .map(|writer| &mut writer.book),
+        )
+    }
+
+    /// Reads all records after a start and compares them with the books.
+    ///
+    /// # Errors
+    /// What is wrong with the first one of which something is.
+    pub(super) fn verify(&mut self, address: SocketAddr, ending: Ending) -> Result<(), String> {
+        let names: Vec<String> = self.books().map(|book| book.record().to_owned()).collect();
+        let seen = read(address, &names)?;
+        self.work.checked += seen.len() as u64;
+        for (book, seen) in self.books().zip(&seen) {
+            book.settle(seen.as_ref(), ending)?;
+        }
+        if let Some(Some(seen)) = seen.last() {
+            return Err(format!(
+                "{NEVER}: exists at version {}, and nobody has written it",
+                seen.version
+            ));
+        }
+        Ok(())
+    }
+
+    /// Lets everybody work while `torment` runs, which ends the server and then says so to the pulse.
+    pub(super) fn during<T>(
+        &mut self,
+        doors: Doors,
+        pulse: &Pulse,
+        torment: impl FnOnce() -> T,
+    ) -> T {
+        let names: Vec<String> = self.books().map(|book| book.record().to_owned()).collect();
+        let (direct, keyed) = (&mut self.direct, &mut self.keyed);
+        let (done, observer) = thread::scope(|scope| {
+            let observer = scope.spawn(|| observe(doors.direct, &names, pulse));
+            for writers in direct.iter_mut() {
+                scope.spawn(|| write_directly(doors.direct, writers, pulse));
+            }
+            for writers in keyed.iter_mut() {
+                scope.spawn(|| write_with_keys(doors.proxied, writers, pulse));
+            }
+            let done = torment();
+            (done, observer.join().ok().flatten())
+        });
+        if let Some(observer) = observer {
+            self.work.shown += observer.count;
+            for (name, number) in observer.shown_numbers() {
+                if let Some(book) = self.books().find(|book| book.record() == name) {
+                    book.show(number);
+                }
+            }
+        }
+        self.work.acknowledged += pulse.acknowledged();
+        self.work.refused += pulse.refused();
+        self.work.repeated = self
+            .keyed
+            .iter()
+            .flatten()
+            .map(|writer| writer.repeated_count)
+            .sum();
+        done
+    }
+}
+
+/// What came of one look at a connection.
+#[derive(Default)]
+struct Look {
+    acknowledged: u64,
+    refused: u64,
+}
+
+impl Look {
+    fn note(&mut self, taken: Result<Taken, String>, pulse: &Pulse) {
+        match taken {
+            Ok(Taken::Acknowledged) => self.acknowledged += 1,
+            Ok(Taken::Refused) => self.refused += 1,
+            Ok(Taken::Nothing) => {}
+            Err(fault) => pulse.fail(fault),
+        }
+    }
+}
+
+/// Looks at a connection until it ends.
+fn look(
+    peer: &mut Peer,
+    pulse: &Pulse,
+    take: &mut dyn FnMut(&Record<'_>, &mut Outbox<'_>) -> Result<Taken, String>,
+) {
+    loop {
+        let mut look = Look::default();
+        let is_open = peer.receive(&mut |message, out| {
+            if let Message::Record(record) = message {
+                look.note(take(record, out), pulse);
+            }
+        });
+        pulse.note(look.acknowledged, look.refused);
+        if !matches!(is_open, Ok(true)) {
+            return;
+        }
+    }
+}
+
+fn write_directly(address: SocketAddr, writers: &mut [Direct], pulse: &Pulse) {
+    // A server that is gone already has nothing to be asked for.
+    let Ok(mut peer) = Peer::open(address) else {
+        return;
+    };
+    for writer in writers.iter_mut() {
+        writer.begin(&mut peer.outbox());
+    }
+    if peer.flush().is_ok() {
+        look(&mut peer, pulse, &mut |record, out| {
+            let writer = writers
+                .iter_mut()
+                .find(|writer| Some(writer.book.record()) == name_of(record));
+            writer.map_or(Ok(Taken::Nothing), |writer| writer.take(record, out))
+        });
+    }
+}
+
+fn write_with_keys(address: SocketAddr, writers: &mut [Keyed], pulse: &Pulse) {
+    writers.iter_mut().for_each(Keyed::begin);
+    while !pulse.is_over() {
+        let Ok(mut peer) = Peer::open(address) else {
+            pulse.pause(RETURN_PAUSE);
+            continue;
+        };
+        for writer in writers.iter_mut() {
+            writer.connect(&mut peer.outbox());
+        }
+        if peer.flush().is_ok() {
+            look(&mut peer, pulse, &mut |record, out| {
+                let writer = writers
+                    .iter_mut()
+                    .find(|writer| Some(writer.book.record()) == name_of(record));
+                writer.map_or(Ok(Taken::Nothing), |writer| writer.take(record, out))
+            });
+        }
+    }
+}
+
+fn observe(address: SocketAddr, names: &[String], pulse: &Pulse) -> Option<Observer> {
+    let mut peer = Peer::open(address).ok()?;
+    let mut observer = Observer::begin(names, &mut peer.outbox());
+    if peer.flush().is_ok() {
+        look(&mut peer, pulse, &mut |record, out| {
+            observer.take(record, out).map(|()| Taken::Nothing)
+        });
+    }
+    Some(observer)
+}
+
+/// The record that a message is about.
+fn name_of<'a>(message: &Record<'a>) -> Option<&'a str> {
+    match message {
+        Record::WriteAck { name, .. }
+        | Record::DeleteSuccess { name }
+        | Record::Fetched { name, .. }
+        | Record::Stored { name, .. }
+        | Record::Unmet { name, .. } => Some(name),
+        Record::Error(error) => match error {
+            RecordError::VersionExists { name, .. }
+            | RecordError::InvalidVersion { name, .. }
+            | RecordError::Delete { name } => Some(name),
+            RecordError::Update(refusal)
+            | RecordError::Load(refusal)
+            | RecordError::RetrievalTimeout(refusal) => refusal.name,
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Reads records, and the one that nobody has written at the end.
+fn read(address: SocketAddr, names: &[String]) -> Result<Vec<Option<Seen>>, String> {
+    let failed =
+        |error: std::io::Error| format!("the records can't be read after the start: {error}");
+    let mut peer = Peer::open(address).map_err(failed)?;
+    let names: Vec<&str> = names.iter().map(String::as_str).chain([NEVER]).collect();
+    for (place, name) in names.iter().enumerate() {
+        peer.push(&Message::Record(Record::Fetch {
+            name,
+            correlation: &place.to_string(),
+        }));
+    }
+    peer.flush().map_err(failed)?;
+    let mut found: Vec<Option<Option<Seen>>> = vec![None; names.len()];
+    let mut fault = None;
+    let deadline = Instant::now() + READ_TIMEOUT;
+    while found.iter().any(Option::is_none) && fault.is_none() {
+        let is_open = peer.receive(&mut |message, _| match message {
+            Message::Record(Record::Fetched {
+                correlation, state, ..
+            }) => {
+                let place = correlation
+                    .parse()
+                    .ok()
+                    .and_then(|place: usize| found.get_mut(place));
+                let seen = state.map(|(tag, text)| Seen {
+                    version: tag.version,
+                    text: text.to_owned(),
+                });
+                if let Some(place) = place {
+                    *place = Some(seen);
+                }
+            }
+            other => fault = Some(format!("a read was answered with {other:?}")),
+        });
+        if !is_open.map_err(failed)? || Instant::now() > deadline {
+            return Err("the server did not answer all reads after its start".to_owned());
+        }
+    }
+    match fault {
+        Some(fault) => Err(fault),
+        None => Ok(found.into_iter().flatten().collect()),
+    }
+}

@@ -1,0 +1,202 @@
+//! A subscriber of all records of the load on a connection of its own: each change is one step of the version, and what it
+//! was shown is kept over a clean stop.
+
+use std::collections::BTreeMap;
+
+use tidewire_core::message::{Change, Message, Record, RecordBulk};
+
+use super::book;
+use super::peer::Outbox;
+
+/// What the observer knows of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shown {
+    /// The version; none while it is not subscribed.
+    version: Option<i32>,
+    /// The least number of the last change that it was shown.
+    number: u64,
+}
+
+/// The observer in one run of the server.
+#[derive(Debug, Default)]
+pub(super) struct Observer {
+    records: BTreeMap<String, Shown>,
+    /// Changes that it was shown.
+    pub(super) count: u64,
+}
+
+impl Observer {
+    /// Subscribes to the records.
+    pub(super) fn begin(names: &[String], out: &mut Outbox<'_>) -> Self {
+        subscribe(names.iter().map(String::as_str).collect(), out);
+        let records = names.iter().map(|name| (name.clone(), Shown::default()));
+        Self {
+            records: records.collect(),
+            count: 0,
+        }
+    }
+
+    /// Takes a message about a record.
+    ///
+    /// # Errors
+    /// A step of the version is not one.
+    pub(super) fn take(
+        &mut self,
+        message: &Record<'_>,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), String> {
+        let (name, version, number) = match message {
+            Record::ReadResponse {
+                name,
+                version,
+                data,
+            } => {
+                let shown = self.shown(name)?;
+                shown.version = Some((*version).max(0));
+                shown.number = shown.number.max(book::number_in(data).unwrap_or(0));
+                return Ok(());
+            }
+            Record::Deleted { name } => {
+                let shown = self.shown(name)?;
+                shown.version = None;
+                shown.number += 1;
+                self.count += 1;
+                // Its subscription has ended.
+                subscribe(vec![*name], out);
+                return Ok(());
+            }
+            Record::Write(write, change) => (write.name, write.version, number_of(change)),
+            _ => return Ok(()),
+        };
+        let shown = self.shown(name)?;
+        let Some(number) = number else {
+            return Err(format!(
+                "{name}: subscribers were shown {message:?}, which nobody has written"
+            ));
+        };
+        if shown.version.is_none_or(|before| before + 1 != version) {
+            return Err(format!(
+                "{name}: subscribers were shown version {version} behind {:?}",
+                shown.version
+            ));
+        }
+        if number <= shown.number {
+            return Err(format!(
+                "{name}: subscribers were shown change {number} behind change {}",
+                shown.number
+            ));
+        }
+        *shown = Shown {
+            version: Some(version),
+            number,
+        };
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The records with the least number of what was shown last.
+    pub(super) fn shown_numbers(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.records
+            .iter()
+            .map(|(name, shown)| (name.as_str(), shown.number))
+    }
+
+    fn shown(&mut self, name: &str) -> Result<&mut Shown, String> {
+        self.records
+            .get_mut(name)
+            .ok_or_else(|| format!("{name}: was never subscribed to"))
+    }
+}
+
+fn subscribe(names: Vec<&str>, out: &mut Outbox<'_>) {
+    out.push(&Message::Record(Record::Bulk {
+        action: RecordBulk::SubscribeAndRead,
+        names,
+        correlation: Some("1"),
+    }));
+}
+
+/// The number of a change as subscribers get it.
+fn number_of(change: &Change<'_>) -> Option<u64> {
+    match change {
+        Change::Update { data } | Change::Patch { data, .. } => book::number_in((*data)?),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_core::message::Write;
+
+    use super::super::peer::Outbox;
+    use super::*;
+
+    fn update<'a>(version: i32, text: &'a str) -> Record<'a> {
+        let write = Write {
+            name: "r",
+            version,
+            correlation: None,
+            write_ack: false,
+        };
+        Record::Write(write, Change::Update { data: Some(text) })
+    }
+
+    fn check(steps: &[(i32, u64)], part: Option<&str>) {
+        let mut bytes = Vec::new();
+        let mut observer = Observer::begin(&["r".to_owned()], &mut Outbox::new(&mut bytes));
+        let first = Record::ReadResponse {
+            name: "r",
+            version: 3,
+            data: &book::text("r", 5, 5),
+        };
+        observer.take(&first, &mut Outbox::new(&mut bytes)).unwrap();
+        let mut fault = None;
+        for (version, number) in steps {
+            let text = book::text("r", *number, *number);
+            let taken = observer.take(&update(*version, &text), &mut Outbox::new(&mut bytes));
+            fault = fault.or(taken.err());
+        }
+        match (&fault, part) {
+            (None, None) => {}
+            (Some(fault), Some(part)) => assert!(fault.contains(part), "{fault}"),
+            _ => panic!("{fault:?} instead of {part:?}"),
+        }
+    }
+
+    #[test]
+    fn steps_are_one_and_changes_go_forward() {
+        check(&[(4, 6), (5, 8)], None);
+        check(&[(5, 6)], Some("version 5 behind"));
+        check(&[(4, 6), (4, 7)], Some("version 4 behind"));
+        check(&[(4, 5)], Some("change 5 behind change 5"));
+    }
+
+    #[test]
+    fn a_deleted_record_is_subscribed_to_again() {
+        let mut bytes = Vec::new();
+        let mut observer = Observer::begin(&["r".to_owned()], &mut Outbox::new(&mut bytes));
+        let read = Record::ReadResponse {
+            name: "r",
+            version: -1,
+            data: "{}",
+        };
+        observer.take(&read, &mut Outbox::new(&mut bytes)).unwrap();
+        observer
+            .take(
+                &update(1, &book::text("r", 4, 4)),
+                &mut Outbox::new(&mut bytes),
+            )
+            .unwrap();
+        let sent = bytes.len();
+        observer
+            .take(&Record::Deleted { name: "r" }, &mut Outbox::new(&mut bytes))
+            .unwrap();
+        assert!(bytes.len() > sent);
+        assert_eq!(observer.shown_numbers().collect::<Vec<_>>(), [("r", 5)]);
+        let early = observer.take(
+            &update(1, &book::text("r", 6, 6)),
+            &mut Outbox::new(&mut bytes),
+        );
+        assert!(early.is_err(), "before it is subscribed");
+    }
+}

@@ -1,0 +1,91 @@
+//! What the threads of a load tell the one that torments the server: how far they are, and the first broken promise.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Shared by all threads of a load.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    acknowledged: u64,
+    refused: u64,
+    is_over: bool,
+    fault: Option<String>,
+}
+
+impl Pulse {
+    /// Notes what one look at a connection has brought.
+    pub(super) fn note(&self, acknowledged: u64, refused: u64) {
+        if acknowledged + refused > 0 {
+            let mut state = self.lock();
+            state.acknowledged += acknowledged;
+            state.refused += refused;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Notes a broken promise. The first one counts.
+    pub(super) fn fail(&self, fault: String) {
+        self.lock().fault.get_or_insert(fault);
+        self.changed.notify_all();
+    }
+
+    /// Says that the server has ended, so that nobody comes back to it.
+    pub(super) fn end(&self) {
+        self.lock().is_over = true;
+    }
+
+    /// Whether the server has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
+    /// Acknowledged writes and deletes.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.lock().acknowledged
+    }
+
+    /// Refused ones.
+    pub(super) fn refused(&self) -> u64 {
+        self.lock().refused
+    }
+
+    /// The first broken promise.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.lock().fault.clone()
+    }
+
+    /// Waits for so many acknowledgements more. False if they did not come in time, or a promise was broken.
+    pub(super) fn await_more(&self, count: u64, patience: Duration) -> bool {
+        let enough = self.acknowledged() + count;
+        self.wait(patience, |state| state.acknowledged >= enough)
+    }
+
+    /// Waits for so long, or until a promise is broken.
+    pub(super) fn pause(&self, time: Duration) {
+        self.wait(time, |_| false);
+    }
+
+    fn wait(&self, patience: Duration, is_enough: impl Fn(&State) -> bool) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.lock();
+        while !is_enough(&state) && state.fault.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        is_enough(&state)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

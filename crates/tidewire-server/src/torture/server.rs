@@ -1,0 +1,179 @@
+//! One server of the torture test: this very program as a child process, with the data folder that it is given.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::sabotage::Break;
+
+/// Shards of each server: more than one, so that owners are crossed.
+const SHARDS: &str = "2";
+/// History that the store keeps: more events than one is ever away for.
+pub(super) const HISTORY: &str = "torture/* count=20000 bytes=16MiB age=1h keep=store";
+/// A stop may take this long, see `drain_timeout`.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is looked whether the process has ended.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What is started, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    /// The program.
+    pub(super) program: PathBuf,
+    /// A program that starts it as itself, with arguments.
+    pub(super) launcher: Vec<String>,
+    /// The folder of the data.
+    pub(super) data: PathBuf,
+    /// The file that gets the log.
+    pub(super) log: PathBuf,
+    /// What is broken on purpose.
+    pub(super) broken: Option<Break>,
+}
+
+/// A running server. It is killed when it is dropped.
+pub(super) struct Server {
+    child: Child,
+    /// Kept open: who prints into a closed pipe gets a signal.
+    _out: BufReader<ChildStdout>,
+    pub(super) address: SocketAddr,
+}
+
+impl Server {
+    /// Starts it and waits until it serves.
+    ///
+    /// # Errors
+    /// It has ended instead; with how, and the end of its log.
+    pub(super) fn start(launch: &Launch) -> Result<Self, String> {
+        let mut child = command(launch)
+            .and_then(|mut command| command.spawn())
+            .map_err(|error| format!("{}: can't be started: {error}", launch.program.display()))?;
+        let out = child.stdout.take().ok_or("no standard output")?;
+        let mut out = BufReader::new(out);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if out.read_line(&mut line).unwrap_or(0) == 0 {
+                let status = child.wait().map_err(|error| error.to_string())?;
+                return Err(format!(
+                    "the server did not start ({status}): {}",
+                    last_lines(launch)
+                ));
+            }
+            let address = line.strip_prefix("ready on http://");
+            if let Some(address) = address.and_then(|address| address.trim().parse().ok()) {
+                return Ok(Self {
+                    child,
+                    _out: out,
+                    address,
+                });
+            }
+        }
+    }
+
+    /// Sends a signal.
+    pub(super) fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(id) = id {
+            // Fails only if the process has ended, which whoever waits for it sees.
+            let _ = kill_process(id, signal);
+        }
+    }
+
+    /// Kills it and waits for its end.
+    pub(super) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Stops it as an operator does.
+    ///
+    /// # Errors
+    /// It did not stop, or not with code 0.
+    pub(super) fn stop(mut self) -> Result<(), String> {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => {
+                    return Err(format!("the stop ended with {}", describe(status)));
+                }
+                Ok(None) => thread::sleep(LOOK),
+                Err(error) => return Err(format!("the stop can't be waited for: {error}")),
+            }
+        }
+        Err(format!(
+            "the server has not stopped within {STOP_TIMEOUT:?}"
+        ))
+    }
+
+    /// How it has ended by itself, if it has.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        self.child.try_wait().ok().flatten().map(describe)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended by itself if it was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(launch: &Launch) -> io::Result<Command> {
+    let program = launch.program.as_os_str();
+    let mut command = match launch.launcher.split_first() {
+        Some((launcher, arguments)) => {
+            let mut command = Command::new(launcher);
+            command.args(arguments).arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    command.arg("torture-node");
+    if let Some(broken) = launch.broken {
+        command.args(["--break", broken.name()]);
+    }
+    command.args(["--host", "127.0.0.1", "--port", "0", "--shards", SHARDS]);
+    command.args(["--event-history", HISTORY]);
+    command.arg("--data").arg(&launch.data);
+    let log: File = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&launch.log)?;
+    // Its own options only: nothing of the environment, and no file that lies about.
+    command
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    if let Some(folder) = launch.log.parent() {
+        command.current_dir(folder);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log);
+    Ok(command)
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no code".to_owned(),
+    }
+}
+
+/// The end of the log.
+fn last_lines(launch: &Launch) -> String {
+    let text = std::fs::read_to_string(&launch.log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(3)..].join(" | ")
+}

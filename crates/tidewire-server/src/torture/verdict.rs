@@ -1,0 +1,221 @@
+//! What a run says at its end: its figures, and one of three words.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::load::Work;
+use super::sabotage::Break;
+use crate::exit::Exit;
+
+/// A fault that is injected, and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fault {
+    Kill,
+    PowerCut,
+    Stop,
+    Drain,
+    CutConnection,
+    FailedSync,
+    FullDisk,
+}
+
+impl Fault {
+    /// In the order of the verdict.
+    pub(super) const ALL: [Self; 7] = [
+        Self::Kill,
+        Self::PowerCut,
+        Self::Stop,
+        Self::Drain,
+        Self::CutConnection,
+        Self::FailedSync,
+        Self::FullDisk,
+    ];
+
+    /// As the verdict has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kills",
+            Self::PowerCut => "power cuts",
+            Self::Stop => "stops",
+            Self::Drain => "drains",
+            Self::CutConnection => "cut connections",
+            Self::FailedSync => "failed syncs",
+            Self::FullDisk => "full disks",
+        }
+    }
+}
+
+/// How often each fault was injected.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally([u64; Fault::ALL.len()]);
+
+impl Tally {
+    pub(super) fn add(&mut self, fault: Fault, count: u64) {
+        self.0[fault as usize] += count;
+    }
+
+    pub(super) fn count(&self, fault: Fault) -> u64 {
+        self.0[fault as usize]
+    }
+}
+
+/// All that a run has to say.
+#[derive(Clone, Debug)]
+pub(super) struct Verdict {
+    pub(super) seed: u64,
+    pub(super) time: Duration,
+    pub(super) broken: Option<Break>,
+    pub(super) tally: Tally,
+    pub(super) work: Work,
+    /// The promise that was broken.
+    pub(super) loss: Option<String>,
+    /// What could not be injected, with the reason.
+    pub(super) left_out: Vec<(Fault, String)>,
+    /// Why it ended early.
+    pub(super) cut_short: Option<String>,
+}
+
+impl Verdict {
+    /// Faults that were not injected, with the reason.
+    fn missing(&self) -> Vec<(Fault, &str)> {
+        let is_missing = |fault: &Fault| self.tally.count(*fault) == 0;
+        let reason = |fault| {
+            let known = self
+                .left_out
+                .iter()
+                .find(|(left_out, _)| *left_out == fault);
+            known.map_or("there was no time for it", |(_, reason)| reason.as_str())
+        };
+        Fault::ALL
+            .into_iter()
+            .filter(is_missing)
+            .map(|fault| (fault, reason(fault)))
+            .collect()
+    }
+
+    /// How the command ends.
+    pub(super) fn exit(&self) -> Exit {
+        match (&self.loss, self.broken) {
+            (Some(_), _) => Exit::Unwell,
+            (None, Some(_)) => Exit::Unproven,
+            (None, None) if self.cut_short.is_none() && self.missing().is_empty() => Exit::Stopped,
+            (None, None) => Exit::Unproven,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |name: &str, count: u64| writeln!(f, "{name:<18}{count:>10}");
+        for fault in Fault::ALL {
+            line(fault.name(), self.tally.count(fault))?;
+        }
+        line("acked writes", self.work.acknowledged)?;
+        line("refused writes", self.work.refused)?;
+        line("repeated writes", self.work.repeated)?;
+        line("shown changes", self.work.shown)?;
+        line("checked reads", self.work.checked)?;
+        line("seconds", self.time.as_secs())?;
+        line("seed", self.seed)?;
+        if let Some(broken) = self.broken {
+            writeln!(f, "the server was broken on purpose: {}", broken.name())?;
+        }
+        if let Some(loss) = &self.loss {
+            return writeln!(f, "verdict: RED: {loss}");
+        }
+        for (fault, reason) in self.missing() {
+            writeln!(f, "left out: {}: {reason}", fault.name())?;
+        }
+        if let Some(reason) = &self.cut_short {
+            writeln!(f, "ended early: {reason}")?;
+        }
+        match (self.exit(), self.broken) {
+            (Exit::Stopped, _) => {
+                writeln!(f, "verdict: green: nothing that was acknowledged was lost")
+            }
+            (_, Some(_)) => writeln!(
+                f,
+                "verdict: unproven: what the broken server loses was not found"
+            ),
+            (_, None) => writeln!(
+                f,
+                "verdict: unproven: nothing was lost, but not everything was tried"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict() -> Verdict {
+        let mut tally = Tally::default();
+        Fault::ALL.into_iter().for_each(|fault| tally.add(fault, 1));
+        Verdict {
+            seed: 7,
+            time: Duration::from_secs(60),
+            broken: None,
+            tally,
+            work: Work::default(),
+            loss: None,
+            left_out: Vec::new(),
+            cut_short: None,
+        }
+    }
+
+    fn check(verdict: &Verdict, exit: Exit, part: &str) {
+        assert_eq!(verdict.exit(), exit);
+        let text = verdict.to_string();
+        assert!(text.contains(part), "{text}");
+    }
+
+    #[test]
+    fn only_a_whole_run_without_a_loss_is_green() {
+        check(&verdict(), Exit::Stopped, "verdict: green");
+        let loss = Some("r: is missing".to_owned());
+        let red = Verdict { loss, ..verdict() };
+        check(&red, Exit::Unwell, "verdict: RED: r: is missing");
+        let broken = Some(Break::SkipSync);
+        check(
+            &Verdict { broken, ..red },
+            Exit::Unwell,
+            "broken on purpose: skip-sync",
+        );
+        check(
+            &Verdict {
+                broken,
+                ..verdict()
+            },
+            Exit::Unproven,
+            "was not found",
+        );
+        let cut_short = Some("a signal".to_owned());
+        check(
+            &Verdict {
+                cut_short,
+                ..verdict()
+            },
+            Exit::Unproven,
+            "ended early: a signal",
+        );
+    }
+
+    #[test]
+    fn what_was_left_out_is_named() {
+        let mut tally = Tally::default();
+        tally.add(Fault::Kill, 5);
+        let left_out = vec![(Fault::PowerCut, "not root".to_owned())];
+        let verdict = Verdict {
+            tally,
+            left_out,
+            ..verdict()
+        };
+        check(&verdict, Exit::Unproven, "left out: power cuts: not root");
+        check(
+            &verdict,
+            Exit::Unproven,
+            "left out: full disks: there was no time for it",
+        );
+    }
+}
