@@ -1,7 +1,7 @@
 # The few commands a person types. Thin over cargo and npm; `make` lists them.
 
 .DEFAULT_GOAL := help
-NODE_TESTS := e2e/node_modules/.package-lock.json
+NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json
 
 .PHONY: help
 help: ## lists the commands
@@ -47,9 +47,9 @@ fuzz: ## fuzzes the decoders for a minute; FUZZ_SECONDS=N for longer, FUZZ_TARGE
 audit: ## known vulnerabilities; needs the advisory database, which is fetched
 	cargo deny check advisories || { echo "make audit: the advisory database could not be fetched or a crate is affected"; exit 1; }
 
-$(NODE_TESTS): e2e/package.json e2e/package-lock.json
+%/node_modules/.package-lock.json: %/package.json %/package-lock.json
 	@command -v node npm >/dev/null || { echo "make test needs Node 20 or later with npm: apt-get install -y nodejs npm"; exit 1; }
-	npm --prefix e2e ci --no-audit --no-fund
+	npm --prefix $* ci --no-audit --no-fund
 
 .PHONY: autobahn
 autobahn: proof-autobahn ## all 517 WebSocket cases of Autobahn; goes on where it was interrupted

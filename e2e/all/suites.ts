@@ -3,7 +3,8 @@
 import type { Suite } from './runner.ts';
 
 const test = (...args: string[]): string[] => ['cargo', 'test', '--locked', ...args];
-const npm = (script: string): string[] => ['npm', '--prefix', 'e2e', 'run', '--silent', script];
+const npmOf = (folder: string, script: string): string[] => ['npm', '--prefix', folder, 'run', '--silent', script];
+const npm = (script: string): string[] => npmOf('e2e', script);
 
 /** The suites that show how bytes move: again where the kernel or the container leaves the server less. */
 const TRANSPORT = ['transport', 'tls', 'events', 'records', 'scale', 'limits', 'heartbeat', 'drain'];
@@ -27,8 +28,9 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'lint',
-    shows: 'clippy has nothing to say, all targets and test switches included',
+    shows: 'clippy has nothing to say, all targets and test switches included; the types of the packages are right',
     commands: [
+      npmOf('packages/client', 'check'),
       ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
     ],
     budgetSeconds: 420,
@@ -76,6 +78,13 @@ export const SUITES: Suite[] = [
       npm('test'),
     ],
     budgetSeconds: 600,
+  },
+  {
+    name: 'client',
+    shows: 'our own client: codec, connection, package and size; on Node and in Chromium against the binary',
+    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    commands: [npmOf('packages/client', 'test'), npm('client')],
+    budgetSeconds: 120,
   },
   {
     name: 'ringless',

@@ -1,4 +1,4 @@
-// A page in a real browser: Chromium, and a small web server that gives it the deepstream client's own bundle.
+// A page in a real browser: Chromium, and a small web server that gives it a client's bundle.
 
 import { readFileSync } from 'node:fs';
 import { createServer, type Server as HttpServer } from 'node:http';
@@ -33,13 +33,24 @@ export async function browserDuring(test: TestContext): Promise<Browser> {
   return browser;
 }
 
+/** What a page is served with. */
+export interface Served {
+  /** The file of `/client.js`; by default the bundle of deepstream's client. */
+  script?: string;
+  /** The header `Content-Security-Policy`. */
+  policy?: string;
+  /** The text of `/worker.js`. */
+  worker?: string;
+}
+
 /** Serves the page on a free loopback port, which is given back; it ends with `test`. */
-export async function servePage(test: TestContext): Promise<number> {
-  const bundle = readFileSync(BUNDLE);
+export async function servePage(test: TestContext, { script = BUNDLE, policy, worker = '' }: Served = {}): Promise<number> {
+  const scripts: Record<string, string | Buffer> = { '/client.js': readFileSync(script), '/worker.js': worker };
   const server: HttpServer = createServer((request, response) => {
-    const isBundle = request.url === '/client.js';
-    response.setHeader('content-type', isBundle ? 'text/javascript' : 'text/html');
-    response.end(isBundle ? bundle : PAGE);
+    const found = scripts[request.url ?? ''];
+    response.setHeader('content-type', found === undefined ? 'text/html' : 'text/javascript');
+    if (policy) response.setHeader('content-security-policy', policy);
+    response.end(found ?? PAGE);
   });
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
   atEnd(test, () => {

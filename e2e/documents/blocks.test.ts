@@ -1,9 +1,10 @@
-// The code blocks of the documents run: JavaScript as a program against a server, YAML through `tidewire config check`,
+// The code blocks of the documents run: JavaScript and TypeScript as programs against a server, whose output is that of a block of
+// text behind them, YAML through `tidewire config check`,
 // shell lines as they stand, with the server's address in place of the default one.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, relative, resolve } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -12,7 +13,7 @@ import { Server } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
-const DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'docs', 'docs/decisions', 'spec'];
+const DOCUMENTS = ['README.md', 'packages/client/README.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'docs', 'docs/decisions', 'spec'];
 /** Commands of a block that other suites run (`bench`, `crash`), or that run this one. */
 const ELSEWHERE = /^((make|npm|cargo) |target\/release\/tidewire-bench )/;
 
@@ -20,6 +21,8 @@ interface Block {
   place: string;
   language: string;
   text: string;
+  /** What the program prints, if the next block says so. */
+  expected?: string;
 }
 
 function documents(): string[] {
@@ -31,13 +34,30 @@ function documents(): string[] {
 }
 
 function blocks(): Block[] {
-  return documents().flatMap((file) =>
-    [...readFileSync(file, 'utf8').matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map((match) => {
-      const line = readFileSync(file, 'utf8').slice(0, match.index).split('\n').length;
+  return documents().flatMap((file) => {
+    const content = readFileSync(file, 'utf8');
+    const found = [...content.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].map((match): Block => {
       const [, language = '', text = ''] = match;
+      const line = content.slice(0, match.index).split('\n').length;
       return { place: `${relative(REPOSITORY, file)}:${line}`, language, text };
-    }),
-  );
+    });
+    return found.map((block, i) => {
+      const next = found[i + 1];
+      return next?.language === 'text' ? { ...block, expected: next.text } : block;
+    });
+  });
+}
+
+/** A folder for programs, in which the clients are installed. */
+function programFolder(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  mkdirSync(join(folder, 'node_modules/@types'), { recursive: true });
+  for (const name of ['@deepstream', 'ws', '@types/ws', '@types/node']) {
+    symlinkSync(join(REPOSITORY, 'e2e/node_modules', name), join(folder, 'node_modules', name));
+  }
+  symlinkSync(join(REPOSITORY, 'packages'), join(folder, 'node_modules/@tidewire'));
+  return folder;
 }
 
 /** Writes the files that configurations of the documents name. */
@@ -50,22 +70,26 @@ function writeNamed(t: TestContext, binary: string, folder: string): void {
   writeFileSync(join(folder, 'authorities.pem'), new Authority(t).certificate);
 }
 
+const TSX = import.meta.resolve('tsx');
+const TSC = resolve(import.meta.dirname, '../node_modules/typescript/bin/tsc');
+
 /** The last file of rules among the blocks. */
 let rules = '';
 
-for (const { place, language, text } of blocks()) {
-  if (language === 'js') {
+for (const { place, language, text, expected } of blocks()) {
+  if (language === 'js' || language === 'ts') {
     test(`${place} runs`, async (t) => {
-      const server = await Server.during(t);
-      const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
-      t.after(() => rmSync(folder, { recursive: true }));
-      symlinkSync(join(REPOSITORY, 'e2e/node_modules'), join(folder, 'node_modules'));
-      const program = join(folder, 'block.mjs');
+      const server = await Server.during(t, { history: ['kept/*'] });
+      const folder = programFolder(t);
+      const program = join(folder, `block.m${language}`);
       writeFileSync(program, text.replaceAll('localhost:6020', server.address));
-      const child = spawn(process.execPath, [program], { stdio: ['ignore', 'inherit', 'inherit'] });
+      const child = spawn(process.execPath, ['--import', TSX, program], { stdio: ['ignore', 'pipe', 'inherit'] });
       t.after(() => child.kill('SIGKILL'));
-      const code = await within(20_000, new Promise((done) => child.once('exit', done)), 'the program ends');
+      let output = '';
+      child.stdout.on('data', (bytes: Buffer) => (output += bytes.toString()));
+      const code = await within(20_000, new Promise((done) => child.once('close', done)), 'the program ends');
       assert.equal(code, 0);
+      if (expected !== undefined) assert.equal(output, expected);
     });
   } else if (language === 'yaml') {
     test(`${place} is a configuration`, async (t) => {
@@ -103,6 +127,17 @@ for (const { place, language, text } of blocks()) {
     });
   }
 }
+
+test('the TypeScript of the documents has no errors of types', (t) => {
+  const folder = programFolder(t);
+  const programs = blocks().filter(({ language }) => language === 'ts');
+  assert.ok(programs.length > 0);
+  programs.forEach(({ text }, i) => writeFileSync(join(folder, `block${i}.mts`), text));
+  const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--types', 'node', '--skipLibCheck', 'false'];
+  const files = programs.map((_, i) => `block${i}.mts`);
+  const checked = spawnSync(process.execPath, [TSC, ...options, ...files], { cwd: folder, encoding: 'utf8' });
+  assert.equal(checked.status, 0, checked.stdout);
+});
 
 test('links between the documents lead somewhere', () => {
   const broken = documents().flatMap((file) =>

@@ -1,9 +1,10 @@
 // Events: what is published reaches every subscriber but the publisher's own socket, whole and in order.
 
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe, test, type TestContext } from 'node:test';
 import { C, connect, pair, subscribed } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
+import { DRIVERS, peers, type Peer, type PeerOptions } from '../harness/driver/driver.ts';
 import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { Inbox } from '../harness/wait.ts';
@@ -25,71 +26,100 @@ const VALUES = [
   'x'.repeat(100_000),
 ];
 
-describe('events', { concurrency: 8 }, () => {
+for (const driver of DRIVERS) {
+  describe(`events with ${driver.name}`, { concurrency: 8 }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start();
+    });
+    after(() => server.dispose());
+    const connect = (t: TestContext, options?: PeerOptions): Promise<Peer> => driver.connect(t, server, options);
+    const pair = (t: TestContext, options?: PeerOptions): Promise<[Peer, Peer]> => peers(driver, t, server, options);
+
+    test('an event reaches every subscriber', async (t) => {
+      const name = fresh('event');
+      const [alice, bob, carol] = [await connect(t), await connect(t), await connect(t)];
+      const subscriptions = [await bob.subscribe(name), await carol.subscribe(name)];
+      alice.emit(name, { text: 'hello' });
+      for (const { inbox } of subscriptions) assert.deepEqual(await inbox.next(), { text: 'hello' });
+      covers(['EventHandler.subscribe', 'EventHandler.emit'], 'success');
+    });
+
+    test('the publisher hears its own event once, from itself', async (t) => {
+      const name = fresh('event');
+      const [alice, bob] = await pair(t);
+      const { inbox: own } = await alice.subscribe(name);
+      const { inbox: other } = await bob.subscribe(name);
+      alice.emit(name, 'first');
+      assert.equal(await other.next(), 'first');
+      bob.emit(name, 'second');
+      assert.equal(await own.find((value) => value === 'second'), 'second');
+      assert.deepEqual(own.seen, ['first', 'second']);
+    });
+
+    test('every JSON value arrives as it was sent', async (t) => {
+      const name = fresh('event');
+      const [alice, bob] = await pair(t);
+      const { inbox } = await bob.subscribe(name);
+      for (const value of VALUES) alice.emit(name, value);
+      assert.deepEqual(await inbox.count(VALUES.length), VALUES);
+    });
+
+    test('names are any text, and are not patterns', async (t) => {
+      const base = fresh('event');
+      const names = [`${base}/.*`, `${base}/ü 日本 🎉`, `${base}/"quotes"\\`, `${base}/%_EVERYONE_%`, ` ${base} `];
+      const [alice, bob] = await pair(t);
+      const subscriptions = await Promise.all(names.map((name) => bob.subscribe(name)));
+      for (const name of names) alice.emit(name, name);
+      for (const [i, { inbox }] of subscriptions.entries()) assert.equal(await inbox.next(), names[i]);
+      alice.emit(`${base}/something`, 'matched by a pattern');
+      alice.emit(names[0] as string, 'end');
+      assert.equal(await subscriptions[0]?.inbox.next(), 'end');
+    });
+
+    test('nothing arrives after unsubscribing', async (t) => {
+      const [name, end] = [fresh('event'), fresh('end')];
+      const [alice, bob] = await pair(t);
+      const { inbox, stop } = await bob.subscribe(name);
+      const { inbox: ended } = await bob.subscribe(end);
+      alice.emit(name, 1);
+      await inbox.next();
+      await stop();
+      const stray = bob.receives((message) => message.name === name || message.name === end);
+      alice.emit(name, 2);
+      alice.emit(end, null);
+      await ended.next();
+      assert.equal((await stray).name, end);
+      assert.deepEqual(inbox.seen, [1]);
+      covers('EventHandler.unsubscribe', 'success');
+    });
+
+    test('events of one publisher arrive in the order in which they were sent', async (t) => {
+      const names = Array.from({ length: 5 }, () => fresh('event'));
+      const [alice, bob] = await pair(t);
+      const subscriptions = await Promise.all(names.map((name) => bob.subscribe(name)));
+      for (let i = 0; i < 1_000; i += 1) names.forEach((name) => alice.emit(name, i));
+      const expected = Array.from({ length: 1_000 }, (_, i) => i);
+      for (const { inbox } of subscriptions) assert.deepEqual(await inbox.count(1_000), expected);
+    });
+
+    test('sockets of one user are separate peers', async (t) => {
+      const name = fresh('event');
+      const login = { username: fresh('user') };
+      const [phone, desk] = await pair(t, { login });
+      const { inbox } = await desk.subscribe(name);
+      phone.emit(name, 'from the phone');
+      assert.equal(await inbox.next(), 'from the phone');
+    });
+  });
+}
+
+describe('events of deepstream clients', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start();
   });
   after(() => server.dispose());
-
-  test('an event reaches every subscriber', async (t) => {
-    const name = fresh('event');
-    const [alice, bob, carol] = [await connect(t, server), await connect(t, server), await connect(t, server)];
-    const inboxes = [await subscribed(bob, name), await subscribed(carol, name)];
-    alice.event.emit(name, { text: 'hello' });
-    for (const inbox of inboxes) assert.deepEqual(await inbox.next(), { text: 'hello' });
-    covers(['EventHandler.subscribe', 'EventHandler.emit'], 'success');
-  });
-
-  test('the publisher hears its own event once, from itself', async (t) => {
-    const name = fresh('event');
-    const [alice, bob] = await pair(t, server);
-    const own = await subscribed(alice, name);
-    const other = await subscribed(bob, name);
-    alice.event.emit(name, 'first');
-    assert.equal(await other.next(), 'first');
-    bob.event.emit(name, 'second');
-    assert.equal(await own.find((value) => value === 'second'), 'second');
-    assert.deepEqual(own.seen, ['first', 'second']);
-  });
-
-  test('every JSON value arrives as it was sent', async (t) => {
-    const name = fresh('event');
-    const [alice, bob] = await pair(t, server);
-    const inbox = await subscribed(bob, name);
-    for (const value of VALUES) alice.event.emit(name, value as C.EventData);
-    assert.deepEqual(await inbox.count(VALUES.length), VALUES);
-  });
-
-  test('names are any text, and are not patterns', async (t) => {
-    const base = fresh('event');
-    const names = [`${base}/.*`, `${base}/ü 日本 🎉`, `${base}/"quotes"\\`, `${base}/%_EVERYONE_%`, ` ${base} `];
-    const [alice, bob] = await pair(t, server);
-    const inboxes = await Promise.all(names.map((name) => subscribed(bob, name)));
-    for (const name of names) alice.event.emit(name, name);
-    for (const [i, inbox] of inboxes.entries()) assert.equal(await inbox.next(), names[i]);
-    alice.event.emit(`${base}/something`, 'matched by a pattern');
-    alice.event.emit(names[0] as string, 'end');
-    assert.equal(await inboxes[0]?.next(), 'end');
-  });
-
-  test('nothing arrives after unsubscribing', async (t) => {
-    const [name, end] = [fresh('event'), fresh('end')];
-    const [alice, bob] = await pair(t, server);
-    const inbox = await subscribed(bob, name);
-    const ended = await subscribed(bob, end);
-    alice.event.emit(name, 1);
-    await inbox.next();
-    bob.event.unsubscribe(name, inbox.push);
-    await bob.wire.acknowledged('EVENT', C.EVENT_ACTION.UNSUBSCRIBE, name);
-    const stray = bob.wire.receives((message) => message.name === name || message.name === end);
-    alice.event.emit(name, 2);
-    alice.event.emit(end, null);
-    await ended.next();
-    assert.equal((await stray).name, end);
-    assert.deepEqual(inbox.seen, [1]);
-    covers('EventHandler.unsubscribe', 'success');
-  });
 
   test('callbacks of one name share a subscription', async (t) => {
     const name = fresh('event');
@@ -103,24 +133,6 @@ describe('events', { concurrency: 8 }, () => {
     alice.event.emit(name, 'one');
     assert.equal(await second.next(), 'one');
     assert.deepEqual(first.seen, ['both']);
-  });
-
-  test('events of one publisher arrive in the order in which they were sent', async (t) => {
-    const names = Array.from({ length: 5 }, () => fresh('event'));
-    const [alice, bob] = await pair(t, server);
-    const inboxes = await Promise.all(names.map((name) => subscribed(bob, name)));
-    for (let i = 0; i < 1_000; i += 1) names.forEach((name) => alice.event.emit(name, i));
-    const expected = Array.from({ length: 1_000 }, (_, i) => i);
-    for (const inbox of inboxes) assert.deepEqual(await inbox.count(1_000), expected);
-  });
-
-  test('sockets of one user are separate peers', async (t) => {
-    const name = fresh('event');
-    const login = { username: fresh('user') };
-    const [phone, desk] = await pair(t, server, { login });
-    const inbox = await subscribed(desk, name);
-    phone.event.emit(name, 'from the phone');
-    assert.equal(await inbox.next(), 'from the phone');
   });
 
   test('five hundred names subscribed in one message all deliver', async (t) => {

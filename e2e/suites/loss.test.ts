@@ -7,6 +7,7 @@ import { after, before, describe, test, type TestContext } from 'node:test';
 import { C, changeDequeue, connect, inState, list, record, subscribed } from '../harness/client.ts';
 import type { ConnectOptions, ListenResponse, RpcResponse, TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
+import { DRIVERS, type Peer } from '../harness/driver/driver.ts';
 import { fresh, freshUser, literally } from '../harness/names.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
@@ -17,7 +18,85 @@ const { OPEN, RECONNECTING, CLOSED } = C.CONNECTION_STATE;
 /** Bulk messages leave at once, so that they are on their way when the connection ends. */
 const EAGER = { subscriptionInterval: 0 };
 
-describe('loss of the connection', { concurrency: 8 }, () => {
+/** The reason with which `promise` fails. Attached at once, so that no rejection goes unhandled. */
+function rejection(promise: Promise<unknown> | void): Promise<unknown> {
+  const outcome = Promise.resolve(promise).then(
+    () => assert.fail('succeeded'),
+    (reason: unknown) => reason,
+  );
+  return within(DEADLINE_MS, outcome, 'the operation fails');
+}
+
+for (const driver of DRIVERS) {
+  describe(`loss of the connection with ${driver.name}`, { concurrency: 8 }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start();
+    });
+    after(() => server.dispose());
+
+    /** A client behind a proxy, and one with a connection of its own. */
+    async function behindProxy(t: TestContext) {
+      const proxy = await Proxy.during(t, server);
+      const client = await driver.connect(t, server, { through: proxy.address, errors: ['CONNECTION_ERROR'] });
+      return { proxy, client, other: await driver.connect(t, server) };
+    }
+
+    /** Loses the connection of `client` while what `act` asks for is on its way. Promises come back inside an object. */
+    async function loses<T>(proxy: Proxy, client: Peer, act: () => T): Promise<T> {
+      proxy.silence();
+      const result = act();
+      proxy.cut();
+      await client.lost();
+      return result;
+    }
+
+    test('an event on its way is lost, one published meanwhile arrives once', async (t) => {
+      const { proxy, client, other } = await behindProxy(t);
+      const name = fresh('event');
+      const { inbox } = await other.subscribe(name);
+      await loses(proxy, client, () => client.emit(name, 'on its way'));
+      client.emit(name, 'meanwhile');
+      proxy.restore();
+      await client.opened();
+      client.emit(name, 'afterwards');
+      assert.deepEqual(await inbox.count(2), ['meanwhile', 'afterwards']);
+      covers('EventHandler.emit', 'loss');
+    });
+
+    test('a call on its way fails, one made meanwhile is answered', async (t) => {
+      const { proxy, client, other } = await behindProxy(t);
+      const name = fresh('rpc');
+      await other.provide(name, (argument, answer) => answer.send([argument]));
+      const lost = await loses(proxy, client, () => ({ reason: rejection(client.call(name, 1)) }));
+      assert.equal(await lost.reason, driver.lostReason);
+      const queued = client.call(name, 2);
+      proxy.restore();
+      assert.deepEqual(await within(DEADLINE_MS, queued, 'the answer'), [2]);
+    });
+
+    test('subscriptions, providers and watches come back by themselves', async (t) => {
+      const { proxy, client, other } = await behindProxy(t);
+      const [event, rpc, user] = [fresh('event'), fresh('rpc'), freshUser()];
+      const { inbox } = await client.subscribe(event);
+      await client.provide(rpc, (_argument, answer) => answer.send('here'));
+      const { inbox: changes } = await client.watch([user], user);
+      await loses(proxy, client, () => undefined);
+      await eventually(async () => (await rejection(other.call(rpc))) === 'NO_RPC_PROVIDER', 'the provider is gone');
+      const back = [[C.TOPIC.EVENT, C.EVENT_ACTION.SUBSCRIBE], [C.TOPIC.RPC, C.RPC_ACTION.PROVIDE], [C.TOPIC.PRESENCE, C.PRESENCE_ACTION.SUBSCRIBE]];
+      const confirmed = back.map(([topic, action]) => client.receives((message) => message.topic === topic && message.action === action));
+      proxy.restore();
+      await Promise.all(confirmed);
+      other.emit(event, 1);
+      assert.equal(await inbox.next(), 1);
+      assert.equal(await other.call(rpc), 'here');
+      await driver.connect(t, server, { login: { username: user } });
+      assert.deepEqual(await changes.next(), [user, true]);
+    });
+  });
+}
+
+describe('loss of the connection of deepstream clients', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start();
@@ -45,15 +124,6 @@ describe('loss of the connection', { concurrency: 8 }, () => {
   async function returns(proxy: Proxy, client: TestClient): Promise<void> {
     proxy.restore();
     await inState(client, OPEN);
-  }
-
-  /** The reason with which `promise` fails. Attached at once, so that no rejection goes unhandled. */
-  function rejection(promise: Promise<unknown> | void): Promise<unknown> {
-    const outcome = Promise.resolve(promise).then(
-      () => assert.fail('succeeded'),
-      (reason: unknown) => reason,
-    );
-    return within(DEADLINE_MS, outcome, 'the operation fails');
   }
 
   describe('of the connection itself', () => {
@@ -146,18 +216,6 @@ describe('loss of the connection', { concurrency: 8 }, () => {
       await ended.next();
       assert.equal((await stray).name, end);
       covers('EventHandler.unsubscribe', 'loss');
-    });
-
-    test('an event on its way is lost, one published meanwhile arrives once', async (t) => {
-      const { proxy, client, other } = await behindProxy(t);
-      const name = fresh('event');
-      const inbox = await subscribed(other, name);
-      await loses(proxy, client, () => client.event.emit(name, 'on its way'));
-      client.event.emit(name, 'meanwhile');
-      await returns(proxy, client);
-      client.event.emit(name, 'afterwards');
-      assert.deepEqual(await inbox.count(2), ['meanwhile', 'afterwards']);
-      covers('EventHandler.emit', 'loss');
     });
   });
 

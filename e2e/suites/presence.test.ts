@@ -2,18 +2,124 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
-import { C, close, connect, type TestClient } from '../harness/client.ts';
+import { C, connect, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
+import { DRIVERS, type Peer } from '../harness/driver/driver.ts';
 import { freshUser } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
 import { Server } from '../harness/server.ts';
 import { Inbox, eventually } from '../harness/wait.ts';
 
 const { PRESENCE } = C.TOPIC;
-const { SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE_ALL, UNSUBSCRIBE_ALL } = C.PRESENCE_ACTION;
+const { SUBSCRIBE, SUBSCRIBE_ALL, UNSUBSCRIBE_ALL } = C.PRESENCE_ACTION;
 type Change = [user: string, online: boolean];
 
-describe('presence', { concurrency: 8 }, () => {
+for (const driver of DRIVERS) {
+  describe(`presence with ${driver.name}`, { concurrency: 8 }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start();
+    });
+    after(() => server.dispose());
+    const online = (t: TestContext, username: string): Promise<Peer> => driver.connect(t, server, { login: { username } });
+
+    test('everybody else who is online is listed', async (t) => {
+      const [me, bob, carol] = [freshUser(), freshUser(), freshUser()];
+      const client = await online(t, me);
+      await online(t, bob);
+      await online(t, bob);
+      await online(t, carol);
+      const all = await client.all();
+      assert.deepEqual([bob, carol].map((user) => all.filter((one) => one === user).length), [1, 1]);
+      assert.equal(all.includes(me), false);
+      covers('PresenceHandler.getAll', 'success');
+    });
+
+    test('users that are asked for are listed one by one', async (t) => {
+      const [me, bob, ghost] = [freshUser(), freshUser(), freshUser()];
+      const client = await online(t, me);
+      await online(t, bob);
+      assert.deepEqual(await client.query([me, bob, ghost]), { [me]: true, [bob]: true, [ghost]: false });
+    });
+
+    for (const single of [false, true]) {
+      test(`${single ? 'a user' : 'everybody'} watched comes with the first session and goes with the last`, async (t) => {
+        const bob = freshUser();
+        const watcher = await online(t, freshUser());
+        const { inbox: changes } = await watcher.watch([bob], single ? bob : undefined);
+        const first = await online(t, bob);
+        assert.deepEqual(await changes.next(), [bob, true]);
+        const second = await online(t, bob);
+        first.close();
+        const third = await online(t, bob);
+        second.close();
+        await eventually(async () => (await watcher.query([bob]))[bob] === true, 'the user is still online');
+        third.close();
+        assert.deepEqual(await changes.next(), [bob, false]);
+        await online(t, bob);
+        assert.deepEqual(await changes.next(), [bob, true]);
+        assert.deepEqual(changes.seen, [[bob, true], [bob, false], [bob, true]]);
+        covers('PresenceHandler.subscribe', 'success');
+      });
+    }
+
+    test('who watches one user hears of no other', async (t) => {
+      const [bob, carol] = [freshUser(), freshUser()];
+      const watcher = await online(t, freshUser());
+      const { inbox: changes } = await watcher.watch([bob, carol], bob);
+      await online(t, carol);
+      await online(t, bob);
+      assert.deepEqual(await changes.next(), [bob, true]);
+    });
+
+    test('who watches one user and everybody hears of both', async (t) => {
+      const bob = freshUser();
+      const watcher = await online(t, freshUser());
+      const [one, all] = [await watcher.watch([bob], bob), await watcher.watch([bob])];
+      await online(t, bob);
+      assert.deepEqual([await one.inbox.next(), await all.inbox.next()], [[bob, true], [bob, true]]);
+    });
+
+    test('user ids are any text', async (t) => {
+      const users = ['ünï 日本 🎉', '"quotes"\\', '.*', '%_EVERYONE_%x'].map((text) => freshUser(text));
+      const watcher = await online(t, freshUser());
+      for (const user of users) {
+        const { inbox: changes } = await watcher.watch([user], user);
+        await online(t, user);
+        assert.deepEqual(await changes.next(), [user, true]);
+      }
+      assert.deepEqual(Object.values(await watcher.query(users)), [true, true, true, true]);
+    });
+
+    test('a session that is cut off is gone like one that is closed', async (t) => {
+      const bob = freshUser();
+      const watcher = await online(t, freshUser());
+      const { inbox: changes } = await watcher.watch([bob], bob);
+      const peer = await RawPeer.login(server, { username: bob });
+      assert.deepEqual(await changes.next(), [bob, true]);
+      peer.abort();
+      assert.deepEqual(await changes.next(), [bob, false]);
+    });
+
+    test('who stops watching hears nothing', async (t) => {
+      const [bob, carol] = [freshUser(), freshUser()];
+      const watcher = await online(t, freshUser());
+      const [one, all] = [await watcher.watch([bob], bob), await watcher.watch([bob])];
+      await one.stop();
+      await all.stop();
+      const { inbox: changes } = await watcher.watch([carol], carol);
+      const stray = watcher.receives(({ topic, name }) => topic === PRESENCE && (name === bob || name === carol));
+      await online(t, bob);
+      await online(t, carol);
+      await changes.next();
+      assert.equal((await stray).name, carol);
+      assert.deepEqual([one.inbox.seen, all.inbox.seen], [[], []]);
+      covers('PresenceHandler.unsubscribe', 'success');
+    });
+  });
+}
+
+describe('presence of deepstream clients', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start();
@@ -35,25 +141,6 @@ describe('presence', { concurrency: 8 }, () => {
     return changes;
   }
 
-  test('everybody else who is online is listed', async (t) => {
-    const [me, bob, carol] = [freshUser(), freshUser(), freshUser()];
-    const client = await online(t, me);
-    await online(t, bob);
-    await online(t, bob);
-    await online(t, carol);
-    const all = await client.presence.getAll();
-    assert.deepEqual([bob, carol].map((user) => all.filter((one) => one === user).length), [1, 1]);
-    assert.equal(all.includes(me), false);
-    covers('PresenceHandler.getAll', 'success');
-  });
-
-  test('users that are asked for are listed one by one', async (t) => {
-    const [me, bob, ghost] = [freshUser(), freshUser(), freshUser()];
-    const client = await online(t, me);
-    await online(t, bob);
-    assert.deepEqual(await client.presence.getAll([me, bob, ghost]), { [me]: true, [bob]: true, [ghost]: false });
-  });
-
   test('queries answer callbacks, several at a time', async (t) => {
     const [me, bob] = [freshUser(), freshUser()];
     const client = await online(t, me);
@@ -70,70 +157,6 @@ describe('presence', { concurrency: 8 }, () => {
     const all = new Inbox<unknown>('all');
     client.presence.getAll((error, users) => all.push([error, users?.includes(bob)]));
     assert.deepEqual(await all.next(), [null, true]);
-  });
-
-  for (const single of [false, true]) {
-    test(`${single ? 'a user' : 'everybody'} watched comes with the first session and goes with the last`, async (t) => {
-      const bob = freshUser();
-      const watcher = await online(t, freshUser());
-      const changes = await watches(watcher, [bob], single ? bob : undefined);
-      const first = await online(t, bob);
-      assert.deepEqual(await changes.next(), [bob, true]);
-      const second = await online(t, bob);
-      close(first);
-      const third = await online(t, bob);
-      close(second);
-      await eventually(async () => (await watcher.presence.getAll([bob]))[bob] === true, 'the user is still online');
-      close(third);
-      assert.deepEqual(await changes.next(), [bob, false]);
-      await online(t, bob);
-      assert.deepEqual(await changes.next(), [bob, true]);
-      assert.deepEqual(changes.seen, [[bob, true], [bob, false], [bob, true]]);
-      covers('PresenceHandler.subscribe', 'success');
-    });
-  }
-
-  test('who watches one user hears of no other', async (t) => {
-    const [bob, carol] = [freshUser(), freshUser()];
-    const watcher = await online(t, freshUser());
-    const changes = new Inbox<Change>('changes');
-    watcher.presence.subscribe(bob, (user, isOnline) => changes.push([user, isOnline]));
-    await watcher.wire.acknowledged('PRESENCE', SUBSCRIBE, bob);
-    await online(t, carol);
-    await online(t, bob);
-    assert.deepEqual(await changes.next(), [bob, true]);
-  });
-
-  test('who watches one user and everybody hears of both', async (t) => {
-    const bob = freshUser();
-    const watcher = await online(t, freshUser());
-    const [one, all] = [await watches(watcher, [bob], bob), await watches(watcher, [bob])];
-    await online(t, bob);
-    assert.deepEqual([await one.next(), await all.next()], [[bob, true], [bob, true]]);
-  });
-
-  test('who stops watching hears nothing', async (t) => {
-    const [bob, carol] = [freshUser(), freshUser()];
-    const watcher = await online(t, freshUser());
-    const [silent, silentAll] = [new Inbox<Change>('silent'), new Inbox<Change>('silent for all')];
-    const one = (user: string, isOnline: boolean): void => silent.push([user, isOnline]);
-    const all = (user: string, isOnline: boolean): void => silentAll.push([user, isOnline]);
-    watcher.presence.subscribe(bob, one);
-    watcher.presence.subscribe(all);
-    await watcher.wire.acknowledged('PRESENCE', SUBSCRIBE, bob);
-    await watcher.wire.acknowledged('PRESENCE', SUBSCRIBE_ALL);
-    watcher.presence.unsubscribe(bob, one);
-    watcher.presence.unsubscribe(all);
-    await watcher.wire.acknowledged('PRESENCE', UNSUBSCRIBE, bob);
-    await watcher.wire.acknowledged('PRESENCE', UNSUBSCRIBE_ALL);
-    const changes = await watches(watcher, [carol], carol);
-    const stray = watcher.wire.receives(({ topic, name }) => topic === PRESENCE && (name === bob || name === carol));
-    await online(t, bob);
-    await online(t, carol);
-    await changes.next();
-    assert.equal((await stray).name, carol);
-    assert.deepEqual([silent.seen.length, silentAll.seen.filter(([user]) => user === bob).length], [0, 0]);
-    covers('PresenceHandler.unsubscribe', 'success');
   });
 
   test('a watcher may drop everything at once', async (t) => {
@@ -153,27 +176,6 @@ describe('presence', { concurrency: 8 }, () => {
     await changes.count(30);
     assert.deepEqual([...changes.seen].sort(), users.slice(0, 30).sort());
     assert.equal(sessions.length, 30);
-  });
-
-  test('user ids are any text', async (t) => {
-    const users = ['ünï 日本 🎉', '"quotes"\\', '.*', '%_EVERYONE_%x'].map((text) => freshUser(text));
-    const watcher = await online(t, freshUser());
-    for (const user of users) {
-      const changes = await watches(watcher, [user], user);
-      await online(t, user);
-      assert.deepEqual(await changes.next(), [user, true]);
-    }
-    assert.deepEqual(Object.values(await watcher.presence.getAll(users)), [true, true, true, true]);
-  });
-
-  test('a session that is cut off is gone like one that is closed', async (t) => {
-    const bob = freshUser();
-    const watcher = await online(t, freshUser());
-    const changes = await watches(watcher, [bob], bob);
-    const peer = await RawPeer.login(server, { username: bob });
-    assert.deepEqual(await changes.next(), [bob, true]);
-    peer.abort();
-    assert.deepEqual(await changes.next(), [bob, false]);
   });
 
   test('watching twice is noted and acknowledged', async () => {

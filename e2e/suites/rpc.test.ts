@@ -4,19 +4,20 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { C, close, connect, inState, pair, type RpcResponse, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
+import { DRIVERS, peers, type Peer, type PeerOptions, type Provider } from '../harness/driver/driver.ts';
 import { fresh, freshUser } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, Inbox, within } from '../harness/wait.ts';
 
-type Provider = Parameters<TestClient['rpc']['provide']>[1];
+type DeepstreamProvider = Parameters<TestClient['rpc']['provide']>[1];
 
 const RPC = C.TOPIC.RPC;
 const { REQUEST, ACCEPT, RESPONSE, REQUEST_ERROR, REJECT, PROVIDE, UNPROVIDE } = C.RPC_ACTION;
 
 /** Registers `provider` for `name` and waits until the server confirmed it. */
-async function provides(client: TestClient, name: string, provider: Provider): Promise<void> {
+async function provides(client: TestClient, name: string, provider: DeepstreamProvider): Promise<void> {
   client.rpc.provide(name, provider);
   await client.wire.acknowledged('RPC', PROVIDE, name);
 }
@@ -30,7 +31,132 @@ async function failure(call: Promise<unknown>): Promise<unknown> {
   return within(DEADLINE_MS, outcome, 'the call fails');
 }
 
-describe('rpc', { concurrency: 8 }, () => {
+for (const driver of DRIVERS) {
+  describe(`rpc with ${driver.name}`, { concurrency: 8 }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start();
+    });
+    after(() => server.dispose());
+    const connect = (t: TestContext, options?: PeerOptions): Promise<Peer> => driver.connect(t, server, options);
+    const pair = (t: TestContext, options?: PeerOptions): Promise<[Peer, Peer]> => peers(driver, t, server, options);
+
+    /** A caller, and two providers of one name that answer with `providers`. */
+    async function balanced(t: TestContext, ...providers: [Provider, Provider]) {
+      const name = fresh('rpc');
+      const caller = await connect(t);
+      const clients = await pair(t);
+      await clients[0].provide(name, providers[0]);
+      await clients[1].provide(name, providers[1]);
+      return { name, caller };
+    }
+
+    test('a call is answered by its provider', async (t) => {
+      const [caller, provider] = await pair(t);
+      const name = fresh('rpc');
+      await provider.provide(name, ({ a, b }: { a: number; b: number }, response) => response.send(a + b));
+      assert.equal(await caller.call(name, { a: 2, b: 3 }), 5);
+      covers(['RPCHandler.provide', 'RPCHandler.make', 'RPCResponse.send'], 'success');
+    });
+
+    const values = [{ a: [1, null] }, [1, 'b'], 'ünï 🎉', '', 0, -1.5, true, false, null, undefined, 'x'.repeat(100_000)];
+    test('every JSON value goes there and back as it was', async (t) => {
+      const [caller, provider] = await pair(t);
+      const name = fresh('rpc');
+      await provider.provide(name, (data, response) => response.send(data));
+      for (const value of values) assert.deepEqual(await caller.call(name, value), value);
+    });
+
+    test('a call without a provider fails at once', async (t) => {
+      const client = await connect(t);
+      assert.equal(await failure(client.call(fresh('rpc'), 1)), 'NO_RPC_PROVIDER');
+      covers('RPCHandler.make', 'refusal');
+    });
+
+    test('a provider may refuse with any value', async (t) => {
+      const [caller, provider] = await pair(t);
+      const name = fresh('rpc');
+      await provider.provide(name, (data, response) => response.error(data));
+      for (const value of ['out of stock', { code: 7 }, ['a'], 42]) {
+        assert.deepEqual(await failure(caller.call(name, value)), value);
+      }
+      covers('RPCResponse.error', 'success');
+    });
+
+    test('calls are spread over the providers', async (t) => {
+      const send = (who: string): Provider => (_data, response) => response.send(who);
+      const { name, caller } = await balanced(t, send('first'), send('second'));
+      const answers = await Promise.all(Array.from({ length: 60 }, () => caller.call(name, null)));
+      assert.deepEqual(new Set(answers), new Set(['first', 'second']));
+    });
+
+    test('a rejected call goes to the other provider', async (t) => {
+      const rejections = new Inbox<string>('rejections');
+      const reject: Provider = (data, response) => {
+        rejections.push(data);
+        response.reject();
+      };
+      const { name, caller } = await balanced(t, reject, (data, response) => response.send(`done ${data}`));
+      const calls = Array.from({ length: 30 }, (_, i) => caller.call(name, `call ${i}`));
+      assert.deepEqual(await Promise.all(calls), calls.map((_, i) => `done call ${i}`));
+      assert.ok(rejections.seen.length > 0);
+      covers('RPCResponse.reject', 'success');
+    });
+
+    test('a call that all providers reject fails', async (t) => {
+      const asked = new Inbox<string>('providers asked');
+      const reject = (who: string): Provider => (_data, response) => {
+        asked.push(who);
+        response.reject();
+      };
+      const { name, caller } = await balanced(t, reject('first'), reject('second'));
+      assert.equal(await failure(caller.call(name, null)), 'NO_RPC_PROVIDER');
+      assert.deepEqual([...asked.seen].sort(), ['first', 'second']);
+    });
+
+    test('a thousand calls in flight each get their own answer', async (t) => {
+      const double: Provider = (data, response) => response.send(data * 2);
+      const { name, caller } = await balanced(t, double, double);
+      const calls = Array.from({ length: 1_000 }, (_, i) => caller.call(name, i));
+      const answers = await within(DEADLINE_MS, Promise.all(calls), 'a thousand answers');
+      assert.deepEqual(answers, answers.map((_, i) => i * 2));
+    });
+
+    test('a client may call what it provides', async (t) => {
+      const client = await connect(t);
+      const name = fresh('rpc');
+      await client.provide(name, (data, response) => response.send([data]));
+      assert.deepEqual(await client.call(name, 'own'), ['own']);
+    });
+
+    test('who stops providing is not asked any more', async (t) => {
+      const [caller, provider] = await pair(t);
+      const name = fresh('rpc');
+      const stop = await provider.provide(name, (_data, response) => response.send('once'));
+      assert.equal(await caller.call(name, null), 'once');
+      await stop();
+      assert.equal(await failure(caller.call(name, null)), 'NO_RPC_PROVIDER');
+      await provider.provide(name, (_data, response) => response.send('again'));
+      assert.equal(await caller.call(name, null), 'again');
+      covers('RPCHandler.unprovide', 'success');
+    });
+
+    test('when the only provider disconnects the call fails at once', { skip: againstOriginal && 'deepstream lets the caller wait for the time-out' }, async (t) => {
+      const [caller, provider] = await pair(t, { errors: ['IS_CLOSED'] });
+      const name = fresh('rpc');
+      const asked = new Inbox<unknown>('requests');
+      await provider.provide(name, asked.push);
+      const started = Date.now();
+      const call = failure(caller.call(name, null));
+      await asked.count(1);
+      provider.close();
+      assert.equal(await call, 'NO_RPC_PROVIDER');
+      assert.ok(Date.now() - started < 9_000, 'before the response time-out');
+    });
+  });
+}
+
+describe('rpc of deepstream clients', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start();
@@ -38,7 +164,7 @@ describe('rpc', { concurrency: 8 }, () => {
   after(() => server.dispose());
 
   /** A caller, and two providers of one name that answer with `providers`. */
-  async function balanced(t: TestContext, ...providers: [Provider, Provider]) {
+  async function balanced(t: TestContext, ...providers: [DeepstreamProvider, DeepstreamProvider]) {
     const name = fresh('rpc');
     const caller = await connect(t, server);
     // A provider that closes in the middle of a call may still try to accept it.
@@ -47,14 +173,6 @@ describe('rpc', { concurrency: 8 }, () => {
     await provides(clients[1], name, providers[1]);
     return { name, caller, clients };
   }
-
-  test('a call is answered by its provider', async (t) => {
-    const [caller, provider] = await pair(t, server);
-    const name = fresh('rpc');
-    await provides(provider, name, ({ a, b }: { a: number; b: number }, response) => response.send(a + b));
-    assert.equal(await caller.rpc.make(name, { a: 2, b: 3 }), 5);
-    covers(['RPCHandler.provide', 'RPCHandler.make', 'RPCResponse.send'], 'success');
-  });
 
   test('the callback form is answered, too', async (t) => {
     const [caller, provider] = await pair(t, server);
@@ -65,64 +183,9 @@ describe('rpc', { concurrency: 8 }, () => {
     assert.deepEqual(await answers.next(), [null, 'text']);
   });
 
-  const values = [{ a: [1, null] }, [1, 'b'], 'ünï 🎉', '', 0, -1.5, true, false, null, undefined, 'x'.repeat(100_000)];
-  test('every JSON value goes there and back as it was', async (t) => {
-    const [caller, provider] = await pair(t, server);
-    const name = fresh('rpc');
-    await provides(provider, name, (data, response) => response.send(data));
-    for (const value of values) assert.deepEqual(await caller.rpc.make(name, value), value);
-  });
-
-  test('a call without a provider fails at once', async (t) => {
-    const client = await connect(t, server);
-    assert.equal(await failure(client.rpc.make(fresh('rpc'), 1)), 'NO_RPC_PROVIDER');
-    covers('RPCHandler.make', 'refusal');
-  });
-
-  test('a provider may refuse with any value', async (t) => {
-    const [caller, provider] = await pair(t, server);
-    const name = fresh('rpc');
-    await provides(provider, name, (data, response) => response.error(data));
-    for (const value of ['out of stock', { code: 7 }, ['a'], 42]) {
-      assert.deepEqual(await failure(caller.rpc.make(name, value)), value);
-    }
-    covers('RPCResponse.error', 'success');
-  });
-
-  test('calls are spread over the providers', async (t) => {
-    const send = (who: string): Provider => (_data, response) => response.send(who);
-    const { name, caller } = await balanced(t, send('first'), send('second'));
-    const answers = await Promise.all(Array.from({ length: 60 }, () => caller.rpc.make(name, null)));
-    assert.deepEqual(new Set(answers), new Set(['first', 'second']));
-  });
-
-  test('a rejected call goes to the other provider', async (t) => {
-    const rejections = new Inbox<string>('rejections');
-    const reject: Provider = (data, response) => {
-      rejections.push(data);
-      response.reject();
-    };
-    const { name, caller } = await balanced(t, reject, (data, response) => response.send(`done ${data}`));
-    const calls = Array.from({ length: 30 }, (_, i) => caller.rpc.make(name, `call ${i}`));
-    assert.deepEqual(await Promise.all(calls), calls.map((_, i) => `done call ${i}`));
-    assert.ok(rejections.seen.length > 0);
-    covers('RPCResponse.reject', 'success');
-  });
-
-  test('a call that all providers reject fails', async (t) => {
-    const asked = new Inbox<string>('providers asked');
-    const reject = (who: string): Provider => (_data, response) => {
-      asked.push(who);
-      response.reject();
-    };
-    const { name, caller } = await balanced(t, reject('first'), reject('second'));
-    assert.equal(await failure(caller.rpc.make(name, null)), 'NO_RPC_PROVIDER');
-    assert.deepEqual([...asked.seen].sort(), ['first', 'second']);
-  });
-
   const counted = againstOriginal && 'deepstream counts the call as accepted and times out';
   test('a call that was accepted and then rejected is answered by the other provider', { skip: counted }, async (t) => {
-    const acceptAndReject: Provider = (_data, response) => {
+    const acceptAndReject: DeepstreamProvider = (_data, response) => {
       response.accept();
       response.reject();
     };
@@ -146,35 +209,6 @@ describe('rpc', { concurrency: 8 }, () => {
     assert.throws(() => responses[0]?.reject(), /already completed/);
   });
 
-  test('a thousand calls in flight each get their own answer', async (t) => {
-    const double: Provider = (data, response) => response.send(data * 2);
-    const { name, caller } = await balanced(t, double, double);
-    const calls = Array.from({ length: 1_000 }, (_, i) => caller.rpc.make(name, i));
-    const answers = await within(DEADLINE_MS, Promise.all(calls), 'a thousand answers');
-    assert.deepEqual(answers, answers.map((_, i) => i * 2));
-  });
-
-  test('a client may call what it provides', async (t) => {
-    const client = await connect(t, server);
-    const name = fresh('rpc');
-    await provides(client, name, (data, response) => response.send([data]));
-    assert.deepEqual(await client.rpc.make(name, 'own'), ['own']);
-  });
-
-  test('who stops providing is not asked any more', async (t) => {
-    const [caller, provider] = await pair(t, server);
-    const name = fresh('rpc');
-    await provides(provider, name, (_data, response) => response.send('once'));
-    assert.deepEqual(provider.rpc.providerNames(), [name]);
-    assert.equal(await caller.rpc.make(name, null), 'once');
-    provider.rpc.unprovide(name);
-    await provider.wire.acknowledged('RPC', UNPROVIDE, name);
-    assert.equal(await failure(caller.rpc.make(name, null)), 'NO_RPC_PROVIDER');
-    await provides(provider, name, (_data, response) => response.send('again'));
-    assert.equal(await caller.rpc.make(name, null), 'again');
-    covers(['RPCHandler.unprovide', 'RPCHandler.providerNames'], 'success');
-  });
-
   test('a running call is answered although its provider stops providing', async (t) => {
     const [caller, provider] = await pair(t, server);
     const name = fresh('rpc');
@@ -182,10 +216,12 @@ describe('rpc', { concurrency: 8 }, () => {
     await provides(provider, name, (_data, response) => waiting.push(response));
     const call = caller.rpc.make(name, null);
     const response = await waiting.next();
+    assert.deepEqual(provider.rpc.providerNames(), [name]);
     provider.rpc.unprovide(name);
     await provider.wire.acknowledged('RPC', UNPROVIDE, name);
     response.send('late but valid');
     assert.equal(await call, 'late but valid');
+    covers('RPCHandler.providerNames', 'success');
   });
 
   test('a request that meets no provider in the client is rejected and rerouted', async (t) => {
@@ -202,27 +238,14 @@ describe('rpc', { concurrency: 8 }, () => {
   const waits = againstOriginal && 'deepstream lets the caller wait for the time-out';
   test('when the provider disconnects the call goes to another one', { skip: waits }, async (t) => {
     const asked = new Inbox<0 | 1>('providers asked');
-    const hold: Provider[] = [0, 1].map((who) => (_data, response) => {
+    const hold: DeepstreamProvider[] = [0, 1].map((who) => (_data, response) => {
       asked.push(who as 0 | 1);
       if (asked.seen.length > 1) response.send('rescued');
     });
-    const { name, caller, clients } = await balanced(t, hold[0] as Provider, hold[1] as Provider);
+    const { name, caller, clients } = await balanced(t, hold[0] as DeepstreamProvider, hold[1] as DeepstreamProvider);
     const call = caller.rpc.make(name, null);
     close(clients[await asked.next()]);
     assert.equal(await within(DEADLINE_MS, call, 'the answer'), 'rescued');
-  });
-
-  test('when the only provider disconnects the call fails at once', { skip: waits }, async (t) => {
-    const [caller, provider] = await pair(t, server, { errors: ['IS_CLOSED'] });
-    const name = fresh('rpc');
-    const asked = new Inbox<unknown>('requests');
-    await provides(provider, name, asked.push);
-    const started = Date.now();
-    const call = failure(caller.rpc.make(name, null));
-    await asked.count(1);
-    close(provider);
-    assert.equal(await call, 'NO_RPC_PROVIDER');
-    assert.ok(Date.now() - started < 9_000, 'before the response time-out');
   });
 
   test('an answer to a caller who has gone harms nobody', async (t) => {

@@ -1,0 +1,192 @@
+// The bundle of `@tidewire/client` in Chromium: under a strict policy, without a secure context, in a worker, without a network,
+// after a pause, and in a renderer that stands still.
+
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { test } from 'node:test';
+import type { Browser, Page } from 'playwright-core';
+import { browserDuring, FOREIGN_HOST, openPage, servePage } from '../browser/page.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { client } from '../harness/driver/tidewire.ts';
+import { fresh } from '../harness/names.ts';
+import { Server } from '../harness/server.ts';
+import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
+
+const SCRIPT = resolve(import.meta.dirname, '../../packages/client/dist/tidewire.min.js');
+/** Neither inline scripts nor `eval`. */
+const POLICY = "default-src 'none'; script-src 'self'; worker-src 'self'; connect-src ws:";
+const QUICK = { reconnectMinMs: 20, reconnectMaxMs: 200 };
+
+/** A client in `page` as `client`, with its states in `states`. */
+async function connectFrom(page: Page, address: string): Promise<string> {
+  return page.evaluate(
+    async ([url, options]) => {
+      const { Client } = (globalThis as any).Tidewire;
+      const made = new Client(url, options);
+      const states: string[] = [];
+      made.onState((state: string) => states.push(state));
+      Object.assign(globalThis, { client: made, states });
+      await made.connect();
+      return made.state as string;
+    },
+    [address, QUICK] as const,
+  );
+}
+
+/** The states of the page's client from now on, once `last` was reached. */
+function statesUntil(page: Page, last: string): Promise<string[]> {
+  return page.evaluate((wanted) => {
+    const states: string[] = [];
+    return new Promise<string[]>((done) => {
+      (globalThis as any).client.onState((state: string) => {
+        states.push(state);
+        if (state === wanted) done(states);
+      });
+    });
+  }, last);
+}
+
+/** Collects the events of `name` in the page as `heard`. */
+async function hears(page: Page, name: string): Promise<void> {
+  await page.evaluate(async (event) => {
+    const heard: unknown[] = [];
+    Object.assign(globalThis, { heard });
+    // Gaps are heard like events. A function with a name would not run here: tsx adds a helper to it that pages lack.
+    const options = { onGap: heard.push.bind(heard) };
+    await (globalThis as any).client.event.subscribe(event, (payload: unknown) => heard.push(payload), options).ready;
+  }, name);
+}
+
+const heardBy = (page: Page): Promise<unknown[]> => page.evaluate(() => (globalThis as any).heard as unknown[]);
+
+/** The processes that draw the pages of a browser, and those that wait for one. */
+function renderers(browserPid: number): number[] {
+  const children = (parent: number): number[] => {
+    return readdirSync(`/proc/${parent}/task`).flatMap((task) => {
+      const text = readFileSync(`/proc/${parent}/task/${task}/children`, 'utf8').trim();
+      return text === '' ? [] : text.split(' ').map(Number);
+    });
+  };
+  const all = (parent: number): number[] => children(parent).flatMap((child) => [child, ...all(child)]);
+  return all(browserPid).filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer'));
+}
+
+/** The process of the browser: the child of this one that is Chromium. */
+function browserPid(): number {
+  const text = readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').trim();
+  const pid = text.split(' ').map(Number).find((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('chrom'));
+  return pid ?? assert.fail('no browser is a child of this process');
+}
+
+test('the client in a browser', async (t) => {
+  const browser: Browser = await browserDuring(t);
+  const worker = `
+    importScripts('/client.js')
+    onmessage = async ({ data }) => {
+      const client = new Tidewire.Client(data)
+      await client.connect()
+      postMessage(await client.rpc.call('worker/echo', 'from a worker'))
+      client.close()
+    }
+  `;
+  const port = await servePage(t, { script: SCRIPT, policy: POLICY, worker });
+  const server = await Server.during(t, { origins: [`http://${FOREIGN_HOST}:${port}`], history: ['kept/*'] });
+  const other = client(t, server.address);
+  await within(DEADLINE_MS, other.connect(), 'login');
+
+  await t.test('speaks under a policy that forbids eval and inline scripts', async (inner) => {
+    const page = await openPage(browser, 'localhost', port);
+    atEnd(inner, () => page.close());
+    assert.equal(await connectFrom(page, server.address), 'open');
+    const name = fresh('event');
+    await hears(page, name);
+    other.event.emit(name, { text: 'to the page' });
+    await eventually(async () => (await heardBy(page)).length === 1, 'the page hears the event');
+    assert.deepEqual(await heardBy(page), [{ text: 'to the page' }]);
+    await page.evaluate((rpc) => (globalThis as any).client.rpc.provide(rpc, (argument: unknown) => [argument]).ready, name);
+    assert.deepEqual(await other.rpc.call(name, 'there and back'), ['there and back']);
+  });
+
+  await t.test('needs no secure context', async (inner) => {
+    const page = await openPage(browser, FOREIGN_HOST, port);
+    atEnd(inner, () => page.close());
+    assert.equal(await page.evaluate(() => (globalThis as any).isSecureContext as boolean), false);
+    assert.equal(await connectFrom(page, server.address), 'open');
+    const name = fresh('rpc');
+    await other.rpc.provide(name, (argument) => argument).ready;
+    assert.equal(await page.evaluate((rpc) => (globalThis as any).client.rpc.call(rpc, 'plain http'), name), 'plain http');
+  });
+
+  await t.test('runs in a worker', async (inner) => {
+    await other.rpc.provide('worker/echo', (argument) => argument).ready;
+    const page = await openPage(browser, 'localhost', port);
+    atEnd(inner, () => page.close());
+    const answer = page.evaluate((address) => {
+      const made = new (globalThis as any).Worker('/worker.js');
+      made.postMessage(address);
+      return new Promise((done) => (made.onmessage = ({ data }: { data: unknown }) => done(data)));
+    }, server.address);
+    assert.equal(await within(DEADLINE_MS, answer, 'the worker answers'), 'from a worker');
+  });
+
+  await t.test('proves a connection when its page is shown, visible or online again, before it says open', async (inner) => {
+    const page = await openPage(browser, 'localhost', port);
+    atEnd(inner, () => page.close());
+    await connectFrom(page, server.address);
+    for (const [target, event] of [['window', 'pageshow'], ['window', 'online'], ['document', 'visibilitychange']] as const) {
+      const states = statesUntil(page, 'open');
+      await page.evaluate(([of, name]) => (globalThis as any)[of].dispatchEvent(new Event(name)), [target, event] as const);
+      assert.deepEqual(await within(DEADLINE_MS, states, `open after ${event}`), ['checking', 'open'], event);
+    }
+  });
+
+  await t.test('comes back when the network does, with what was missed', async (inner) => {
+    const page = await openPage(browser, 'localhost', port);
+    atEnd(inner, () => page.close());
+    await connectFrom(page, server.address);
+    const name = `kept/${fresh('event')}`;
+    await hears(page, name);
+    const lost = statesUntil(page, 'waiting');
+    await page.context().setOffline(true);
+    await within(DEADLINE_MS, lost, 'the page notices');
+    other.event.emit(name, 'missed');
+    const back = statesUntil(page, 'open');
+    await page.context().setOffline(false);
+    await within(DEADLINE_MS, back, 'the page is back');
+    await eventually(async () => (await heardBy(page)).length === 1, 'the page has what it missed');
+    assert.deepEqual(await heardBy(page), ['missed']);
+  });
+
+  await t.test('a renderer that stood still until its session was over has what it missed a second after', async (inner) => {
+    const short = await Server.during(inner, { heartbeatIntervalMs: 300, history: ['kept/*'], origins: [`http://localhost:${port}`] });
+    const publisher = client(inner, short.address, { heartbeatIntervalMs: 100 });
+    await within(DEADLINE_MS, publisher.connect(), 'login');
+    const page = await openPage(browser, 'localhost', port);
+    atEnd(inner, () => page.close());
+    await page.evaluate((address) => {
+      const made = new (globalThis as any).Tidewire.Client(address, { heartbeatIntervalMs: 100, auth: { username: 'sleeper' } });
+      Object.assign(globalThis, { client: made });
+      return made.connect();
+    }, short.address);
+    const name = `kept/${fresh('event')}`;
+    await hears(page, name);
+    const sleeper = new Inbox<boolean>('presence of the page');
+    await publisher.presence.subscribe('sleeper', sleeper.push).ready;
+    // Which of them draws this page is not told. No other page is open.
+    const stopped = renderers(browserPid());
+    const signal = (name: NodeJS.Signals): void => stopped.forEach((pid) => process.kill(pid, name));
+    signal('SIGSTOP');
+    atEnd(inner, () => signal('SIGCONT'));
+    const answer = page.evaluate(() => 'answered').then(() => 'answered');
+    await sleeper.find((isOnline) => !isOnline);
+    publisher.event.emit(name, 'while it stood still');
+    // It did stand still: a question that was asked when it was stopped has no answer yet.
+    assert.equal(await Promise.race([answer, Promise.resolve('none')]), 'none');
+    const woken = performance.now();
+    signal('SIGCONT');
+    await eventually(async () => (await heardBy(page)).length > 0, 'the page has what it missed');
+    assert.deepEqual(await heardBy(page), ['while it stood still']);
+    assert.ok(performance.now() - woken < 1_000, `after ${performance.now() - woken} ms`);
+  });
+});

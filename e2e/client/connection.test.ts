@@ -1,0 +1,185 @@
+// `@tidewire/client` on Node against the real server: logins, tokens, restarts, silence, and events that were missed.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { describe, test, type TestContext } from 'node:test';
+import type { Client } from '../../packages/client/src/index.ts';
+import { client, inState } from '../harness/driver/tidewire.ts';
+import { fresh, freshUser } from '../harness/names.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { Server } from '../harness/server.ts';
+import { hashPassword } from '../harness/users.ts';
+import { DEADLINE_MS, Inbox, within } from '../harness/wait.ts';
+
+const SECRET = 'a secret of the e2e suite, long enough for HMAC';
+/** Events of each name that servers with history keep here. */
+const KEPT = 20;
+
+/** A connected client. */
+async function connected(t: TestContext, address: string, options: Parameters<typeof client>[2] = {}): Promise<Client> {
+  const made = client(t, address, options);
+  await within(DEADLINE_MS, made.connect(), 'login');
+  return made;
+}
+
+/** All states of `made` from now on. */
+function statesOf(made: Client): Inbox<string> {
+  const states = new Inbox<string>('states');
+  made.onState((state) => states.push(state));
+  return states;
+}
+
+function token(server: Server, ...args: string[]): string {
+  return execFileSync(server.binary, ['token', '--config', server.configFile, ...args], { encoding: 'utf8' }).trim();
+}
+
+describe('login', { concurrency: 4 }, () => {
+  test('with a wrong password the client stays away, and may try again with the right one', async (t) => {
+    const user = freshUser();
+    const users = { [user]: { password: hashPassword('secret'), clientData: { team: 'blue' } } };
+    const server = await Server.during(t, { users });
+    const made = client(t, server.address, { auth: { username: user, password: 'wrong' } });
+    await assert.rejects(within(DEADLINE_MS, made.connect(), 'an answer'), { code: 'AUTH_REFUSED' });
+    assert.deepEqual([made.state, made.closeReason?.code], ['closed', 'AUTH_REFUSED']);
+    await within(DEADLINE_MS, made.connect({ username: user, password: 'secret' }), 'login');
+    assert.deepEqual(made.loginData, { team: 'blue' });
+  });
+
+  test('a function is asked again when its token is over, and renews the login while the session goes on', async (t) => {
+    const server = await Server.during(t, { auth: { chain: ['jwt'], jwt: { secret: SECRET } } });
+    const asked = new Inbox<unknown>('questions for tokens');
+    const auth = ({ refusal, renewIn }: { refusal: unknown; renewIn(ms: number): void }): object => {
+      asked.push(refusal);
+      if (asked.seen.length === 2) renewIn(50);
+      return { token: asked.seen.length === 1 ? 'not a token' : token(server, '--user', 'alice', '--expires-in', '1h') };
+    };
+    const made = await connected(t, server.address, { auth });
+    const states = statesOf(made);
+    await asked.count(3);
+    assert.deepEqual(asked.seen, [undefined, { error: 'INVALID_TOKEN' }, undefined]);
+    await within(DEADLINE_MS, made.renew({ token: token(server, '--user', 'alice') }), 'the renewal');
+    await assert.rejects(made.renew({ token: token(server, '--user', 'bob') }), { code: 'OTHER_USER' });
+    await assert.rejects(made.renew({ token: 'not a token' }), { code: 'AUTH_REFUSED' });
+    assert.deepEqual([made.state, states.seen], ['open', []]);
+  });
+
+  test('a session whose login is over goes on with a new token', async (t) => {
+    const server = await Server.during(t, { auth: { chain: ['jwt'], session_lifetime: '1s', jwt: { secret: SECRET } } });
+    const auth = (): object => ({ token: token(server, '--user', 'alice') });
+    const made = await connected(t, server.address, { auth });
+    const states = statesOf(made);
+    await states.find((state) => state === 'open');
+    assert.deepEqual(states.seen.slice(0, 4), ['waiting', 'connecting', 'authenticating', 'open']);
+  });
+});
+
+describe('loss', { concurrency: 4 }, () => {
+  test('a server that is killed and started again has everything back', async (t) => {
+    const server = await Server.during(t);
+    const [made, other] = [await connected(t, server.address), await connected(t, server.address)];
+    const name = fresh('event');
+    const inbox = new Inbox<unknown>('events');
+    const gaps = new Inbox<unknown>('gaps');
+    await made.event.subscribe(name, inbox.push, { onGap: gaps.push }).ready;
+    await server.kill();
+    await inState(made, 'waiting');
+    other.event.emit(name, 'meanwhile');
+    await server.start();
+    await Promise.all([inState(made, 'open'), inState(other, 'open')]);
+    assert.deepEqual(await gaps.next(), { name });
+    // The other client may be back first, and its event may come before the subscription: this one comes after it.
+    await made.event.subscribe(fresh('event'), () => {}).ready;
+    other.event.emit(name, 'afterwards');
+    assert.equal(await inbox.find((value) => value === 'afterwards'), 'afterwards');
+  });
+
+  test('silence makes the connection stale, and what was silent is replaced', async (t) => {
+    const server = await Server.during(t);
+    const proxy = await Proxy.during(t, server);
+    const made = await connected(t, proxy.address, { heartbeatIntervalMs: 50, staleAfterMs: 100 });
+    const states = statesOf(made);
+    proxy.silence('answers');
+    assert.deepEqual(await states.count(2), ['stale', 'waiting']);
+    proxy.restore();
+    await states.find((state) => state === 'open');
+  });
+
+  test('after a pause a living connection is proved, and a dead one replaced', async (t) => {
+    const server = await Server.during(t);
+    const proxy = await Proxy.during(t, server);
+    const made = await connected(t, proxy.address, { checkTimeoutMs: 200 });
+    const states = statesOf(made);
+    made.check();
+    assert.deepEqual(await states.count(2), ['checking', 'open']);
+    proxy.silence();
+    made.check();
+    assert.deepEqual((await states.count(4)).slice(2), ['checking', 'waiting']);
+    proxy.restore();
+    await states.find((state) => state === 'authenticating');
+    await inState(made, 'open');
+  });
+});
+
+describe('events with history', { concurrency: 4 }, () => {
+  test('what was missed comes after a loss, in order and once, or as a gap', async (t) => {
+    const server = await Server.during(t, { history: [`kept/* count=${KEPT}`] });
+    const proxy = await Proxy.during(t, server);
+    const [made, other] = [await connected(t, proxy.address), await connected(t, server.address)];
+    const name = `kept/${fresh('event')}`;
+    const inbox = new Inbox<unknown>('events and gaps');
+    await made.event.subscribe(name, inbox.push, { onGap: ({ missed }) => inbox.push({ missed }) }).ready;
+    let number = 0;
+    const publish = async (count: number): Promise<void> => {
+      for (const last = number + count; number < last; ) other.event.emit(name, (number += 1));
+      // A call of this connection is answered after its events have taken effect.
+      await assert.rejects(other.rpc.call(fresh('rpc')), { code: 'NO_RPC_PROVIDER' });
+    };
+    for (const count of [3, 5]) {
+      await publish(count);
+      await inbox.find((value) => value === number);
+      proxy.cut();
+      await publish(2);
+      proxy.restore();
+      await inbox.find((value) => value === number);
+    }
+    assert.deepEqual(inbox.seen, Array.from({ length: 12 }, (_, i) => i + 1));
+    proxy.cut();
+    await inState(made, 'waiting');
+    await publish(KEPT + 4);
+    proxy.restore();
+    await inbox.find((value) => value === number);
+    assert.deepEqual(inbox.seen.slice(12, 14), [{ missed: 4 }, 17]);
+    assert.equal(inbox.seen.length, 12 + 1 + KEPT);
+  });
+
+  test('another client goes on from a place that was kept', async (t) => {
+    const server = await Server.during(t, { history: ['kept/*'] });
+    const [made, other] = [await connected(t, server.address), await connected(t, server.address)];
+    const name = `kept/${fresh('event')}`;
+    const places = new Inbox<{ epoch: number; offset: number } | undefined>('places');
+    const stop = made.event.subscribe(name, (_payload, { position }) => places.push(position));
+    await stop.ready;
+    other.event.emit(name, 'first');
+    const from = await places.next();
+    stop();
+    other.event.emit(name, 'second');
+    const missed = new Inbox<unknown>('missed');
+    const late = await connected(t, server.address);
+    late.event.subscribe(name, missed.push, { from: from ?? assert.fail('an event with history has a place') });
+    assert.equal(await missed.next(), 'second');
+  });
+});
+
+test('a client without use does not keep its process', async (t) => {
+  const server = await Server.during(t);
+  const source = new URL('../../packages/client/src/index.ts', import.meta.url);
+  const program = `
+    import { WebSocket } from 'ws';
+    import { Client } from '${source}';
+    const client = new Client('${server.address}', { webSocket: WebSocket });
+    await client.connect();
+    client.event.emit('news', 1);
+    client.close();
+  `;
+  execFileSync(process.execPath, ['--import', 'tsx', '--input-type=module', '--eval', program], { timeout: 10_000, cwd: import.meta.dirname });
+});

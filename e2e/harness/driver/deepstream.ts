@@ -1,0 +1,58 @@
+// The unmodified npm client as a driver.
+
+import { C, close, connect, inState, subscribed } from '../client.ts';
+import { Inbox } from '../wait.ts';
+import type { Change, Driver } from './driver.ts';
+
+const { EVENT_ACTION, RPC_ACTION, PRESENCE_ACTION, CONNECTION_STATE } = C;
+/** Subscriptions leave at once, so that they are on their way when a connection is lost. */
+const EAGER = { subscriptionInterval: 0 };
+
+export const DEEPSTREAM: Driver = {
+  name: '@deepstream/client',
+  lostReason: 'client offline',
+  async connect(test, server, options = {}) {
+    const client = await connect(test, server, { ...EAGER, ...options });
+    return {
+      emit: (name, payload) => client.event.emit(name, payload as C.EventData),
+      async subscribe(name) {
+        const inbox = await subscribed(client, name);
+        const stop = async (): Promise<void> => {
+          client.event.unsubscribe(name, inbox.push);
+          await client.wire.acknowledged('EVENT', EVENT_ACTION.UNSUBSCRIBE, name);
+        };
+        return { inbox, stop };
+      },
+      call: (name, argument) => client.rpc.make(name, argument as C.RPCResult),
+      async provide(name, provider) {
+        client.rpc.provide(name, provider);
+        await client.wire.acknowledged('RPC', RPC_ACTION.PROVIDE, name);
+        return async () => {
+          client.rpc.unprovide(name);
+          await client.wire.acknowledged('RPC', RPC_ACTION.UNPROVIDE, name);
+        };
+      },
+      all: () => client.presence.getAll(),
+      query: (users) => client.presence.getAll(users),
+      async watch(users, one) {
+        const inbox = new Inbox<Change>(`presence of ${users.join(', ')}`);
+        const note = (user: string, isOnline: boolean): void => {
+          if (users.includes(user)) inbox.push([user, isOnline]);
+        };
+        if (one) client.presence.subscribe(one, note);
+        else client.presence.subscribe(note);
+        await client.wire.acknowledged('PRESENCE', one ? PRESENCE_ACTION.SUBSCRIBE : PRESENCE_ACTION.SUBSCRIBE_ALL, one);
+        const stop = async (): Promise<void> => {
+          if (one) client.presence.unsubscribe(one, note);
+          else client.presence.unsubscribe(note);
+          await client.wire.acknowledged('PRESENCE', one ? PRESENCE_ACTION.UNSUBSCRIBE : PRESENCE_ACTION.UNSUBSCRIBE_ALL, one);
+        };
+        return { inbox, stop };
+      },
+      receives: (matches) => client.wire.receives((message) => matches(message as never)) as never,
+      lost: () => inState(client, CONNECTION_STATE.RECONNECTING),
+      opened: () => inState(client, CONNECTION_STATE.OPEN),
+      close: () => close(client),
+    };
+  },
+};

@@ -1,0 +1,77 @@
+// One suite, two drivers: what the cases that hold for every client ask of one, and the clients that are asked.
+
+import type { TestContext } from 'node:test';
+import type { Server } from '../server.ts';
+import { againstOriginal } from '../server.ts';
+import type { Inbox } from '../wait.ts';
+import { DEEPSTREAM } from './deepstream.ts';
+import { TIDEWIRE } from './tidewire.ts';
+
+/** A message as both protocols of the vectors have it, as far as cases look into it. */
+export interface SeenMessage {
+  topic: number;
+  action: number;
+  name?: string;
+  names?: string[];
+}
+
+/** What arrives under a name, and the way to end that; fulfilled when the server has confirmed. */
+export interface Listening<T> {
+  inbox: Inbox<T>;
+  stop(): Promise<void>;
+}
+
+/** The ways to answer a call. */
+export interface Answer {
+  send(result?: unknown): void;
+  error(reason: unknown): void;
+  reject(): void;
+}
+
+export type Provider = (argument: any, answer: Answer) => void;
+/** Who has come (`true`) or gone. */
+export type Change = [user: string, isOnline: boolean];
+
+/** A client of either kind that is logged in. What needs the server's confirmation waits for it. */
+export interface Peer {
+  emit(name: string, payload?: unknown): void;
+  subscribe(name: string): Promise<Listening<any>>;
+  /** Fails with the reason that the provider gave, or with the code of the error as text. */
+  call(name: string, argument?: unknown): Promise<unknown>;
+  /** Gives back the way to stop providing. */
+  provide(name: string, provider: Provider): Promise<() => Promise<void>>;
+  all(): Promise<string[]>;
+  query(users: string[]): Promise<Record<string, boolean>>;
+  /** Who of `users` comes and goes from now on; watches all users, or only `one`. */
+  watch(users: string[], one?: string): Promise<Listening<Change>>;
+  /** The next message of the server that `matches`. */
+  receives(matches: (message: SeenMessage) => boolean): Promise<SeenMessage>;
+  /** Waits until the client knows that its connection is lost. */
+  lost(): Promise<void>;
+  /** Waits until it is open again. */
+  opened(): Promise<void>;
+  close(): void;
+}
+
+export interface PeerOptions {
+  login?: Record<string, unknown>;
+  /** Codes of errors that the test expects. */
+  errors?: string[];
+  /** Host and port to connect to instead of the server's. */
+  through?: string;
+}
+
+export interface Driver {
+  name: string;
+  /** The reason with which a call fails whose connection was lost. */
+  lostReason: string;
+  connect(test: TestContext, server: Server, options?: PeerOptions): Promise<Peer>;
+}
+
+/** The clients. Against deepstream's own server there is only its own. */
+export const DRIVERS: readonly Driver[] = againstOriginal ? [DEEPSTREAM] : [DEEPSTREAM, TIDEWIRE];
+
+/** Two clients that are logged in. */
+export async function peers(driver: Driver, test: TestContext, server: Server, options: PeerOptions = {}): Promise<[Peer, Peer]> {
+  return [await driver.connect(test, server, options), await driver.connect(test, server, options)];
+}

@@ -1,0 +1,449 @@
+// One connection that comes back: dials, logs in, proves that it lives, and says in which state it is. It knows no primitive.
+
+import { decode, encode } from './codec.js';
+import { payload, valueOf } from './data.js';
+import { deferred, type Deferred } from './deferred.js';
+import { onWake, ownWebSocket, socketUrl, type WebSocketClass, type WebSocketLike } from './environment.js';
+import { TidewireError } from './error.js';
+import { AuthAction, ConnectionAction, Topic, type Message } from './protocol.js';
+
+/**
+ * - `closed`: not started, closed by the app, or refused for good; only `connect()` goes on from here
+ * - `connecting`: a socket is being opened
+ * - `authenticating`: the server has accepted the connection and is given the credentials
+ * - `open`: messages flow
+ * - `checking`: the page was asleep or its network changed; a round trip is under way before `open` is told again
+ * - `stale`: the server owes an answer to a heartbeat; nothing flows at the moment
+ * - `waiting`: the connection is lost, and the next attempt is waited for
+ */
+export type State = 'closed' | 'connecting' | 'authenticating' | 'open' | 'checking' | 'stale' | 'waiting';
+
+/** What the server's auth chain wants, such as `{ token }`. */
+export type Credentials = object;
+
+/** What a function that gives credentials is told. */
+export interface AuthContext {
+  /** Why the credentials before these were refused, if they were. */
+  readonly refusal: unknown;
+  /** Has the function called again after so many milliseconds, to renew the login while the session is open. */
+  renewIn(ms: number): void;
+}
+
+/** Credentials, or a function that is asked for them before each login. */
+export type Auth = Credentials | ((context: AuthContext) => Credentials | Promise<Credentials>);
+
+export interface ConnectionOptions {
+  /** Credentials, or a function that gives them; by default `{}`. */
+  auth?: Auth;
+  /** The class of sockets, for runtimes without `WebSocket`: that of the package `ws`. */
+  webSocket?: WebSocketClass;
+  /** Milliseconds between two heartbeats; by default 15,000. The server ends a connection that is silent for a minute. */
+  heartbeatIntervalMs?: number;
+  /** Milliseconds without an answer to a heartbeat until the state is `stale`; after as many more the connection is given up. By default 4,000. */
+  staleAfterMs?: number;
+  /** Milliseconds for the round trip of `checking`; by default 2,000. */
+  checkTimeoutMs?: number;
+  /** Milliseconds to open a socket; by default 10,000. */
+  connectTimeoutMs?: number;
+  /** The first wait before another attempt is at most so many milliseconds, each next one at most twice as long; by default 500. */
+  reconnectMinMs?: number;
+  /** The longest wait between two attempts in milliseconds; by default 10,000. */
+  reconnectMaxMs?: number;
+  /** Bytes that may wait in the socket before sending is refused with `OVERLOADED`; by default 16 MiB. */
+  sendBufferBytesMax?: number;
+}
+
+/** Something that speaks on one topic. */
+export interface Part {
+  handle(message: Message): void;
+  /** Messages flow: in a new session, which knows nothing of the one before, or again in the same one. */
+  opened(isNew: boolean): void;
+  /** The session is over. */
+  lost(): void;
+  /** The connection is closed, and this is why. */
+  closed(reason: TidewireError): void;
+}
+
+/** A timer that comes later than this by itself tells that the process was asleep. */
+const SLEPT_MS = 5_000;
+const REDIRECTS_MAX = 5;
+/** Longer times make timers fire at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
+export class Connection {
+  readonly parts = new Map<number, Part>();
+  /** What the server told at the login about who this is. */
+  loginData: unknown;
+  /** Why the connection is closed; undefined before it was ever opened. */
+  reason: TidewireError | undefined;
+  /** Told about every change. */
+  onState: (state: State, reason: TidewireError | undefined) => void = () => {};
+  /** Told about what nobody else is. */
+  onError: (error: TidewireError) => void = () => {};
+
+  readonly #options: Required<Omit<ConnectionOptions, 'auth' | 'webSocket'>>;
+  #auth: Auth;
+  #state: State = 'closed';
+  #socket: WebSocketLike | undefined;
+  #opening: Deferred | undefined;
+  #renewal: Deferred | undefined;
+  /** That of the phase: to open a socket, between heartbeats, for their answers, before the next attempt. */
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #renewTimer: ReturnType<typeof setTimeout> | undefined;
+  /** The time to renew the login came while the connection was not open. */
+  #isRenewalDue = false;
+  #stopWaking: () => void = () => {};
+  #credentials: Promise<Credentials> | undefined;
+  #attempts = 0;
+  #redirects = 0;
+  #openedAt: number | undefined;
+  /** What is sent when it is sure that the connection lives. */
+  #held: Message[] = [];
+  /** Heartbeats without an answer. */
+  #pings = 0;
+  #hasHeard = false;
+  #refusal: unknown;
+  #wasAskedAgain = false;
+
+  constructor(
+    private readonly address: string | undefined,
+    private readonly settings: ConnectionOptions,
+  ) {
+    this.#auth = settings.auth ?? {};
+    this.#options = {
+      heartbeatIntervalMs: 15_000,
+      staleAfterMs: 4_000,
+      checkTimeoutMs: 2_000,
+      connectTimeoutMs: 10_000,
+      reconnectMinMs: 500,
+      reconnectMaxMs: 10_000,
+      sendBufferBytesMax: 16 * 1024 * 1024,
+      ...settings,
+    };
+  }
+
+  get state(): State {
+    return this.#state;
+  }
+
+  /** Dials unless that is under way; fulfilled when the connection is open, rejected when it is refused for good. */
+  connect(auth?: Auth): Promise<void> {
+    if (auth !== undefined) this.#auth = auth;
+    if (this.#state === 'open') return Promise.resolve();
+    this.#opening ??= deferred();
+    const { promise } = this.#opening;
+    if (this.#state === 'closed') {
+      this.reason = undefined;
+      this.#attempts = this.#redirects = 0;
+      this.#stopWaking = onWake(() => this.check());
+      this.#dial(this.address);
+    }
+    return promise;
+  }
+
+  /** Gives the open session other credentials of the same user. */
+  async renew(auth?: Auth): Promise<void> {
+    if (auth !== undefined) this.#auth = auth;
+    const session = this.#openedAt;
+    await this.connect();
+    // Another session has logged in with these credentials already.
+    if (session === undefined || session !== this.#openedAt) return;
+    if (this.#renewal) return this.#renewal.promise;
+    const renewal = (this.#renewal = deferred());
+    try {
+      const credentials = await this.#ask();
+      if (this.#renewal === renewal) this.#say(Topic.Auth, AuthAction.Request, payload(credentials));
+    } catch (error) {
+      this.#settleRenewal(error);
+    }
+    return renewal.promise;
+  }
+
+  /** Proves by a round trip that the connection lives, or dials at once if it is waiting to. */
+  check(): void {
+    if (this.#state === 'waiting') this.#dial(this.address);
+    else if (this.isLoggedIn) {
+      this.#ping();
+      this.#after(this.#options.checkTimeoutMs, () => this.#lose('no answer after a pause'));
+      this.#become('checking');
+    }
+  }
+
+  /** Ends the connection; what was sent before still leaves. */
+  close(): void {
+    if (this.#state !== 'closed') this.#end(new TidewireError('CLOSED', 'the client was closed'));
+  }
+
+  /** Sends `message` if the connection is open, else returns false. */
+  send(message: Message): boolean {
+    if (this.#state !== 'open') return false;
+    this.#write(message);
+    return true;
+  }
+
+  /** Sends `message` in this session or not at all: later, if it is not sure at the moment that the connection lives. */
+  answer(message: Message): void {
+    if (!this.send(message) && this.isLoggedIn) this.#held.push(message);
+  }
+
+  /** Calls a function of the app, whose failure must not stop others. */
+  call<Arguments extends unknown[]>(callback: (...args: Arguments) => unknown, ...args: Arguments): void {
+    try {
+      callback(...args);
+    } catch (cause) {
+      this.onError(new TidewireError('CALLBACK_FAILED', `a callback failed: ${String(cause)}`, { cause }));
+    }
+  }
+
+  /** Throws if the connection was closed, or too much waits in its socket. */
+  checkUse(): void {
+    if (this.reason) throw new TidewireError('CLOSED', `the client is closed: ${this.reason.message}`, { cause: this.reason });
+    const { sendBufferBytesMax } = this.#options;
+    if (this.#socket && this.#socket.bufferedAmount > sendBufferBytesMax) {
+      throw new TidewireError('OVERLOADED', `more than ${sendBufferBytesMax} bytes wait to be sent: send less, or raise sendBufferBytesMax`);
+    }
+  }
+
+  private get isLoggedIn(): boolean {
+    return this.#openedAt !== undefined;
+  }
+
+  #dial(address: string | undefined): void {
+    let socket: WebSocketLike;
+    try {
+      const Socket = this.settings.webSocket ?? ownWebSocket();
+      socket = new Socket(socketUrl(address));
+    } catch (cause) {
+      const error = cause instanceof TidewireError ? cause : new TidewireError('INVALID_URL', (cause as Error).message, { cause });
+      return this.#end(error);
+    }
+    socket.binaryType = 'arraybuffer';
+    this.#socket = socket;
+    this.#pings = 0;
+    this.#refusal = undefined;
+    this.#wasAskedAgain = false;
+    this.#credentials = this.#ask();
+    this.#credentials.catch(() => undefined);
+    socket.onopen = () => {
+      if (socket !== this.#socket) return;
+      this.#say(Topic.Connection, ConnectionAction.Challenge, { sdkType: 'tidewire', batches: true, jumps: true });
+      this.#beat();
+    };
+    socket.onmessage = ({ data }: { data: unknown }) => this.#receive(socket, data);
+    // The reason of an error is told to no page; what follows is the end of the socket.
+    socket.onerror = () => {};
+    socket.onclose = (event: { code?: number; reason?: string }) => {
+      if (socket === this.#socket) this.#lose(`closed with ${event.code}${event.reason ? ` ${event.reason}` : ''}`, event.code);
+    };
+    this.#after(this.#options.connectTimeoutMs, () => this.#lose('the server could not be reached in time'));
+    this.#become('connecting');
+  }
+
+  /** Asks the app for credentials. */
+  async #ask(): Promise<Credentials> {
+    if (typeof this.#auth !== 'function') return this.#auth;
+    clearTimeout(this.#renewTimer);
+    this.#isRenewalDue = false;
+    const renewIn = (ms: number): void => {
+      clearTimeout(this.#renewTimer);
+      this.#renewTimer = setTimeout(() => this.#renewByItself(), Math.min(ms, TIMER_MAX_MS));
+    };
+    try {
+      return await this.#auth({ refusal: this.#refusal, renewIn });
+    } catch (cause) {
+      throw new TidewireError('AUTH_CALLBACK_FAILED', `the function that gives credentials failed: ${String(cause)}`, { cause });
+    }
+  }
+
+  #renewByItself(): void {
+    this.#isRenewalDue = this.#state !== 'open';
+    if (this.#isRenewalDue) return;
+    this.renew().catch((error: TidewireError) => {
+      this.onError(error);
+      if (error.code === 'AUTH_CALLBACK_FAILED' || error.code === 'AUTH_UNAVAILABLE') {
+        this.#renewTimer = setTimeout(() => this.#renewByItself(), this.#options.reconnectMaxMs);
+      }
+    });
+  }
+
+  #receive(socket: WebSocketLike, data: unknown): void {
+    let messages: Message[];
+    try {
+      if (typeof data === 'string') throw new Error('the server sent text: is this the path of the native protocol?');
+      messages = decode(new Uint8Array(data as ArrayBuffer));
+    } catch (cause) {
+      if (socket !== this.#socket) return;
+      this.onError(new TidewireError('INVALID_MESSAGE', (cause as Error).message, { cause }));
+      return this.#lose('bytes that are no message');
+    }
+    this.#hasHeard = true;
+    for (const message of messages) {
+      if (socket !== this.#socket) return;
+      if (message.topic === Topic.Connection) this.#handleConnection(message);
+      else if (message.topic === Topic.Auth) this.#handleAuth(message);
+      else if (this.isLoggedIn) this.parts.get(message.topic)?.handle(message);
+    }
+    if (socket === this.#socket && this.#state === 'stale') this.#goOn();
+  }
+
+  #handleConnection({ action, url }: Message): void {
+    if (action === ConnectionAction.Pong) {
+      this.#pings -= 1;
+      if (this.#state === 'checking' && this.#pings === 0) this.#goOn();
+    } else if (action === ConnectionAction.Accept) {
+      this.#become('authenticating');
+      this.#login(this.#credentials as Promise<Credentials>);
+    } else if (action === ConnectionAction.Redirect) {
+      this.#redirects += 1;
+      if (this.#redirects > REDIRECTS_MAX) return this.#lose(`more than ${REDIRECTS_MAX} redirects`);
+      this.#drop();
+      this.#dial(url);
+    } else if (action === ConnectionAction.Reject) {
+      this.#end(new TidewireError('CONNECTION_REJECTED', 'the server does not want this client'));
+    } else if (action === ConnectionAction.AuthenticationTimeout) {
+      this.#end(new TidewireError('AUTHENTICATION_TIMEOUT', 'no credentials were accepted in time'));
+    }
+  }
+
+  #login(credentials: Promise<Credentials>): void {
+    const socket = this.#socket;
+    credentials.then(
+      (given) => {
+        if (socket === this.#socket) this.#say(Topic.Auth, AuthAction.Request, payload(given));
+      },
+      (error: TidewireError) => {
+        if (socket !== this.#socket) return;
+        this.onError(error);
+        this.#lose('no credentials');
+      },
+    );
+  }
+
+  #handleAuth({ action, data }: Message): void {
+    const told = valueOf(data);
+    if (action === AuthAction.Successful) {
+      this.loginData = told;
+      this.#refusal = undefined;
+      if (this.isLoggedIn) return this.#settleRenewal();
+      this.#openedAt = Date.now();
+      this.#redirects = 0;
+      this.#goOn(true);
+    } else if (action === AuthAction.Unsuccessful) {
+      this.#refusal = told;
+      if (this.#renewal) {
+        const { code = 'AUTH_REFUSED' } = (told ?? {}) as { code?: string };
+        this.#settleRenewal(new TidewireError(code, 'the login was not renewed', { data: told }));
+      } else if (!this.isLoggedIn && typeof this.#auth === 'function' && !this.#wasAskedAgain) {
+        this.#wasAskedAgain = true;
+        this.#login(this.#ask());
+      } else if (!this.isLoggedIn) {
+        this.#end(new TidewireError('AUTH_REFUSED', 'the server refused the credentials', { data: told }));
+      }
+      // Of an open session the next message says that it is over.
+    } else if (action === AuthAction.TooManyAttempts || action === AuthAction.InvalidMessageData) {
+      this.#end(new TidewireError('AUTH_REFUSED', 'the server refused the login for good', { data: this.#refusal ?? told }));
+    }
+  }
+
+  #settleRenewal(error?: unknown): void {
+    const renewal = this.#renewal;
+    this.#renewal = undefined;
+    if (error === undefined) renewal?.resolve();
+    else renewal?.reject(error);
+  }
+
+  /** Messages flow, for the first time in this session or again. */
+  #goOn(isNew = false): void {
+    this.#state = 'open';
+    this.#beat();
+    for (const part of this.parts.values()) part.opened(isNew);
+    this.#held.splice(0).forEach((message) => this.#write(message));
+    this.onState('open', undefined);
+    this.#opening?.resolve();
+    this.#opening = undefined;
+    if (this.#isRenewalDue) this.#renewByItself();
+  }
+
+  #become(state: State, reason?: TidewireError): void {
+    if (state === this.#state) return;
+    this.#state = state;
+    this.onState(state, reason);
+  }
+
+  /** Waits for the next heartbeat. */
+  #beat(): void {
+    const due = Date.now() + this.#options.heartbeatIntervalMs;
+    this.#after(this.#options.heartbeatIntervalMs, () => {
+      if (this.isLoggedIn && Date.now() - due > SLEPT_MS) return this.check();
+      this.#ping();
+      this.#hasHeard = false;
+      this.#after(this.#options.staleAfterMs, () => {
+        if (this.#hasHeard) return this.#beat();
+        this.#after(this.#options.staleAfterMs, () => {
+          if (this.#hasHeard) this.#beat();
+          else this.#lose('no answer to a heartbeat');
+        });
+        if (this.isLoggedIn) this.#become('stale');
+      });
+    });
+  }
+
+  #ping(): void {
+    this.#pings += 1;
+    this.#say(Topic.Connection, ConnectionAction.Ping);
+  }
+
+  #after(ms: number, callback: () => void): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(callback, ms);
+  }
+
+  #say(topic: number, action: number, fields: Partial<Message> = {}): void {
+    this.#write({ topic, action, ...fields });
+  }
+
+  #write(message: Message): void {
+    this.#socket?.send(encode(message) as Uint8Array<ArrayBuffer>);
+  }
+
+  /** The connection is gone: another attempt follows. */
+  #lose(why: string, code?: number): void {
+    const reason = new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
+    const lasted = this.#openedAt === undefined ? 0 : Date.now() - this.#openedAt;
+    const { reconnectMinMs, reconnectMaxMs } = this.#options;
+    if (lasted > reconnectMaxMs) this.#attempts = 0;
+    const wait = Math.random() * Math.min(reconnectMaxMs, reconnectMinMs * 2 ** this.#attempts);
+    this.#attempts += 1;
+    this.#state = 'waiting';
+    this.#after(wait, () => this.#dial(this.address));
+    this.#drop(reason);
+    if (this.#state === 'waiting') this.onState('waiting', reason);
+  }
+
+  /** Lets go of the socket, and tells everybody if a session has ended. */
+  #drop(reason?: TidewireError): void {
+    const socket = this.#socket;
+    const wasLoggedIn = this.isLoggedIn;
+    this.#socket = undefined;
+    this.#openedAt = undefined;
+    this.#held = [];
+    if (reason?.code === 'CLOSED' || !socket?.terminate) socket?.close();
+    else socket.terminate();
+    this.#settleRenewal(reason);
+    if (wasLoggedIn) for (const part of this.parts.values()) part.lost();
+  }
+
+  /** The connection is over, and no other attempt follows. */
+  #end(reason: TidewireError): void {
+    clearTimeout(this.#timer);
+    clearTimeout(this.#renewTimer);
+    this.#stopWaking();
+    this.#state = 'closed';
+    this.reason = reason;
+    this.#drop(reason);
+    for (const part of this.parts.values()) part.closed(reason);
+    this.onState('closed', reason);
+    this.#opening?.reject(reason);
+    this.#opening = undefined;
+  }
+}

@@ -1,0 +1,38 @@
+// What goes wrong, told to the app: one class, whose code says what it is.
+
+/** What an error is about, beside its code. */
+export interface ErrorDetails {
+  /** The name of the event, rpc or record, or the user id. */
+  subject?: string | undefined;
+  /** What the other side gave as its reason. */
+  data?: unknown;
+  cause?: unknown;
+}
+
+/** An error of the client or of the server. Act on `code`, never on the text. */
+export class TidewireError extends Error {
+  override readonly name = 'TidewireError';
+  readonly subject: string | undefined;
+  readonly data: unknown;
+
+  constructor(
+    readonly code: string,
+    message: string,
+    details: ErrorDetails = {},
+  ) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.subject = details.subject;
+    this.data = details.data;
+  }
+}
+
+/** The error of something that the server refused with `code`. */
+export function refused(code: string, subject?: string): TidewireError {
+  const about = subject === undefined ? '' : ` about "${subject}"`;
+  return new TidewireError(code, `the server refused a request${about}: ${code}`, { subject });
+}
+
+/** Throws unless `text` is a text that is not empty. */
+export function checkName(text: unknown, what = 'name'): void {
+  if (typeof text !== 'string' || text === '') throw new TidewireError('INVALID_ARGUMENT', `the ${what} must be a text that is not empty`);
+}

@@ -1,0 +1,186 @@
+// Events: publish and subscribe, and coming back to what was missed where the server keeps a history.
+
+import type { Connection } from './connection.js';
+import { payload, valueOf } from './data.js';
+import { TidewireError, checkName, refused } from './error.js';
+import { Interest, subscription, type Subscription } from './interest.js';
+import { EventAction, Topic, refusal, type Message, type Position } from './protocol.js';
+import { tooMany, type RequestLimits } from './request.js';
+import type { EventsOf, Names, Optional, Schema } from './schema.js';
+
+/** Where an event stands. */
+export interface EventContext {
+  readonly name: string;
+  /** The place in the event's history, to come back to with `from`; absent if the server keeps none, and of own events. */
+  readonly position?: Position;
+}
+
+/** Events that were missed and will not come. */
+export interface Gap {
+  readonly name: string;
+  /** How many; absent if nobody knows. */
+  readonly missed?: number;
+}
+
+export interface SubscribeOptions {
+  /** The place to go on from, as an earlier event had it. Only for the first subscription of a name. */
+  from?: Position;
+  /** Events were missed: the server keeps no history of them, it has ended, or this client reads too slowly. */
+  onGap?: (gap: Gap) => void;
+  /** The server refused the subscription, or has taken the right to it back: no more events come. */
+  onEnd?: (error: TidewireError) => void;
+}
+
+interface Subscriber extends SubscribeOptions {
+  callback: (payload: never, context: EventContext) => void;
+}
+
+/** An event that waits for a connection, and until when. */
+interface Waiting {
+  message: Message;
+  deadline: number;
+}
+
+export class Events<App extends Schema = {}> {
+  readonly #interest: Interest;
+  readonly #subscribers = new Map<string, Set<Subscriber>>();
+  readonly #positions = new Map<string, Position>();
+  /** Names whose missed events can't be had, because the server keeps none of them. */
+  readonly #unkept = new Set<string>();
+  readonly #timeoutMs: number;
+  readonly #max: number;
+  #queue: Waiting[] = [];
+
+  constructor(
+    private readonly connection: Connection,
+    { requestTimeoutMs = 15_000, pendingMax = 10_000 }: RequestLimits,
+  ) {
+    this.#timeoutMs = requestTimeoutMs;
+    this.#max = pendingMax;
+    this.#interest = new Interest(connection, {
+      topic: Topic.Event,
+      subscribe: EventAction.Subscribe,
+      unsubscribe: EventAction.Unsubscribe,
+      fields: (names) => ({ positions: names.map((name) => ({ name, ...this.#positions.get(name) })) }),
+      refused: (name, error) => this.#end(name, error),
+    });
+    connection.parts.set(Topic.Event, {
+      handle: (message) => this.#handle(message),
+      opened: (isNew) => this.#opened(isNew),
+      lost: () => this.#lost(),
+      closed: (reason) => this.#closed(reason),
+    });
+  }
+
+  /** The names of all subscriptions. */
+  get names(): string[] {
+    return [...this.#subscribers.keys()];
+  }
+
+  /**
+   * Publishes an event to all other subscribers of its name, and at once to those of this client. It is not acknowledged. Without
+   * a connection it waits for one, for `requestTimeoutMs` at most; what is too late then is told by `onError`.
+   */
+  emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<EventsOf<App>[Name], never>): void {
+    checkName(name);
+    this.connection.checkUse();
+    const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value) };
+    if (this.#queue.length > 0 || !this.connection.send(message)) {
+      if (this.#queue.length >= this.#max) throw tooMany(this.#max);
+      this.#queue.push({ message, deadline: Date.now() + this.#timeoutMs });
+    }
+    this.#deliver(message);
+  }
+
+  /** Calls `callback` with every event of `name` until the subscription is removed. */
+  subscribe<Name extends Names<EventsOf<App>>>(
+    name: Name,
+    callback: (payload: EventsOf<App>[Name], context: EventContext) => void,
+    options: SubscribeOptions = {},
+  ): Subscription {
+    checkName(name);
+    this.connection.checkUse();
+    if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the callback must be a function');
+    let all = this.#subscribers.get(name);
+    if (options.from) {
+      if (all) throw new TidewireError('INVALID_ARGUMENT', `"${name}" has a subscription already, whose place can't be changed`);
+      this.#positions.set(name, options.from);
+    }
+    if (!all) this.#subscribers.set(name, (all = new Set()));
+    const subscriber: Subscriber = { ...options, callback };
+    all.add(subscriber);
+    return subscription(this.#interest.want(name), () => {
+      const left = this.#subscribers.get(name);
+      if (!left?.delete(subscriber) || left.size > 0) return;
+      this.#forget(name);
+      this.#interest.drop(name);
+    });
+  }
+
+  #handle(message: Message): void {
+    const { action, name = '', missed, epoch, offset } = message;
+    const code = refusal(message);
+    if (this.#interest.handle(message, code)) return;
+    if (code !== undefined) this.connection.onError(refused(code, name));
+    else if (action === EventAction.Emit) this.#deliver(message);
+    else if (!this.#subscribers.has(name)) return;
+    else if (action === EventAction.Position) this.#positions.set(name, { epoch, offset } as Position);
+    else if (action === EventAction.Gap) {
+      // The place of a gap is that of the first event behind it.
+      if (epoch !== undefined && offset !== undefined) this.#positions.set(name, { epoch, offset: offset - 1 });
+      // Without a place only those who lag have one still.
+      else if (missed === undefined) this.#positions.delete(name);
+      this.#tellGap(missed === undefined ? { name } : { name, missed });
+    }
+  }
+
+  #opened(isNew: boolean): void {
+    this.#interest.opened(isNew);
+    const queue = this.#queue;
+    this.#queue = [];
+    for (const { message, deadline } of queue) {
+      if (deadline > Date.now()) this.connection.send(message);
+      else this.connection.onError(new TidewireError('TIMEOUT', 'an event waited too long for a connection', { subject: message.name }));
+    }
+    if (!isNew) return;
+    for (const name of this.#unkept) this.#tellGap({ name });
+    this.#unkept.clear();
+  }
+
+  #lost(): void {
+    this.#interest.lost();
+    for (const name of this.names) if (!this.#positions.has(name)) this.#unkept.add(name);
+  }
+
+  #closed(reason: TidewireError): void {
+    this.#queue = [];
+    this.#interest.closed(reason);
+  }
+
+  #deliver({ name = '', data, offset }: Message): void {
+    const subscribers = this.#subscribers.get(name);
+    if (!subscribers) return;
+    const last = this.#positions.get(name);
+    const position = offset === undefined || !last ? undefined : { epoch: last.epoch, offset };
+    if (position) this.#positions.set(name, position);
+    const context: EventContext = position ? { name, position } : { name };
+    for (const { callback } of [...subscribers]) this.connection.call(callback, valueOf(data) as never, context);
+  }
+
+  #tellGap(gap: Gap): void {
+    for (const { onGap } of [...(this.#subscribers.get(gap.name) ?? [])]) if (onGap) this.connection.call(onGap, gap);
+  }
+
+  #end(name: string, error: TidewireError): void {
+    const subscribers = [...(this.#subscribers.get(name) ?? [])];
+    this.#forget(name);
+    if (!subscribers.some(({ onEnd }) => onEnd)) this.connection.onError(error);
+    for (const { onEnd } of subscribers) if (onEnd) this.connection.call(onEnd, error);
+  }
+
+  #forget(name: string): void {
+    this.#subscribers.delete(name);
+    this.#positions.delete(name);
+    this.#unkept.delete(name);
+  }
+}

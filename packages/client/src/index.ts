@@ -1,0 +1,13 @@
+// The client of Tidewire. Importing this does nothing but define.
+
+export { Client, type ClientOptions } from './client.js';
+export type { Auth, AuthContext, ConnectionOptions, Credentials, State } from './connection.js';
+export type { WebSocketClass, WebSocketLike } from './environment.js';
+export { TidewireError } from './error.js';
+export type { EventContext, Events, Gap, SubscribeOptions } from './event.js';
+export type { Subscription } from './interest.js';
+export type { EveryoneCallback, Presence, PresenceOptions, UserCallback } from './presence.js';
+export type { Position } from './protocol.js';
+export type { RequestLimits, RequestOptions, Signal } from './request.js';
+export { RpcError, RpcReject, type ProvideOptions, type RpcContext, type Rpcs } from './rpc.js';
+export type { Argument, EventsOf, Names, Optional, Result, RpcsOf, Schema } from './schema.js';

@@ -1,0 +1,181 @@
+// The numbers of the native protocol and where its fields stand. Contract: `spec/deepstream.md`, "Topics and fields".
+
+/** Topics, as the first number of every message. */
+export const enum Topic {
+  Parser = 1,
+  Connection,
+  Auth,
+  Event,
+  Record,
+  Rpc,
+  Presence,
+}
+
+/** A place in an event with history: everything up to `offset` of `epoch` has been received. */
+export interface Position {
+  epoch: number;
+  offset: number;
+}
+
+/** One message of the protocol. A field that is absent is not sent; `0`, `false` and `""` are. */
+export interface Message {
+  topic: number;
+  action: number;
+  /** A JSON text. */
+  data?: string;
+  correlationId?: string;
+  isError?: boolean;
+  isAck?: boolean;
+  isWriteAck?: boolean;
+  name?: string;
+  names?: string[];
+  subscription?: string;
+  originalTopic?: number;
+  originalAction?: number;
+  path?: string;
+  version?: number;
+  versions?: Record<string, number>;
+  incarnation?: number;
+  only?: number;
+  existed?: boolean;
+  key?: string;
+  url?: string;
+  protocolVersion?: string;
+  sdkVersion?: string;
+  sdkType?: string;
+  batches?: boolean;
+  jumps?: boolean;
+  missed?: number;
+  epoch?: number;
+  offset?: number;
+  positions?: Array<{ name: string } & Partial<Position>>;
+  requestorName?: string;
+  requestorData?: string;
+}
+
+/** How a field is written: a signed or an unsigned number, a flag, a text, texts, versions by name, positions. */
+export type Kind = 'int' | 'uint' | 'flag' | 'text' | 'texts' | 'versions' | 'positions';
+
+export type FieldName = Exclude<keyof Message, 'topic'>;
+
+/** The kinds of fields that are no texts. */
+export const KINDS: Partial<Record<FieldName, Kind>> = {
+  action: 'int',
+  originalTopic: 'int',
+  originalAction: 'int',
+  version: 'int',
+  only: 'int',
+  missed: 'int',
+  epoch: 'uint',
+  offset: 'uint',
+  incarnation: 'uint',
+  isError: 'flag',
+  isAck: 'flag',
+  isWriteAck: 'flag',
+  existed: 'flag',
+  batches: 'flag',
+  jumps: 'flag',
+  names: 'texts',
+  versions: 'versions',
+  positions: 'positions',
+};
+
+type Names = Array<FieldName | undefined>;
+
+/** The fields of each topic, each in the place of its number; numbers that no field has are holes. */
+// prettier-ignore
+export const FIELDS: Record<number, Names> = {
+  [Topic.Parser]: [, 'action', 'data', , , , , , 'originalTopic', 'originalAction'],
+  [Topic.Connection]: [, 'action', 'data', 'isError', 'isAck', 'url', 'protocolVersion', 'sdkVersion', 'sdkType', , , , , , , 'batches', 'jumps'],
+  [Topic.Auth]: [, 'action', 'data', 'isError', 'isAck'],
+  [Topic.Event]: [
+    , 'action', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names', 'subscription', , 'originalTopic', 'originalAction',
+    , , , 'missed', 'epoch', 'offset', 'positions',
+  ],
+  [Topic.Record]: [
+    , 'action', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names', , 'subscription', 'originalAction', 'isWriteAck',
+    'path', 'version', 'versions', , , , , , 'incarnation', 'only', 'existed', 'key',
+  ],
+  [Topic.Rpc]: [
+    , 'action', 'data', 'correlationId', 'isError', 'isAck', 'names', 'name', , 'originalAction', 'requestorName', 'requestorData',
+  ],
+  [Topic.Presence]: [, 'action', 'originalTopic', 'originalAction', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names'],
+};
+
+export const enum ConnectionAction {
+  Ping = 2,
+  Pong = 3,
+  Accept = 4,
+  Challenge = 5,
+  Reject = 6,
+  Redirect = 7,
+  AuthenticationTimeout = 100,
+  InvalidMessage = 101,
+}
+
+export const enum AuthAction {
+  Request = 2,
+  Successful = 3,
+  Unsuccessful = 4,
+  TooManyAttempts = 100,
+  InvalidMessage = 101,
+  InvalidMessageData = 102,
+}
+
+export const enum EventAction {
+  Emit = 2,
+  Subscribe = 3,
+  Unsubscribe = 4,
+  Gap = 120,
+  Position = 121,
+}
+
+export const enum RpcAction {
+  Request = 2,
+  Accept = 4,
+  Response = 5,
+  Reject = 6,
+  RequestError = 7,
+  Provide = 8,
+  Unprovide = 9,
+}
+
+export const enum PresenceAction {
+  QueryAll = 2,
+  QueryAllResponse = 3,
+  Query = 4,
+  QueryResponse = 5,
+  Join = 6,
+  JoinAll = 7,
+  Leave = 8,
+  LeaveAll = 9,
+  Subscribe = 10,
+  Unsubscribe = 11,
+  SubscribeAll = 12,
+  UnsubscribeAll = 13,
+}
+
+const DENIED = 'MESSAGE_DENIED';
+const RULE_FAILED = 'MESSAGE_PERMISSION_ERROR';
+const INVALID = 'INVALID_MESSAGE_DATA';
+
+/** The codes of what a server refuses, by topic and action. */
+export const REFUSALS = {
+  [Topic.Event]: { 103: RULE_FAILED, 104: DENIED, 105: INVALID },
+  [Topic.Rpc]: {
+    100: 'NO_RPC_PROVIDER',
+    101: 'ACCEPT_TIMEOUT',
+    103: 'INVALID_RPC_CORRELATION_ID',
+    104: 'RESPONSE_TIMEOUT',
+    106: RULE_FAILED,
+    107: DENIED,
+    108: INVALID,
+  },
+  [Topic.Presence]: { 100: 'INVALID_PRESENCE_USERS', 101: RULE_FAILED, 102: DENIED },
+} as const;
+
+/** The code with which the server refused something, if `message` does so. */
+export function refusal(message: Message): string | undefined {
+  const codes: Record<number, Record<number, string>> = REFUSALS;
+  return codes[message.topic]?.[message.action];
+}

@@ -1,0 +1,182 @@
+// Remote procedure calls: asking whoever provides a name, and providing one.
+
+import type { Connection } from './connection.js';
+import { payload, valueOf } from './data.js';
+import { TidewireError, checkName, refused } from './error.js';
+import { Interest, subscription, type Subscription } from './interest.js';
+import { RpcAction, Topic, refusal, type Message } from './protocol.js';
+import { Requests, type RequestLimits, type RequestOptions, type Signal } from './request.js';
+import type { Argument, Names, Optional, Result, RpcsOf, Schema } from './schema.js';
+
+/** A provider throws this to fail a call with a reason that the caller gets as the `data` of its error. */
+export class RpcError extends Error {
+  override readonly name = 'RpcError';
+
+  constructor(readonly data: unknown) {
+    super(typeof data === 'string' ? data : 'the provider refused the call');
+    payload(data);
+  }
+}
+
+/** A provider throws this to hand a call to another provider. */
+export class RpcReject extends Error {
+  override readonly name = 'RpcReject';
+}
+
+/** What a provider knows about a call beside its argument. */
+export interface RpcContext {
+  readonly name: string;
+  /** Who calls, and what the server knows about them, if it is set to tell (`rpc.requestor_name`, `rpc.requestor_data`). */
+  readonly requestor: string | undefined;
+  readonly requestorData: unknown;
+  /** Aborted when the connection is lost, so that the answer can't be given any more. */
+  readonly signal: Signal;
+}
+
+export interface ProvideOptions {
+  /** The server refused the name, or has taken the right to it back: no more calls come. */
+  onEnd?: (error: TidewireError) => void;
+}
+
+interface Provider extends ProvideOptions {
+  answer: (argument: never, context: RpcContext) => unknown;
+  running: Set<() => void>;
+}
+
+/** What a caller is told of a failure that was not meant for it. */
+const FAILED = 'PROVIDER_FAILED';
+
+export class Rpcs<App extends Schema = {}> {
+  readonly #interest: Interest;
+  readonly #requests: Requests;
+  readonly #providers = new Map<string, Provider>();
+
+  constructor(
+    private readonly connection: Connection,
+    limits: RequestLimits,
+  ) {
+    this.#requests = new Requests(connection, limits);
+    this.#interest = new Interest(connection, {
+      topic: Topic.Rpc,
+      subscribe: RpcAction.Provide,
+      unsubscribe: RpcAction.Unprovide,
+      refused: (name, error) => this.#end(name, error),
+    });
+    connection.parts.set(Topic.Rpc, {
+      handle: (message) => this.#handle(message),
+      opened: (isNew) => this.#opened(isNew),
+      lost: () => this.#lost(),
+      closed: (reason) => this.#closed(reason),
+    });
+  }
+
+  /** Calls `name` with an argument; fulfilled with what its provider answers, rejected with the code of what went wrong. */
+  async call<Name extends Names<RpcsOf<App>>>(
+    name: Name,
+    ...[argument, options]: Optional<Argument<RpcsOf<App>[Name]>, RequestOptions>
+  ): Promise<Result<RpcsOf<App>[Name]>> {
+    checkName(name);
+    const message: Message = { topic: Topic.Rpc, action: RpcAction.Request, name, ...payload(argument) };
+    const answer = await this.#requests.ask(message, false, options);
+    const value = valueOf(answer.data);
+    if (answer.action === RpcAction.Response) return value as Result<RpcsOf<App>[Name]>;
+    throw new TidewireError('REQUEST_ERROR', `the provider of "${name}" refused the call`, { subject: name, data: value });
+  }
+
+  /**
+   * Answers calls of `name` with what `answer` gives back. A thrown RpcError fails the call with its data, RpcReject hands it on;
+   * other failures are told by `onError`, and to the caller as PROVIDER_FAILED.
+   */
+  provide<Name extends Names<RpcsOf<App>>>(
+    name: Name,
+    answer: (
+      argument: Argument<RpcsOf<App>[Name]>,
+      context: RpcContext,
+    ) => Result<RpcsOf<App>[Name]> | Promise<Result<RpcsOf<App>[Name]>>,
+    options: ProvideOptions = {},
+  ): Subscription {
+    checkName(name);
+    this.connection.checkUse();
+    if (typeof answer !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the provider must be a function');
+    if (this.#providers.has(name)) throw new TidewireError('INVALID_ARGUMENT', `"${name}" is provided by this client already`);
+    const provider: Provider = { ...options, answer, running: new Set() };
+    this.#providers.set(name, provider);
+    return subscription(this.#interest.want(name), () => {
+      if (this.#providers.get(name) !== provider) return;
+      this.#providers.delete(name);
+      this.#interest.drop(name);
+    });
+  }
+
+  #handle(message: Message): void {
+    const { action, correlationId, name = '' } = message;
+    const code = refusal(message);
+    if (this.#interest.handle(message, code)) return;
+    if (action === RpcAction.Request) void this.#answer(message);
+    else if (action === RpcAction.Response || action === RpcAction.RequestError) this.#requests.settle(correlationId, message);
+    // What else is refused are answers to calls that have ended meanwhile.
+    else if (code !== undefined) this.#requests.settle(correlationId, refused(code, name));
+  }
+
+  #opened(isNew: boolean): void {
+    this.#interest.opened(isNew);
+    this.#requests.opened();
+  }
+
+  #lost(): void {
+    this.#interest.lost();
+    this.#requests.lost();
+    for (const { running } of this.#providers.values()) running.forEach((abort) => abort());
+  }
+
+  #closed(reason: TidewireError): void {
+    this.#interest.closed(reason);
+    this.#requests.closed(reason);
+  }
+
+  async #answer({ name = '', correlationId, data, requestorName, requestorData }: Message): Promise<void> {
+    let isOver = false;
+    const say = (action: number, fields: Partial<Message> = {}): void => {
+      if (!isOver) this.connection.answer({ topic: Topic.Rpc, action, name, correlationId: correlationId as string, ...fields });
+    };
+    const provider = this.#providers.get(name);
+    if (!provider) return say(RpcAction.Reject);
+    const listeners = new Set<() => void>();
+    const end = (): void => {
+      isOver = true;
+      provider.running.delete(end);
+      for (const listener of [...listeners]) this.connection.call(listener);
+    };
+    const signal: Signal = {
+      get aborted() {
+        return isOver;
+      },
+      reason: new TidewireError('CALL_OVER', `the call of "${name}" is over`, { subject: name }),
+      addEventListener: (_event, listener) => listeners.add(listener),
+      removeEventListener: (_event, listener) => listeners.delete(listener),
+    };
+    provider.running.add(end);
+    say(RpcAction.Accept);
+    try {
+      const context: RpcContext = { name, requestor: requestorName, requestorData: valueOf(requestorData), signal };
+      const result = await provider.answer(valueOf(data) as never, context);
+      say(RpcAction.Response, payload(result));
+    } catch (error) {
+      if (error instanceof RpcReject) say(RpcAction.Reject);
+      else if (error instanceof RpcError) say(RpcAction.RequestError, payload(error.data));
+      else {
+        say(RpcAction.RequestError, payload(FAILED));
+        this.connection.onError(new TidewireError(FAILED, `the provider of "${name}" failed: ${String(error)}`, { subject: name, cause: error }));
+      }
+    } finally {
+      provider.running.delete(end);
+    }
+  }
+
+  #end(name: string, error: TidewireError): void {
+    const provider = this.#providers.get(name);
+    this.#providers.delete(name);
+    if (provider?.onEnd) this.connection.call(provider.onEnd, error);
+    else this.connection.onError(error);
+  }
+}

@@ -1,0 +1,102 @@
+// The codec against the vectors that the server's codec is held against, too.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { test } from 'node:test';
+import { decode, encode } from '../src/codec.js';
+import { Topic, type Message } from '../src/protocol.js';
+import { decodeText, encodeText } from '../src/utf8.js';
+
+interface Vector {
+  name: string;
+  hex: string;
+  topicNumber: number;
+  actionNumber: number;
+  fields: Partial<Message>;
+}
+
+const FOLDER = resolve(import.meta.dirname, '../../../spec/vectors/deepstream');
+const VECTORS = ['messages.json', 'additions.json'].flatMap((file) => {
+  return JSON.parse(readFileSync(resolve(FOLDER, file), 'utf8')) as Vector[];
+});
+
+const message = ({ topicNumber, actionNumber, fields }: Vector): Message => ({ topic: topicNumber, action: actionNumber, ...fields });
+/** Without prototypes, which vectors do not have. */
+const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
+const bytes = (hex: string): Uint8Array => Uint8Array.from(Buffer.from(hex, 'hex'));
+
+test('there are as many vectors as the specification says', () => {
+  assert.ok(VECTORS.length >= 130, `${VECTORS.length} vectors`);
+});
+
+for (const vector of VECTORS) {
+  test(`vector: ${vector.name}`, () => {
+    assert.deepEqual(plain(decode(bytes(vector.hex))), [message(vector)]);
+    assert.equal(Buffer.from(encode(message(vector))).toString('hex'), vector.hex);
+  });
+}
+
+test('a batch is its messages in their order', () => {
+  const batch = bytes(VECTORS.map(({ hex }) => hex).join(''));
+  assert.deepEqual(plain(decode(batch)), VECTORS.map(message));
+});
+
+test('every beginning of a message is refused, and no byte is read behind the end', () => {
+  for (const { hex } of VECTORS) {
+    const whole = bytes(hex);
+    for (let length = 1; length < whole.length; length += 1) {
+      assert.throws(() => decode(whole.slice(0, length)), /bytes that are no message/);
+    }
+  }
+});
+
+test('random bytes are messages or refused', () => {
+  let seed = 1;
+  const random = (): number => (seed = (seed * 48_271) % 0x7fffffff);
+  let refused = 0;
+  for (let round = 0; round < 20_000; round += 1) {
+    const noise = bytes(VECTORS[random() % VECTORS.length]?.hex ?? '');
+    noise[random() % noise.length] = random() & 255;
+    try {
+      decode(noise);
+    } catch (error) {
+      assert.match((error as Error).message, /bytes that are no message/);
+      refused += 1;
+    }
+  }
+  assert.ok(refused > 1_000, `${refused} refused`);
+});
+
+test('fields that are not known are passed over, whatever their type', () => {
+  // Fields 90 to 93 of the event as varint, bytes, fixed64 and fixed32, before its action.
+  const strange = 'd00501' + 'da050161' + 'e1050102030405060708' + 'ed0501020304';
+  const content = `${strange}0802`;
+  const envelope = `10041a${(content.length / 2).toString(16)}${content}`;
+  const frame = `${(envelope.length / 2).toString(16)}${envelope}`;
+  assert.deepEqual(decode(bytes(frame)), [{ topic: Topic.Event, action: 2 }]);
+});
+
+test('numbers at their limits come back', () => {
+  for (const version of [0, 1, 127, 128, 2 ** 31 - 1, -1, -(2 ** 31)]) {
+    assert.deepEqual(decode(encode({ topic: Topic.Record, action: 18, version })), [{ topic: Topic.Record, action: 18, version }]);
+  }
+  for (const offset of [0, 2 ** 31, 2 ** 32, Number.MAX_SAFE_INTEGER]) {
+    assert.deepEqual(decode(encode({ topic: Topic.Event, action: 2, offset })), [{ topic: Topic.Event, action: 2, offset }]);
+  }
+});
+
+test('text without TextEncoder and TextDecoder is the same', (t) => {
+  const texts = ['', 'plain', 'größe', '日本\u2028', '🎉 \u{10ffff}', '\ufeffmark', '\ud800 half', '\u0000\u007f\u0080\u07ff\u0800\uffff'];
+  const expected = texts.map((text) => Buffer.from(text).toString('hex'));
+  for (const name of ['TextEncoder', 'TextDecoder'] as const) {
+    const original = globalThis[name];
+    t.after(() => Object.assign(globalThis, { [name]: original }));
+    Reflect.deleteProperty(globalThis, name);
+  }
+  assert.equal(typeof TextEncoder, 'undefined');
+  texts.forEach((text, i) => {
+    assert.equal(Buffer.from(encodeText(text)).toString('hex'), expected[i]);
+    assert.equal(decodeText(encodeText(text)), text.replace('\ud800', '\ufffd'));
+  });
+});

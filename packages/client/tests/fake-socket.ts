@@ -1,0 +1,87 @@
+// A socket whose server is the test: it sees what the client sends and says what it likes.
+
+import { decode, encode } from '../src/codec.js';
+import type { WebSocketClass, WebSocketLike } from '../src/environment.js';
+import { AuthAction, ConnectionAction, Topic, type Message } from '../src/protocol.js';
+
+export class FakeSocket implements WebSocketLike {
+  binaryType = '';
+  bufferedAmount = 0;
+  onopen: ((event: never) => void) | null = null;
+  onmessage: ((event: never) => void) | null = null;
+  onclose: ((event: never) => void) | null = null;
+  onerror: ((event: never) => void) | null = null;
+  isClosed = false;
+  readonly sent: Message[] = [];
+
+  constructor(readonly url: string) {}
+
+  send(data: Uint8Array): void {
+    this.sent.push(...decode(data));
+  }
+
+  close(): void {
+    this.isClosed = true;
+  }
+
+  /** Everything that was sent, which is forgotten. */
+  take(): Message[] {
+    return this.sent.splice(0);
+  }
+
+  opens(): void {
+    this.onopen?.({} as never);
+  }
+
+  says(...messages: Message[]): void {
+    const bytes = messages.map((message) => encode(message));
+    const batch = new Uint8Array(bytes.reduce((sum, { length }) => sum + length, 0));
+    let at = 0;
+    for (const one of bytes) {
+      batch.set(one, at);
+      at += one.length;
+    }
+    this.onmessage?.({ data: batch.buffer } as never);
+  }
+
+  /** The server ends the connection. */
+  ends(code = 1006): void {
+    this.onclose?.({ code, reason: '' } as never);
+  }
+
+  /** The server lets the client in. */
+  async logsIn(): Promise<void> {
+    this.opens();
+    this.says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+    await settle();
+    this.says({ topic: Topic.Auth, action: AuthAction.Successful });
+    await settle();
+    this.take();
+  }
+
+  pongs(): void {
+    this.says({ topic: Topic.Connection, action: ConnectionAction.Pong });
+  }
+}
+
+/** A class of sockets and all that were made of it. */
+export function fakeSockets(): { sockets: FakeSocket[]; webSocket: WebSocketClass; last(): FakeSocket } {
+  const sockets: FakeSocket[] = [];
+  const webSocket = class extends FakeSocket {
+    constructor(url: string) {
+      super(url);
+      sockets.push(this);
+    }
+  };
+  const last = (): FakeSocket => {
+    const socket = sockets.at(-1);
+    if (!socket) throw new Error('no socket was made');
+    return socket;
+  };
+  return { sockets, webSocket, last };
+}
+
+/** Lets all promises that can go on do so. */
+export async function settle(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+}

@@ -1,0 +1,408 @@
+// Events, rpc and presence against a server that says exactly what the test wants: what the real one does too seldom to wait for.
+
+import assert from 'node:assert/strict';
+import { mock, test, type TestContext } from 'node:test';
+import { Client, RpcError, RpcReject, type ClientOptions, type TidewireError } from '../src/index.js';
+import { ConnectionAction, EventAction, PresenceAction, RpcAction, Topic, type Message } from '../src/protocol.js';
+import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
+
+interface Stage {
+  client: Client;
+  last(): FakeSocket;
+  errors: TidewireError[];
+  /** Loses the connection and comes back in another session. */
+  returns(): Promise<void>;
+}
+
+async function opened(t: TestContext, options: ClientOptions = {}): Promise<Stage> {
+  mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  t.after(() => mock.timers.reset());
+  t.mock.method(Math, 'random', () => 0);
+  const { webSocket, last } = fakeSockets();
+  const client = new Client('server:1', { webSocket, reconnectMinMs: 10, ...options });
+  const errors: TidewireError[] = [];
+  client.onError((error) => errors.push(error));
+  t.after(() => client.close());
+  const connected = client.connect();
+  await last().logsIn();
+  await connected;
+  const returns = async (): Promise<void> => {
+    last().ends();
+    mock.timers.tick(10);
+    await logsInAgain(last());
+  };
+  return { client, last, errors, returns };
+}
+
+/** Like `logsIn`, but what is asked for at once in the new session is kept. */
+async function logsInAgain(socket: FakeSocket): Promise<void> {
+  socket.opens();
+  socket.says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+  await settle();
+  socket.take();
+  socket.says({ topic: Topic.Auth, action: 3 });
+  await settle();
+}
+
+const event = (action: number, fields: Partial<Message> = {}): Message => ({ topic: Topic.Event, action, ...fields });
+const rpc = (action: number, fields: Partial<Message> = {}): Message => ({ topic: Topic.Rpc, action, ...fields });
+const presence = (action: number, fields: Partial<Message> = {}): Message => ({ topic: Topic.Presence, action, ...fields });
+
+/** The last message of `socket`, which is asked for. */
+function asked(socket: FakeSocket): Message {
+  const message = socket.take().at(-1);
+  assert.ok(message, 'the client has sent something');
+  return message;
+}
+
+test('names of one turn travel together, and what is taken back in it is not asked for', async (t) => {
+  const { client, last } = await opened(t);
+  client.event.subscribe('a', () => {});
+  const dropped = client.event.subscribe('b', () => {});
+  client.event.subscribe('c', () => {});
+  client.event.subscribe('c', () => {});
+  dropped();
+  await settle();
+  const sent = last().take();
+  assert.deepEqual(sent.map(({ action, names }) => [action, names]), [[EventAction.Subscribe, ['a', 'c']]]);
+});
+
+test('five thousand names travel in messages of a thousand', async (t) => {
+  const { client, last } = await opened(t);
+  for (let i = 0; i < 5_000; i += 1) client.event.subscribe(`name/${i}`, () => {});
+  await settle();
+  assert.deepEqual(last().take().map(({ names }) => names?.length), [1_000, 1_000, 1_000, 1_000, 1_000]);
+});
+
+test('a subscription is ready with the acknowledgement, refused by its own error, and refused as a whole without a name', async (t) => {
+  const { client, last, errors } = await opened(t);
+  const [good, bad] = [client.event.subscribe('good', () => {}), client.event.subscribe('bad', () => {})];
+  await settle();
+  const { correlationId = '' } = asked(last());
+  const denied = { originalAction: EventAction.Subscribe, correlationId, isError: true };
+  last().says(event(104, { ...denied, name: 'bad' }), event(EventAction.Subscribe, { correlationId, isAck: true }));
+  await good.ready;
+  await assert.rejects(bad.ready, { code: 'MESSAGE_DENIED', subject: 'bad' });
+  assert.deepEqual([client.event.names, errors.map(({ code }) => code)], [['good'], ['MESSAGE_DENIED']]);
+  const late = client.event.subscribe('late', () => {});
+  await settle();
+  last().says(event(105, { originalAction: EventAction.Subscribe, correlationId: asked(last()).correlationId ?? '', isError: true }));
+  await assert.rejects(late.ready, { code: 'INVALID_MESSAGE_DATA' });
+});
+
+test('a right that is lost ends the subscription, which is not asked for again', async (t) => {
+  const { client, last, errors, returns } = await opened(t);
+  const ends: string[] = [];
+  const { ready } = client.event.subscribe('news', () => {}, { onEnd: ({ code }) => ends.push(code) });
+  await settle();
+  last().says(event(EventAction.Subscribe, { correlationId: asked(last()).correlationId ?? '', isAck: true }));
+  await ready;
+  last().says(event(104, { name: 'news', originalAction: EventAction.Subscribe, isError: true }));
+  assert.deepEqual([ends, errors, client.event.names], [['MESSAGE_DENIED'], [], []]);
+  await returns();
+  assert.deepEqual(last().take(), []);
+});
+
+test('a refusal of an older request does not end a newer one', async (t) => {
+  const { client, last } = await opened(t);
+  const first = client.event.subscribe('news', () => {});
+  await settle();
+  const { correlationId = '' } = asked(last());
+  first();
+  await settle();
+  const second = client.event.subscribe('news', () => {});
+  await settle();
+  const newer = asked(last()).correlationId ?? '';
+  last().says(event(104, { name: 'news', originalAction: EventAction.Subscribe, correlationId, isError: true }));
+  last().says(event(EventAction.Subscribe, { correlationId: newer, isAck: true }));
+  await second.ready;
+});
+
+test('events with history go on from the last one, whatever of it is known', async (t) => {
+  const { client, last, returns } = await opened(t);
+  const gaps: unknown[] = [];
+  client.event.subscribe('kept', () => {}, { onGap: (gap) => gaps.push(gap) });
+  await settle();
+  const position = async (): Promise<unknown> => {
+    await returns();
+    return asked(last()).positions?.[0];
+  };
+  assert.deepEqual(asked(last()).positions, [{ name: 'kept' }]);
+  last().says(event(EventAction.Position, { name: 'kept', epoch: 7, offset: 3 }));
+  assert.deepEqual(await position(), { name: 'kept', epoch: 7, offset: 3 });
+  last().says(event(EventAction.Emit, { name: 'kept', offset: 4 }), event(EventAction.Emit, { name: 'kept', offset: 9 }));
+  assert.deepEqual(await position(), { name: 'kept', epoch: 7, offset: 9 });
+  // Lost between a gap and the event behind it.
+  last().says(event(EventAction.Gap, { name: 'kept', missed: 2, epoch: 8, offset: 12 }));
+  assert.deepEqual(await position(), { name: 'kept', epoch: 8, offset: 11 });
+  // Who lags keeps its place.
+  last().says(event(EventAction.Gap, { name: 'kept', missed: 5 }));
+  assert.deepEqual(await position(), { name: 'kept', epoch: 8, offset: 11 });
+  // There is no history any more.
+  last().says(event(EventAction.Gap, { name: 'kept' }));
+  assert.deepEqual(await position(), { name: 'kept' });
+  const known = [{ name: 'kept', missed: 2 }, { name: 'kept', missed: 5 }, { name: 'kept' }];
+  // The last loss is a gap of its own: without a history nobody can say what was missed.
+  assert.deepEqual(gaps, [...known, { name: 'kept' }]);
+});
+
+test('an app goes on from a place that it has kept', async (t) => {
+  const { client, last } = await opened(t);
+  const places: unknown[] = [];
+  client.event.subscribe('kept', (_payload, { position }) => places.push(position), { from: { epoch: 5, offset: 1 } });
+  assert.throws(() => client.event.subscribe('kept', () => {}, { from: { epoch: 5, offset: 0 } }), { code: 'INVALID_ARGUMENT' });
+  await settle();
+  assert.deepEqual(asked(last()).positions, [{ name: 'kept', epoch: 5, offset: 1 }]);
+  last().says(event(EventAction.Position, { name: 'kept', epoch: 5, offset: 1 }), event(EventAction.Emit, { name: 'kept', offset: 2 }));
+  assert.deepEqual(places, [{ epoch: 5, offset: 2 }]);
+});
+
+test('events wait for a connection, in order, and not for ever', async (t) => {
+  const { client, last, errors, returns } = await opened(t, { requestTimeoutMs: 5_000, pendingMax: 3 });
+  last().ends();
+  client.event.emit('late', 1);
+  mock.timers.setTime(Date.now() + 5_000);
+  client.event.emit('news', 2);
+  client.event.emit('news', 3);
+  assert.throws(() => client.event.emit('news', 4), { code: 'TOO_MANY_PENDING', message: /raise pendingMax/ });
+  mock.timers.tick(10);
+  await logsInAgain(last());
+  assert.deepEqual(last().take().map(({ name, data }) => [name, data]), [['news', '2'], ['news', '3']]);
+  assert.deepEqual(errors.map(({ code, subject }) => [code, subject]), [['TIMEOUT', 'late']]);
+  await returns();
+  assert.deepEqual(last().take(), []);
+});
+
+test('what is no JSON is refused where it is given', async (t) => {
+  const { client } = await opened(t);
+  const circle: unknown[] = [];
+  circle.push(circle);
+  for (const value of [circle, () => 1, 1n, Symbol('s')]) {
+    assert.throws(() => client.event.emit('news', value), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(client.rpc.call('add', value), { code: 'INVALID_ARGUMENT' });
+  }
+  for (const name of ['', 1, undefined]) {
+    assert.throws(() => client.event.emit(name as string), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => client.event.subscribe(name as string, () => {}), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => client.rpc.provide(name as string, () => 1), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => client.presence.subscribe(name as string, () => {}), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(client.rpc.call(name as string), { code: 'INVALID_ARGUMENT' });
+  }
+  await assert.rejects(client.presence.query([]), { code: 'INVALID_ARGUMENT' });
+  for (const nothing of [undefined, 'text']) {
+    assert.throws(() => client.event.subscribe('news', nothing as never), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => client.rpc.provide('add', nothing as never), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => client.presence.subscribeAll(nothing as never), { code: 'INVALID_ARGUMENT' });
+  }
+});
+
+test('a call ends with its answer, its deadline, its signal, or the connection', async (t) => {
+  const { client, last } = await opened(t);
+  const answered = client.rpc.call('add', { a: 1 });
+  last().says(rpc(RpcAction.Response, { name: 'add', correlationId: asked(last()).correlationId ?? '', data: '3' }));
+  assert.equal(await answered, 3);
+  const late = client.rpc.call('add', 1, { timeoutMs: 200 });
+  const lateId = asked(last()).correlationId ?? '';
+  mock.timers.tick(200);
+  await assert.rejects(late, { code: 'TIMEOUT', subject: 'add', message: /no answer came within 200 ms/ });
+  // What comes too late is nobody's answer.
+  last().says(rpc(RpcAction.Response, { name: 'add', correlationId: lateId }));
+  const control = new AbortController();
+  const aborted = client.rpc.call('add', 1, { signal: control.signal });
+  control.abort(new Error('not wanted'));
+  await assert.rejects(aborted, /not wanted/);
+  await assert.rejects(client.rpc.call('add', 1, { signal: control.signal }), /not wanted/);
+  const lost = client.rpc.call('add', 1);
+  last().ends();
+  await assert.rejects(lost, { code: 'CONNECTION_LOST', message: /nobody knows whether/ });
+  const closed = client.rpc.call('add', 1);
+  client.close();
+  await assert.rejects(closed, { code: 'CLOSED' });
+});
+
+test('a call without a connection is made when there is one, or says that there was none', async (t) => {
+  const { client, last } = await opened(t, { pendingMax: 2 });
+  last().ends();
+  const late = client.rpc.call('late', 1, { timeoutMs: 1 });
+  const call = client.rpc.call('add', 1);
+  await assert.rejects(client.rpc.call('third', 1), { code: 'TOO_MANY_PENDING' });
+  mock.timers.tick(1);
+  await assert.rejects(late, { code: 'TIMEOUT', message: /there was no connection within 1 ms/ });
+  mock.timers.tick(9);
+  await logsInAgain(last());
+  const sent = last().take();
+  assert.deepEqual(sent.map(({ name }) => name), ['add']);
+  last().says(rpc(RpcAction.Response, { correlationId: sent[0]?.correlationId ?? '' }));
+  assert.equal(await call, undefined);
+});
+
+test('a call that is made while the connection is checked is made in the next session if that one is over', async (t) => {
+  const { client, last } = await opened(t);
+  client.check();
+  const call = client.rpc.call('add', 1);
+  client.event.emit('news', 2);
+  last().ends();
+  mock.timers.tick(10);
+  await logsInAgain(last());
+  const sent = last().take();
+  assert.deepEqual(sent.map(({ name }) => name), ['news', 'add']);
+  last().says(rpc(RpcAction.Response, { correlationId: sent[1]?.correlationId ?? '' }));
+  assert.equal(await call, undefined);
+});
+
+test('a provider accepts, and answers, refuses, hands on or fails', async (t) => {
+  const { client, last, errors } = await opened(t);
+  const { ready } = client.rpc.provide('act', (how, { requestor }) => {
+    if (how === 'refuse') throw new RpcError({ why: 'no' });
+    if (how === 'hand on') throw new RpcReject();
+    if (how === 'fail') throw new Error('secret');
+    if (how === 'circle') {
+      const circle: unknown[] = [];
+      return circle.push(circle) && circle;
+    }
+    return requestor;
+  });
+  await settle();
+  last().says(rpc(RpcAction.Provide, { correlationId: asked(last()).correlationId ?? '', isAck: true }));
+  await ready;
+  const answers: unknown[] = [];
+  for (const how of ['answer', 'refuse', 'hand on', 'fail', 'circle']) {
+    last().says(rpc(RpcAction.Request, { name: 'act', correlationId: how, data: JSON.stringify(how), requestorName: 'ada' }));
+    await settle();
+    const [accept, answer] = last().take();
+    assert.deepEqual([accept?.action, accept?.correlationId, answer?.correlationId], [RpcAction.Accept, how, how]);
+    answers.push([answer?.action, answer?.data]);
+  }
+  assert.deepEqual(answers, [
+    [RpcAction.Response, '"ada"'],
+    [RpcAction.RequestError, '{"why":"no"}'],
+    [RpcAction.Reject, undefined],
+    [RpcAction.RequestError, '"PROVIDER_FAILED"'],
+    [RpcAction.RequestError, '"PROVIDER_FAILED"'],
+  ]);
+  assert.deepEqual(errors.map(({ code }) => code), ['PROVIDER_FAILED', 'PROVIDER_FAILED']);
+});
+
+test('a provider hears that its answer is not wanted any more, and says nothing in another session', async (t) => {
+  const { client, last, returns } = await opened(t);
+  let aborted = false;
+  let finish = (): void => {};
+  client.rpc.provide('slow', async (_argument, { signal }) => {
+    signal.addEventListener('abort', () => (aborted = signal.aborted));
+    await new Promise<void>((done) => (finish = done));
+  });
+  await settle();
+  last().says(rpc(RpcAction.Request, { name: 'slow', correlationId: '1' }));
+  await settle();
+  await returns();
+  assert.deepEqual([aborted, last().take().map(({ action }) => action)], [true, [RpcAction.Provide]]);
+  finish();
+  await settle();
+  assert.deepEqual(last().take(), []);
+});
+
+test('an answer that is ready while the connection is checked is given afterwards', async (t) => {
+  const { client, last } = await opened(t);
+  client.rpc.provide('echo', (argument) => argument);
+  await settle();
+  client.check();
+  last().take();
+  last().says(rpc(RpcAction.Request, { name: 'echo', correlationId: '1', data: '5' }));
+  await settle();
+  assert.deepEqual(last().take(), []);
+  last().pongs();
+  assert.deepEqual(last().take().map(({ action }) => action), [RpcAction.Accept, RpcAction.Response]);
+});
+
+test('a name is provided once, and a call of one that is not provided any more is handed on', async (t) => {
+  const { client, last } = await opened(t);
+  const stop = client.rpc.provide('echo', (argument) => argument);
+  assert.throws(() => client.rpc.provide('echo', () => 1), { code: 'INVALID_ARGUMENT', message: /provided by this client already/ });
+  await settle();
+  stop();
+  stop();
+  last().take();
+  last().says(rpc(RpcAction.Request, { name: 'echo', correlationId: '1' }));
+  assert.equal(asked(last()).action, RpcAction.Reject);
+});
+
+test('changes that overtake the answer about a user count, and what changed in a loss is told', async (t) => {
+  const { client, last, returns } = await opened(t);
+  const seen: boolean[] = [];
+  const { ready } = client.presence.subscribe('bob', (isOnline) => seen.push(isOnline));
+  const learns = async (answer: boolean, ...before: Message[]): Promise<void> => {
+    await settle();
+    last().says(presence(PresenceAction.Subscribe, { correlationId: asked(last()).correlationId ?? '', isAck: true }));
+    await settle();
+    const { correlationId = '', names } = asked(last());
+    assert.deepEqual(names, ['bob']);
+    last().says(...before, presence(PresenceAction.QueryResponse, { correlationId, data: JSON.stringify({ bob: answer }) }));
+    await settle();
+  };
+  await learns(false, presence(PresenceAction.Join, { name: 'bob' }));
+  await ready;
+  assert.deepEqual(seen, [true]);
+  await returns();
+  await learns(false);
+  await returns();
+  await learns(false);
+  assert.deepEqual(seen, [true, false]);
+});
+
+test('all who are online are known, also those who came and went meanwhile', async (t) => {
+  const { client, last, returns } = await opened(t);
+  const seen: unknown[] = [];
+  const { ready } = client.presence.subscribeAll((users, change) => seen.push([[...users].sort(), change]));
+  const learns = async (users: string[], ...before: Message[]): Promise<void> => {
+    assert.equal(asked(last()).action, PresenceAction.SubscribeAll);
+    last().says(presence(PresenceAction.SubscribeAll, { isAck: true }));
+    await settle();
+    assert.equal(asked(last()).action, PresenceAction.QueryAll);
+    last().says(...before, presence(PresenceAction.QueryAllResponse, users.length > 0 ? { names: users } : {}));
+    await settle();
+  };
+  await learns(['ada', 'bob'], presence(PresenceAction.LeaveAll, { name: 'bob' }), presence(PresenceAction.JoinAll, { name: 'eve' }));
+  await ready;
+  await returns();
+  await learns(['eve', 'dan']);
+  assert.deepEqual(seen, [
+    [['ada', 'eve'], undefined],
+    [['eve'], { user: 'ada', isOnline: false }],
+    [['dan', 'eve'], { user: 'dan', isOnline: true }],
+  ]);
+});
+
+test('questions about presence are asked again after a loss, those about all users one after the other', async (t) => {
+  const { client, last, returns } = await opened(t);
+  const answers = Promise.all([client.presence.query(['bob']), client.presence.all(), client.presence.all()]);
+  await settle();
+  assert.equal(last().take().length, 2);
+  await returns();
+  const [query, all] = last().take();
+  last().says(presence(PresenceAction.QueryResponse, { correlationId: query?.correlationId ?? '', data: '{"bob":true}' }));
+  assert.equal(all?.action, PresenceAction.QueryAll);
+  for (const user of ['ada', 'eve']) {
+    last().says(presence(PresenceAction.QueryAllResponse, { names: [user] }));
+    await settle();
+  }
+  assert.deepEqual(await answers, [{ bob: true }, ['ada'], ['eve']]);
+});
+
+test('refused questions and subscriptions of presence are told', async (t) => {
+  const { client, last } = await opened(t);
+  const denied = (originalAction: number, correlationId?: string): Message =>
+    presence(102, { originalAction, isError: true, ...(correlationId !== undefined && { correlationId }) });
+  const all = client.presence.all();
+  await settle();
+  last().says(denied(PresenceAction.QueryAll));
+  await assert.rejects(all, { code: 'MESSAGE_DENIED' });
+  const query = client.presence.query(['bob']);
+  await settle();
+  last().says(denied(PresenceAction.Query, asked(last()).correlationId));
+  await assert.rejects(query, { code: 'MESSAGE_DENIED' });
+  const ends: string[] = [];
+  const { ready } = client.presence.subscribeAll(() => {}, { onEnd: ({ code }) => ends.push(code) });
+  last().says(denied(PresenceAction.SubscribeAll));
+  await assert.rejects(ready, { code: 'MESSAGE_DENIED' });
+  assert.deepEqual(ends, ['MESSAGE_DENIED']);
+});
