@@ -80,7 +80,7 @@ export const PROOFS: Proof[] = [
   },
   {
     name: 'attacks',
-    command: npm('attacks'),
+    command: npm('attacks-alone'),
     env: { ATTACK_SECONDS: '10', ATTACK_SLACK_MS: '5', ATTACK_RESUME: '1' },
     figures: [/attacks: .*/, /pass \d+/, /fail \d+/],
   },

@@ -14,3 +14,9 @@ import { REQUESTS } from './list/request.ts';
 export const ATTACKS: Attack[] = [
   ...CONNECTIONS, ...FRAMES, ...REQUESTS, ...LOGINS, ...MESSAGES, ...RECORDS, ...RATES, ...READERS,
 ];
+
+/** One of two halves that can run beside each other: an attack with its limit mostly waits, for the pairs and for its end. */
+export function half(number: 0 | 1): Attack[] {
+  const middle = Math.ceil(ATTACKS.length / 2);
+  return number === 0 ? ATTACKS.slice(0, middle) : ATTACKS.slice(middle);
+}
