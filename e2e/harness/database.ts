@@ -1,12 +1,12 @@
-// Real PostgreSQL, Redis and Valkey servers as child processes: each on a free loopback port with a folder of its own,
-// killed and started again in the same place, and ended with the test.
+// Real PostgreSQL, Redis and Valkey servers, and what stands for MongoDB, as child processes: each on a free loopback port with a
+// folder of its own, killed and started again in the same place, and ended with the test.
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { atEnd } from './cleanup.ts';
 import { freePort } from './server.ts';
@@ -15,11 +15,13 @@ import { eventually, within } from './wait.ts';
 const START_DEADLINE_MS = 30_000;
 const STOP_DEADLINE_MS = 20_000;
 const POSTGRES_FOLDER = '/usr/lib/postgresql';
+const MONGODB_FOLDER = resolve(import.meta.dirname, '../mongodb');
 
 /** What there is, and what ends it as a crash does. */
 interface Kind {
   /** The command that runs it in the foreground. */
   command(folder: string, port: number): string[];
+  /** Makes what it starts on. */
   prepare?(folder: string): void;
   /** The signal after which nothing is written any more. */
   crash: NodeJS.Signals;
@@ -47,6 +49,9 @@ const KINDS = {
   },
   redis: redisLike('redis-server'),
   valkey: redisLike('valkey-server'),
+  mongodb: mongodbLike(),
+  /** One that does not say whether it keeps anything. */
+  silentMongodb: mongodbLike('silent'),
 } satisfies Record<string, Kind>;
 
 export type DatabaseKind = keyof typeof KINDS;
@@ -60,6 +65,24 @@ function redisLike(program: string): Kind {
     ],
     crash: 'SIGKILL',
     url: (port) => `redis://127.0.0.1:${port}`,
+  };
+}
+
+/** No server of MongoDB can be had from a registry; this speaks its protocol (e2e/mongodb/Server.java). */
+function mongodbLike(...flags: string[]): Kind {
+  const libraries = join(MONGODB_FOLDER, 'target/lib');
+  return {
+    command: (folder, port) => [
+      'java',
+      ...['-cp', join(libraries, '*'), join(MONGODB_FOLDER, 'Server.java')],
+      ...[String(port), join(folder, 'records'), ...flags],
+    ],
+    prepare: () => {
+      if (existsSync(libraries)) return;
+      run('mvn', ['-q', '-B', '-f', join(MONGODB_FOLDER, 'pom.xml'), 'dependency:copy-dependencies']);
+    },
+    crash: 'SIGKILL',
+    url: (port) => `mongodb://127.0.0.1:${port}`,
   };
 }
 

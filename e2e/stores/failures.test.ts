@@ -12,6 +12,7 @@ import { Server, type ServerOptions } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
 
 const STORES: Array<[kind: DatabaseKind, section: string, path: string]> = [
+  ['mongodb', 'mongodb', '/tidewire'],
   ['postgres', 'postgres', '/postgres'],
   ['redis', 'redis', '/0'],
   ['valkey', 'redis', '/0'],
@@ -35,7 +36,7 @@ for (const [kind, section, path] of STORES) {
 
     test('keeps what was acknowledged when it and the server are killed', async (t) => {
       const { database, server } = await started(t);
-      await server.prints(/on disk, synced: (PostgreSQL|Redis) with/);
+      await server.prints(/on disk, synced: (MongoDB|PostgreSQL|Redis) with/);
       const client = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
       for (let n = 0; n < 50; n += 1) await client.record.setDataWithAck(`kept/${n}`, { n });
       await client.record.setDataWithAck('gone', { n: 1 });
@@ -101,6 +102,16 @@ test('a Redis that does not sync is refused with the setting to change, unless l
   assert.match(await (await relaxed.get('/metrics')).text(), /^tidewire_store_relaxed 1$/m);
   await relaxed.prints(/not known to be on disk: .*appendfsync is everysec/);
   await relaxed.prints(/acknowledged writes may be lost/);
+});
+
+test('a MongoDB that does not say whether it keeps anything is refused, unless less is asked for by name', async (t) => {
+  const database = await Database.during(t, 'silentMongodb');
+  await assert.rejects(
+    Server.start(options(database, 'mongodb', '/tidewire')),
+    /ended with 4 while starting:\n(.*\n)*.*MongoDB does not say whether .*give the user the role clusterMonitor/,
+  );
+  const relaxed = await Server.during(t, options(database, 'mongodb', '/tidewire', { durability: 'relaxed' }));
+  assert.deepEqual((await ready(relaxed)).warnings.map(({ code }) => code), ['store_relaxed']);
 });
 
 test('a password comes from a file and is nowhere to be seen', async (t) => {

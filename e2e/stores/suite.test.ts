@@ -9,11 +9,12 @@ import { Database } from '../harness/database.ts';
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 const ARGS = ['test', '--locked', '--package', 'tidewire-server', '--test', 'remote_stores', '--', '--include-ignored'];
 
-test('the suite of stores passes on PostgreSQL, Redis and Valkey', async (t) => {
+test('the suite of stores passes on PostgreSQL, Redis, Valkey and a re-implementation of MongoDB', async (t) => {
   const variables: Record<string, string> = {};
   await Promise.all(
     (
       [
+        ['TIDEWIRE_TEST_MONGODB', 'mongodb'],
         ['TIDEWIRE_TEST_POSTGRES', 'postgres'],
         ['TIDEWIRE_TEST_REDIS', 'redis'],
         ['TIDEWIRE_TEST_REDIS_SETTINGS', 'redis'],
@@ -21,7 +22,8 @@ test('the suite of stores passes on PostgreSQL, Redis and Valkey', async (t) => 
         ['TIDEWIRE_TEST_VALKEY_SETTINGS', 'valkey'],
       ] as const
     ).map(async ([variable, kind]) => {
-      variables[variable] = (await Database.during(t, kind)).url;
+      // A real MongoDB may be named; its databases test_* are made and dropped.
+      variables[variable] = process.env[variable] ?? (await Database.during(t, kind)).url;
     }),
   );
   const suite = spawn('cargo', ARGS, { cwd: REPOSITORY, env: { ...process.env, ...variables } });

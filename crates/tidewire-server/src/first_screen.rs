@@ -81,6 +81,7 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     match config.store.kind {
         StoreKind::Sqlite => row("data folder", &config.store.path.display().to_string()),
         StoreKind::Memory => {}
+        StoreKind::Mongodb => row("database", &config.store.mongodb.url),
         StoreKind::Postgres => row("database", &config.store.postgres.url),
         StoreKind::Redis => row("database", &config.store.redis.url),
     }

@@ -36,6 +36,7 @@ pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
         StoreKind::Sqlite => None,
         StoreKind::Memory => Some("memory has no users while no server runs"),
         // No lock says whether one runs elsewhere, and to open its store would take it away from it.
+        StoreKind::Mongodb => Some("mongodb may have a server that runs elsewhere"),
         StoreKind::Postgres => Some("postgres may have a server that runs elsewhere"),
         StoreKind::Redis => Some("redis may have a server that runs elsewhere"),
     };

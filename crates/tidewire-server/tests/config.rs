@@ -74,7 +74,7 @@ fn wrong_files_are_refused_with_place_and_nearest_name() {
     check(
         "store:\n  kind: sqlit\n",
         &[
-            "tidewire.yml:2:9: store.kind: \"sqlit\" is none of sqlite, memory, postgres, redis; did you mean \"sqlite\"?",
+            "tidewire.yml:2:9: store.kind: \"sqlit\" is none of sqlite, memory, mongodb, postgres, redis; did you mean \"sqlite\"?",
         ],
     );
     check(

@@ -3,12 +3,14 @@
 //! `npm --prefix e2e run stores` starts the servers and says where they are. Without them these tests are left out by name;
 //! one that is asked for without its server fails.
 
-#![cfg(all(feature = "postgres", feature = "redis"))]
+#![cfg(all(feature = "mongodb", feature = "postgres", feature = "redis"))]
 
+mod mongodb;
 #[path = "store_suite/moves.rs"]
 mod moves;
 mod store_suite;
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -356,12 +358,19 @@ redis_like!(
 
 /// Records move from each store into each other one, also beside the server that has them open.
 #[test]
-#[ignore = "needs PostgreSQL, Redis and Valkey; npm --prefix e2e run stores starts them"]
+#[ignore = "needs MongoDB, PostgreSQL, Redis and Valkey; npm --prefix e2e run stores starts them"]
 fn records_move_between_all_stores() {
     let remote = |kind: fn(RemoteOptions) -> StoreKind, place: Place| kind(options(place.url));
+    let mongodb_places = RefCell::new(Vec::<mongodb::Place>::new());
     moves::between_all(&[
         ("sqlite", &|| StoreKind::Sqlite(SqliteOptions::default())),
         ("memory", &|| StoreKind::Memory { bytes_max: None }),
+        ("mongodb", &|| {
+            // Its database is dropped with it.
+            let mut places = mongodb_places.borrow_mut();
+            places.push(mongodb::place());
+            places[places.len() - 1].kind()
+        }),
         ("postgres", &|| {
             remote(StoreKind::Postgres, postgres::place())
         }),

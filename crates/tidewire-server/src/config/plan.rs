@@ -22,6 +22,8 @@ const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
 const HEAD_BYTES_MIN: ByteCount = ByteCount(8 << 10);
 /// What an entry of PostgreSQL's index of names has room for.
 const POSTGRES_NAME_BYTES_MAX: u64 = 2_600;
+/// What a document of MongoDB has room for beside the name and the rest of a record.
+const MONGODB_VALUE_BYTES_MAX: u64 = 15 << 20;
 /// Owners of names are numbered with 16 bits; more shards than this only cost memory.
 const SHARDS_MAX: u16 = 1024;
 
@@ -344,6 +346,11 @@ fn store_problem(config: &Config) -> Option<(&'static str, String)> {
     let store = &config.store;
     let (url, option, example) = match store.kind {
         StoreKind::Sqlite | StoreKind::Memory => return None,
+        StoreKind::Mongodb => (
+            &store.mongodb.url,
+            "store.mongodb.url",
+            "mongodb://user@host:27017/database",
+        ),
         StoreKind::Postgres => (
             &store.postgres.url,
             "store.postgres.url",
@@ -365,6 +372,21 @@ fn store_problem(config: &Config) -> Option<(&'static str, String)> {
         let reason =
             format!("PostgreSQL's index takes names of at most {POSTGRES_NAME_BYTES_MAX} bytes");
         return Some(("limits.name_bytes_max", reason));
+    }
+    let values = [
+        ("limits.record_bytes_max", config.limits.record_bytes_max.0),
+        (
+            "limits.message_bytes_max",
+            config.limits.message_bytes_max.0,
+        ),
+    ];
+    let too_large = |(_, bytes): &(_, u64)| *bytes > MONGODB_VALUE_BYTES_MAX;
+    if store.kind == StoreKind::Mongodb
+        && let Some((option, _)) = values.into_iter().find(too_large)
+    {
+        let mebibytes = MONGODB_VALUE_BYTES_MAX >> 20;
+        let reason = format!("a document of MongoDB takes values of at most {mebibytes} MiB");
+        return Some((option, reason));
     }
     None
 }
@@ -507,6 +529,7 @@ mod tests {
             Err(problems) => problems[0].to_string(),
         };
         for (kind, option, right) in [
+            ("mongodb", "store.mongodb.url", "mongodb://a@db:27017/b"),
             ("postgres", "store.postgres.url", "postgresql://a@db:5432/b"),
             ("redis", "store.redis.url", "rediss://db:6379/0"),
         ] {
@@ -527,6 +550,13 @@ mod tests {
         let url = ("store.postgres.url", "postgresql://a@db/b");
         let told = refused(&[postgres, url, long]);
         assert!(told.contains("limits.name_bytes_max"), "{told}");
+        let mongodb = ("store.kind", "mongodb");
+        let url = ("store.mongodb.url", "mongodb://db/b");
+        for option in ["limits.record_bytes_max", "limits.message_bytes_max"] {
+            let told = refused(&[mongodb, url, (option, "16MiB")]);
+            assert!(told.contains(option), "{told}");
+            assert_eq!(refused(&[mongodb, url, (option, "15MiB")]), "");
+        }
     }
 
     #[test]

@@ -272,6 +272,8 @@ choice! {
         Sqlite = "sqlite",
         /// Memory; nothing survives a stop.
         Memory = "memory",
+        /// A MongoDB database.
+        Mongodb = "mongodb",
         /// A PostgreSQL database.
         Postgres = "postgres",
         /// Redis or Valkey.
@@ -292,15 +294,17 @@ choice! {
 section! {
     /// Where records are kept.
     Store {
-        /// `sqlite` keeps records on disk; an acknowledged write is synced. `memory` loses everything at a stop. `postgres` and
-        /// `redis` (or Valkey) keep them on a server of their own. See `docs/stores.md`.
+        /// `sqlite` keeps records on disk; an acknowledged write is synced. `memory` loses everything at a stop. `mongodb`,
+        /// `postgres` and `redis` (or Valkey) keep them on a server of their own. See `docs/stores.md`.
         kind: StoreKind = StoreKind::Sqlite;
-        /// What an acknowledged write means at least. With `synced` a server of `postgres` or `redis` that may acknowledge what it
-        /// has not synced, or does not say whether it does, is refused with the setting to change; with `relaxed` it is
+        /// What an acknowledged write means at least. With `synced` a server that may acknowledge what it has not
+        /// synced, or does not say whether it does, is refused with the setting to change; with `relaxed` it is
         /// taken, and `/ready`, the metrics, the first screen and the log say so.
         durability: Durability = Durability::Synced;
-        /// Time for one request to the server of `postgres` or `redis`; afterwards its connection is given up and made anew.
+        /// Time for one request to a server of records; afterwards its connection is given up and made anew.
         timeout: Duration = seconds(10);
+        /// The MongoDB database of `mongodb`.
+        mongodb: StoreServer = StoreServer::default(), Traits::NONE.described();
         /// The PostgreSQL database of `postgres`.
         postgres: StoreServer = StoreServer::default(), Traits::NONE.described();
         /// The Redis or Valkey server of `redis`.
@@ -316,14 +320,16 @@ section! {
 section! {
     /// A server that keeps records.
     StoreServer {
-        /// Its address, without a password: `postgresql://user@host:5432/database`, `redis://host:6379/0`, or `rediss://` for
-        /// TLS. With PostgreSQL TLS is spoken with other machines unless the address has `?sslmode=disable`.
+        /// Its address, without a password: `mongodb://user@host:27017/database`, `postgresql://user@host:5432/database`,
+        /// `redis://host:6379/0`, or `rediss://` for TLS. With MongoDB and PostgreSQL TLS is spoken with other machines unless
+        /// the address has `?tls=false` or `?sslmode=disable`.
         url: String = String::new();
         /// The password. Best given by the environment.
         password: Secret = Secret::default(), Traits::NONE.secret();
         /// A file with the password instead; white space at its end does not count.
         password_file: OptionalPath = OptionalPath(None);
-        /// A file with the certificates (PEM) of the authorities that are trusted, instead of the system's.
+        /// A file with the certificates (PEM) of the authorities that are trusted, instead of the system's; with MongoDB instead
+        /// of those that Mozilla trusts.
         ca: OptionalPath = OptionalPath(None);
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn store_kind(plan: &Plan, runtime: &Handle) -> Result<StoreKind, Fai
     Ok(match options.kind {
         StoreChoice::Sqlite => StoreKind::Sqlite(SqliteOptions::default()),
         StoreChoice::Memory => StoreKind::Memory { bytes_max: None },
+        StoreChoice::Mongodb => StoreKind::Mongodb(server("store.mongodb", &options.mongodb)?),
         StoreChoice::Postgres => StoreKind::Postgres(server("store.postgres", &options.postgres)?),
         StoreChoice::Redis => StoreKind::Redis(server("store.redis", &options.redis)?),
     })

@@ -7,6 +7,8 @@ pub mod backup;
 pub mod check;
 pub mod folder;
 pub mod memory;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -39,6 +41,8 @@ pub enum StoreKind {
         /// Bytes of names and values that may be kept; further writes fail as on a full disk.
         bytes_max: Option<u64>,
     },
+    /// A MongoDB database.
+    Mongodb(RemoteOptions),
     /// A PostgreSQL database.
     Postgres(RemoteOptions),
     /// Redis or Valkey.
@@ -90,6 +94,10 @@ pub fn open(kind: &StoreKind, folder: &DataFolder) -> Result<OpenStore, OpenErro
                 },
             })
         }
+        #[cfg(feature = "mongodb")]
+        StoreKind::Mongodb(options) => {
+            patiently("MongoDB", &|| mongodb::MongodbStore::open(options.clone()))
+        }
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(options) => patiently("PostgreSQL", &|| {
             postgres::PostgresStore::open(options.clone())
@@ -98,12 +106,12 @@ pub fn open(kind: &StoreKind, folder: &DataFolder) -> Result<OpenStore, OpenErro
         StoreKind::Redis(options) => {
             patiently("Redis", &|| redis::RedisStore::open(options.clone()))
         }
-        #[cfg(not(all(feature = "postgres", feature = "redis")))]
+        #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
         _ => patiently("a server", &|| Err(not_built())),
     }
 }
 
-#[cfg(not(all(feature = "postgres", feature = "redis")))]
+#[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
 fn not_built() -> RemoteError {
     RemoteError::Refused("this build was made without it; build with its feature".to_owned())
 }
@@ -142,6 +150,12 @@ pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
             let missing = "can't be used: nothing of it is there but in its server".to_owned();
             remote("memory", Err(RemoteError::Refused(missing)))
         }
+        #[cfg(feature = "mongodb")]
+        StoreKind::Mongodb(options) => remote(
+            "MongoDB",
+            mongodb::MongodbReader::beside(options.clone())
+                .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
+        ),
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(options) => remote(
             "PostgreSQL",
@@ -154,7 +168,7 @@ pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
             redis::RedisReader::beside(options.clone())
                 .map(|reader| Box::new(reader) as Box<dyn StoreReader>),
         ),
-        #[cfg(not(all(feature = "postgres", feature = "redis")))]
+        #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
         _ => remote("a server", Err(not_built())),
     }
 }

@@ -1,0 +1,314 @@
+//! The store in MongoDB. Contract: `spec/store-mongodb.md`.
+//!
+//! Each record is a document and changes as one. A batch is no transaction: each of its writes names what it expects and the
+//! number of its writer, so that what was given up can't be done late over something newer.
+
+mod batch;
+mod key;
+mod place;
+
+use std::collections::HashMap;
+
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use tidewire_core::address::Epoch;
+use tidewire_core::store::{
+    Incarnation, Loaded, Opened, Store, StoreError, StoreReader, StoreWrite, StoredRecord, Term,
+    Version, Written,
+};
+use tidewire_core::text::{Name, Payload};
+
+use self::place::{DUPLICATE_KEY, Failed, Place};
+use super::remote::{OpenStore, RemoteError, RemoteOptions, refuse_format};
+use super::{checksum, epoch_after, prefix_end};
+
+/// The version of the stored format, see `spec/store-mongodb.md`.
+pub const FORMAT: i64 = 1;
+
+/// The one document of the notes.
+const META_ID: &str = "store";
+
+/// Names that are looked up in one request.
+const LOAD_COUNT_MAX: usize = 1_000;
+
+/// The writing half.
+pub struct MongodbStore {
+    place: Place,
+    opened: Opened,
+    /// Its number among all writers there were; none after a request that failed.
+    writer: Option<i64>,
+    closed: bool,
+}
+
+/// The reading half.
+pub struct MongodbReader {
+    place: Place,
+}
+
+/// What is noted about the store.
+struct Meta {
+    format: i64,
+    epoch: Epoch,
+    opening: i64,
+    writer: i64,
+    is_clean: bool,
+}
+
+impl MongodbStore {
+    /// Opens the store of a database.
+    ///
+    /// # Errors
+    /// The server can't be reached or used, or is no place for acknowledged writes.
+    pub fn open(options: RemoteOptions) -> Result<OpenStore, RemoteError> {
+        let mut place = Place::new(options)?;
+        let promise = place.promise()?;
+        let (opened, writer) = begin(&place)?;
+        let store = Self {
+            place,
+            opened,
+            writer: Some(writer),
+            closed: false,
+        };
+        Ok(OpenStore {
+            store: Box::new(store),
+            opened,
+            promise,
+        })
+    }
+
+    /// The number to write with, a new one after a failure: what an earlier one was used for may still be done, and must
+    /// not meet what comes now.
+    fn take_writer(&mut self) -> Result<i64, StoreError> {
+        if self.closed {
+            return Err(StoreError::unavailable("the store is closed"));
+        }
+        if let Some(writer) = self.writer.take() {
+            return Ok(writer);
+        }
+        self.place.promise()?;
+        let answer = self.place.write(doc! {
+            "findAndModify": self.place.meta().name(),
+            "query": { "_id": META_ID, "opening": self.opened.opening.cast_signed() },
+            "update": { "$inc": { "writer": 1_i64 } },
+            "new": true,
+        })?;
+        // Without an answer somebody else has opened the store, which the commit will find.
+        Ok(answer
+            .get_document("value")
+            .map_or(0, |meta| number(meta, "writer").unwrap_or(0)))
+    }
+
+    /// Says whether this is still the writer.
+    fn check_writer(&self, term: Term, writer: i64) -> Result<(), StoreError> {
+        let meta = read_meta(&self.place)?;
+        let newest = Term(meta.as_ref().map_or(0, |meta| meta.opening).cast_unsigned());
+        if newest > term {
+            return Err(StoreError::stale_term(term, newest));
+        }
+        if newest < term || meta.is_none_or(|meta| meta.writer != writer) {
+            let message = "what MongoDB held was replaced while it was in use";
+            return Err(StoreError::unavailable(message));
+        }
+        Ok(())
+    }
+}
+
+impl Store for MongodbStore {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        Ok(Box::new(MongodbReader {
+            place: self.place.clone(),
+        }))
+    }
+
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+        let writer = self.take_writer()?;
+        self.check_writer(term, writer)?;
+        let written = batch::commit(&self.place, writer, writes)?;
+        // Whoever opens the store finds all that is acknowledged: nothing is, from then on.
+        self.check_writer(term, writer).map_err(|error| {
+            StoreError::unavailable(format!("while a batch was written: {error}"))
+        })?;
+        self.writer = Some(writer);
+        Ok(written)
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.take_writer()?;
+        self.place.write(doc! {
+            "findAndModify": self.place.meta().name(),
+            "query": { "_id": META_ID, "opening": self.opened.opening.cast_signed() },
+            "update": { "$set": { "clean": true } },
+        })?;
+        self.closed = true;
+        Ok(())
+    }
+}
+
+impl MongodbReader {
+    /// Reads a store that is not opened, so that whoever has it keeps it.
+    ///
+    /// # Errors
+    /// The server can't be reached or used, or holds no store that this version knows.
+    pub fn beside(options: RemoteOptions) -> Result<Self, RemoteError> {
+        let mut place = Place::new(options)?;
+        place.promise()?;
+        let meta = read_meta(&place)?;
+        refuse_format(meta.map(|meta| meta.format), FORMAT)?;
+        Ok(Self { place })
+    }
+}
+
+impl StoreReader for MongodbReader {
+    fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+        load(&self.place, names)
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &str,
+        after: Option<&Name>,
+        count_max: usize,
+        visit: &mut dyn FnMut(Name, Loaded),
+    ) -> Result<bool, StoreError> {
+        let mut range = match after {
+            Some(after) if after.as_str() >= prefix => doc! { "$gt": key::from_name(after) },
+            _ => doc! { "$gte": key::from_name(prefix) },
+        };
+        if let Some(end) = prefix_end(prefix) {
+            range.insert("$lt", key::from_name(&end));
+        }
+        let limit = i64::try_from(count_max)
+            .unwrap_or(i64::MAX)
+            .saturating_add(1);
+        let filter = doc! { "_id": range, "reserved": { "$exists": false } };
+        let found = find(&self.place, filter, Some(limit))?;
+        for document in found.iter().take(count_max) {
+            let (name, loaded) = read_record(document);
+            visit(Name::from(&*name), loaded);
+        }
+        Ok(found.len() > count_max)
+    }
+}
+
+/// Finds records, one answer for each name and in their order.
+fn load(place: &Place, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+    let mut found = HashMap::with_capacity(names.len());
+    for names in names.chunks(LOAD_COUNT_MAX) {
+        let keys: Vec<_> = names.iter().map(|name| key::from_name(name)).collect();
+        for document in find(place, doc! { "_id": { "$in": keys } }, None)? {
+            let (name, loaded) = read_record(&document);
+            found.insert(name, loaded);
+        }
+    }
+    let find = |name: &Name| found.get(name.as_str()).cloned();
+    Ok(names
+        .iter()
+        .map(|name| find(name).unwrap_or(Loaded::Missing))
+        .collect())
+}
+
+/// Documents of records, in the order of their keys if there is a limit.
+fn find(
+    place: &Place,
+    filter: Document,
+    limit: Option<i64>,
+) -> Result<Vec<RawDocumentBuf>, Failed> {
+    let records = place.records::<RawDocumentBuf>();
+    place.wait(async {
+        let mut find = records.find(filter);
+        if let Some(limit) = limit {
+            find = find.sort(doc! { "_id": 1 }).limit(limit);
+        }
+        let mut cursor = find.await?;
+        let mut found = Vec::new();
+        while cursor.advance().await? {
+            found.push(cursor.current().to_owned());
+        }
+        Ok::<_, Error>(found)
+    })
+}
+
+/// The name of a document and what is stored there. What does not fit its checksum is corrupt.
+fn read_record(document: &RawDocumentBuf) -> (String, Loaded) {
+    let key = document.get_str("_id").unwrap_or_default();
+    let Some(name) = key::to_name(key) else {
+        return (key.to_owned(), Loaded::Corrupt);
+    };
+    if document.get_bool("reserved").ok() == Some(true) {
+        return (name, Loaded::Missing);
+    }
+    let sound = || {
+        let record = StoredRecord {
+            incarnation: Incarnation(document.get_str("incarnation").ok()?.parse().ok()?),
+            version: Version(u32::try_from(document.get_i64("version").ok()?).ok()?),
+            data: Payload::from_checked(document.get_str("data").ok()?),
+        };
+        let expected = i64::from(checksum(&name, &record));
+        (document.get_i64("checksum").ok()? == expected).then_some(record)
+    };
+    let loaded = sound().map_or(Loaded::Corrupt, Loaded::Found);
+    (name, loaded)
+}
+
+/// Notes that the store is opened, and refuses what a newer version has written. Gives the number to write with, too.
+fn begin(place: &Place) -> Result<(Opened, i64), RemoteError> {
+    loop {
+        let Some(meta) = read_meta(place)? else {
+            let first = doc! {
+                "_id": META_ID, "format": FORMAT, "epoch": 0_i64, "opening": 0_i64, "writer": 0_i64, "clean": false,
+            };
+            let made = place.write(doc! { "insert": place.meta().name(), "documents": [first] })?;
+            batch::single_errors(&made, |failed| failed.code == Some(DUPLICATE_KEY))?;
+            continue;
+        };
+        refuse_format(Some(meta.format), FORMAT)?;
+        let epoch = if meta.is_clean {
+            meta.epoch
+        } else {
+            epoch_after(meta.epoch)
+        };
+        let opening = meta.opening + 1;
+        let writer = meta.writer + 1;
+        // Whoever opened it meanwhile was first, and is looked at anew.
+        let answer = place.write(doc! {
+            "findAndModify": place.meta().name(),
+            "query": { "_id": META_ID, "opening": meta.opening, "writer": meta.writer },
+            "update": { "$set": {
+                "epoch": epoch.0.cast_signed(), "opening": opening, "writer": writer, "clean": false,
+            } },
+        })?;
+        if answer.get_document("value").is_ok() {
+            let opening = opening.cast_unsigned();
+            return Ok((Opened { epoch, opening }, writer));
+        }
+    }
+}
+
+/// What is noted, if anything is.
+fn read_meta(place: &Place) -> Result<Option<Meta>, Failed> {
+    let meta = place.meta();
+    let found = place.wait(meta.find_one(doc! { "_id": META_ID }).into_future())?;
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let value = |field: &str| {
+        number(&found, field)
+            .ok_or_else(|| Failed::wrong(format!("tidewire_meta has no {field:?}")))
+    };
+    Ok(Some(Meta {
+        format: value("format")?,
+        epoch: Epoch(value("epoch")?.cast_unsigned()),
+        opening: value("opening")?,
+        writer: value("writer")?,
+        is_clean: found.get_bool("clean").ok() == Some(true),
+    }))
+}
+
+/// A whole number, of whichever size it was written.
+fn number(document: &Document, field: &str) -> Option<i64> {
+    match document.get(field)? {
+        Bson::Int32(number) => Some(i64::from(*number)),
+        Bson::Int64(number) => Some(*number),
+        _ => None,
+    }
+}

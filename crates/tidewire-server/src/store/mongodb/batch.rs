@@ -1,0 +1,195 @@
+//! A batch in MongoDB: which commands it is, and what became of each write.
+//!
+//! A write changes a document only if that is as expected and nobody with a higher number has written it. One thing can't
+//! depend on what is stored: to make a document. So what makes a record first reserves its name, with the number of the
+//! writer, and fills it only once that is answered. A reservation that is done late holds nothing, and one that was
+//! given up is never filled, because whoever came afterwards has put a higher number there or removed it.
+
+use mongodb::bson::{Document, doc};
+use tidewire_core::store::{
+    Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Written,
+};
+use tidewire_core::text::Name;
+
+use super::key;
+use super::place::{DUPLICATE_KEY, Failed, Place};
+use crate::store::checksum;
+
+/// Writes of one command.
+const COUNT_MAX: usize = 1_000;
+/// Bytes of one command, beside which MongoDB has room for one value more than the largest that may be configured.
+const BYTES_MAX: usize = 12 << 20;
+/// What a write has beside its name and value, at most.
+const WRITE_BYTES: usize = 512;
+
+/// Does each write whose expectation is met, as this writer.
+pub(super) fn commit(
+    place: &Place,
+    writer: i64,
+    writes: &[StoreWrite],
+) -> Result<Vec<Written>, StoreError> {
+    let mut written = Vec::with_capacity(writes.len());
+    let mut rest = writes;
+    while !rest.is_empty() {
+        let (part, others) = rest.split_at(part_len(rest));
+        rest = others;
+        written.extend(commit_part(place, writer, part)?);
+    }
+    Ok(written)
+}
+
+/// How many writes go into one command of each kind; at least one.
+fn part_len(writes: &[StoreWrite]) -> usize {
+    let mut bytes = 0;
+    let fitting = writes.iter().take(COUNT_MAX).take_while(|write| {
+        let data = match &write.change {
+            StoreChange::Put(record) => record.data.as_str().len(),
+            StoreChange::Delete => 0,
+        };
+        bytes += 7 * write.name.len() + data + WRITE_BYTES;
+        bytes <= BYTES_MAX
+    });
+    fitting.count().max(1)
+}
+
+fn commit_part(
+    place: &Place,
+    writer: i64,
+    writes: &[StoreWrite],
+) -> Result<Vec<Written>, StoreError> {
+    let collection = place.records::<Document>();
+    let records = collection.name();
+    let reservations: Vec<_> = writes
+        .iter()
+        .filter_map(|w| reservation(w, writer))
+        .collect();
+    if !reservations.is_empty() {
+        let answer = place.run(doc! {
+            "update": records, "updates": reservations, "ordered": false, "writeConcern": { "w": 1 },
+        })?;
+        single_errors(&answer, |failed| failed.code == Some(DUPLICATE_KEY))?;
+    }
+    let mut done = 0;
+    let puts: Vec<_> = writes.iter().filter_map(|w| put(w, writer)).collect();
+    if !puts.is_empty() {
+        done +=
+            count(&place.write(doc! { "update": records, "updates": puts, "ordered": false })?)?;
+    }
+    let deletes: Vec<_> = writes.iter().filter_map(|w| delete(w, writer)).collect();
+    if !deletes.is_empty() {
+        done +=
+            count(&place.write(doc! { "delete": records, "deletes": deletes, "ordered": false })?)?;
+    }
+    if done == writes.len() {
+        return Ok(vec![Written::Done; done]);
+    }
+    // The server does not say which ones. Nobody else has written since, so what is there tells.
+    let names: Vec<Name> = writes.iter().map(|write| write.name.clone()).collect();
+    let found = super::load(place, &names)?;
+    std::iter::zip(writes, found)
+        .map(|(write, found)| outcome(write, &found))
+        .collect()
+}
+
+/// What became of a write, by what is stored now.
+fn outcome(write: &StoreWrite, found: &Loaded) -> Result<Written, StoreError> {
+    let stored = match found {
+        Loaded::Found(record) => Some(record),
+        Loaded::Missing => None,
+        Loaded::Corrupt => return Ok(Written::Refused),
+    };
+    if write.change.is_done(stored) {
+        Ok(Written::Done)
+    } else if write.expected.is_met(stored) {
+        Err(StoreError::unavailable(
+            "MongoDB has not done a write that it could do; somebody else may have written meanwhile",
+        ))
+    } else {
+        Ok(Written::Refused)
+    }
+}
+
+/// Holds a name for a record that may have to be made.
+fn reservation(write: &StoreWrite, writer: i64) -> Option<Document> {
+    let makes = matches!(write.change, StoreChange::Put(_))
+        && matches!(write.expected, Expected::Missing | Expected::Anything);
+    makes.then(|| {
+        doc! {
+            "q": { "_id": key::from_name(&write.name), "reserved": true, "writer": { "$lt": writer } },
+            "u": { "$set": { "writer": writer } },
+            "upsert": true,
+        }
+    })
+}
+
+/// Which document a write is about, as long as it is as expected; none if there must be no document.
+fn expected(write: &StoreWrite, writer: i64) -> Document {
+    let id = key::from_name(&write.name);
+    match write.expected {
+        Expected::Missing => doc! { "_id": id, "reserved": true, "writer": writer },
+        Expected::At(incarnation, version) => doc! {
+            "_id": id,
+            "incarnation": incarnation.0.to_string(),
+            "version": i64::from(version.0),
+            "writer": { "$lte": writer },
+        },
+        Expected::Anything => doc! {
+            "_id": id,
+            "$or": [
+                { "writer": writer },
+                { "writer": { "$lt": writer }, "reserved": { "$exists": false } },
+            ],
+        },
+    }
+}
+
+fn put(write: &StoreWrite, writer: i64) -> Option<Document> {
+    let StoreChange::Put(record) = &write.change else {
+        return None;
+    };
+    Some(doc! { "q": expected(write, writer), "u": document(&write.name, record, writer) })
+}
+
+fn document(name: &Name, record: &StoredRecord, writer: i64) -> Document {
+    doc! {
+        "incarnation": record.incarnation.0.to_string(),
+        "version": i64::from(record.version.0),
+        "checksum": i64::from(checksum(name, record)),
+        "data": record.data.as_str(),
+        "writer": writer,
+    }
+}
+
+/// A delete that expects nothing to be there has nothing to do.
+fn delete(write: &StoreWrite, writer: i64) -> Option<Document> {
+    let filter = match (&write.change, write.expected) {
+        (StoreChange::Put(_), _) | (_, Expected::Missing) => return None,
+        // A reservation that was given up goes, too.
+        (StoreChange::Delete, Expected::Anything) => {
+            doc! { "_id": key::from_name(&write.name), "writer": { "$lte": writer } }
+        }
+        (StoreChange::Delete, Expected::At(..)) => expected(write, writer),
+    };
+    Some(doc! { "q": filter, "limit": 1 })
+}
+
+/// How many documents a command has changed, none of which may have failed.
+fn count(answer: &Document) -> Result<usize, Failed> {
+    single_errors(answer, |_| false)?;
+    let done = super::number(answer, "n").unwrap_or(0);
+    Ok(usize::try_from(done).unwrap_or(0))
+}
+
+/// The first error of a single write that is not harmless.
+pub(super) fn single_errors(
+    answer: &Document,
+    is_harmless: impl Fn(&Failed) -> bool,
+) -> Result<(), Failed> {
+    let errors = answer.get_array("writeErrors");
+    let errors = errors.map_or(&[][..], Vec::as_slice);
+    let failed = errors.iter().filter_map(|error| error.as_document());
+    let mut failed = failed.map(Failed::from_answer);
+    failed
+        .find(|failed| !is_harmless(failed))
+        .map_or(Ok(()), Err)
+}

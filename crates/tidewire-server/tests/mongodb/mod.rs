@@ -1,0 +1,275 @@
+//! MongoDB: the suite, and what only it can show. The server is the one of `TIDEWIRE_TEST_MONGODB`, a real one or one that speaks
+//! its protocol; each test has a database of its own there, which is dropped.
+
+mod relay;
+
+use std::slice;
+use std::time::Duration;
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+use tidewire_core::store::{Expected, Loaded, StoreChange, StoreWrite, Written};
+use tidewire_server::store::StoreKind;
+use tidewire_server::store::mongodb::MongodbStore;
+use tidewire_server::store::remote::RemoteError;
+
+use crate::store_suite::{Open, Subject, delete, load, put, record, scan, write};
+use crate::{RUNTIME, address, next_place, options};
+use relay::Relay;
+
+/// A database of its own, dropped in the end.
+pub struct Place {
+    inner: crate::Place,
+}
+
+impl Place {
+    /// For whoever opens it by its kind.
+    pub fn kind(&self) -> StoreKind {
+        StoreKind::Mongodb(options(self.inner.url.clone()))
+    }
+}
+
+impl Subject for Place {
+    fn open(&mut self) -> Open {
+        self.inner.open()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        run(&self.inner.url, doc! { "dropDatabase": 1 });
+    }
+}
+
+pub fn place() -> Place {
+    let server = address("TIDEWIRE_TEST_MONGODB");
+    let (server, query) = server.split_once('?').unwrap_or((&server, ""));
+    let server = server.trim_end_matches('/');
+    let name = format!("test_{}_{}", std::process::id(), next_place());
+    Place {
+        inner: crate::Place {
+            url: format!("{server}/{name}?{query}"),
+            open: MongodbStore::open,
+        },
+    }
+}
+
+/// Runs a command beside the store.
+fn run(url: &str, command: Document) {
+    RUNTIME.block_on(async {
+        let client = Client::with_uri_str(url).await.unwrap();
+        let database = client.default_database().unwrap();
+        database.run_command(command).await.unwrap();
+    });
+}
+
+crate::suite!(
+    suite,
+    super::place(),
+    #[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+);
+
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn two_servers() {
+    crate::the_first_of_two_servers_is_refused(&mut place().inner);
+}
+
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn cut_connections() {
+    let mut place = place();
+    let relay = Relay::before(&mut place.inner.url);
+    crate::a_cut_connection_is_made_anew(&mut place.inner, || relay.cut());
+}
+
+/// What is done late in a case, and what must be there afterwards.
+struct Late {
+    /// What the request has in it that the server gets late.
+    held: &'static [&'static str],
+    /// What is there before.
+    before: Vec<StoreWrite>,
+    /// What is given up, and repeated.
+    batch: StoreWrite,
+    /// What comes afterwards.
+    after: Vec<StoreWrite>,
+    expected: Loaded,
+}
+
+/// A server may get a request after its batch was given up, repeated and followed by others.
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn a_batch_that_was_given_up_is_never_done() {
+    let first = record(0, "[0]");
+    let put_at = |data, expected| write("a", expected, StoreChange::Put(record(0, data)));
+    let hot = Expected::of(&first);
+    let cases = [
+        (
+            "a write without a version",
+            Late {
+                held: &["update", "[1]"],
+                before: vec![put("a", first.clone())],
+                batch: put_at("[1]", hot),
+                after: vec![put_at("[2]", hot)],
+                expected: Loaded::Found(record(0, "[2]")),
+            },
+        ),
+        (
+            "a write that expects anything",
+            Late {
+                held: &["update", "[1]"],
+                before: vec![put("a", first.clone())],
+                batch: put("a", record(0, "[1]")),
+                after: vec![put("a", record(0, "[2]"))],
+                expected: Loaded::Found(record(0, "[2]")),
+            },
+        ),
+        (
+            "the reservation of a record that is deleted since",
+            Late {
+                held: &["update", "upsert"],
+                before: vec![],
+                batch: put_at("[1]", Expected::Missing),
+                after: vec![delete("a")],
+                expected: Loaded::Missing,
+            },
+        ),
+        (
+            "the making of a record that is deleted since",
+            Late {
+                held: &["update", "[1]"],
+                before: vec![],
+                batch: put_at("[1]", Expected::Missing),
+                after: vec![delete("a")],
+                expected: Loaded::Missing,
+            },
+        ),
+        (
+            "the deletion of a record that is made anew since",
+            Late {
+                held: &["delete", "limit"],
+                before: vec![put("a", first.clone())],
+                batch: write("a", hot, StoreChange::Delete),
+                after: vec![put_at("[0]", Expected::Missing)],
+                expected: Loaded::Found(first.clone()),
+            },
+        ),
+    ];
+    for (name, late) in cases {
+        let mut place = place();
+        let relay = Relay::before(&mut place.inner.url);
+        let mut options = options(place.inner.url.clone());
+        options.timeout = Duration::from_millis(1_500);
+        let open = (place.inner.open)(options).unwrap();
+        let mut store = Open::new((open.store, open.opened));
+        store.commit(&late.before).unwrap();
+        relay.hold(late.held);
+        let error = store.commit(slice::from_ref(&late.batch)).unwrap_err();
+        assert!(error.message.contains("no answer"), "{name}: {error}");
+        for writes in [vec![late.batch], late.after] {
+            let written = store.commit(&writes).unwrap();
+            assert_eq!(written, [Written::Done], "{name}");
+        }
+        relay.release();
+        assert_eq!(
+            load(&mut *store, &["a"]),
+            slice::from_ref(&late.expected),
+            "{name}"
+        );
+        let names: &[String] = match late.expected {
+            Loaded::Missing => &[],
+            _ => &["a".to_owned()],
+        };
+        assert_eq!(
+            scan(&mut *store, "", None, 10),
+            (names.to_vec(), false),
+            "{name}"
+        );
+        // Whatever it left, the name is as good as any.
+        let anew = match &late.expected {
+            Loaded::Missing => put_at("[3]", Expected::Missing),
+            _ => put_at("[3]", hot),
+        };
+        assert_eq!(store.commit(&[anew]).unwrap(), [Written::Done], "{name}");
+        let newest = Loaded::Found(record(0, "[3]"));
+        assert_eq!(load(&mut *store, &["a"]), [newest], "{name}");
+    }
+}
+
+/// More than one command takes, in writes and in bytes.
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn a_large_batch_is_done_in_parts() {
+    let mut place = place();
+    let mut store = place.open();
+    let large = format!("[\"{}\"]", "x".repeat(5 << 20));
+    let mut batch: Vec<_> = (0..1_100)
+        .map(|n| put(&format!("n/{n:04}"), record(1, "[1]")))
+        .collect();
+    batch.extend((0..4).map(|n| put(&format!("large/{n}"), record(1, &large))));
+    let written = store.commit(&batch).unwrap();
+    assert_eq!(written, vec![Written::Done; batch.len()]);
+    let found = load(&mut *store, &["n/0000", "n/1099", "large/3"]);
+    let small = Loaded::Found(record(1, "[1]"));
+    assert_eq!(
+        found,
+        [small.clone(), small, Loaded::Found(record(1, &large))]
+    );
+}
+
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn an_address_that_asks_for_less_is_refused() {
+    let mut place = place();
+    let separator = if place.inner.url.ends_with('?') {
+        ""
+    } else {
+        "&"
+    };
+    let sound = place.inner.url.clone();
+    for (less, is_weak) in [
+        ("w=1", true),
+        ("journal=false", true),
+        ("w=majority", false),
+    ] {
+        place.inner.url = format!("{sound}{separator}{less}");
+        let mut relaxed = options(place.inner.url.clone());
+        relaxed.is_relaxed = true;
+        let promise = (place.inner.open)(relaxed).unwrap().promise;
+        assert_eq!(promise.weakness.is_some(), is_weak, "{promise:?}");
+        match place.inner.try_open() {
+            Ok(open) => assert!(!is_weak && open.promise.weakness.is_none(), "{less}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    is_weak && text.contains(&format!("asks for {less}; leave that out")),
+                    "{text}"
+                );
+            }
+        }
+    }
+    place.inner.url = sound;
+}
+
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn damage_and_newer_formats_are_refused() {
+    let mut place = place();
+    let mut store = place.open();
+    let both = [put("a", record(1, "[1]")), put("b", record(1, "[1]"))];
+    store.commit(&both).unwrap();
+    let damage = doc! { "q": { "_id": "a" }, "u": { "$set": { "data": "[2]" } } };
+    run(
+        &place.inner.url,
+        doc! { "update": "tidewire_records", "updates": [damage] },
+    );
+    let sound = Loaded::Found(record(1, "[1]"));
+    assert_eq!(load(&mut *store, &["a", "b"]), [Loaded::Corrupt, sound]);
+    let newer = doc! { "q": { "_id": "store" }, "u": { "$set": { "format": 2 } } };
+    run(
+        &place.inner.url,
+        doc! { "update": "tidewire_meta", "updates": [newer] },
+    );
+    let refused = place.inner.try_open().map(|_| ()).unwrap_err();
+    assert_eq!(refused, RemoteError::NewerFormat { found: 2, known: 1 });
+}
