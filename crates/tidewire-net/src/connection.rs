@@ -50,6 +50,8 @@ pub(crate) struct Flags {
     pub listed: bool,
     /// The poll saw the peer's end of stream.
     pub ended: bool,
+    /// The poll saw that the connection is broken: nobody waits for an answer, so what was not read yet is not kept back any more.
+    pub broken: bool,
     /// Nothing is sent to it behind what waits.
     pub ending: bool,
     /// Its owner wants to know when it lags.

@@ -306,8 +306,9 @@ impl<C> EventLoop<C> {
                 continue;
             };
             let flags = &mut connection.flags;
-            // After a reset nobody waits for an answer any more, so the owner learns of it also where it has paused reading.
-            flags.paused &= !event.is_error();
+            // The owner learns of a reset also where it has paused reading, or is about to: no further event tells of it.
+            flags.broken |= event.is_error();
+            flags.paused &= !flags.broken;
             if event.is_readable() || event.is_read_closed() || event.is_error() {
                 flags.readable = true;
                 flags.ended |= event.is_read_closed() || event.is_error();
@@ -394,7 +395,7 @@ impl<C> EventLoop<C> {
         let Some(connection) = self.connections.get_mut(key) else {
             return ReadOutcome::Drained(0);
         };
-        if std::mem::take(&mut connection.flags.reload) {
+        if std::mem::take(&mut connection.flags.reload) && !connection.flags.broken {
             buffer.load(&mut connection.remainder);
             self.queue_to_read(key);
             return ReadOutcome::More(0);
@@ -477,7 +478,7 @@ impl<C> EventLoop<C> {
     /// Stops reading a connection, until [`EventLoop::resume`].
     pub fn pause(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.flags.paused = true;
+            connection.flags.paused = !connection.flags.broken;
         }
     }
 

@@ -216,6 +216,32 @@ fn a_reset_is_learnt_of_although_the_connection_is_paused() {
 }
 
 #[test]
+fn a_reset_is_learnt_of_although_the_connection_is_about_to_be_paused() {
+    let mut fixture = Fixture::new();
+    let (key, client) = fixture.connect(b"kept back");
+    fixture.event_loop.push_bytes(key, b"unread");
+    fixture.end_turn(1 << 20);
+    assert_eq!(client.peek(&mut [0; 6]).unwrap(), 6);
+    drop(client);
+    let end = Instant::now() + DEADLINE;
+    loop {
+        fixture
+            .event_loop
+            .poll(Some(Duration::from_millis(5)))
+            .unwrap();
+        // Its owner lets it say one message at a time, as with one that is too fast.
+        while let Some((_, outcome)) = fixture.event_loop.read_next(&mut fixture.buffer) {
+            if matches!(outcome, ReadOutcome::Failed(_)) {
+                return;
+            }
+            fixture.event_loop.store_rest(key, &mut fixture.buffer, 0);
+            fixture.event_loop.pause(key);
+        }
+        assert!(Instant::now() < end, "nobody learns of the reset");
+    }
+}
+
+#[test]
 fn ranges_and_own_bytes_leave_in_the_order_of_their_turns() {
     let mut fixture = Fixture::new();
     let (key, mut client) = fixture.connect(b"");
