@@ -258,7 +258,9 @@ impl Shard {
             }) => {
                 let (mut desk, parts) = self.split(now, out);
                 if history::is_batch(batch) {
-                    parts.histories.committed(&mut desk, batch, result.is_ok());
+                    parts
+                        .histories
+                        .committed(&mut desk, batch, result.map(drop));
                 } else {
                     parts.records.committed(&mut desk, store, batch, result);
                 }

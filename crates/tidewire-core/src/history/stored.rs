@@ -13,8 +13,11 @@ use crate::address::SessionId;
 use crate::desk::Desk;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
+use crate::planted_fault::is_planted;
 use crate::route::StoreId;
-use crate::store::{Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord};
+use crate::store::{
+    Expected, Loaded, StoreChange, StoreError, StoreTrouble, StoreWrite, StoredRecord,
+};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
 
@@ -333,14 +336,17 @@ impl HistoryOwner {
         &mut self,
         desk: &mut Desk<'_, E>,
         batch: u64,
-        is_done: bool,
+        result: Result<(), StoreError>,
     ) {
         let traffic = self.traffic_mut();
         if batch != traffic.batch | BATCH {
             return;
         }
         let sent = std::mem::take(&mut traffic.sent);
-        if !is_done {
+        if let Err(error) = result {
+            if error.trouble == StoreTrouble::StaleTerm && !is_planted("history-deposed") {
+                return self.deposed(desk, sent);
+            }
             traffic.dirty.extend(sent.into_iter().map(|(name, _)| name));
             return traffic.fail(desk.now.monotonic);
         }
@@ -350,21 +356,53 @@ impl HistoryOwner {
                 continue;
             };
             stored.first = first;
-            let count = std::mem::take(&mut stored.sent);
-            let durable: Vec<Pending> = stored.pending.drain(..count).collect();
-            let traffic = self.traffic_mut();
-            traffic.pending -= durable.len();
-            traffic.pending_bytes -= durable.iter().map(Pending::bytes).sum::<usize>();
+            let count = stored.sent;
             for Pending {
                 data,
                 at,
                 publisher,
-            } in durable
+            } in self.take_pending(&name, count)
             {
                 self.show(desk, &name, data.as_ref(), at, publisher);
             }
             self.tidy(desk, &name);
         }
+    }
+
+    /// The store takes nothing from this owner any more, whose names another server has now: what was not durable is refused, and
+    /// nothing is tried again. What was shown stays; all of it is in the store.
+    fn deposed<E: Effects>(&mut self, desk: &mut Desk<'_, E>, sent: Vec<(Name, u64)>) {
+        self.traffic_mut().failures = 0;
+        for (name, _) in sent {
+            for Pending { publisher, .. } in self.take_pending(&name, usize::MAX) {
+                let refused = HistoryEntry::Refused {
+                    publisher,
+                    name: name.clone(),
+                };
+                desk.post(publisher.home, Entry::History(refused));
+            }
+            let first_kept = self.state_of(&name).map(|(_, first, _)| first);
+            if let (Some(stored), Some(first)) = (self.stored_mut(&name), first_kept) {
+                // The rows that are not kept are the other owner's to remove.
+                stored.first = first;
+            }
+            self.traffic_mut().dirty.remove(&name);
+            self.used(desk, &name);
+        }
+    }
+
+    /// The first events of a name that wait, up to `count_max`. Nothing of it is on its way any more.
+    fn take_pending(&mut self, name: &Name, count_max: usize) -> Vec<Pending> {
+        let Some(stored) = self.stored_mut(name) else {
+            return Vec::new();
+        };
+        stored.sent = 0;
+        let count = stored.pending.len().min(count_max);
+        let taken: Vec<Pending> = stored.pending.drain(..count).collect();
+        let traffic = self.traffic_mut();
+        traffic.pending -= taken.len();
+        traffic.pending_bytes -= taken.iter().map(Pending::bytes).sum::<usize>();
+        taken
     }
 
     /// Has the name be committed if something is left to be, and forgotten in its turn if nobody needs it.

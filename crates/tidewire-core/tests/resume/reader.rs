@@ -29,6 +29,7 @@ pub enum Heard {
     Subscribed,
     Written(String),
     Refused,
+    EventRefused,
     Other,
 }
 
@@ -57,6 +58,7 @@ impl Heard {
                 Self::Written(correlation.unwrap_or_default().to_owned())
             }
             Message::Record(Record::Error(_)) => Self::Refused,
+            Message::Event(Event::Error(_)) => Self::EventRefused,
             _ => Self::Other,
         }
     }

@@ -15,7 +15,7 @@ use tidewire_core::history::{HistoryRule, HistoryRules, Keep, NamePattern};
 use tidewire_core::message::{Auth, Change, Connection, Event, Message, Record, Write};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::settings::Settings;
-use tidewire_core::store::{Loaded, Opened, StoreChange, StoreError, StoredRecord, Written};
+use tidewire_core::store::{Loaded, Opened, StoreChange, StoreError, StoredRecord, Term, Written};
 use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 
@@ -47,17 +47,25 @@ pub enum Fault {
     EventDoubled,
     /// The store forgets a commit.
     CommitForgotten,
+    /// Histories are committed again and again for a term that is over.
+    FormerOwnerGoesOn,
 }
 
 impl Fault {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::ResumeOneTooFar,
         Self::SubscribeAfterRead,
         Self::RepeatMade,
         Self::EventLost,
         Self::EventDoubled,
         Self::CommitForgotten,
+        Self::FormerOwnerGoesOn,
     ];
+
+    /// The name of a fault that is planted in the engine, which takes the feature `fuzzing`.
+    pub fn in_engine(self) -> Option<&'static str> {
+        (self == Self::FormerOwnerGoesOn).then_some("history-deposed")
+    }
 }
 
 /// How often something happened.
@@ -65,6 +73,8 @@ impl Fault {
 pub struct Met {
     cuts: u64,
     crashes: u64,
+    depositions: u64,
+    refused_events: u64,
     heard: u64,
     gaps: u64,
     repeats: u64,
@@ -77,6 +87,8 @@ impl Met {
     pub fn add(&mut self, other: Self) {
         self.cuts += other.cuts;
         self.crashes += other.crashes;
+        self.depositions += other.depositions;
+        self.refused_events += other.refused_events;
         self.heard += other.heard;
         self.gaps += other.gaps;
         self.repeats += other.repeats;
@@ -89,6 +101,8 @@ impl Met {
         let Self {
             cuts,
             crashes,
+            depositions,
+            refused_events,
             heard,
             gaps,
             repeats,
@@ -99,6 +113,8 @@ impl Met {
         let all = [
             cuts,
             crashes,
+            depositions,
+            refused_events,
             heard,
             gaps,
             repeats,
@@ -206,6 +222,8 @@ pub struct World {
     completions: VecDeque<(usize, StoreCompletion)>,
     fails_percent: usize,
     crashes: bool,
+    /// Another server has opened the store since the last start.
+    is_deposed: bool,
     starts: u64,
     seed: u64,
     publisher: SessionId,
@@ -246,7 +264,11 @@ impl World {
         let readers = NAMES.iter().chain(&NAMES).map(|name| Reader::new(name));
         let (fails_percent, crashes) = (
             if random.chance(50) { 30 } else { 0 },
-            random.chance(50) || fault == Some(Fault::CommitForgotten),
+            random.chance(50)
+                || matches!(
+                    fault,
+                    Some(Fault::CommitForgotten | Fault::FormerOwnerGoesOn)
+                ),
         );
         let nobody = SessionId {
             home: address(0),
@@ -268,6 +290,7 @@ impl World {
             completions: VecDeque::new(),
             fails_percent,
             crashes,
+            is_deposed: false,
             starts: 0,
             seed,
             publisher: nobody,
@@ -290,6 +313,10 @@ impl World {
             self.step()?;
         }
         self.fails_percent = 0;
+        if self.is_deposed {
+            self.give_up()?;
+            self.crash();
+        }
         self.settle()?;
         self.quiet()?;
         self.met.heard = self.readers.iter().map(|reader| reader.heard).sum();
@@ -300,6 +327,7 @@ impl World {
     /// Starts shards on what the store has. Nobody is connected.
     fn start(&mut self) {
         self.starts += 1;
+        self.is_deposed = false;
         let shards = 0..SHARDS;
         self.shards = shards
             .map(|shard| {
@@ -368,13 +396,19 @@ impl World {
             70..84 => self.store_works(),
             84..92 => self.somebody_moves(),
             92..97 => self.writer_acts(),
-            97 if self.crashes && self.random.chance(30) => {
-                self.met.crashes += 1;
-                self.start();
+            97 if self.crashes && self.random.chance(30) => self.crash(),
+            98 if self.crashes && self.random.chance(30) => {
+                self.met.depositions += 1;
+                self.is_deposed = true;
             }
             _ => self.time_passes(),
         }
         Ok(())
+    }
+
+    fn crash(&mut self) {
+        self.met.crashes += 1;
+        self.start();
     }
 
     fn publish(&mut self) {
@@ -629,6 +663,7 @@ impl World {
                 self.met.failed_commits += u64::from(fails);
                 // A commit that fails may be done all the same.
                 let is_done = match fails {
+                    _ if self.is_deposed => false,
                     true => self.random.chance(50),
                     false => self.fault != Some(Fault::CommitForgotten) || self.random.chance(80),
                 };
@@ -640,6 +675,9 @@ impl World {
                     };
                 }
                 let result = match fails {
+                    _ if self.is_deposed => {
+                        Err(StoreError::stale_term(Term(self.starts), Term(u64::MAX)))
+                    }
                     true => Err(failed()),
                     false => Ok(vec![Written::Done; count]),
                 };
@@ -672,8 +710,10 @@ impl World {
             self.drained(session);
         }
         if let Some(link) = self.links.get_mut(&self.publisher) {
-            // It is told about its login only.
-            link.outbox.clear();
+            // It is told about its login, and of events that nobody can keep any more.
+            let refused = |heard: &Heard| matches!(heard, Heard::EventRefused);
+            let told = std::mem::take(&mut link.outbox);
+            self.met.refused_events += told.iter().filter(|heard| refused(heard)).count() as u64;
         }
         if let Some(session) = self.writer.session
             && let Some(link) = self.links.get_mut(&session)
@@ -712,6 +752,18 @@ impl World {
         while self.writer.session.is_none() {
             self.writer_acts();
         }
+        self.come_to_rest()
+    }
+
+    /// A server that may not write any more stops trying to, once nobody has anything for it to write.
+    fn give_up(&mut self) -> Checked {
+        if let Some(session) = self.writer.session.take() {
+            self.cut(session);
+        }
+        self.come_to_rest()
+    }
+
+    fn come_to_rest(&mut self) -> Checked {
         let mut idle_rounds = 0;
         for _ in 0..ROUNDS_MAX {
             idle_rounds = if self.is_idle() { idle_rounds + 1 } else { 0 };

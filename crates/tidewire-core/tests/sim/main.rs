@@ -12,6 +12,7 @@ mod fault;
 mod guarded;
 mod judge;
 mod outside;
+mod planting;
 mod presence_model;
 mod random;
 mod record_model;
@@ -37,6 +38,7 @@ use std::time::Instant;
 
 use check::{Check, Violation};
 use fault::Fault;
+use planting::plant;
 use seen::Seen;
 use sim::{Sim, Summary};
 
@@ -245,16 +247,6 @@ fn run(seed: u64, fault: Option<Fault>) -> Result<Summary, Violation> {
         })
     })
 }
-
-/// Plants a fault in the engine for this thread, or takes it out.
-#[cfg(feature = "fuzzing")]
-fn plant(fault: Option<&'static str>) {
-    tidewire_core::planted_fault::plant(fault);
-}
-
-/// There is no place for it.
-#[cfg(not(feature = "fuzzing"))]
-fn plant(_fault: Option<&'static str>) {}
 
 fn variable(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
