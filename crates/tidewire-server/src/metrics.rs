@@ -146,6 +146,11 @@ impl Metrics {
         self.registry.lock().register(name, help, counter.clone());
     }
 
+    /// Adds a number that somebody else sets.
+    pub fn register_gauge(&self, name: &str, help: &str, gauge: &Gauge) {
+        self.registry.lock().register(name, help, gauge.clone());
+    }
+
     /// All numbers as text.
     #[must_use]
     pub fn text(&self) -> String {

@@ -38,6 +38,7 @@ use crate::shard::{NodeConfig, PreparedShards, RunningShards};
 use crate::status::{Reason, Stage, Status};
 use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, Promise};
+use crate::store::scrub::{Scrub, ScrubHealth};
 use crate::store::thread::{StoreHealth, StoreThreads};
 use crate::torture::sabotage::Break;
 
@@ -62,6 +63,8 @@ pub struct Node {
     /// The file of rules, if they come from one.
     rules: Option<Arc<RulesFile>>,
     store: StoreThreads,
+    /// Reads all records again and again, if it is to.
+    scrub: Option<Scrub>,
     /// What an acknowledged write means.
     promise: Promise,
     /// Held until the store is closed.
@@ -109,7 +112,7 @@ impl Node {
         let folder = DataFolder::open(&plan.config.store.path)
             .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
         let OpenStore {
-            store,
+            mut store,
             opened,
             promise,
         } = open_store(plan, broken, &folder, runtime.handle())?;
@@ -120,6 +123,8 @@ impl Node {
         let send_paths = prepared.send_paths();
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
         let answers = Arc::clone(&handles);
+        let scrub_health = ScrubHealth::default();
+        let scrub = store::start_scrub(plan, &mut *store, &scrub_health)?;
         let store = StoreThreads::start(
             store,
             opened.term(),
@@ -153,6 +158,7 @@ impl Node {
         metrics.development_mode.set(plan.is_development.into());
         let store_health = Arc::clone(store.client().health());
         watch(&status, &handles, &store_health);
+        store::watch_scrub(&status, &metrics, &scrub_health);
         if let Some(weakness) = &promise.weakness {
             metrics.store_relaxed.set(1);
             status.warn_of_store(weakness.clone());
@@ -203,6 +209,7 @@ impl Node {
             rules,
             shards,
             store,
+            scrub,
             stop_accepting,
         };
         // Before anybody gets in.

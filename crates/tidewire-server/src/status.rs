@@ -40,8 +40,8 @@ pub type StoreFailure = Box<dyn Fn() -> Option<String> + Send + Sync>;
 /// Says what keeps the auth chain from deciding as it should, and for each whether logins fail because of it.
 pub type AuthTroubles = Box<dyn Fn() -> Vec<(Reason, bool)> + Send + Sync>;
 
-/// Says why older rules are in force, if they are.
-pub type RulesWarning = Box<dyn Fn() -> Option<Reason> + Send + Sync>;
+/// Says what is wrong, if something is, that keeps nobody out.
+pub type Warning = Box<dyn Fn() -> Option<Reason> + Send + Sync>;
 
 /// The state that is shared by all threads of a node.
 pub struct Status {
@@ -49,7 +49,8 @@ pub struct Status {
     shards: RwLock<Vec<SinceTurn>>,
     store: RwLock<StoreFailure>,
     auth: RwLock<AuthTroubles>,
-    rules: RwLock<RulesWarning>,
+    rules: RwLock<Warning>,
+    damage: RwLock<Warning>,
     /// Why an acknowledged write may be lost, if somebody has asked for that.
     relaxed_store: RwLock<Option<String>>,
 }
@@ -62,6 +63,7 @@ impl Default for Status {
             store: RwLock::new(Box::new(|| None)),
             auth: RwLock::new(Box::new(Vec::new)),
             rules: RwLock::new(Box::new(|| None)),
+            damage: RwLock::new(Box::new(|| None)),
             relaxed_store: RwLock::default(),
         }
     }
@@ -84,8 +86,13 @@ impl Status {
     }
 
     /// Says how the file of rules is found to be wrong.
-    pub fn watch_rules(&self, warning: RulesWarning) {
+    pub fn watch_rules(&self, warning: Warning) {
         *self.rules.write() = warning;
+    }
+
+    /// Says how stored records are found to be damaged.
+    pub fn watch_damage(&self, warning: Warning) {
+        *self.damage.write() = warning;
     }
 
     /// Says from now on that an acknowledged write may be lost.
@@ -98,6 +105,7 @@ impl Status {
     pub fn warnings(&self) -> Vec<Reason> {
         let mut warnings = self.auth_troubles(false);
         warnings.extend((self.rules.read())());
+        warnings.extend((self.damage.read())());
         warnings.extend(self.relaxed_store.read().as_ref().map(|weakness| Reason {
             code: "store_relaxed",
             text: format!("acknowledged writes may be lost: {weakness}"),

@@ -241,6 +241,54 @@ fn a_corrupt_record_goes_into_the_backup_and_is_told_each_time() {
     assert!(text.starts_with("5 records added"), "{text}");
 }
 
+#[test]
+fn a_scrub_finds_damage_while_the_server_runs() {
+    let place = tempfile::tempdir().expect("a folder");
+    filled(&place, "data", &shapes());
+    let database = place.path().join("data").join(sqlite::FILE);
+    let scrub = ["--data", "data", "--store-scrub-interval", "10ms"];
+    let mut server = Server::start_in(place, &scrub);
+    let metric = |name: &str| server.metric(name).unwrap_or_default();
+    let next_pass = || {
+        let passes = metric("tidewire_store_scrub_passes_total");
+        // The pass that runs may have begun before.
+        wait_until(|| metric("tidewire_store_scrub_passes_total") > passes + 1);
+    };
+    next_pass();
+    assert!(metric("tidewire_store_scrubbed_records_total") >= 12);
+    assert_eq!(metric("tidewire_store_damaged_records"), 0);
+    let ready = || server.get("/ready").expect("an answer");
+    assert!(!ready().1.contains("damaged_records"));
+
+    let sql = rusqlite::Connection::open(&database).expect("opens");
+    let change = |data: &str| {
+        let change = "UPDATE records SET data = ?1 WHERE name = 'last'";
+        assert_eq!(sql.execute(change, [data]), Ok(1));
+    };
+    change("[1]");
+    next_pass();
+    assert_eq!(metric("tidewire_store_damaged_records"), 1);
+    let (status, body) = ready();
+    assert_eq!(status, 200);
+    assert!(body.contains("damaged_records"), "{body}");
+    server.expect_log("do not pass their checksums");
+    let kept: i64 = sql
+        .query_row(
+            "SELECT count(*) FROM quarantine WHERE name = 'last'",
+            [],
+            |row| row.get(0),
+        )
+        .expect("a number");
+    assert_eq!(kept, 1);
+    // It is counted anew in each pass.
+    change("[]");
+    next_pass();
+    assert_eq!(metric("tidewire_store_damaged_records"), 0);
+    drop(sql);
+    server.signal(Signal::TERM);
+    assert_eq!(server.expect_end().0, 0);
+}
+
 /// What counts of a record after a move: its value without the space around its parts, and its version.
 fn moved(data: &Path) -> Vec<(Name, Version, String)> {
     let all = contents(data).into_iter().map(|(name, loaded)| {

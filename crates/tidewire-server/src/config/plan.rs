@@ -197,6 +197,9 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "at least http.body_bytes_max is needed, or no such body is ever taken".into(),
         );
     }
+    if let Some((option, reason)) = scrub_problem(&config) {
+        refuse(option, reason.into());
+    }
     if let Some((option, reason)) = store_problem(&config) {
         refuse(option, reason);
     }
@@ -339,6 +342,17 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
         )),
         _ => None,
     }
+}
+
+/// What is wrong with how stored records are to be read for damage.
+fn scrub_problem(config: &Config) -> Option<(&'static str, &'static str)> {
+    let store = &config.store;
+    if store.scrub_interval == Limited::After(Duration::ZERO) {
+        let reason = "a time above 0 is needed, or `never`";
+        return Some(("store.scrub_interval", reason));
+    }
+    let reason = "a size above 0 is needed; store.scrub_interval: never reads nothing";
+    (store.scrub_bytes_per_second.0 == 0).then_some(("store.scrub_bytes_per_second", reason))
 }
 
 /// What is wrong with where records are to be kept.
@@ -520,6 +534,20 @@ mod tests {
             ..Sources::default()
         };
         plan(&load(&sources).expect("the values are right"), &MACHINE)
+    }
+
+    #[test]
+    fn a_scrub_needs_time_and_bytes() {
+        for (option, zero, right) in [
+            ("store.scrub_interval", "0s", "never"),
+            ("store.scrub_bytes_per_second", "0", "1"),
+        ] {
+            let Err(problems) = planned(&[(option, zero)]) else {
+                panic!("{option}: {zero} is not refused")
+            };
+            assert!(problems[0].to_string().contains(option), "{problems:?}");
+            assert!(planned(&[(option, right)]).is_ok(), "{option}");
+        }
     }
 
     #[test]

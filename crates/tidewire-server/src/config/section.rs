@@ -303,6 +303,11 @@ section! {
         durability: Durability = Durability::Synced;
         /// Time for one request to a server of records; afterwards its connection is given up and made anew.
         timeout: Duration = seconds(10);
+        /// How often all stored records are read and compared with their checksums while the server runs; `never` leaves it to
+        /// `tidewire store check`. The store in memory has no need of it.
+        scrub_interval: Limited = Limited::After(seconds(86_400));
+        /// Bytes of names and values that this reads in a second.
+        scrub_bytes_per_second: ByteCount = ByteCount(4 << 20);
         /// The MongoDB database of `mongodb`.
         mongodb: StoreServer = StoreServer::default(), Traits::NONE.described();
         /// The PostgreSQL database of `postgres`.

@@ -102,6 +102,8 @@ impl Node {
             0 => Ending::Complete,
             _ => Ending::CutOff,
         };
+        // Its reader would be in the way of the last checkpoint.
+        drop(self.scrub.take());
         if let Err(error) = self.store.stop(ending) {
             tracing::error!(%error, "the store was not closed cleanly");
             stopped.has_unclean_store = true;

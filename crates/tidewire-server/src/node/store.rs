@@ -2,13 +2,17 @@
 
 use std::path::Path;
 
+use tidewire_core::store::Store;
 use tokio::runtime::Handle;
 
 use crate::config::plan::Plan;
 use crate::config::section::{Durability, StoreKind as StoreChoice, StoreServer};
 use crate::exit::{Exit, Failure};
+use crate::metrics::Metrics;
+use crate::status::{Reason, Status};
 use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, RemoteOptions};
+use crate::store::scrub::{Scrub, ScrubHealth, ScrubOptions};
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{self, StoreKind};
 use crate::torture::sabotage::Break;
@@ -83,4 +87,50 @@ fn password(option: &str, server: &StoreServer) -> Result<String, Failure> {
 
 fn read(path: &Path) -> std::io::Result<String> {
     Ok(std::fs::read_to_string(path)?.trim_end().to_owned())
+}
+
+/// Starts to scrub a store, unless there is nothing to find in it or nobody wants it.
+///
+/// # Errors
+/// The store has no reader to give, or the system no thread.
+pub(super) fn start_scrub(
+    plan: &Plan,
+    store: &mut dyn Store,
+    health: &ScrubHealth,
+) -> Result<Option<Scrub>, Failure> {
+    let options = &plan.config.store;
+    let (Some(interval), true) = (
+        options.scrub_interval.time(),
+        options.kind != StoreChoice::Memory,
+    ) else {
+        return Ok(None);
+    };
+    let failed = |error: &dyn std::fmt::Display| Failure::new(Exit::DataFolder, error.to_string());
+    let reader = store.reader().map_err(|error| failed(&error))?;
+    let options = ScrubOptions {
+        interval,
+        bytes_per_second: options.scrub_bytes_per_second.0,
+    };
+    let scrub = Scrub::start(reader, options, health.clone()).map_err(|error| failed(&error))?;
+    Ok(Some(scrub))
+}
+
+/// Shows what scrubs find, to `/ready` and to whoever reads the metrics.
+pub(super) fn watch_scrub(status: &Status, metrics: &Metrics, health: &ScrubHealth) {
+    let help = "Stored records that were read and compared with their checksums by the scrub";
+    metrics.register_counter("store_scrubbed_records", help, &health.records);
+    let help = "Times that the scrub came to the end of a store";
+    metrics.register_counter("store_scrub_passes", help, &health.passes);
+    let help =
+        "Stored records that do not pass their checksums, as far as the scrub has found them";
+    metrics.register_gauge("store_damaged_records", help, &health.damaged);
+    let damaged = health.damaged.clone();
+    status.watch_damage(Box::new(move || {
+        let count = damaged.get();
+        let text = format!(
+            "{count} stored records do not pass their checksums and are not served; restore them from a backup"
+        );
+        let code = "damaged_records";
+        (count > 0).then_some(Reason { code, text })
+    }));
 }

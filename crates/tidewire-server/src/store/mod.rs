@@ -14,6 +14,7 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod remote;
+pub mod scrub;
 pub mod sqlite;
 pub mod thread;
 pub mod transfer;

@@ -1,0 +1,312 @@
+//! The scrub: reads all records of a store again and again while the server runs, so that damage is found before somebody asks
+//! for what is damaged, and while there are still backups from before it.
+//!
+//! It has a thread and a reader of its own, so no load waits for it, and reads only so many bytes in a second.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tidewire_core::store::{Loaded, StoreError, StoreReader};
+use tidewire_core::text::Name;
+
+use super::walk::{Page, Walk};
+
+/// The pause after the store could not be read.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Names of damaged records in one line of the log.
+const NAMES_LOGGED_MAX: usize = 10;
+
+/// How often a store is scrubbed, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubOptions {
+    /// From the begin of one pass to that of the next.
+    pub interval: Duration,
+    /// Bytes of names and values that are read in a second.
+    pub bytes_per_second: u64,
+}
+
+/// What scrubs have found, for metrics and `/ready`; those of several stores add up in one.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubHealth {
+    /// Records that were read, in all passes.
+    pub records: Counter,
+    /// Passes that came to the end.
+    pub passes: Counter,
+    /// Damaged records, as the last pass found them and the running one has until now.
+    pub damaged: Gauge,
+}
+
+/// A scrub that runs until it is dropped or stopped.
+#[derive(Debug)]
+pub struct Scrub {
+    /// It ends when this is gone.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scrub {
+    /// Begins with a pass.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn start(
+        reader: Box<dyn StoreReader>,
+        options: ScrubOptions,
+        health: ScrubHealth,
+    ) -> std::io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let mut worker = Worker {
+            reader,
+            options,
+            health,
+            damaged: 0,
+            stopped,
+        };
+        let thread = Builder::new()
+            .name("store-scrub".to_owned())
+            .spawn(move || while worker.pass().is_some() {})?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Scrub {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It reads a page at most. A panic in it has ended the process already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Worker {
+    reader: Box<dyn StoreReader>,
+    options: ScrubOptions,
+    health: ScrubHealth,
+    /// The part of this store in the number of damaged records.
+    damaged: i64,
+    stopped: Receiver<()>,
+}
+
+impl Worker {
+    /// Reads everything once, then waits for the time of the next pass. None when it is to end.
+    fn pass(&mut self) -> Option<()> {
+        let began = Instant::now();
+        let mut walk = Walk::new();
+        let mut found = Found::default();
+        let mut has_failed = false;
+        loop {
+            match self.page(&mut walk, &mut found) {
+                Ok(page) => {
+                    has_failed = false;
+                    if !page.has_more {
+                        break;
+                    }
+                    self.pause(time_of(page.bytes, self.options.bytes_per_second))?;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::warn!(%error, "the scrub can't read the store and tries again");
+                    }
+                    self.pause(RETRY_PAUSE)?;
+                }
+            }
+        }
+        self.health.passes.inc();
+        // What was mended since the last pass.
+        self.health.damaged.dec_by(self.damaged - found.count);
+        self.damaged = found.count;
+        if found.count > 0 {
+            tracing::error!(
+                count = found.count,
+                records = ?found.names,
+                "stored records do not pass their checksums and are not served; restore them from a backup"
+            );
+        }
+        self.pause(self.options.interval.saturating_sub(began.elapsed()))
+    }
+
+    fn page(&mut self, walk: &mut Walk, found: &mut Found) -> Result<Page, StoreError> {
+        let (health, damaged) = (&self.health, &mut self.damaged);
+        walk.next_page(&mut *self.reader, &mut |name, loaded| {
+            health.records.inc();
+            if loaded != Loaded::Corrupt {
+                return;
+            }
+            found.count += 1;
+            if found.names.len() < NAMES_LOGGED_MAX {
+                found.names.push(name.clone());
+            }
+            if found.count > *damaged {
+                health.damaged.inc();
+                *damaged = found.count;
+            }
+        })
+    }
+
+    /// Waits, and gives none if it is to end instead.
+    fn pause(&self, time: Duration) -> Option<()> {
+        match self.stopped.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => Some(()),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+/// What a pass has found.
+#[derive(Default)]
+struct Found {
+    count: i64,
+    /// The first of them.
+    names: Vec<Name>,
+}
+
+/// How long `bytes` may take.
+fn time_of(bytes: usize, bytes_per_second: u64) -> Duration {
+    let nanoseconds = bytes as u128 * 1_000_000_000 / u128::from(bytes_per_second.max(1));
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_core::store::{
+        Expected, Incarnation, Store, StoreChange, StoreWrite, StoredRecord, Version,
+    };
+    use tidewire_core::text::Payload;
+
+    use super::super::memory::MemoryDisk;
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    /// A store in which every hundredth record is damaged, and which can't be read at first.
+    struct Faulty {
+        inner: Box<dyn StoreReader>,
+        failures: u32,
+        pages: Sender<usize>,
+    }
+
+    impl StoreReader for Faulty {
+        fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+            self.inner.load(names)
+        }
+
+        fn scan(
+            &mut self,
+            prefix: &str,
+            after: Option<&Name>,
+            count_max: usize,
+            visit: &mut dyn FnMut(Name, Loaded),
+        ) -> Result<bool, StoreError> {
+            if self.failures > 0 {
+                self.failures -= 1;
+                return Err(StoreError::unavailable("planted"));
+            }
+            let mut count = 0;
+            let more = self
+                .inner
+                .scan(prefix, after, count_max, &mut |name, loaded| {
+                    count += 1;
+                    let is_damaged = name.ends_with("00");
+                    visit(name, if is_damaged { Loaded::Corrupt } else { loaded });
+                });
+            let _ = self.pages.send(count);
+            more
+        }
+    }
+
+    fn faulty(count: usize) -> (Box<Faulty>, Receiver<usize>) {
+        let (mut store, opened) = MemoryDisk::default().open(None);
+        let writes: Vec<_> = (0..count)
+            .map(|i| StoreWrite {
+                name: Name::from(format!("{i:06}").as_str()),
+                expected: Expected::Missing,
+                change: StoreChange::Put(StoredRecord {
+                    incarnation: Incarnation(1),
+                    version: Version(1),
+                    data: Payload::from(format!("[\"{}\"]", "x".repeat(1_000))),
+                }),
+            })
+            .collect();
+        store.commit(opened.term(), &writes).expect("committed");
+        let (pages, seen) = mpsc::channel();
+        let inner = store.reader().expect("a reader");
+        let reader = Faulty {
+            inner,
+            failures: 0,
+            pages,
+        };
+        (Box::new(reader), seen)
+    }
+
+    fn options(interval: Duration, bytes_per_second: u64) -> ScrubOptions {
+        ScrubOptions {
+            interval,
+            bytes_per_second,
+        }
+    }
+
+    fn wait_until(is_done: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !is_done() {
+            assert!(start.elapsed() < DEADLINE, "it never came");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn every_record_is_read_in_each_pass_and_damage_is_counted_once() {
+        let (reader, _pages) = faulty(1_000);
+        let health = ScrubHealth::default();
+        let scrub = Scrub::start(reader, options(Duration::ZERO, u64::MAX), health.clone());
+        wait_until(|| health.passes.get() >= 3);
+        drop(scrub);
+        let passes = health.passes.get();
+        let read = health.records.get();
+        assert!(
+            (passes * 1_000..=(passes + 1) * 1_000).contains(&read),
+            "{read} in {passes}"
+        );
+        assert_eq!(health.damaged.get(), 10);
+    }
+
+    #[test]
+    fn a_pass_waits_for_its_time_and_a_stop_does_not() {
+        let (reader, pages) = faulty(1_000);
+        let health = ScrubHealth::default();
+        // The first page has 16 records of 1 KB, so the next one would come in 16 seconds.
+        let start = Instant::now();
+        let scrub = Scrub::start(reader, options(Duration::ZERO, 1_000), health.clone());
+        assert_eq!(pages.recv_timeout(DEADLINE), Ok(16));
+        let waited = pages.recv_timeout(Duration::from_millis(200));
+        assert_eq!(waited, Err(RecvTimeoutError::Timeout));
+        drop(scrub);
+        assert!(start.elapsed() < Duration::from_secs(10), "the stop waited");
+        assert_eq!(health.records.get(), 16);
+    }
+
+    #[test]
+    fn a_store_that_can_not_be_read_is_tried_again_later() {
+        let (mut reader, pages) = faulty(100);
+        reader.failures = 1;
+        let scrub = Scrub::start(reader, options(DEADLINE, u64::MAX), ScrubHealth::default());
+        let waited = pages.recv_timeout(Duration::from_millis(200));
+        assert_eq!(waited, Err(RecvTimeoutError::Timeout));
+        assert_eq!(pages.recv_timeout(DEADLINE), Ok(16));
+        drop(scrub);
+    }
+
+    #[test]
+    fn time_follows_bytes() {
+        assert_eq!(time_of(0, 1), Duration::ZERO);
+        assert_eq!(time_of(1 << 20, 4 << 20), Duration::from_millis(250));
+        assert_eq!(time_of(usize::MAX, 1), Duration::from_nanos(u64::MAX));
+    }
+}
