@@ -101,6 +101,14 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ acknowledged .* kills/, /\d+ acknowledged .* power cuts/, /power cut \d+ lost .*/, /fail \d+/],
   },
   {
+    name: 'torture',
+    command: ['target/release/tidewire', 'torture', '--minutes', '10'],
+    figures: [
+      /kills +\d+/, /power cuts +\d+/, /stops +\d+/, /drains +\d+/, /cut connections +\d+/, /failed syncs +\d+/, /full disks +\d+/,
+      /acked writes +\d+/, /repeated writes +\d+/, /checked reads +\d+/, /seed +\d+/, /verdict: .*/,
+    ],
+  },
+  {
     name: 'million',
     command: npm('million'),
     env: { MILLION_RECORDS: '1000000' },

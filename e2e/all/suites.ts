@@ -159,6 +159,16 @@ export const SUITES: Suite[] = [
     budgetSeconds: 420,
   },
   {
+    name: 'torture',
+    shows: 'a minute of `tidewire torture` is green, and each of its broken servers is found out',
+    needs: [
+      { program: 'mkfs.ext4', install: ['apt-get', 'install', '-y', 'e2fsprogs'] },
+      { program: 'fiu-run', install: ['apt-get', 'install', '-y', 'fiu-utils'] },
+    ],
+    commands: [npm('torture')],
+    budgetSeconds: 150,
+  },
+  {
     name: 'stores',
     shows: 'the suite of stores on real PostgreSQL, Redis and Valkey and a re-implementation of MongoDB; clients see what they should when those are killed',
     needs: [

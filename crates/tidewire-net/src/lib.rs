@@ -14,6 +14,7 @@ pub mod listener;
 pub mod mailbox;
 pub mod memory_budget;
 pub mod outbox;
+pub mod power;
 pub mod read_buffer;
 pub mod send_batch;
 pub mod tls;

@@ -36,6 +36,20 @@ pub(super) struct Work {
     pub(super) checked: u64,
 }
 
+impl std::ops::Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            acknowledged: self.acknowledged + other.acknowledged,
+            refused: self.refused + other.refused,
+            repeated: self.repeated + other.repeated,
+            shown: self.shown + other.shown,
+            checked: self.checked + other.checked,
+        }
+    }
+}
+
 /// Where the load goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doors {

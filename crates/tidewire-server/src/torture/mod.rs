@@ -5,6 +5,7 @@ mod book;
 pub(crate) mod command;
 mod dice;
 mod direct;
+mod disk;
 mod keyed;
 mod load;
 mod observer;
@@ -14,6 +15,8 @@ mod pulse;
 pub(crate) mod sabotage;
 mod server;
 mod site;
+mod syncs;
+mod torment;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -25,14 +28,28 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 use dice::Dice;
+use disk::{SmallDisk, Volume};
+use load::Work;
 use proxy::Proxy;
 pub use sabotage::Break;
 use server::Launch;
-use site::{Card, Site};
+use site::{Disk, Site};
+use syncs::Syncs;
+use torment::Card;
 use verdict::{Fault, Tally, Verdict};
 
-/// How often each card lies in the deck; a run goes through deck after deck.
-const DECK: [(Card, usize); 3] = [(Card::Kill, 8), (Card::KillStopped, 3), (Card::Drain, 3)];
+/// How often each card lies in the deck; a run goes through deck after deck, and so meets each of them soon.
+const DECK: [(Card, usize); 6] = [
+    (Card::Kill, 7),
+    (Card::KillStopped, 2),
+    (Card::PowerCut, 6),
+    (Card::Drain, 2),
+    (Card::FailSyncs, 2),
+    (Card::FillDisk, 1),
+];
+
+/// However short a run is, it goes on until each fault was met, unless that takes longer than this.
+const FIRST_DECK_MAX: Duration = Duration::from_secs(120);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +67,8 @@ pub struct Order {
 /// # Errors
 /// It can't even begin.
 pub fn run(order: &Order) -> Result<Exit, Failure> {
+    // Before there is a second thread or anything to be cleaned up.
+    let mounts = disk::own_mounts();
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         Failure::new(
             Exit::Unproven,
@@ -78,21 +97,29 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
         log: folder.path.join("server.log"),
         broken: order.broken,
     };
-    let mut site = Site::make(launch, seed).map_err(|error| failed("its data folder", &error))?;
+    let (mut sites, left_out) = Sites::make(&launch, &folder.path, mounts, seed)
+        .map_err(|error| failed("its data folders", &error))?;
     let start = Instant::now();
     let mut tally = Tally::default();
     let mut dice = Dice::new(seed, 0);
     let mut loss = None;
-    let mut cards = Vec::new();
-    while loss.is_none() && start.elapsed() < order.time && !is_interrupted.load(Ordering::Relaxed)
-    {
-        let card = cards.pop().unwrap_or_else(|| {
-            cards = deck(&mut dice);
-            cards.pop().unwrap_or(Card::Kill)
-        });
-        loss = site.round(card, &proxy, &mut tally).err();
+    let is_over = |has_met_all: bool| {
+        let time = start.elapsed();
+        let has_time = time < order.time || (!has_met_all && time < FIRST_DECK_MAX);
+        !has_time || is_interrupted.load(Ordering::Relaxed)
+    };
+    let mut cards = deck(&mut dice, &left_out);
+    let mut has_met_all = false;
+    while loss.is_none() && !is_over(has_met_all) {
+        match cards.pop() {
+            Some(card) => loss = sites.of(card).round(card, &proxy, &mut tally).err(),
+            None => {
+                cards = deck(&mut dice, &left_out);
+                has_met_all = true;
+            }
+        }
     }
-    let loss = loss.or_else(|| site.verify().err());
+    let loss = loss.or_else(|| sites.verify().err());
     let cut_short = is_interrupted
         .load(Ordering::Relaxed)
         .then(|| "it was asked to stop".to_owned());
@@ -101,11 +128,9 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
         time: start.elapsed(),
         broken: order.broken,
         tally,
-        work: site.load.work,
+        work: sites.work(),
         loss,
-        left_out: [Fault::PowerCut, Fault::FailedSync, Fault::FullDisk]
-            .map(|fault| (fault, "it is not injected yet".to_owned()))
-            .to_vec(),
+        left_out,
         cut_short,
     };
     let mut text = verdict.to_string();
@@ -117,10 +142,89 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
     Ok(verdict.exit())
 }
 
-/// All cards in some order.
-fn deck(dice: &mut Dice) -> Vec<Card> {
+/// The data folders of a run.
+struct Sites {
+    /// Where nearly everything happens.
+    main: Site,
+    /// Where the disk fills up.
+    small: Option<Site>,
+}
+
+impl Sites {
+    /// Makes what can be made, and says what can't be injected without the rest, and why.
+    fn make(
+        launch: &Launch,
+        folder: &Path,
+        mounts: Result<(), String>,
+        seed: u64,
+    ) -> Result<(Self, Vec<(Fault, String)>), String> {
+        let mut left_out = Vec::new();
+        let mut with = |fault, reason| left_out.push((fault, reason));
+        let volume = mounts.clone().and_then(|()| Volume::make(folder));
+        let (disk, data) = match volume {
+            Ok(volume) => {
+                let data = volume.path().join("data");
+                (Disk::Volume(volume), data)
+            }
+            Err(reason) => {
+                with(Fault::PowerCut, reason);
+                (Disk::Own, launch.data.clone())
+            }
+        };
+        let syncs = Syncs::make(folder)
+            .map_err(|reason| with(Fault::FailedSync, reason))
+            .ok();
+        let launch = |data| Launch {
+            data,
+            ..launch.clone()
+        };
+        let main = Site::make(launch(data), disk, syncs, seed)?;
+        let small = match mounts.and_then(|()| SmallDisk::make(folder)) {
+            Ok(disk) => {
+                let data = disk.path().join("data");
+                Some(Site::make(launch(data), Disk::Small(disk), None, seed)?)
+            }
+            Err(reason) => {
+                with(Fault::FullDisk, reason);
+                None
+            }
+        };
+        Ok((Self { main, small }, left_out))
+    }
+
+    /// Where a card is played.
+    fn of(&mut self, card: Card) -> &mut Site {
+        match (&mut self.small, card) {
+            (Some(small), Card::FillDisk) => small,
+            _ => &mut self.main,
+        }
+    }
+
+    fn verify(&mut self) -> Result<(), String> {
+        self.main.verify()?;
+        self.small.as_mut().map_or(Ok(()), Site::verify)
+    }
+
+    fn work(&self) -> Work {
+        let small = self.small.as_ref().map(|site| site.load.work);
+        self.main.load.work + small.unwrap_or_default()
+    }
+}
+
+/// All cards that can be played, in some order.
+fn deck(dice: &mut Dice, left_out: &[(Fault, String)]) -> Vec<Card> {
+    let is_possible = |card| {
+        let needed = match card {
+            Card::PowerCut => Fault::PowerCut,
+            Card::FailSyncs => Fault::FailedSync,
+            Card::FillDisk => Fault::FullDisk,
+            Card::Kill | Card::KillStopped | Card::Drain => return true,
+        };
+        left_out.iter().all(|(fault, _)| *fault != needed)
+    };
     let mut cards: Vec<Card> = DECK
         .into_iter()
+        .filter(|(card, _)| is_possible(*card))
         .flat_map(|(card, count)| std::iter::repeat_n(card, count))
         .collect();
     dice.shuffle(&mut cards);

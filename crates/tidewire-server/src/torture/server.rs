@@ -1,8 +1,8 @@
 //! One server of the torture test: this very program as a child process, with the data folder that it is given.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -22,6 +22,11 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is looked whether the process has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// A stopped process stands still within this time, also on a busy machine.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(10);
+/// An answer over HTTP comes within this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What is started, and where.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
@@ -35,6 +40,20 @@ pub(super) struct Launch {
     pub(super) log: PathBuf,
     /// What is broken on purpose.
     pub(super) broken: Option<Break>,
+}
+
+impl Launch {
+    /// Writes a line of the test's own into the log.
+    pub(super) fn note(&self, line: &str) {
+        // Only for people who look at it afterwards.
+        if let Ok(mut log) = self.open_log() {
+            let _ = writeln!(log, "torture: {line}");
+        }
+    }
+
+    fn open_log(&self) -> io::Result<File> {
+        OpenOptions::new().create(true).append(true).open(&self.log)
+    }
 }
 
 /// A running server. It is killed when it is dropped.
@@ -77,6 +96,11 @@ impl Server {
         }
     }
 
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub(super) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -84,6 +108,39 @@ impl Server {
             // Fails only if the process has ended, which whoever waits for it sees.
             let _ = kill_process(id, signal);
         }
+    }
+
+    /// Stops it and waits until none of its threads runs any more. One that is inside a system call that can't be
+    /// interrupted, as a sync, gets no further than the end of that.
+    ///
+    /// # Errors
+    /// It does not stop.
+    pub(super) fn freeze(&self) -> Result<(), String> {
+        self.signal(Signal::STOP);
+        let deadline = Instant::now() + FREEZE_TIMEOUT;
+        while !self.is_frozen() {
+            if Instant::now() > deadline {
+                return Err(format!(
+                    "the server has not stopped on SIGSTOP within {FREEZE_TIMEOUT:?}"
+                ));
+            }
+            thread::sleep(LOOK / 10);
+        }
+        Ok(())
+    }
+
+    /// Whether each thread is stopped (T) or waits for a device (D), see proc(5). A process that has ended has none.
+    fn is_frozen(&self) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.child.id())) else {
+            return true;
+        };
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            let state = stat
+                .rsplit_once(") ")
+                .and_then(|(_, rest)| rest.chars().next());
+            matches!(state, None | Some('T' | 't' | 'D' | 'Z' | 'X'))
+        })
     }
 
     /// Kills it and waits for its end.
@@ -117,6 +174,38 @@ impl Server {
     /// How it has ended by itself, if it has.
     pub(super) fn ended(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(describe)
+    }
+
+    /// The status and the body of one of its pages.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub(super) fn page(&self, path: &str) -> io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let (Some(status), Some((_, body))) = (status, answer.split_once("\r\n\r\n")) else {
+            return Err(io::Error::other("no answer of HTTP"));
+        };
+        Ok((status, body.to_owned()))
+    }
+
+    /// One of its counters; 0 if it can't be asked.
+    pub(super) fn counter(&self, name: &str) -> u64 {
+        let text = self
+            .page("/metrics")
+            .map(|(_, body)| body)
+            .unwrap_or_default();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 }
 

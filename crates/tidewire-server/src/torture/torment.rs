@@ -1,0 +1,210 @@
+//! What is done to one server while it works.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::book::Ending;
+use super::dice::Dice;
+use super::disk::{SmallDisk, Volume};
+use super::proxy::Proxy;
+use super::pulse::Pulse;
+use super::server::Server;
+use super::site::Disk;
+use super::syncs::Syncs;
+use super::verdict::{Fault, Tally};
+
+/// Acknowledgements before a round's end: at least so many, and up to so many more. The first ones come while records are
+/// still being created.
+const ACKNOWLEDGED: (u64, u64) = (30, 400);
+/// Up to this long after an acknowledgement, so that the end falls anywhere between two of them.
+const LATER: Duration = Duration::from_millis(25);
+/// Troubles before the end of a round, at most.
+const TROUBLES_MAX: u64 = 4;
+/// How long a stopped server stays so, at most.
+const STOP_MAX: Duration = Duration::from_millis(60);
+/// How long a disk goes on failing after the server has noticed, at most.
+const FAILING_MAX: Duration = Duration::from_millis(300);
+/// A healthy server acknowledges something within this time, also on a busy machine. The longest pause between two attempts
+/// to commit is 5 s.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A server under load notices a failing disk within this time, unless it is broken on purpose.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Between two looks whether it has.
+const NOTICE_LOOK: Duration = Duration::from_millis(20);
+/// The server's own count of what it could not commit.
+const FAILED_COMMITS: &str = "tidewire_store_failed_commits_total";
+
+/// What a round is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Card {
+    /// It ends with SIGKILL.
+    Kill,
+    /// It ends with SIGKILL, while the server is stopped.
+    KillStopped,
+    /// It ends with a power cut.
+    PowerCut,
+    /// It ends with SIGTERM, as an operator stops a server.
+    Drain,
+    /// Syncs fail; it ends with a crash, while they do or after the server has recovered.
+    FailSyncs,
+    /// The same with a full disk.
+    FillDisk,
+}
+
+/// What is needed to torment one server.
+pub(super) struct Torment<'a> {
+    pub(super) pulse: &'a Pulse,
+    pub(super) proxy: &'a Proxy,
+    pub(super) disk: &'a Disk,
+    pub(super) syncs: Option<&'a Syncs>,
+    pub(super) tally: &'a mut Tally,
+    pub(super) dice: &'a mut Dice,
+}
+
+impl Torment<'_> {
+    /// Lets the server work, gives it troubles and ends it.
+    ///
+    /// # Errors
+    /// The promise that it broke.
+    pub(super) fn run(mut self, card: Card, mut server: Server) -> Result<Ending, String> {
+        let (least, span) = ACKNOWLEDGED;
+        let count = least + self.dice.below(span);
+        self.await_more(count, &mut server)?;
+        for _ in 0..self.dice.below(TROUBLES_MAX) {
+            self.trouble(&server);
+            let count = 1 + self.dice.below(least);
+            self.await_more(count, &mut server)?;
+        }
+        self.pulse.pause(self.dice.pause(LATER));
+        match (card, self.disk, self.syncs) {
+            (Card::Drain, ..) => {
+                server.stop()?;
+                self.tally.add(Fault::Drain, 1);
+                return Ok(Ending::Clean);
+            }
+            (Card::KillStopped, ..) => {
+                self.stop(&server);
+                self.kill(server);
+            }
+            (Card::PowerCut, Disk::Volume(volume), _) => self.cut_power(volume, server)?,
+            (Card::FailSyncs, _, Some(syncs)) => self.fail_syncs(syncs, server)?,
+            (Card::FillDisk, Disk::Small(disk), _) => self.fill_disk(disk, server)?,
+            (Card::Kill | Card::PowerCut | Card::FailSyncs | Card::FillDisk, ..) => {
+                self.kill(server)
+            }
+        }
+        Ok(Ending::Crash)
+    }
+
+    /// What a server and its clients get over.
+    fn trouble(&mut self, server: &Server) {
+        if self.dice.one_in(2) {
+            self.stop(server);
+            server.signal(Signal::CONT);
+            return;
+        }
+        let dice = &mut *self.dice;
+        let count = self.proxy.cut(|| dice.one_in(2));
+        self.tally.add(Fault::CutConnection, count);
+    }
+
+    fn stop(&mut self, server: &Server) {
+        server.signal(Signal::STOP);
+        self.tally.add(Fault::Stop, 1);
+        self.pulse.pause(self.dice.pause(STOP_MAX));
+    }
+
+    fn kill(&mut self, server: Server) {
+        server.kill();
+        self.tally.add(Fault::Kill, 1);
+    }
+
+    /// Cuts the power of the disk and, in the same moment, of the server: with a disk that is gone, the server must not speak any
+    /// more. On a machine without power it could not, and ext4 may call a sync done that the cut came into.
+    fn cut_power(&mut self, volume: &Volume, server: Server) -> Result<(), String> {
+        server.freeze()?;
+        volume.cut()?;
+        server.kill();
+        self.tally.add(Fault::PowerCut, 1);
+        volume.recover()
+    }
+
+    /// Ends it with whatever crash there is.
+    fn crash(&mut self, server: Server) -> Result<(), String> {
+        match self.disk {
+            Disk::Volume(volume) if self.dice.one_in(2) => self.cut_power(volume, server),
+            _ => {
+                self.kill(server);
+                Ok(())
+            }
+        }
+    }
+
+    fn fail_syncs(&mut self, syncs: &Syncs, mut server: Server) -> Result<(), String> {
+        let percent = if self.dice.one_in(2) {
+            100
+        } else {
+            10 + self.dice.below(80)
+        };
+        syncs.fail(server.id(), percent)?;
+        let count = self.await_failures(&server);
+        self.pulse.pause(self.dice.pause(FAILING_MAX));
+        self.tally
+            .add(Fault::FailedSync, server.counter(FAILED_COMMITS).max(count));
+        if self.dice.one_in(2) {
+            syncs.mend(server.id())?;
+            self.await_recovery(&mut server)?;
+        }
+        self.crash(server)
+    }
+
+    fn fill_disk(&mut self, disk: &SmallDisk, mut server: Server) -> Result<(), String> {
+        disk.fill()?;
+        let count = self.await_failures(&server);
+        self.pulse.pause(self.dice.pause(FAILING_MAX));
+        self.tally.add(Fault::FullDisk, u64::from(count > 0));
+        if self.dice.one_in(2) {
+            disk.clear();
+            self.await_recovery(&mut server)?;
+        }
+        self.kill(server);
+        // It does not start without room.
+        disk.clear();
+        Ok(())
+    }
+
+    /// Waits until the server has failed to commit, and says how often it had by then.
+    fn await_failures(&self, server: &Server) -> u64 {
+        let deadline = Instant::now() + NOTICE_TIMEOUT;
+        loop {
+            let count = server.counter(FAILED_COMMITS);
+            if count > 0 || Instant::now() > deadline || self.pulse.fault().is_some() {
+                return count;
+            }
+            self.pulse.pause(NOTICE_LOOK);
+        }
+    }
+
+    /// Waits until the server acknowledges again without a restart.
+    fn await_recovery(&mut self, server: &mut Server) -> Result<(), String> {
+        let count = 1 + self.dice.below(ACKNOWLEDGED.0);
+        self.await_more(count, server)
+    }
+
+    /// Waits for so many acknowledgements, or for the first broken promise.
+    fn await_more(&self, count: u64, server: &mut Server) -> Result<(), String> {
+        if self.pulse.await_more(count, PATIENCE) {
+            return Ok(());
+        }
+        if let Some(fault) = self.pulse.fault() {
+            return Err(fault);
+        }
+        match server.ended() {
+            Some(how) => Err(format!("the server has ended by itself with {how}")),
+            None => Err(format!(
+                "the server has not acknowledged {count} writes within {PATIENCE:?}"
+            )),
+        }
+    }
+}
