@@ -4,6 +4,7 @@ import { Connection, type Auth, type ConnectionOptions, type State } from './con
 import type { TidewireError } from './error.js';
 import { Events } from './event.js';
 import { Presence } from './presence.js';
+import { Records } from './records.js';
 import type { RequestLimits } from './request.js';
 import { Rpcs } from './rpc.js';
 import type { Schema } from './schema.js';
@@ -16,6 +17,7 @@ export interface ClientOptions extends ConnectionOptions, RequestLimits {}
  * @typeParam App the types of the app: see {@link Schema}
  */
 export class Client<App extends Schema = {}> {
+  readonly record: Records<App>;
   readonly event: Events<App>;
   readonly rpc: Rpcs<App>;
   readonly presence: Presence;
@@ -29,6 +31,7 @@ export class Client<App extends Schema = {}> {
   constructor(url?: string, options: ClientOptions = {}) {
     const connection = new Connection(url, options);
     this.#connection = connection;
+    this.record = new Records<App>(connection, options);
     this.event = new Events<App>(connection, options);
     this.rpc = new Rpcs<App>(connection, options);
     this.presence = new Presence(connection, options);

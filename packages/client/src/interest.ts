@@ -75,6 +75,12 @@ export class Interest {
     if (this.#wanted.delete(name)) this.#change(name);
   }
 
+  /** The server has ended what was held of `name` by itself, and it is not wanted any more. */
+  forget(name: string): void {
+    this.#asked.delete(name);
+    this.#wanted.delete(name);
+  }
+
   /** Takes acknowledgements and refusals; false if `message` is neither. */
   handle(message: Message, code: string | undefined): boolean {
     const { topic, subscribe, unsubscribe } = this.actions;
@@ -151,10 +157,9 @@ export class Interest {
   }
 
   #refuse(name: string, error: TidewireError): void {
-    this.#asked.delete(name);
     const ready = this.#wanted.get(name);
+    this.forget(name);
     if (!ready) return;
-    this.#wanted.delete(name);
     ready.reject(error);
     this.actions.refused(name, error);
   }

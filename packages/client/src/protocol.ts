@@ -130,6 +130,28 @@ export const enum EventAction {
   Position = 121,
 }
 
+export const enum RecordAction {
+  Read = 3,
+  ReadResponse = 4,
+  Delete = 9,
+  DeleteSuccess = 10,
+  Deleted = 13,
+  WriteAcknowledgement = 14,
+  CreateAndUpdate = 16,
+  Update = 18,
+  Patch = 19,
+  Erase = 20,
+  SubscribeCreateAndRead = 23,
+  Unsubscribe = 26,
+  HasProvider = 31,
+  HasNoProvider = 32,
+  PatchMulti = 35,
+  Fetch = 60,
+  Fetched = 61,
+  VersionExists = 102,
+  InvalidVersion = 108,
+}
+
 export const enum RpcAction {
   Request = 2,
   Accept = 4,
@@ -162,6 +184,19 @@ const INVALID = 'INVALID_MESSAGE_DATA';
 /** The codes of what a server refuses, by topic and action. */
 export const REFUSALS = {
   [Topic.Event]: { 103: RULE_FAILED, 104: DENIED, 105: INVALID },
+  [Topic.Record]: {
+    100: 'STORAGE_RETRIEVAL_TIMEOUT',
+    101: 'STORAGE_RETRIEVAL_TIMEOUT',
+    103: 'RECORD_LOAD_ERROR',
+    104: 'RECORD_CREATE_ERROR',
+    105: 'RECORD_UPDATE_ERROR',
+    106: 'RECORD_DELETE_ERROR',
+    107: 'RECORD_NOT_FOUND',
+    109: 'INVALID_PATCH_ON_HOTPATH',
+    114: RULE_FAILED,
+    115: DENIED,
+    116: INVALID,
+  },
   [Topic.Rpc]: {
     100: 'NO_RPC_PROVIDER',
     101: 'ACCEPT_TIMEOUT',

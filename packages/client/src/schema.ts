@@ -3,17 +3,21 @@
 /**
  * What an app declares. Names may be template literals, such as `` [name: `chat/${string}`]: { text: string } ``.
  *
+ * - `records`: names to documents
  * - `events`: names to payloads
  * - `rpcs`: names to functions of one argument
  */
 export interface Schema {
+  records?: object;
   events?: object;
   rpcs?: object;
 }
 
+type AnyRecords = { [name: string]: unknown };
 type AnyEvents = { [name: string]: unknown };
 type AnyRpcs = { [name: string]: (argument?: unknown) => unknown };
 
+export type RecordsOf<App> = App extends { records: infer Records } ? Records : AnyRecords;
 export type EventsOf<App> = App extends { events: infer Events } ? Events : AnyEvents;
 export type RpcsOf<App> = App extends { rpcs: infer Rpcs } ? Rpcs : AnyRpcs;
 
@@ -29,3 +33,41 @@ export type Result<Rpc> = Rpc extends Callable ? Awaited<ReturnType<Rpc>> : neve
 
 /** What may be left out if it may be undefined, and what follows it. */
 export type Optional<Value, Options> = undefined extends Value ? [value?: Value, options?: Options] : [value: Value, options?: Options];
+
+/** How deep paths are checked: documents may contain themselves. */
+type Deeper = [never, 0, 1, 2, 3, 4];
+/** What may follow a value in a path. */
+type Rest<Value, Depth extends number> = [Depth] extends [never]
+  ? never
+  : Value extends ReadonlyArray<infer Entry>
+    ? `[${number}]` | `[${number}]${Rest<NonNullable<Entry>, Deeper[Depth] & number>}`
+    : Value extends object
+      ? `.${Path<Value, Deeper[Depth] & number>}`
+      : never;
+
+/** The paths of a document: `address.streets[2].name`. Any text if the document is not known. */
+export type Path<Doc, Depth extends number = 5> = unknown extends Doc
+  ? string
+  : Doc extends ReadonlyArray<infer Entry>
+    ? `${number}` | `${number}${Rest<NonNullable<Entry>, Depth>}`
+    : { [Key in keyof Doc & string]: Key | `${Key}${Rest<NonNullable<Doc[Key]>, Depth>}` }[keyof Doc & string];
+
+/** What stands behind indices: `[2][0]`. */
+type Indexed<Value, Text> = Text extends `[${string}]${infer More}`
+  ? NonNullable<Value> extends ReadonlyArray<infer Entry>
+    ? Indexed<Entry, More>
+    : never
+  : Value;
+
+/** What stands at a path of a document; undefined may stand everywhere. */
+export type ValueAt<Doc, At> = unknown extends Doc
+  ? unknown
+  : At extends keyof Doc
+    ? Doc[At]
+    : At extends `${infer First}.${infer More}`
+      ? ValueAt<NonNullable<ValueAt<Doc, First>>, More>
+      : At extends `${infer First}[${infer Index}]${infer More}`
+        ? Indexed<ValueAt<Doc, First>, `[${Index}]${More}`>
+        : Doc extends ReadonlyArray<infer Entry>
+          ? Entry
+          : never;

@@ -4,7 +4,25 @@ import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { Client } from '../src/index.js';
 
+interface Todo {
+  title: string;
+  done?: boolean;
+  tags: string[];
+  steps?: Array<{ text: string; by?: { name: string } }>;
+}
+
+/** A document that contains itself. */
+interface Tree {
+  name: string;
+  children?: Tree[];
+}
+
 interface App {
+  records: {
+    [name: `todos/${string}`]: Todo;
+    names: string[];
+    tree: Tree;
+  };
   events: {
     [name: `chat/${string}`]: { from: string; text: string };
     tick: number;
@@ -59,12 +77,60 @@ export function typed(client: Client<App>): void {
   void [sum, now, lines, text];
 }
 
+export function records(client: Client<App>): void {
+  const todo = client.record.open('todos/1', { merge: ({ remote, local }) => ({ ...remote, title: local.title }) });
+  const title: string | undefined = todo.get('title');
+  const text: string | undefined = todo.get('steps[2].text');
+  const name: string | undefined = todo.get('steps[2].by.name');
+  const tag: string | undefined = todo.get('tags[0]');
+  const value: Todo | undefined = todo.value;
+  todo.set('title', 'new');
+  todo.set('tags[3]', 'tag');
+  todo.set('done', undefined);
+  todo.set({ title: 'whole', tags: [] });
+  void todo.setWithAck('steps[0]', { text: 'first' });
+  void todo.patch({ title: 'both', 'steps[0].text': 'at once' });
+  void todo.update((before) => ({ ...before, done: !before.done }));
+  todo.subscribe((now) => now?.title);
+  todo.subscribe('steps[0].by', (by) => by?.name);
+  client.record.open('names').set('0', 'first');
+  client.record.open('tree').set('children[0].children[1].name', 'deep');
+  const got: Promise<Todo | undefined> = client.record.get('todos/1');
+  void client.record.set('names', ['all']);
+  // @ts-expect-error no record has this name
+  client.record.open('todo/1');
+  // @ts-expect-error no path of the document
+  todo.set('titel', 'new');
+  // @ts-expect-error no path of its entries
+  todo.get('steps[0].txt');
+  // @ts-expect-error a list has indices
+  todo.get('tags.first');
+  // @ts-expect-error another type
+  todo.set('done', 'yes');
+  // @ts-expect-error another type in a list
+  void todo.setWithAck('tags[0]', 1);
+  // @ts-expect-error a part is missing
+  todo.set({ title: 'whole' });
+  // @ts-expect-error another type among several
+  void todo.patch({ title: 1 });
+  // @ts-expect-error the update forgets a part
+  void todo.update(() => ({ title: 'only' }));
+  // @ts-expect-error the path has text
+  todo.subscribe('title', (count: number | undefined) => count);
+  // @ts-expect-error another document
+  void client.record.set('names', [1]);
+  // @ts-expect-error a strategy that is not known
+  client.record.open('tree', { merge: 'newest' });
+  void [title, text, name, tag, value, got];
+}
+
 export function untyped(client: Client): void {
   client.event.emit('any name', { any: 'value' });
   client.event.subscribe('any name', (payload: unknown) => payload);
   // @ts-expect-error what comes is not known
   client.event.subscribe('any name', (payload: string) => payload);
   const result: Promise<unknown> = client.rpc.call('any', 1);
+  client.record.open('any record').set('any.path', { any: 'value' });
   // @ts-expect-error a name is no number
   client.event.emit(1);
   void result;

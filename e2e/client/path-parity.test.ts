@@ -1,0 +1,62 @@
+// Paths of `@tidewire/client` do what those of `@deepstream/client` do, which the server's are held against, too.
+
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import { valueAt, withValue } from '../../packages/client/src/path.ts';
+import { Random } from '../harness/random.ts';
+
+const { get, setValue } = createRequire(import.meta.url)('@deepstream/client/dist/src/record/json-path.js') as {
+  get(data: unknown, path: string): unknown;
+  setValue(root: unknown, path: string, value: unknown): unknown;
+};
+
+const KEYS = ['a', 'b', 'ü', '0', '1', '2', 'length', 'toString', ' spaced ', ''];
+const LEAVES = [0, 1, null, false, 'text', {}, [], { a: 1 }, [1, [2]], undefined];
+
+/** A value of random objects and arrays. */
+function document(random: Random, depth: number): unknown {
+  if (depth === 0 || random.once(4)) return random.of(LEAVES.filter((leaf) => leaf !== undefined));
+  const values = Array.from({ length: random.below(4) }, () => document(random, depth - 1));
+  return random.once(2) ? values : Object.fromEntries(values.map((value) => [random.of(KEYS.filter((key) => key !== 'length')), value]));
+}
+
+function path(random: Random): string {
+  const parts = Array.from({ length: 1 + random.below(3) }, () => {
+    return random.of(KEYS) + Array.from({ length: random.below(3) }, () => `[${random.below(4)}]`).join('');
+  });
+  return `a${parts.join('.')}`.slice(random.below(2)) || 'a';
+}
+
+/** `root` after JavaScript's own JSON: arrays without other keys, and null for what they miss. */
+const plain = (root: unknown): unknown => JSON.parse(JSON.stringify(root));
+
+/** What the other client finds; it throws where the way ends at a scalar. */
+function found(root: unknown, where: string): unknown {
+  try {
+    return get(root, where);
+  } catch {
+    return undefined;
+  }
+}
+
+test('a hundred thousand random changes give the same documents', () => {
+  const random = new Random(7);
+  let compared = 0;
+  for (let round = 0; round < 100_000; round += 1) {
+    const root = [document(random, 3), document(random, 3)].find((one) => typeof one === 'object' && one !== null) ?? {};
+    const where = path(random);
+    const leaf = random.of(LEAVES);
+    // Lengths are cases of their own, and dots alone are no path here.
+    if (/length|^[\s.]*$/.test(where)) continue;
+    const expected = plain(setValue(root, where, leaf));
+    const before = JSON.stringify(root);
+    const changed = withValue(root, where, leaf);
+    assert.deepEqual(plain(changed), expected, `${JSON.stringify(leaf)} at ${where} of ${before}`);
+    assert.equal(JSON.stringify(root), before, 'what was there is not changed');
+    // What is inherited is not in a document.
+    if (!where.includes('toString')) assert.deepEqual(valueAt(expected, where), found(expected, where), `${where} of ${JSON.stringify(changed)}`);
+    compared += 1;
+  }
+  assert.ok(compared > 80_000, `${compared} compared`);
+});

@@ -1,0 +1,311 @@
+// One record as this client sees it: what the server has, and on top of it the edits that it has not confirmed. One write of a record
+// is on its way at a time, with the version that it expects to make; edits that come meanwhile travel together in the next one.
+
+import type { Connection } from './connection.js';
+import { payload, valueOf } from './data.js';
+import { deferred, type Deferred } from './deferred.js';
+import { TidewireError, refused } from './error.js';
+import { reuse, steps, valueAt, withValue } from './path.js';
+import { RecordAction, Topic, type Message } from './protocol.js';
+
+/** What a function that merges is told: the value of the server, this client's with its edits, and the last one that both had. */
+export interface Conflict<Value = unknown> {
+  readonly name: string;
+  readonly remote: Value;
+  readonly local: Value;
+  readonly base: Value;
+}
+
+/**
+ * What becomes of edits when somebody else was faster: `local` makes them again on the new value, each at its path; `remote` gives
+ * them up; a function says what the record is to be.
+ */
+export type Merge<Value = unknown> = 'local' | 'remote' | ((conflict: Conflict<Value>) => Value);
+
+/** A change of one place, or of all without a path; without a value it is removed. */
+interface Patch {
+  path?: string;
+  value?: unknown;
+}
+
+interface Edit {
+  patches: Patch[];
+  update?: (value: never) => unknown;
+  done: Deferred;
+}
+
+/** A write that the server was asked to make. */
+interface Flight {
+  message: Message;
+  count: number;
+  base: unknown;
+  result: unknown;
+  /** Whether it was sent in an earlier session, where it may have been made. */
+  isRepeated: boolean;
+}
+
+interface Subscriber {
+  path: string | undefined;
+  last: unknown;
+  callback: (value: never) => void;
+}
+
+/** Edits of one write. */
+const EDITS_MAX = 100;
+const VERSION_MAX = 2 ** 31 - 1;
+
+const next = (version: number): number => (version === VERSION_MAX ? 1 : version + 1);
+/** Also what has no JSON is told where it is given. */
+const copied = (value: unknown): unknown => valueOf(payload(value).data);
+
+export class Document {
+  readonly ready = deferred();
+  readonly subscribers = new Set<Subscriber>();
+  /** Handles that are open. */
+  users = 0;
+  value: unknown;
+  version = -1;
+  hasProvider = false;
+  merge: Merge = 'local';
+  #base: unknown;
+  #edits: Edit[] = [];
+  #flight: Flight | undefined;
+  /** How many edits travel alone, because the server refused a write that they had in common. */
+  #alone = 0;
+  #removed: TidewireError | undefined;
+  /** Whether the value of this session is here. */
+  #isRead = false;
+
+  constructor(
+    readonly name: string,
+    private readonly connection: Connection,
+    private readonly draw: () => string,
+    /** The server has it no more, or gives it no more. */
+    private readonly ended: (error: TidewireError) => void,
+    /** All edits are confirmed. */
+    private readonly settled: () => void,
+  ) {}
+
+  get isSaved(): boolean {
+    return this.#edits.length === 0;
+  }
+
+  /** Fulfilled when what was edited so far is durable; rejected with the first refusal. */
+  async saved(): Promise<void> {
+    await Promise.all(this.#edits.map(({ done }) => done.promise));
+  }
+
+  async edit(patches: Patch[], update?: Edit['update']): Promise<void> {
+    this.connection.checkUse();
+    if (this.#removed) throw this.#removed;
+    const edit: Edit = {
+      patches: patches.map(({ path, value }) => {
+        if (path === undefined) checkDocument(value);
+        else steps(path);
+        return { ...(path !== undefined && { path }), value: copied(value) };
+      }),
+      ...(update && { update }),
+      done: deferred(),
+    };
+    // A function that fails changes nothing, and its caller is told.
+    if (this.version >= 0) checkDocument(applied(this.value, [edit]));
+    this.#edits.push(edit);
+    this.#show();
+    this.#write();
+    return edit.done.promise;
+  }
+
+  /** What stands at `path`, or all. */
+  at(path: string | undefined): unknown {
+    return path === undefined ? this.value : valueAt(this.value, path);
+  }
+
+  subscribe(path: string | undefined, callback: Subscriber['callback']): () => void {
+    if (path !== undefined) steps(path);
+    const subscriber: Subscriber = { path, callback, last: this.at(path) };
+    this.subscribers.add(subscriber);
+    if (this.version >= 0) {
+      queueMicrotask(() => this.subscribers.has(subscriber) && this.connection.call(callback, subscriber.last as never));
+    }
+    return () => void this.subscribers.delete(subscriber);
+  }
+
+  handle(message: Message, code: string | undefined): void {
+    const { action, data, version = 0, correlationId } = message;
+    const flight = this.#flight;
+    const isOwn = flight !== undefined && correlationId === flight.message.correlationId;
+    if (action === RecordAction.ReadResponse) {
+      this.#isRead = true;
+      this.#take(valueOf(data), version);
+      this.ready.resolve();
+      if (flight?.isRepeated) this.connection.send(flight.message);
+    } else if (action === RecordAction.WriteAcknowledgement) {
+      if (isOwn) this.#confirm(flight);
+    } else if (action === RecordAction.VersionExists) {
+      if (isOwn) this.#conflict(flight, valueOf(data), version);
+    } else if (action === RecordAction.InvalidVersion) {
+      // The server is behind: what this client saw was lost with it.
+      if (isOwn) this.#flight = undefined;
+      this.#read();
+    } else if (code !== undefined) {
+      if (isOwn) this.#refuse(flight, refused(code, this.name));
+      else if (!this.#isRead) this.ended(refused(code, this.name));
+    } else if (version === next(this.version) || action === RecordAction.Update) {
+      if (this.version < version || version === next(this.version)) this.#take(remote(this.#base, message), version);
+    } else if (flight && version === next(flight.message.version as number) && flight.message.version === next(this.version)) {
+      // This client's own write lies between, whose acknowledgement waits for the disk.
+      this.#take(remote(flight.result, message), version);
+    } else if (version > this.version && this.#isRead) this.#read();
+    this.#write();
+  }
+
+  opened(isNew: boolean): void {
+    if (!isNew) this.#write();
+  }
+
+  lost(): void {
+    this.#isRead = false;
+    if (this.#flight) this.#flight.isRepeated = true;
+  }
+
+  /** Gives up all edits. */
+  end(error: TidewireError): void {
+    this.ready.reject(error);
+    this.#flight = undefined;
+    this.#edits.splice(0).forEach(({ done }) => done.reject(error));
+    this.#show();
+  }
+
+  /** It is over, for good: subscribers get undefined. */
+  remove(error: TidewireError): void {
+    this.#removed = error;
+    this.end(error);
+    this.#take(undefined, -1);
+  }
+
+  #read(): void {
+    this.#isRead = false;
+    this.connection.send({ topic: Topic.Record, action: RecordAction.Read, name: this.name });
+  }
+
+  #take(value: unknown, version: number): void {
+    this.#base = reuse(this.#base, value);
+    this.version = version;
+    this.#show();
+  }
+
+  /** Works the value out, and tells who sees a change. */
+  #show(): void {
+    this.value = this.version < 0 ? undefined : reuse(this.value, applied(this.#base, this.#edits));
+    for (const subscriber of [...this.subscribers]) {
+      const value = this.at(subscriber.path);
+      if (value === subscriber.last) continue;
+      subscriber.last = value;
+      this.connection.call(subscriber.callback, value as never);
+    }
+  }
+
+  /** Sends the next edits, if nothing is on its way. */
+  #write(): void {
+    if (this.#flight || this.#edits.length === 0 || !this.#isRead) return;
+    const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : EDITS_MAX);
+    const patches = edits.flatMap((edit) => edit.patches);
+    const result = applied(this.#base, edits);
+    const message: Message = {
+      topic: Topic.Record,
+      name: this.name,
+      version: next(this.version),
+      isWriteAck: true,
+      key: this.draw(),
+      ...written(edits, patches, result),
+    };
+    message.correlationId = message.key as string;
+    if (this.connection.send(message)) this.#flight = { message, count: edits.length, base: this.#base, result, isRepeated: false };
+  }
+
+  #confirm(flight: Flight): void {
+    this.#flight = undefined;
+    this.#alone = Math.max(0, this.#alone - 1);
+    const edits = this.#edits.splice(0, flight.count);
+    const { version = 0 } = flight.message;
+    if (version === next(this.version)) this.#take(flight.result, version);
+    else this.#show();
+    edits.forEach(({ done }) => done.resolve());
+    if (this.isSaved) this.settled();
+  }
+
+  #conflict(flight: Flight, value: unknown, version: number): void {
+    // After a restart the server has forgotten keys: this may be what the first one made.
+    if (flight.isRepeated && version === flight.message.version && reuse(flight.result, value) === flight.result) return this.#confirm(flight);
+    this.#flight = undefined;
+    const local = this.value;
+    const edits = this.#edits;
+    if (flight.isRepeated && edits.slice(0, flight.count).some(({ update }) => update)) {
+      this.#edits = edits.slice(flight.count);
+      this.#fail(edits.slice(0, flight.count), new TidewireError('WRITE_UNKNOWN', 'nobody knows whether the update was made', { subject: this.name }));
+    } else if (this.merge === 'remote') {
+      this.#edits = [];
+      this.#fail(edits, new TidewireError('CONFLICT', 'somebody else was faster', { subject: this.name }));
+    } else if (typeof this.merge === 'function') {
+      try {
+        const merged = copied(this.merge({ name: this.name, remote: value, local, base: flight.base }));
+        const done = deferred();
+        this.#edits = [{ patches: [{ value: merged }], done }];
+        edits.forEach((edit) => done.promise.then(edit.done.resolve, edit.done.reject));
+      } catch (cause) {
+        this.#edits = [];
+        this.#fail(edits, new TidewireError('CONFLICT', `the function that merges failed: ${String(cause)}`, { subject: this.name, cause }));
+      }
+    }
+    this.#take(value, version);
+    if (this.isSaved) this.settled();
+  }
+
+  #refuse(flight: Flight, error: TidewireError): void {
+    this.#flight = undefined;
+    if (flight.count > 1) {
+      this.#alone = flight.count;
+      return;
+    }
+    this.#alone = Math.max(0, this.#alone - 1);
+    this.#fail(this.#edits.splice(0, 1), error);
+    // Whether the store has it is not known.
+    if (error.code === 'RECORD_UPDATE_ERROR') this.#read();
+    this.#show();
+    if (this.isSaved) this.settled();
+  }
+
+  #fail(edits: Edit[], error: TidewireError): void {
+    edits.forEach(({ done }) => done.reject(error));
+  }
+}
+
+function checkDocument(value: unknown): void {
+  if (typeof value !== 'object' || value === null) throw new TidewireError('INVALID_ARGUMENT', 'a record is an object or an array');
+}
+
+/** `value` after `edits`. */
+function applied(value: unknown, edits: Edit[]): unknown {
+  return edits.reduce((before, { patches, update }) => {
+    if (update) return copied(update(before as never));
+    return patches.reduce((inside, patch) => (patch.path === undefined ? patch.value : withValue(inside, patch.path, patch.value)), before);
+  }, value);
+}
+
+/** `base` after a write of somebody else. */
+function remote(base: unknown, { action, path = '', data }: Message): unknown {
+  const value = valueOf(data);
+  if (action === RecordAction.Update) return value;
+  const patches = action === RecordAction.PatchMulti ? (value as Array<{ path: string; data?: unknown }>) : [{ path, data: value }];
+  return patches.reduce((before, patch) => withValue(before, patch.path, patch.data), base);
+}
+
+/** The fields that say what is written. */
+function written(edits: Edit[], patches: Patch[], result: unknown): Pick<Message, 'action' | 'path' | 'data'> {
+  if (edits.some(({ update }) => update) || patches.some(({ path }) => path === undefined)) {
+    return { action: RecordAction.Update, ...payload(result) };
+  }
+  const [{ path, value }, ...more] = patches as [Required<Patch>, ...Patch[]];
+  if (more.length > 0) return { action: RecordAction.PatchMulti, ...payload(patches.map((patch) => ({ path: patch.path, data: patch.value }))) };
+  return { action: value === undefined ? RecordAction.Erase : RecordAction.Patch, path, ...payload(value) };
+}

@@ -1,0 +1,274 @@
+// The records of a client: handles that share one document for each name, and questions that need no subscription.
+
+import type { Connection } from './connection.js';
+import { payload, valueOf } from './data.js';
+import { TidewireError, checkName, refused } from './error.js';
+import { Interest } from './interest.js';
+import { RecordAction, Topic, refusal, type Message } from './protocol.js';
+import { Document, type Merge } from './record.js';
+import { Requests, type RequestLimits, type RequestOptions } from './request.js';
+import type { Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
+
+export interface OpenOptions<Doc = unknown> {
+  /** What becomes of edits when somebody else was faster; by default `local`. It holds for all handles of the record. */
+  merge?: Merge<Doc>;
+  /** The server refused the record, has taken the right to it back, or it was deleted: nothing more comes. */
+  onEnd?: (error: TidewireError) => void;
+}
+
+/** Several paths with their values; undefined removes what is there. */
+export type Changes<Doc> = { readonly [At in Path<Doc>]?: ValueAt<Doc, At> | undefined };
+
+/**
+ * A record that is open: its value, with the edits of this client that the server has not confirmed yet. Values are never changed, only
+ * replaced: what did not change stays the same object. Do not change them either.
+ */
+export class RecordHandle<Doc = unknown> {
+  readonly name: string;
+  /** Fulfilled when the value is here, rejected if the server refuses it. */
+  readonly ready: Promise<void>;
+  readonly #document: Document;
+  readonly #report: (error: TidewireError) => void;
+  readonly #release: () => void;
+  readonly #stops = new Set<() => void>();
+  #isClosed = false;
+
+  /** Handles come from `client.record.open`. */
+  constructor(document: Document, report: (error: TidewireError) => void, release: () => void) {
+    this.name = document.name;
+    this.ready = document.ready.promise;
+    this.#document = document;
+    this.#report = report;
+    this.#release = release;
+  }
+
+  /** The document; undefined before `ready`, and after the record was deleted. */
+  get value(): Doc | undefined {
+    return this.#document.value as Doc | undefined;
+  }
+
+  /** The version that the server has confirmed; -1 before `ready`. */
+  get version(): number {
+    return this.#document.version;
+  }
+
+  /** Whether all edits are durable at the server. */
+  get isSaved(): boolean {
+    return this.#document.isSaved;
+  }
+
+  /** What stands at `path`. */
+  get<At extends Path<Doc>>(path: At): ValueAt<Doc, At> | undefined {
+    return this.#document.at(path) as ValueAt<Doc, At> | undefined;
+  }
+
+  /** Replaces the document, or what stands at a path; undefined removes that. It shows at once. A refusal rolls it back, and is told by `onError`. */
+  set(value: Doc): void;
+  set<At extends Path<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): void;
+  set(...change: [unknown] | [unknown, unknown]): void {
+    this.#edit(change).catch(this.#report);
+  }
+
+  /** The same, fulfilled when it is on the server's disk, and rejected when it is refused. */
+  setWithAck(value: Doc): Promise<void>;
+  setWithAck<At extends Path<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): Promise<void>;
+  setWithAck(...change: [unknown] | [unknown, unknown]): Promise<void> {
+    return this.#edit(change);
+  }
+
+  /** Changes several paths in one step; fulfilled and rejected like `setWithAck`. */
+  patch(changes: Changes<Doc>): Promise<void> {
+    this.#check();
+    return this.#document.edit(Object.entries(changes).map(([path, value]) => ({ path, value })));
+  }
+
+  /** Replaces the document by what `update` makes of it. It is called again if somebody else was faster, so it must do nothing else. */
+  update(update: (value: Doc) => Doc): Promise<void> {
+    this.#check();
+    return this.#document.edit([], update);
+  }
+
+  /** Fulfilled when everything edited so far is durable; rejected with the first refusal. */
+  saved(): Promise<void> {
+    return this.#document.saved();
+  }
+
+  /** Calls `callback` with the document, or with what stands at a path, as soon as it is here and at every change; returns the removal. */
+  subscribe(callback: (value: Doc | undefined) => void): () => void;
+  subscribe<At extends Path<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
+  subscribe(...[first, second]: [unknown] | [unknown, unknown]): () => void {
+    this.#check();
+    const path = typeof first === 'string' ? first : undefined;
+    const callback = path === undefined ? first : second;
+    if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the callback must be a function');
+    const stop = this.#document.subscribe(path, callback as (value: never) => void);
+    this.#stops.add(stop);
+    return () => {
+      this.#stops.delete(stop);
+      stop();
+    };
+  }
+
+  /** Ends the handle and its subscriptions; edits still reach the server. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#stops.forEach((stop) => stop());
+    this.#release();
+  }
+
+  async #edit(change: [unknown] | [unknown, unknown]): Promise<void> {
+    this.#check();
+    return this.#document.edit([change.length === 1 ? { value: change[0] } : { path: change[0] as string, value: change[1] }]);
+  }
+
+  #check(): void {
+    if (this.#isClosed) throw new TidewireError('CLOSED', `the handle of "${this.name}" is closed`, { subject: this.name });
+  }
+}
+
+export class Records<App extends Schema = {}> {
+  readonly #interest: Interest;
+  readonly #requests: Requests;
+  readonly #documents = new Map<string, Document>();
+  readonly #onEnd = new Map<Document, Set<(error: TidewireError) => void>>();
+  #keyPrefix = '';
+  #keys = 0;
+
+  constructor(
+    private readonly connection: Connection,
+    limits: RequestLimits,
+  ) {
+    this.#requests = new Requests(connection, limits);
+    this.#interest = new Interest(connection, {
+      topic: Topic.Record,
+      subscribe: RecordAction.SubscribeCreateAndRead,
+      unsubscribe: RecordAction.Unsubscribe,
+      refused: (name, error) => this.#end(name, error),
+    });
+    const each = (act: (document: Document) => void): void => [...this.#documents.values()].forEach(act);
+    connection.parts.set(Topic.Record, {
+      handle: (message) => this.#handle(message),
+      opened: (isNew) => {
+        this.#interest.opened(isNew);
+        this.#requests.opened();
+        each((document) => document.opened(isNew));
+      },
+      lost: () => {
+        this.#interest.lost();
+        this.#requests.lost();
+        each((document) => document.lost());
+      },
+      closed: (reason) => {
+        this.#interest.closed(reason);
+        this.#requests.closed(reason);
+        each((document) => document.end(reason));
+      },
+    });
+  }
+
+  /** Opens `name`, which is created if there is no such record. Close the handle when it is not needed any more. */
+  open<Name extends Names<RecordsOf<App>>>(name: Name, options: OpenOptions<RecordsOf<App>[Name]> = {}): RecordHandle<RecordsOf<App>[Name]> {
+    checkName(name);
+    this.connection.checkUse();
+    let document = this.#documents.get(name);
+    if (!document) {
+      document = new Document(
+        name,
+        this.connection,
+        () => this.#key(),
+        (error) => {
+          this.#interest.drop(name);
+          this.#end(name, error);
+        },
+        () => this.#tidy(name),
+      );
+      this.#documents.set(name, document);
+      void this.#interest.want(name);
+    }
+    const opened = document;
+    opened.users += 1;
+    if (options.merge) opened.merge = options.merge as Merge;
+    const ends = this.#onEnd.get(opened) ?? new Set();
+    const { onEnd = () => undefined } = options;
+    this.#onEnd.set(opened, ends.add(onEnd));
+    return new RecordHandle(opened, this.connection.onError, () => {
+      ends.delete(onEnd);
+      opened.users -= 1;
+      this.#tidy(name);
+    });
+  }
+
+  /** Reads a record once; undefined if there is none. */
+  async get<Name extends Names<RecordsOf<App>>>(name: Name, options?: RequestOptions): Promise<RecordsOf<App>[Name] | undefined> {
+    checkName(name);
+    const answer = await this.#requests.ask({ topic: Topic.Record, action: RecordAction.Fetch, name }, true, options);
+    return valueOf(answer.data) as RecordsOf<App>[Name] | undefined;
+  }
+
+  /** Replaces a record, or creates it, without opening it; fulfilled when that is on the server's disk. */
+  async set<Name extends Names<RecordsOf<App>>>(name: Name, value: RecordsOf<App>[Name], options?: RequestOptions): Promise<void> {
+    checkName(name);
+    const fields = { version: -1, isWriteAck: true, key: this.#key(), ...payload(value) };
+    await this.#requests.ask({ topic: Topic.Record, action: RecordAction.CreateAndUpdate, name, ...fields }, true, options);
+  }
+
+  /** Deletes a record for everybody; fulfilled when that is on the server's disk, also if there was none. */
+  async delete(name: Names<RecordsOf<App>>, options?: RequestOptions): Promise<void> {
+    checkName(name);
+    await this.#requests.ask({ topic: Topic.Record, action: RecordAction.Delete, name }, true, options, deletion(name));
+  }
+
+  #handle(message: Message): void {
+    const { action, name = '', correlationId, originalAction } = message;
+    const code = refusal(message);
+    if (this.#interest.handle(message, code)) return;
+    const error = code === undefined ? undefined : refused(code, name);
+    const isDeletion = action === RecordAction.DeleteSuccess || originalAction === RecordAction.Delete || code === 'RECORD_DELETE_ERROR';
+    const isAnswer = this.#requests.settle(isDeletion ? deletion(name) : correlationId, error ?? message);
+    if (action === RecordAction.DeleteSuccess || action === RecordAction.Deleted) {
+      this.#interest.forget(name);
+      this.#end(name, new TidewireError('RECORD_DELETED', `"${name}" was deleted`, { subject: name }));
+    } else if (!isAnswer) {
+      const document = this.#documents.get(name);
+      if (document) document.handle(message, code);
+      else if (error) this.connection.onError(error);
+    }
+  }
+
+  #end(name: string, error: TidewireError): void {
+    const document = this.#documents.get(name);
+    if (!document) return;
+    this.#documents.delete(name);
+    const ends = [...(this.#onEnd.get(document) ?? [])];
+    this.#onEnd.delete(document);
+    document.remove(error);
+    for (const onEnd of ends) this.connection.call(onEnd, error);
+  }
+
+  /** Lets go of a record that nobody holds and that has no edits left. */
+  #tidy(name: string): void {
+    const document = this.#documents.get(name);
+    if (!document || document.users > 0 || !document.isSaved) return;
+    this.#documents.delete(name);
+    this.#onEnd.delete(document);
+    this.#interest.drop(name);
+  }
+
+  /** A text that no other client draws. Only `getRandomValues` is there without a secure context. */
+  #key(): string {
+    if (this.#keyPrefix === '') {
+      const random = new Uint32Array(4);
+      if (typeof crypto === 'undefined') random.forEach((_, i) => (random[i] = Math.random() * 2 ** 32));
+      else crypto.getRandomValues(random);
+      this.#keyPrefix = random.join('-');
+    }
+    this.#keys += 1;
+    return `${this.#keyPrefix}-${this.#keys}`;
+  }
+}
+
+/** Under which the answer to a deletion is waited for, since it has no correlation id. */
+function deletion(name: string): string {
+  return `delete ${name}`;
+}
