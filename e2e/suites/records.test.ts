@@ -1,14 +1,120 @@
 // Records: documents that every client sees alike, whole or by path, with versions in steps of one.
 
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe, test, type TestContext } from 'node:test';
 import { C, connect, discarded, pair, record, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
+import { DRIVERS, peers, type Peer } from '../harness/driver/driver.ts';
 import { fresh } from '../harness/names.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, happens, within } from '../harness/wait.ts';
 
-describe('records', { concurrency: 8 }, () => {
+for (const driver of DRIVERS) {
+  describe(`records with ${driver.name}`, { concurrency: 8 }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start();
+    });
+    after(() => server.dispose());
+    const connect = (t: TestContext): Promise<Peer> => driver.connect(t, server);
+
+    /** One record, open at two clients. */
+    async function shared(t: TestContext, name = fresh('record')) {
+      const [alice, bob] = await peers(driver, t, server);
+      return { name, mine: await alice.record(name), theirs: await bob.record(name) };
+    }
+
+    test('a whole value replaces the record for everybody', async (t) => {
+      const { mine, theirs } = await shared(t);
+      const seen = theirs.changes();
+      await mine.setWithAck({ a: 1, b: { c: 2 } });
+      assert.deepEqual(await seen.next(), { a: 1, b: { c: 2 } });
+      await mine.setWithAck({ d: [1, 2] });
+      assert.deepEqual(await seen.next(), { d: [1, 2] });
+      assert.deepEqual([mine.version(), theirs.version()], [2, 2]);
+      covers(['Record.set', 'Record.subscribe'], 'success');
+    });
+
+    test('a path changes only its place', async (t) => {
+      const { mine, theirs } = await shared(t);
+      const steps: Array<[string, unknown, object]> = [
+        ['name', 'Ada', { name: 'Ada' }],
+        ['address.city', 'Köln', { name: 'Ada', address: { city: 'Köln' } }],
+        ['tags[1]', 'b', { name: 'Ada', address: { city: 'Köln' }, tags: [null, 'b'] }],
+        ['tags[0].deep', true, { name: 'Ada', address: { city: 'Köln' }, tags: [{ deep: true }, 'b'] }],
+        ['address.city', { zip: '1' }, { name: 'Ada', address: { city: { zip: '1' } }, tags: [{ deep: true }, 'b'] }],
+        ['name.first', 'Ada', { name: { first: 'Ada' }, address: { city: { zip: '1' } }, tags: [{ deep: true }, 'b'] }],
+      ];
+      const seen = theirs.changes();
+      for (const [path, value, expected] of steps) {
+        mine.setAt(path, value);
+        assert.deepEqual(await seen.next(), expected);
+        assert.deepEqual(mine.get(), expected);
+      }
+      assert.deepEqual(theirs.get('tags[0].deep'), true);
+      assert.equal(theirs.get('missing.path'), undefined);
+    });
+
+    test('a new reader sees the same result of paths as the writer', async (t) => {
+      const { name, mine } = await shared(t);
+      const carol = await connect(t);
+      mine.set({ list: [1, 2, 3], object: { x: 'scalar' } });
+      mine.setAt('list[5]', 6);
+      mine.setAt('list.1', 'two');
+      mine.setAt('object.x.y[2]', 'deep');
+      mine.setAt(' spaced . key ', 'trimmed');
+      mine.setAt('ünï.日本.🎉', 'x');
+      await mine.setAtWithAck('end', true);
+      const local: unknown = JSON.parse(JSON.stringify(mine.get()));
+      assert.deepEqual(await carol.snapshot(name), local);
+    });
+
+    for (const value of [0, false, '', null, -0.5, 1e300, 'text', [], {}, [[]], { '': 0 }]) {
+      test(`the value ${JSON.stringify(value)} at a path arrives as it was sent`, async (t) => {
+        const { name, mine, theirs } = await shared(t);
+        const seen = theirs.changes('value');
+        await mine.setAtWithAck('value', value);
+        assert.deepEqual(await seen.next(), value);
+        const carol = await connect(t);
+        assert.deepEqual(await carol.snapshot(name), { value });
+      });
+    }
+
+    const noNull = againstOriginal && 'it ends the process of deepstream';
+    test('a path leads through null', { skip: noNull }, async (t) => {
+      const { name, mine, theirs } = await shared(t);
+      const carol = await connect(t);
+      await mine.setWithAck({ a: null });
+      const seen = theirs.changes();
+      await mine.setAtWithAck('a.b', 1);
+      assert.deepEqual(await seen.find((value) => JSON.stringify(value) === '{"a":{"b":1}}'), { a: { b: 1 } });
+      assert.deepEqual(await carol.snapshot(name), { a: { b: 1 } });
+    });
+
+    test('an acknowledged write is in the record for everybody', async (t) => {
+      const { name, mine } = await shared(t);
+      const carol = await connect(t);
+      await mine.setWithAck({ whole: true });
+      assert.deepEqual(await carol.snapshot(name), { whole: true });
+      await mine.setAtWithAck('path', 1);
+      assert.deepEqual(await carol.snapshot(name), { whole: true, path: 1 });
+      covers('Record.setWithAck', 'success');
+    });
+
+    test('a path subscription fires only for its path', async (t) => {
+      const { mine, theirs } = await shared(t);
+      const seen = theirs.changes('a.b');
+      await mine.setAtWithAck('other', 1);
+      await mine.setAtWithAck('a.c', 2);
+      await mine.setAtWithAck('a.b', 3);
+      await mine.setAtWithAck('a', { b: 4 });
+      await seen.count(2);
+      assert.deepEqual(seen.seen, [3, 4]);
+    });
+  });
+}
+
+describe('records of deepstream clients', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start();
@@ -85,87 +191,6 @@ describe('records', { concurrency: 8 }, () => {
   });
 
   describe('writing', () => {
-    test('a whole value replaces the record for everybody', async (t) => {
-      const { mine, theirs } = await shared(t);
-      const seen = new Inbox<object>('values');
-      theirs.subscribe(seen.push);
-      mine.set({ a: 1, b: { c: 2 } });
-      assert.deepEqual(await seen.next(), { a: 1, b: { c: 2 } });
-      mine.set({ d: [1, 2] });
-      assert.deepEqual(await seen.next(), { d: [1, 2] });
-      assert.deepEqual([mine.version, theirs.version], [2, 2]);
-      covers(['Record.set', 'Record.subscribe'], 'success');
-    });
-
-    test('a path changes only its place', async (t) => {
-      const { mine, theirs } = await shared(t);
-      const steps: Array<[string, unknown, object]> = [
-        ['name', 'Ada', { name: 'Ada' }],
-        ['address.city', 'Köln', { name: 'Ada', address: { city: 'Köln' } }],
-        ['tags[1]', 'b', { name: 'Ada', address: { city: 'Köln' }, tags: [null, 'b'] }],
-        ['tags[0].deep', true, { name: 'Ada', address: { city: 'Köln' }, tags: [{ deep: true }, 'b'] }],
-        ['address.city', { zip: '1' }, { name: 'Ada', address: { city: { zip: '1' } }, tags: [{ deep: true }, 'b'] }],
-        ['name.first', 'Ada', { name: { first: 'Ada' }, address: { city: { zip: '1' } }, tags: [{ deep: true }, 'b'] }],
-      ];
-      const seen = new Inbox<object>('values');
-      theirs.subscribe(seen.push);
-      for (const [path, value, expected] of steps) {
-        mine.set(path, value as C.RecordPathData);
-        assert.deepEqual(await seen.next(), expected);
-        assert.deepEqual(mine.get(), expected);
-      }
-      assert.deepEqual(theirs.get('tags[0].deep'), true);
-      assert.equal(theirs.get('missing.path'), undefined);
-    });
-
-    test('a new reader sees the same result of paths as the writer', async (t) => {
-      const { name, mine } = await shared(t);
-      const carol = await connect(t, server);
-      mine.set({ list: [1, 2, 3], object: { x: 'scalar' } });
-      mine.set('list[5]', 6);
-      mine.set('list.1', 'two');
-      mine.set('object.x.y[2]', 'deep');
-      mine.set(' spaced . key ', 'trimmed');
-      mine.set('ünï.日本.🎉', 'x');
-      await mine.setWithAck('end', true);
-      const local: unknown = JSON.parse(JSON.stringify(mine.get()));
-      assert.deepEqual(await carol.record.snapshot(name), local);
-    });
-
-    for (const value of [0, false, '', null, -0.5, 1e300, 'text', [], {}, [[]], { '': 0 }]) {
-      test(`the value ${JSON.stringify(value)} at a path arrives as it was sent`, async (t) => {
-        const { name, mine, theirs } = await shared(t);
-        const seen = new Inbox<unknown>('values');
-        theirs.subscribe('value', seen.push);
-        await mine.setWithAck('value', value as C.RecordPathData);
-        assert.deepEqual(await seen.next(), value);
-        const carol = await connect(t, server);
-        assert.deepEqual(await carol.record.snapshot(name), { value });
-      });
-    }
-
-    const noNull = againstOriginal && 'it ends the process of deepstream';
-    test('a path leads through null', { skip: noNull }, async (t) => {
-      const { name, mine, theirs } = await shared(t);
-      const carol = await connect(t, server);
-      await mine.setWithAck({ a: null });
-      const seen = new Inbox<object>('values');
-      theirs.subscribe(seen.push);
-      await mine.setWithAck('a.b', 1);
-      assert.deepEqual(await seen.find((value) => JSON.stringify(value) === '{"a":{"b":1}}'), { a: { b: 1 } });
-      assert.deepEqual(await carol.record.snapshot(name), { a: { b: 1 } });
-    });
-
-    test('an acknowledged write is in the record for everybody', async (t) => {
-      const { name, mine } = await shared(t);
-      const carol = await connect(t, server);
-      await mine.setWithAck({ whole: true });
-      assert.deepEqual(await carol.record.snapshot(name), { whole: true });
-      await mine.setWithAck('path', 1);
-      assert.deepEqual(await carol.record.snapshot(name), { whole: true, path: 1 });
-      covers('Record.setWithAck', 'success');
-    });
-
     test('acknowledgements reach callbacks of every form of write', async (t) => {
       const { name, mine } = await shared(t);
       const acks = new Inbox<unknown>('acknowledgements');
@@ -274,18 +299,6 @@ describe('records', { concurrency: 8 }, () => {
   });
 
   describe('subscribing', () => {
-    test('a path subscription fires only for its path', async (t) => {
-      const { mine, theirs } = await shared(t);
-      const seen = new Inbox<unknown>('values');
-      theirs.subscribe('a.b', seen.push);
-      mine.set('other', 1);
-      mine.set('a.c', 2);
-      mine.set('a.b', 3);
-      mine.set('a', { b: 4 });
-      await seen.count(2);
-      assert.deepEqual(seen.seen, [3, 4]);
-    });
-
     test('triggerNow calls back with the current value first', async (t) => {
       const { mine } = await shared(t);
       await mine.setWithAck({ a: 1 });

@@ -1,6 +1,6 @@
 // The unmodified npm client as a driver.
 
-import { C, close, connect, inState, subscribed } from '../client.ts';
+import { C, close, connect, inState, record, subscribed } from '../client.ts';
 import { Inbox } from '../wait.ts';
 import type { Change, Driver } from './driver.ts';
 
@@ -49,6 +49,24 @@ export const DEEPSTREAM: Driver = {
         };
         return { inbox, stop };
       },
+      async record(name) {
+        const opened = await record(client, name);
+        return {
+          set: (value) => opened.set(value as C.JSONObject),
+          setAt: (path, value) => opened.set(path, value as C.RecordPathData),
+          setWithAck: async (value) => void (await opened.setWithAck(value as C.JSONObject)),
+          setAtWithAck: async (path, value) => void (await opened.setWithAck(path, value as C.RecordPathData)),
+          get: (path) => (path === undefined ? opened.get() : opened.get(path)),
+          version: () => opened.version as number,
+          changes(path) {
+            const inbox = new Inbox<unknown>(`values of ${name}`);
+            if (path === undefined) opened.subscribe(inbox.push);
+            else opened.subscribe(path, inbox.push);
+            return inbox;
+          },
+        };
+      },
+      snapshot: (name) => client.record.snapshot(name),
       receives: (matches) => client.wire.receives((message) => matches(message as never)) as never,
       lost: () => inState(client, CONNECTION_STATE.RECONNECTING),
       opened: () => inState(client, CONNECTION_STATE.OPEN),

@@ -32,6 +32,19 @@ export type Provider = (argument: any, answer: Answer) => void;
 /** Who has come (`true`) or gone. */
 export type Change = [user: string, isOnline: boolean];
 
+/** A record that is open. */
+export interface PeerRecord {
+  set(value: object): void;
+  setAt(path: string, value: unknown): void;
+  setWithAck(value: object): Promise<void>;
+  setAtWithAck(path: string, value: unknown): Promise<void>;
+  /** The document, or what stands at a path. */
+  get(path?: string): unknown;
+  version(): number;
+  /** Values from now on: of the document, or of what stands at a path. */
+  changes(path?: string): Inbox<any>;
+}
+
 /** A client of either kind that is logged in. What needs the server's confirmation waits for it. */
 export interface Peer {
   emit(name: string, payload?: unknown): void;
@@ -44,6 +57,10 @@ export interface Peer {
   query(users: string[]): Promise<Record<string, boolean>>;
   /** Who of `users` comes and goes from now on; watches all users, or only `one`. */
   watch(users: string[], one?: string): Promise<Listening<Change>>;
+  /** The record `name`, ready for use. */
+  record(name: string): Promise<PeerRecord>;
+  /** The value of a record without opening it. */
+  snapshot(name: string): Promise<unknown>;
   /** The next message of the server that `matches`. */
   receives(matches: (message: SeenMessage) => boolean): Promise<SeenMessage>;
   /** Waits until the client knows that its connection is lost. */

@@ -113,6 +113,31 @@ export const TIDEWIRE: Driver = {
         isReady = true;
         return { inbox, stop: () => removed(watching, PRESENCE as number, (one ? PRESENCE_UNSUBSCRIBE : UNSUBSCRIBE_ALL) as number) };
       },
+      async record(name) {
+        const opened = peer.record.open(name);
+        await within(DEADLINE_MS, opened.ready, `record ${name}`);
+        return {
+          set: (value) => opened.set(value),
+          setAt: (path, value) => opened.set(path, value),
+          setWithAck: (value) => opened.setWithAck(value),
+          setAtWithAck: (path, value) => opened.setWithAck(path, value),
+          get: (path) => (path === undefined ? opened.value : opened.get(path)),
+          version: () => opened.version,
+          changes(path) {
+            const inbox = new Inbox<unknown>(`values of ${name}`);
+            // What is there now is no change.
+            let isFirst = true;
+            const note = (value: unknown): void => {
+              if (!isFirst) inbox.push(value);
+              isFirst = false;
+            };
+            if (path === undefined) opened.subscribe(note);
+            else opened.subscribe(path, note);
+            return inbox;
+          },
+        };
+      },
+      snapshot: (name) => peer.record.get(name),
       receives,
       lost: () => inState(peer, 'waiting'),
       opened: () => inState(peer, 'open'),
