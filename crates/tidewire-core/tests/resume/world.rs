@@ -15,8 +15,11 @@ use tidewire_core::history::{HistoryRule, HistoryRules, Keep, NamePattern};
 use tidewire_core::message::{Auth, Change, Connection, Event, Message, Record, Write};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::settings::Settings;
-use tidewire_core::store::{Loaded, Opened, StoreChange, StoreError, StoredRecord, Term, Written};
-use tidewire_core::text::Name;
+use tidewire_core::store::{
+    Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Version,
+    Written,
+};
+use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::random::Random;
@@ -27,6 +30,8 @@ const SHARDS: usize = 3;
 const KEPT: usize = 8;
 const NAMES: [&str; 4] = ["mem/a", "mem/b", "kept/a", "kept/b"];
 const RECORD: &str = "r";
+/// Incarnations of another server; those of this one are smaller.
+const FOREIGN: u64 = 1 << 60;
 /// Everything under way ends within so many rounds.
 const ROUNDS_MAX: usize = 10_000;
 /// Rounds, each about a second, in which nothing is to be done: longer than any pause before something is tried again.
@@ -47,18 +52,21 @@ pub enum Fault {
     EventDoubled,
     /// The store forgets a commit.
     CommitForgotten,
+    /// The store does not say that something else is stored than an owner expects.
+    RefusalMissed,
     /// Histories are committed again and again for a term that is over.
     FormerOwnerGoesOn,
 }
 
 impl Fault {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ResumeOneTooFar,
         Self::SubscribeAfterRead,
         Self::RepeatMade,
         Self::EventLost,
         Self::EventDoubled,
         Self::CommitForgotten,
+        Self::RefusalMissed,
         Self::FormerOwnerGoesOn,
     ];
 
@@ -75,6 +83,7 @@ pub struct Met {
     crashes: u64,
     depositions: u64,
     refused_events: u64,
+    refused_writes: u64,
     heard: u64,
     gaps: u64,
     repeats: u64,
@@ -89,6 +98,7 @@ impl Met {
         self.crashes += other.crashes;
         self.depositions += other.depositions;
         self.refused_events += other.refused_events;
+        self.refused_writes += other.refused_writes;
         self.heard += other.heard;
         self.gaps += other.gaps;
         self.repeats += other.repeats;
@@ -103,6 +113,7 @@ impl Met {
             crashes,
             depositions,
             refused_events,
+            refused_writes,
             heard,
             gaps,
             repeats,
@@ -115,6 +126,7 @@ impl Met {
             crashes,
             depositions,
             refused_events,
+            refused_writes,
             heard,
             gaps,
             repeats,
@@ -219,6 +231,10 @@ pub struct World {
     links: BTreeMap<SessionId, Link>,
     next_session: u32,
     stored: BTreeMap<Name, StoredRecord>,
+    /// Keys of writes that the store has had, whatever became of them.
+    kept_keys: BTreeSet<u64>,
+    /// How often another server has written the record.
+    foreign_writes: u64,
     completions: VecDeque<(usize, StoreCompletion)>,
     fails_percent: usize,
     crashes: bool,
@@ -287,6 +303,8 @@ impl World {
             links: BTreeMap::new(),
             next_session: 0,
             stored: BTreeMap::new(),
+            kept_keys: BTreeSet::new(),
+            foreign_writes: 0,
             completions: VecDeque::new(),
             fails_percent,
             crashes,
@@ -401,9 +419,21 @@ impl World {
                 self.met.depositions += 1;
                 self.is_deposed = true;
             }
+            99 if self.random.chance(30) => self.another_server_writes(),
             _ => self.time_passes(),
         }
         Ok(())
+    }
+
+    /// Another server writes the record, of which the owner learns with its next commit.
+    fn another_server_writes(&mut self) {
+        self.foreign_writes += 1;
+        let record = StoredRecord {
+            incarnation: Incarnation(FOREIGN + self.foreign_writes),
+            version: Version(1 + self.random.below(5) as u32),
+            data: Payload::from_checked("{}"),
+        };
+        self.stored.insert(Name::from(RECORD), record);
     }
 
     fn crash(&mut self) {
@@ -667,19 +697,16 @@ impl World {
                     true => self.random.chance(50),
                     false => self.fault != Some(Fault::CommitForgotten) || self.random.chance(80),
                 };
-                let count = writes.len();
-                for write in writes.into_iter().filter(|_| is_done) {
-                    match write.change {
-                        StoreChange::Put(record) => self.stored.insert(write.name, record),
-                        StoreChange::Delete => self.stored.remove(&write.name),
-                    };
-                }
+                let written = writes
+                    .into_iter()
+                    .map(|write| self.write(write, is_done))
+                    .collect();
                 let result = match fails {
                     _ if self.is_deposed => {
                         Err(StoreError::stale_term(Term(self.starts), Term(u64::MAX)))
                     }
                     true => Err(failed()),
-                    false => Ok(vec![Written::Done; count]),
+                    false => Ok(written),
                 };
                 StoreCompletion::Committed {
                     store,
@@ -689,6 +716,30 @@ impl World {
             }
         };
         self.completions.push_back((shard, completion));
+    }
+
+    /// The store's part of one write of a commit.
+    fn write(&mut self, write: StoreWrite, is_done: bool) -> Written {
+        let stored = self.stored.get(&write.name);
+        if !write.change.is_done(stored) && !write.expected.is_met(stored) {
+            if self.fault == Some(Fault::RefusalMissed) {
+                return Written::Done;
+            }
+            self.met.refused_writes += 1;
+            return Written::Refused;
+        }
+        if is_done {
+            match write.change {
+                StoreChange::Put(record) => {
+                    self.kept_keys.extend(last_key(&record));
+                    self.stored.insert(write.name, record);
+                }
+                StoreChange::Delete => {
+                    self.stored.remove(&write.name);
+                }
+            }
+        }
+        Written::Done
     }
 
     /// Clients read some of what waits for them.
@@ -722,6 +773,9 @@ impl World {
                 match heard {
                     Heard::Written(key) if key == self.writer.key.to_string() => {
                         self.writer.is_sent = false;
+                        if !self.kept_keys.contains(&self.writer.key) {
+                            return Err(Violation(format!("{key} is acknowledged and not kept")));
+                        }
                     }
                     // The record could not be read; it may try again.
                     Heard::Refused if self.writer.is_sent => {
@@ -825,10 +879,18 @@ impl World {
             "a write was never acknowledged".into(),
         )?;
         ensure(
-            self.met.crashes > 0 || u64::from(version) == self.writer.key,
+            self.met.crashes > 0
+                || self.foreign_writes > 0
+                || u64::from(version) == self.writer.key,
             format!("{} writes made version {version}", self.writer.key),
         )
     }
+}
+
+/// The key of the write that a record holds, if it holds one.
+fn last_key(record: &StoredRecord) -> Option<u64> {
+    let value: serde_json::Value = serde_json::from_str(record.data.as_str()).ok()?;
+    value["last"].as_u64()
 }
 
 fn address(shard: usize) -> Address {
