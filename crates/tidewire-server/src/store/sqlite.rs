@@ -29,9 +29,13 @@ pub const FORMAT: i64 = 1;
 /// The database within the data folder; SQLite keeps its log and the log's index beside it.
 pub const FILE: &str = "records.sqlite";
 
-/// The log is brought into the database when it has grown to this. Every start reads the log once, so this also
-/// bounds the time of a start after a crash; and the larger it is, the fewer pages are written twice.
+/// The log is brought into the database when so much of it is in use, and begun again from its start. Every start reads
+/// the log once, so this also bounds the time of a start after a crash; and the larger it is, the fewer pages are written
+/// twice. The file keeps this size: to sync what lies within it takes half as long as to let it grow.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
+
+/// What the log has beside each page.
+const FRAME_HEAD_BYTES: u64 = 24;
 
 /// Pages that a connection caches, in KiB: enough for the upper levels of a name index of millions.
 pub(super) const PAGE_CACHE_KIB: i64 = 8 << 10;
@@ -75,6 +79,11 @@ const PUT: &str =
     "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, version = excluded.version,
         data = excluded.data, checksum = excluded.checksum";
+const ADD: &str =
+    "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (name) DO NOTHING";
+const REPLACE: &str = "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5
+    WHERE name = ?1 AND incarnation = ?6 AND version = ?7";
 const HEAD: &str = "SELECT incarnation, version FROM records WHERE name = ?1";
 const DELETE: &str = "DELETE FROM records WHERE name = ?1";
 const LOAD: &str = "SELECT name, incarnation, version, data, checksum FROM records WHERE name = ?1";
@@ -241,18 +250,22 @@ impl Store for SqliteStore {
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
-        let log_bytes = self.place.log_bytes();
-        if log_bytes < self.checkpoint_bytes {
+        // There is none after a failed commit, and the next one begins with a checkpoint.
+        if self.connection.is_none() {
             return Ok(());
         }
-        let done = self.attempt(|connection| {
+        let limit = self.checkpoint_bytes;
+        self.checkpoint_bytes = self.attempt(|connection| {
+            let log_bytes = log_bytes(connection)?;
+            if log_bytes < limit {
+                return Ok(limit);
+            }
             connection.busy_timeout(TIDY_TIMEOUT)?;
-            let done = unless_busy(checkpoint(connection));
+            let done = unless_busy(checkpoint(connection, Log::FromItsStart));
             connection.busy_timeout(BUSY_TIMEOUT)?;
-            done
+            // A reader in the way is no failure, but the next commits should not wait for it again at once.
+            Ok(CHECKPOINT_BYTES + if done? { 0 } else { log_bytes })
         })?;
-        // A reader in the way is no failure, but the next commits should not wait for it again at once.
-        self.checkpoint_bytes = CHECKPOINT_BYTES + if done { 0 } else { log_bytes };
         Ok(())
     }
 
@@ -260,7 +273,7 @@ impl Store for SqliteStore {
         self.attempt(|connection| {
             set_meta(connection, "clean", 1)?;
             // The mark is synced in the log. What a backup keeps from being moved, the next opening moves.
-            unless_busy(checkpoint(connection))
+            unless_busy(checkpoint(connection, Log::Emptied))
         })?;
         self.closed = true;
         self.connection = None;
@@ -271,6 +284,8 @@ impl Store for SqliteStore {
 /// What a commit runs for each of its writes.
 struct Statements<'transaction> {
     put: CachedStatement<'transaction>,
+    add: CachedStatement<'transaction>,
+    replace: CachedStatement<'transaction>,
     delete: CachedStatement<'transaction>,
     head: CachedStatement<'transaction>,
     load: CachedStatement<'transaction>,
@@ -280,6 +295,8 @@ impl<'transaction> Statements<'transaction> {
     fn prepare(transaction: &'transaction Transaction<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             put: transaction.prepare_cached(PUT)?,
+            add: transaction.prepare_cached(ADD)?,
+            replace: transaction.prepare_cached(REPLACE)?,
             delete: transaction.prepare_cached(DELETE)?,
             head: transaction.prepare_cached(HEAD)?,
             load: transaction.prepare_cached(LOAD)?,
@@ -287,21 +304,53 @@ impl<'transaction> Statements<'transaction> {
     }
 
     fn write(&mut self, write: &StoreWrite) -> rusqlite::Result<Written> {
-        let name = write.name.as_str();
-        if !self.is_met(name, write.expected)? && !self.is_done(write)? {
-            return Ok(Written::Refused);
-        }
-        match &write.change {
-            StoreChange::Put(record) => self.put.execute(params![
-                name,
-                record.incarnation.0.cast_signed(),
-                record.version.0,
-                record.data.as_str(),
-                checksum(name, record),
-            ])?,
-            StoreChange::Delete => self.delete.execute([name])?,
+        let is_written = match &write.change {
+            StoreChange::Put(record) => self.put(&write.name, write.expected, record)?,
+            StoreChange::Delete => {
+                let is_met = self.is_met(&write.name, write.expected)?;
+                if is_met {
+                    self.delete.execute([write.name.as_str()])?;
+                }
+                is_met
+            }
         };
-        Ok(Written::Done)
+        if is_written || self.is_done(write)? {
+            Ok(Written::Done)
+        } else {
+            Ok(Written::Refused)
+        }
+    }
+
+    /// Writes a record if what is expected is there, and says whether it was: one look at the name for both. A damaged row
+    /// is what was expected if its head says so, as for a delete.
+    fn put(
+        &mut self,
+        name: &str,
+        expected: Expected,
+        record: &StoredRecord,
+    ) -> rusqlite::Result<bool> {
+        let (incarnation, version) = (record.incarnation.0.cast_signed(), record.version.0);
+        let (data, checksum) = (record.data.as_str(), checksum(name, record));
+        let rows = match expected {
+            Expected::Anything => {
+                self.put
+                    .execute(params![name, incarnation, version, data, checksum])?
+            }
+            Expected::Missing => {
+                self.add
+                    .execute(params![name, incarnation, version, data, checksum])?
+            }
+            Expected::At(was, at) => self.replace.execute(params![
+                name,
+                incarnation,
+                version,
+                data,
+                checksum,
+                was.0.cast_signed(),
+                at.0
+            ])?,
+        };
+        Ok(rows > 0)
     }
 
     /// A damaged row is what was expected if its head says so: the owner has it in memory, and what it writes is sound.
@@ -352,12 +401,6 @@ impl Place {
         self.folder.join(FILE)
     }
 
-    /// Bytes of the write-ahead log.
-    fn log_bytes(&self) -> u64 {
-        let log = self.folder.join(format!("{FILE}-wal"));
-        std::fs::metadata(log).map_or(0, |metadata| metadata.len())
-    }
-
     fn reader(&self) -> SqliteReader {
         SqliteReader {
             place: self.clone(),
@@ -402,6 +445,8 @@ impl Place {
         connection.pragma_update(None, "mmap_size", 0)?;
         connection.pragma_update(None, "synchronous", self.options.synchronous())?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // What a backup has let the log grow to is given back when it begins again.
+        connection.pragma_update(None, "journal_size_limit", CHECKPOINT_BYTES.cast_signed())?;
         Ok(connection)
     }
 
@@ -429,7 +474,7 @@ impl Place {
                 .pragma_update_and_check(None, "max_page_count", pages_max.max(1), |_| Ok(()))?;
         }
         connection.busy_timeout(timeout)?;
-        checkpoint(&connection)?;
+        checkpoint(&connection, Log::Emptied)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         Ok(connection)
     }
@@ -686,10 +731,33 @@ pub(super) fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqli
         .map(|_| ())
 }
 
-/// Moves the whole log into the database, synced, and empties it.
-fn checkpoint(connection: &Connection) -> rusqlite::Result<()> {
-    let busy: i64 =
-        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+/// Bytes of the log that are in use, without looking at more than its index.
+fn log_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let frames: i64 = connection
+        .prepare_cached("PRAGMA wal_checkpoint(NOOP)")?
+        .query_row([], |row| row.get(1))?;
+    let page: i64 = connection
+        .prepare_cached("PRAGMA page_size")?
+        .query_row([], |row| row.get(0))?;
+    Ok(frames.max(0).cast_unsigned() * (page.cast_unsigned() + FRAME_HEAD_BYTES))
+}
+
+/// What becomes of the log's file once the database has all of it.
+#[derive(Clone, Copy, Debug)]
+enum Log {
+    /// The next commit writes over it.
+    FromItsStart,
+    /// Nothing is left in it.
+    Emptied,
+}
+
+/// Moves the whole log into the database, synced.
+fn checkpoint(connection: &Connection, log: Log) -> rusqlite::Result<()> {
+    let checkpoint = match log {
+        Log::FromItsStart => "PRAGMA wal_checkpoint(RESTART)",
+        Log::Emptied => "PRAGMA wal_checkpoint(TRUNCATE)",
+    };
+    let busy: i64 = connection.query_row(checkpoint, [], |row| row.get(0))?;
     if busy == 0 {
         return Ok(());
     }
