@@ -145,6 +145,13 @@ export const PROOFS: Proof[] = [
     figures: [/connects at .*/, /pass \d+/, /fail \d+/],
   },
   {
+    name: 'store-speed',
+    command: npm('store-speed'),
+    figures: [
+      /fdatasync: .*/, /SQLite, \d.*/, /SQLite, one .*/, /PostgreSQL, \d.*/, /PostgreSQL, one .*/, /Redis, \d.*/, /Redis, one .*/,
+    ],
+  },
+  {
     name: 'compression',
     command: npm('cost'),
     figures: [/one message of 2\.5 KB .*/, /20 messages of 155 bytes .*/, /fail \d+/],

@@ -194,7 +194,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'bench',
-    shows: 'server CPU per delivery against a null server, latencies, 10,000 idle connections, new ones, fairness, records, rpc, rooms',
+    shows: 'server CPU per delivery against a null server, latencies, 10,000 idle connections, new ones, fairness, records, stores, rpc, rooms',
     commands: [
       ['target/release/tidewire-bench', 'smoke'],
       ['target/release/tidewire-bench', 'pairs', '--seconds', '2'],
@@ -203,6 +203,11 @@ export const SUITES: Suite[] = [
       ['target/release/tidewire-bench', 'connect', '--connections', '10000'],
       ['target/release/tidewire-bench', 'fairness'],
       ['target/release/tidewire-bench', 'records'],
+      // Bounds that other work on the machine does not reach, and a commit for each write does.
+      [
+        'target/release/tidewire-bench', 'store', '--rounds', '2', '--seconds', '1',
+        ...['--share-min', '0.15', '--latency-factor', '5', '--latency-slack-ms', '25'],
+      ],
       ['target/release/tidewire-bench', 'rpc', '--requests', '20000'],
       ['target/release/tidewire-bench', 'rooms', '--connections', '2000', '--publishers', '200'],
       ['target/release/tidewire-bench', 'grid', '--subscribers', '1000', '--publishers', '500'],

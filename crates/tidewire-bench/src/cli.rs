@@ -304,6 +304,7 @@ impl Chosen {
                 program: take_server_bin(matches)?,
                 shards: take_count(matches, "shards", 1)?,
                 has_rules: matches.get_flag("rules"),
+                options: Vec::new(),
             }
         };
         let link = Link {

@@ -36,6 +36,15 @@ impl Histogram {
         self.max_nanos = self.max_nanos.max(nanos);
     }
 
+    /// Adds all of another sample.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.count += other.count;
+        self.max_nanos = self.max_nanos.max(other.max_nanos);
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -125,6 +134,15 @@ mod tests {
         check(&late, 99.95, 50_000_000);
         assert_eq!(late.max(), Duration::from_millis(50));
         assert_eq!((late.count(), of(0..0).percentile(50.0)), (10_000, None));
+    }
+
+    #[test]
+    fn a_merged_sample_is_that_of_both() {
+        let mut merged = of(1..=500);
+        merged.merge(&of(501..=1000));
+        let both = of(1..=1000);
+        assert_eq!(merged.counts, both.counts);
+        assert_eq!((merged.count(), merged.max()), (1000, both.max()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A scenario opens connections to a server, drives it and reports figures; the null server is the yardstick beside
 //! every figure. Both speak through `tidewire-wire`, so the bench and the server can't misunderstand each other alone.
 
+pub mod bare;
 pub mod cli;
 pub mod connection;
 pub mod cores;

@@ -45,6 +45,8 @@ pub enum Kind {
         shards: usize,
         /// Whether it judges by the rules of `rules/chat.yml`, and its users have what these ask for.
         has_rules: bool,
+        /// More of its options, as on its command line.
+        options: Vec<String>,
     },
     /// A server of somebody else, which must be set up.
     Rival(Rival),
@@ -194,6 +196,7 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
             program,
             shards,
             has_rules,
+            options,
         } => {
             let mut command = Command::new(program);
             command
@@ -203,6 +206,7 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
                 .arg(folder.join("data"))
                 // All connections of the bench come from one address, and some modes have readers cut.
                 .args(["--penalty-wait-max", "0s"])
+                .args(options)
                 // A configuration file of the folder in which the bench was started is not its business.
                 .current_dir(folder);
             if *has_rules {
@@ -282,6 +286,7 @@ mod tests {
             program,
             shards: 1,
             has_rules: false,
+            options: Vec::new(),
         })
         .unwrap_err()
     }

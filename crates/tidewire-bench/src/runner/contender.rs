@@ -142,6 +142,7 @@ impl Contender {
                 program: path.clone(),
                 shards,
                 has_rules: *has_rules,
+                options: Vec::new(),
             },
             Program::Null => Kind::Null { has_rooms },
             Program::Rival(rival) => Kind::Rival(rival.clone()),

@@ -11,6 +11,7 @@ pub mod records;
 pub mod rooms;
 pub mod rpc;
 mod smoke;
+mod store;
 pub mod stream;
 
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of the help.
-pub const ALL: [Scenario; 10] = [
+pub const ALL: [Scenario; 11] = [
     grid::SCENARIO,
     smoke::SCENARIO,
     rooms::SCENARIO,
@@ -51,6 +52,7 @@ pub const ALL: [Scenario; 10] = [
     connect::SCENARIO,
     fairness::SCENARIO,
     records::SCENARIO,
+    store::SCENARIO,
     rpc::SCENARIO,
 ];
 

@@ -64,6 +64,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         program: program.clone(),
         shards,
         has_rules: false,
+        options: Vec::new(),
     };
     let mut contenders = [Kind::Null { has_rooms: false }, tidewire(1), tidewire(3)]
         .into_iter()

@@ -1,0 +1,452 @@
+//! Acknowledged writes beside what the disk and the databases do alone, in turns in the same run: many at a time for the
+//! rate, one at a time for the latency. `docs/bench.md` says what is compared.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use tempfile::TempDir;
+
+use super::{Scenario, unexpected};
+use crate::bare::disk::Disk;
+use crate::bare::postgres::Postgres;
+use crate::bare::redis::Redis;
+use crate::bare::sqlite::Sqlite;
+use crate::bare::{Bare, Rows, Turn, data, name};
+use crate::cli;
+use crate::connection::Subscription;
+use crate::driver::Incoming;
+use crate::failure::Failure;
+use crate::histogram::Histogram;
+use crate::process;
+use crate::server::{Kind, Server};
+use crate::statistics::Summary;
+use crate::swarm::Swarm;
+use crate::target::Target;
+
+/// The scenario.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "store",
+    about: "Acknowledged writes beside fdatasync, bare SQLite, PostgreSQL and Redis, in turns",
+    arguments,
+    // Who writes to a database directly has all processors, too.
+    is_pinned: false,
+    run,
+};
+
+/// Without an acknowledgement for so long there will be none.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn arguments(command: Command) -> Command {
+    let limit = |name: &'static str, default: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .default_value(default)
+            .value_parser(value_parser!(f64))
+            .help(help)
+    };
+    let url = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("URL").help(help)
+    };
+    command
+        .arg(cli::server_bin())
+        .arg(cli::number("rounds", "5", "Turns of each"))
+        .arg(cli::number("seconds", "5", "Seconds of a turn"))
+        .arg(cli::number("connections", "100", "Connections that write"))
+        .arg(cli::number(
+            "pending",
+            "16",
+            "Unacknowledged writes of each, to different records",
+        ))
+        .arg(cli::number("payload-bytes", "100", "Bytes of a record"))
+        .arg(url(
+            "postgres",
+            "A PostgreSQL for Tidewire and without it, postgresql://user@host:port/database",
+        ))
+        .arg(url(
+            "redis",
+            "A Redis for Tidewire and without it, redis://host:port/database",
+        ))
+        .arg(limit(
+            "share-min",
+            "0.7",
+            "Part of bare SQLite's writes in a second",
+        ))
+        .arg(limit(
+            "latency-factor",
+            "2",
+            "An ack takes at most so many times what fdatasync takes, and the slack",
+        ))
+        .arg(limit(
+            "latency-slack-ms",
+            "1",
+            "The slack of the median; that of the 99th percentile is twice as much",
+        ))
+}
+
+fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    let plan = Plan {
+        rounds: cli::take_count(matches, "rounds", 1)?,
+        time: Duration::from_secs(cli::take_count(matches, "seconds", 1)? as u64),
+        connections: cli::take_count(matches, "connections", 1)?,
+        pending: cli::take_count(matches, "pending", 1)?,
+        bytes: cli::take_count(matches, "payload-bytes", 1)?,
+    };
+    let bounds = Bounds {
+        share_min: cli::take(matches, "share-min")?,
+        factor: cli::take(matches, "latency-factor")?,
+        slack_ms: cli::take(matches, "latency-slack-ms")?,
+    };
+    let folder = TempDir::new().map_err(Failure::system("temporary folder"))?;
+    let mut disk = Disk::open(folder.path())?;
+    let mut stores = vec![Pair {
+        title: "SQLite",
+        server: start(matches, &[])?,
+        bare: Box::new(Sqlite::open(folder.path())?),
+        many: Vec::new(),
+        one: Histogram::default(),
+        bare_one: Histogram::default(),
+    }];
+    if let Some(url) = matches.get_one::<String>("postgres") {
+        let options = ["--store-kind", "postgres", "--store-postgres-url", url];
+        stores.push(Pair {
+            title: "PostgreSQL",
+            server: start(matches, &options)?,
+            bare: Box::new(Postgres::connect(url)?),
+            many: Vec::new(),
+            one: Histogram::default(),
+            bare_one: Histogram::default(),
+        });
+    }
+    if let Some(url) = matches.get_one::<String>("redis") {
+        let options = ["--store-kind", "redis", "--store-redis-url", url];
+        stores.push(Pair {
+            title: "Redis",
+            server: start(matches, &options)?,
+            bare: Box::new(Redis::connect(url)?),
+            many: Vec::new(),
+            one: Histogram::default(),
+            bare_one: Histogram::default(),
+        });
+    }
+    println!("machine: {}", process::machine());
+    println!("folder: {}", folder.path().display());
+    let mut synced = Histogram::default();
+    for _ in 0..plan.rounds {
+        let turn = plan.rows().write(&mut disk, 1, plan.time)?;
+        synced.merge(&turn.latencies);
+        for store in &mut stores {
+            store.turn(&plan)?;
+        }
+    }
+    println!("{}: {}", disk.label(), times(&synced)?);
+    for store in &stores {
+        store.print(&plan)?;
+    }
+    judge(&bounds, stores[0].share()?, &stores[0].one, &synced)
+}
+
+/// Tidewire on a store, for as many shards as it has by itself.
+fn start(matches: &ArgMatches, options: &[&str]) -> Result<Server, Failure> {
+    let shards = available_parallelism().map_err(Failure::system("cores"))?;
+    Server::start(&Kind::Tidewire {
+        program: cli::take_server_bin(matches)?,
+        shards: shards.get(),
+        has_rules: false,
+        options: options.iter().map(|option| (*option).to_owned()).collect(),
+    })
+}
+
+/// What is done in each round.
+struct Plan {
+    rounds: usize,
+    time: Duration,
+    connections: usize,
+    pending: usize,
+    bytes: usize,
+}
+
+impl Plan {
+    fn rows(&self) -> Rows {
+        Rows::new(self.connections * self.pending, self.bytes)
+    }
+}
+
+/// What the figures must keep to.
+struct Bounds {
+    share_min: f64,
+    factor: f64,
+    slack_ms: f64,
+}
+
+/// A store with Tidewire and without it, and what its turns gave.
+struct Pair {
+    title: &'static str,
+    server: Server,
+    bare: Box<dyn Bare>,
+    /// Tidewire's turn and the one without it.
+    many: Vec<(Turn, Turn)>,
+    one: Histogram,
+    bare_one: Histogram,
+}
+
+impl Pair {
+    fn turn(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let target = self.server.target();
+        let mut rows = plan.rows();
+        let one = write(target, 1, 1, plan)?;
+        self.one.merge(&one.latencies);
+        let bare = rows.write(&mut *self.bare, 1, plan.time)?;
+        self.bare_one.merge(&bare.latencies);
+        let many = write(target, plan.connections, plan.pending, plan)?;
+        // As many as Tidewire has put into a transaction of its own.
+        let each = many.rows_each().round().max(1.0) as usize;
+        let bare = rows.write(&mut *self.bare, each, plan.time)?;
+        self.many.push((many, bare));
+        Ok(())
+    }
+
+    /// The part of the bare store's rate that Tidewire reaches: the middle one of all rounds.
+    fn share(&self) -> Result<f64, Failure> {
+        let shares: Vec<f64> = self
+            .many
+            .iter()
+            .map(|(tidewire, bare)| tidewire.rate() / bare.rate())
+            .collect();
+        median(&shares)
+    }
+
+    fn print(&self, plan: &Plan) -> Result<(), Failure> {
+        let of = |of: fn(&(Turn, Turn)) -> f64| {
+            let values: Vec<f64> = self.many.iter().map(of).collect();
+            median(&values)
+        };
+        println!(
+            "{}, {} x {}: {:.0} writes/s, {:.0} in a commit; {} {:.0} writes/s; share {:.2}",
+            self.title,
+            plan.connections,
+            plan.pending,
+            of(|(tidewire, _)| tidewire.rate())?,
+            of(|(tidewire, _)| tidewire.rows_each())?,
+            self.bare.label(),
+            of(|(_, bare)| bare.rate())?,
+            self.share()?,
+        );
+        println!(
+            "{}, one in flight: {}; {} {}",
+            self.title,
+            times(&self.one)?,
+            self.bare.label(),
+            times(&self.bare_one)?
+        );
+        Ok(())
+    }
+}
+
+/// Writes with acknowledgement for the time of a turn, from connections that each have so many under way, every one to a
+/// record of its own.
+fn write(
+    target: &Target,
+    connections: usize,
+    pending: usize,
+    plan: &Plan,
+) -> Result<Turn, Failure> {
+    let mut swarm = Swarm::new(target)?;
+    swarm.open(connections, |_| Subscription::Nothing)?;
+    let names: Vec<String> = (0..connections * pending).map(name).collect();
+    let mut sent: Vec<Option<Instant>> = vec![None; names.len()];
+    let mut free: Vec<usize> = (0..names.len()).collect();
+    let mut turn = Turn::default();
+    // The first write of each record makes it, and may find something in the way that has to be loaded.
+    let (mut writes, mut is_warm) = (0, false);
+    let mut start = Instant::now();
+    let mut commits = Commits::read(target.address)?;
+    loop {
+        if !is_warm && writes >= 2 * names.len() as u64 && free.len() == names.len() {
+            is_warm = true;
+            commits = Commits::read(target.address)?;
+            start = Instant::now();
+        }
+        let is_over = is_warm && start.elapsed() >= plan.time;
+        if is_over && free.len() == names.len() {
+            break;
+        }
+        // Between the warming up and the measurement nothing is under way.
+        let waits = is_over || (!is_warm && writes >= 2 * names.len() as u64);
+        if !waits {
+            for number in free.drain(..) {
+                writes += 1;
+                let value = data(writes, plan.bytes);
+                swarm.send(number / pending, |driver, out| {
+                    driver.write(&names[number], &value, Some(number as u64), out);
+                })?;
+                sent[number] = Some(Instant::now());
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        swarm.receive(deadline, "write acks", |connection, incoming| {
+            let Incoming::Written { name, number } = incoming else {
+                return Err(unexpected(connection, incoming));
+            };
+            let place = number as usize;
+            let since = sent.get_mut(place).and_then(Option::take);
+            match since.filter(|_| names[place] == *name && place / pending == connection) {
+                Some(since) => {
+                    if is_warm {
+                        turn.latencies.add(since.elapsed());
+                        turn.writes += 1;
+                    }
+                    free.push(place);
+                    Ok(())
+                }
+                None => Err(unexpected(connection, Incoming::Written { name, number })),
+            }
+        })?;
+    }
+    turn.elapsed = start.elapsed();
+    let after = Commits::read(target.address)?;
+    turn.commits = after.commits - commits.commits;
+    // What the store says and what was acknowledged are the same, or something was acknowledged that is not there.
+    let stored = after.writes - commits.writes;
+    if stored != turn.writes {
+        return Err(Failure::Server(format!(
+            "{} writes were acknowledged and {stored} committed",
+            turn.writes
+        )));
+    }
+    Ok(turn)
+}
+
+/// What the server's store has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Commits {
+    commits: u64,
+    writes: u64,
+}
+
+impl Commits {
+    fn read(address: SocketAddr) -> Result<Self, Failure> {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            write!(
+                stream,
+                "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            )?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = ask().map_err(Failure::system("metrics"))?;
+        Self::parse(&answer)
+            .ok_or_else(|| Failure::Server("metrics have no commits of the store".to_owned()))
+    }
+
+    fn parse(metrics: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let found = metrics
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            found?.trim().parse().ok()
+        };
+        Some(Self {
+            commits: value("tidewire_store_commits_total")?,
+            writes: value("tidewire_store_writes_total")?,
+        })
+    }
+}
+
+fn judge(bounds: &Bounds, share: f64, acks: &Histogram, synced: &Histogram) -> Result<(), Failure> {
+    let mut faults = Vec::new();
+    if share < bounds.share_min {
+        let min = bounds.share_min;
+        faults.push(format!("{share:.2} of bare SQLite's writes/s, not {min}"));
+    }
+    for (what, percent, slack) in [
+        ("median", 50.0, bounds.slack_ms),
+        ("p99", 99.0, 2.0 * bounds.slack_ms),
+    ] {
+        let (ack, sync) = (milliseconds(acks, percent)?, milliseconds(synced, percent)?);
+        let max = bounds.factor * sync + slack;
+        if ack > max {
+            faults.push(format!(
+                "the {what} of acks is {ack:.2} ms, not at most {max:.2}"
+            ));
+        }
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Threshold(faults.join("; "))),
+    }
+}
+
+fn times(latencies: &Histogram) -> Result<String, Failure> {
+    let (median, p99) = (
+        milliseconds(latencies, 50.0)?,
+        milliseconds(latencies, 99.0)?,
+    );
+    Ok(format!("median {median:.2} ms, p99 {p99:.2} ms"))
+}
+
+fn milliseconds(latencies: &Histogram, percent: f64) -> Result<f64, Failure> {
+    let latency = latencies.percentile(percent);
+    let latency = latency.ok_or_else(|| Failure::Server("nothing was written".to_owned()))?;
+    Ok(latency.as_secs_f64() * 1e3)
+}
+
+fn median(values: &[f64]) -> Result<f64, Failure> {
+    Summary::of(values)
+        .map(|summary| summary.median)
+        .ok_or_else(|| Failure::Server("nothing was written".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(milliseconds: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        for time in milliseconds {
+            histogram.add(Duration::from_millis(*time));
+        }
+        histogram
+    }
+
+    #[test]
+    fn a_figure_beyond_its_bound_is_told() {
+        let bounds = Bounds {
+            share_min: 0.7,
+            factor: 2.0,
+            slack_ms: 1.0,
+        };
+        let check = |share, acks: &[u64], synced: &[u64], expected: &[&str]| {
+            let judged = judge(&bounds, share, &histogram(acks), &histogram(synced));
+            let told = judged.map_err(|failure| failure.to_string()).err();
+            for part in expected {
+                assert!(
+                    told.as_ref().is_some_and(|told| told.contains(part)),
+                    "{told:?}"
+                );
+            }
+            assert_eq!(told.is_none(), expected.is_empty(), "{told:?}");
+        };
+        check(0.7, &[20], &[10], &[]);
+        check(0.69, &[20], &[10], &["0.69 of bare SQLite's"]);
+        check(0.7, &[22], &[10], &["median"]);
+        check(0.7, &[1, 1, 23], &[1, 1, 10], &["p99"]);
+        check(0.1, &[50], &[10], &["0.10", "median", "p99"]);
+    }
+
+    #[test]
+    fn commits_are_read_from_metrics() {
+        let metrics = "# HELP x\ntidewire_store_commits_total 7\ntidewire_store_writes_total 70\n";
+        let expected = Commits {
+            commits: 7,
+            writes: 70,
+        };
+        assert_eq!(Commits::parse(metrics), Some(expected));
+        assert_eq!(Commits::parse("tidewire_store_commits_total 7\n"), None);
+    }
+}
