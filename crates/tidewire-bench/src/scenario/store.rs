@@ -75,6 +75,11 @@ fn arguments(command: Command) -> Command {
             "Part of bare SQLite's writes in a second",
         ))
         .arg(limit(
+            "rows-min",
+            "10",
+            "Writes that share a commit, on average, with many in flight",
+        ))
+        .arg(limit(
             "latency-factor",
             "2",
             "An ack takes at most so many times what fdatasync takes, and the slack",
@@ -96,6 +101,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     };
     let bounds = Bounds {
         share_min: cli::take(matches, "share-min")?,
+        rows_min: cli::take(matches, "rows-min")?,
         factor: cli::take(matches, "latency-factor")?,
         slack_ms: cli::take(matches, "latency-slack-ms")?,
     };
@@ -145,7 +151,9 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     for store in &stores {
         store.print(&plan)?;
     }
-    judge(&bounds, stores[0].share()?, &stores[0].one, &synced)
+    let sqlite = &stores[0];
+    let found = (sqlite.share()?, sqlite.rows_each()?);
+    judge(&bounds, found, &sqlite.one, &synced)
 }
 
 /// Tidewire on a store, for as many shards as it has by itself.
@@ -177,6 +185,7 @@ impl Plan {
 /// What the figures must keep to.
 struct Bounds {
     share_min: f64,
+    rows_min: f64,
     factor: f64,
     slack_ms: f64,
 }
@@ -218,6 +227,12 @@ impl Pair {
         median(&shares)
     }
 
+    /// Writes in a commit of Tidewire's.
+    fn rows_each(&self) -> Result<f64, Failure> {
+        let rows: Vec<f64> = self.many.iter().map(|(turn, _)| turn.rows_each()).collect();
+        median(&rows)
+    }
+
     fn print(&self, plan: &Plan) -> Result<(), Failure> {
         let of = |of: fn(&(Turn, Turn)) -> f64| {
             let values: Vec<f64> = self.many.iter().map(of).collect();
@@ -229,7 +244,7 @@ impl Pair {
             plan.connections,
             plan.pending,
             of(|(tidewire, _)| tidewire.rate())?,
-            of(|(tidewire, _)| tidewire.rows_each())?,
+            self.rows_each()?,
             self.bare.label(),
             of(|(_, bare)| bare.rate())?,
             self.share()?,
@@ -358,8 +373,18 @@ impl Commits {
     }
 }
 
-fn judge(bounds: &Bounds, share: f64, acks: &Histogram, synced: &Histogram) -> Result<(), Failure> {
+fn judge(
+    bounds: &Bounds,
+    (share, rows): (f64, f64),
+    acks: &Histogram,
+    synced: &Histogram,
+) -> Result<(), Failure> {
     let mut faults = Vec::new();
+    // Bare SQLite gets the same rows, so the share does not show it.
+    if rows < bounds.rows_min {
+        let min = bounds.rows_min;
+        faults.push(format!("{rows:.1} writes in a commit, not {min}"));
+    }
     if share < bounds.share_min {
         let min = bounds.share_min;
         faults.push(format!("{share:.2} of bare SQLite's writes/s, not {min}"));
@@ -418,11 +443,12 @@ mod tests {
     fn a_figure_beyond_its_bound_is_told() {
         let bounds = Bounds {
             share_min: 0.7,
+            rows_min: 10.0,
             factor: 2.0,
             slack_ms: 1.0,
         };
-        let check = |share, acks: &[u64], synced: &[u64], expected: &[&str]| {
-            let judged = judge(&bounds, share, &histogram(acks), &histogram(synced));
+        let check = |found, acks: &[u64], synced: &[u64], expected: &[&str]| {
+            let judged = judge(&bounds, found, &histogram(acks), &histogram(synced));
             let told = judged.map_err(|failure| failure.to_string()).err();
             for part in expected {
                 assert!(
@@ -432,11 +458,12 @@ mod tests {
             }
             assert_eq!(told.is_none(), expected.is_empty(), "{told:?}");
         };
-        check(0.7, &[20], &[10], &[]);
-        check(0.69, &[20], &[10], &["0.69 of bare SQLite's"]);
-        check(0.7, &[22], &[10], &["median"]);
-        check(0.7, &[1, 1, 23], &[1, 1, 10], &["p99"]);
-        check(0.1, &[50], &[10], &["0.10", "median", "p99"]);
+        check((0.7, 10.0), &[20], &[10], &[]);
+        check((0.7, 9.9), &[20], &[10], &["9.9 writes in a commit"]);
+        check((0.69, 10.0), &[20], &[10], &["0.69 of bare SQLite's"]);
+        check((0.7, 10.0), &[22], &[10], &["median"]);
+        check((0.7, 10.0), &[1, 1, 23], &[1, 1, 10], &["p99"]);
+        check((0.1, 10.0), &[50], &[10], &["0.10", "median", "p99"]);
     }
 
     #[test]
