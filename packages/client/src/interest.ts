@@ -96,10 +96,13 @@ export class Interest {
     }
     if (message.topic !== topic || code === undefined || originalAction !== subscribe) return false;
     // Without a name all of the message is refused; without a correlation id a right was lost.
-    const names = name === undefined ? this.#take(correlationId) : [name];
+    const asked = this.#take(correlationId);
+    const left = asked.filter((one) => one !== name);
+    if (name !== undefined && left.length > 0) this.#bulks.set(correlationId, left);
+    const names = name === undefined ? asked : [name];
     for (const one of names) {
-      const asked = this.#asked.get(one);
-      if (asked && (correlationId === '' || asked.id === correlationId)) this.#refuse(one, refused(code, one));
+      const last = this.#asked.get(one);
+      if (last && (correlationId === '' || last.id === correlationId)) this.#refuse(one, refused(code, one));
     }
     return true;
   }

@@ -144,7 +144,6 @@ export const enum RecordAction {
   SubscribeCreateAndRead = 23,
   Unsubscribe = 26,
   HasProvider = 31,
-  HasNoProvider = 32,
   PatchMulti = 35,
   Fetch = 60,
   Fetched = 61,

@@ -65,7 +65,6 @@ export class Document {
   users = 0;
   value: unknown;
   version = -1;
-  hasProvider = false;
   merge: Merge = 'local';
   #base: unknown;
   #edits: Edit[] = [];
@@ -150,6 +149,9 @@ export class Document {
     } else if (code !== undefined) {
       if (isOwn) this.#refuse(flight, refused(code, this.name));
       else if (!this.#isRead) this.ended(refused(code, this.name));
+    } else if (action !== RecordAction.Update && action !== RecordAction.Patch && action !== RecordAction.PatchMulti) {
+      // Notes, such as that the record has a provider.
+      return;
     } else if (version === next(this.version) || action === RecordAction.Update) {
       if (this.version < version || version === next(this.version)) this.#take(remote(this.#base, message), version);
     } else if (flight && version === next(flight.message.version as number) && flight.message.version === next(this.version)) {

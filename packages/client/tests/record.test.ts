@@ -264,6 +264,17 @@ test('whoever lags is given the newest value, and goes on from it', async (t) =>
   assert.deepEqual([record.value, record.version], [{ title: 'jump', count: 1 }, 41]);
 });
 
+test('notes about a record that is not here yet change nothing', async (t) => {
+  const { client, last, errors } = await opened(t);
+  const second = (client as Client).record.open('provided');
+  await settle();
+  last().says(message(RecordAction.HasProvider, { name: 'provided' }), message(117, { name: 'provided', originalAction: 25 }));
+  assert.deepEqual([second.version, errors], [-1, []]);
+  last().says(message(RecordAction.ReadResponse, { name: 'provided', version: 0, data: '{}' }));
+  await second.ready;
+  assert.deepEqual([second.version, second.value], [0, {}]);
+});
+
 test('behind the last version comes 1', async (t) => {
   const { record, last } = await opened(t, 2 ** 31 - 1);
   last().says(update(1, { title: 'one' }));
