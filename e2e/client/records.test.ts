@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Client, RecordHandle, TidewireError } from '../../packages/client/src/index.ts';
+import { connect } from '../harness/client.ts';
 import { client, inState } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
 import { Proxy } from '../harness/proxy.ts';
@@ -177,6 +178,23 @@ record: { "*": { create: true, read: true, delete: true, listen: true, notify: t
     assert.deepEqual(values.seen, ['forbidden', 'fine']);
     assert.deepEqual(mine.value, { title: 'fine', done: true, tags: ['kept'] });
     assert.deepEqual(await alice.record.get(mine.name as `record/${string}`), mine.value);
+  });
+
+  test('a record that a listening client provides opens like any other, before it has a provider and after', async (t) => {
+    const server = await Server.during(t);
+    const [alice, bob] = [await connected(t, server.address), await connected(t, server.address)];
+    const provider = await connect(t, server);
+    const asked = new Inbox<string>('names that are asked for');
+    provider.record.listen('^record/', (name, response) => {
+      response.accept();
+      asked.push(name);
+      void provider.record.setDataWithAck(name, { title: 'provided' });
+    });
+    const name = nameOf();
+    const mine = await opened(alice, name);
+    assert.equal(await asked.next(), name);
+    await eventually(() => mine.get('title') === 'provided', 'the value of the provider arrives');
+    assert.deepEqual((await opened(bob, name)).value, { title: 'provided' });
   });
 
   test('a write whose acknowledgement was lost is made once', async (t) => {
