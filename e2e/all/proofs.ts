@@ -112,7 +112,7 @@ export const PROOFS: Proof[] = [
     name: 'million',
     command: npm('million'),
     env: { MILLION_RECORDS: '1000000' },
-    figures: [/a client has read .*/, /the process held .*/, /all clients were back .*/, /fail \d+/],
+    figures: [/a client has read .*/, /the process held .*/, /all clients were back .*/, /import of .*/, /backup of .*/, /export of .*/, /fail \d+/],
   },
   {
     name: 'autobahn',
