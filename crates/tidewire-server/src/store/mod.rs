@@ -148,7 +148,7 @@ pub fn open_beside(kind: &StoreKind, path: &Path) -> Result<Beside, OpenError> {
             })
         }
         StoreKind::Memory { .. } => {
-            let missing = "can't be used: nothing of it is there but in its server".to_owned();
+            let missing = "nothing of it is there but in its server".to_owned();
             remote("memory", Err(RemoteError::Refused(missing)))
         }
         #[cfg(feature = "mongodb")]
