@@ -499,7 +499,7 @@ async function canListen(port: number): Promise<boolean> {
 }
 
 /** The environment without variables that the server would take for options, such as the one that names the binary. */
-function environment(): NodeJS.ProcessEnv {
+export function environment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
 }
 

@@ -1,5 +1,6 @@
 //! The command line: its commands, and a flag for every option of the configuration.
 
+mod import;
 mod store;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::config::value::Scalar;
 use crate::exit::{Exit, Failure};
 use crate::torture::{self, Break};
 
+pub use import::ImportCommand;
 pub use store::StoreCommand;
 
 /// What was asked for.
@@ -55,6 +57,8 @@ pub enum Invocation {
     },
     /// Check or move what is stored.
     Store(StoreCommand, Sources),
+    /// Bring the records of a deepstream server into the store.
+    Import(ImportCommand, Sources),
     /// Look after the users of the record store.
     User(UserCommand, Sources),
     /// Try rules of permission.
@@ -168,6 +172,7 @@ fn command() -> Command {
                 ),
         )
         .subcommand(store::command())
+        .subcommand(import::command())
         .subcommand(user_command())
         .subcommand(rules())
         .subcommand(torture::command::torture())
@@ -453,6 +458,10 @@ pub fn parse(
             order: order(token),
             sources: sources(token, environment),
         },
+        Some(("import", import)) => {
+            let (_, deepest) = import.subcommand().unwrap_or(("deepstream", import));
+            Invocation::Import(import::parsed(deepest), sources(deepest, environment))
+        }
         Some(("store", store)) => {
             let (word, deepest) = store.subcommand().unwrap_or(("check", store));
             Invocation::Store(store::parsed(word, deepest), sources(deepest, environment))

@@ -68,6 +68,9 @@ fn run() -> Result<Exit, Failure> {
         Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
         Invocation::Token { order, sources } => token(&sources, &order),
         Invocation::Store(command, sources) => store_command::run(&planned(&sources)?.1, &command),
+        Invocation::Import(command, sources) => {
+            store_command::deepstream::run(&planned(&sources)?.1, command)
+        }
         Invocation::User(command, sources) => user::run(&planned(&sources)?.1, command),
         Invocation::Rules(RulesCommand::Init(path)) => rules::init(&path),
         Invocation::Rules(RulesCommand::Explain(sources, case)) => rules::explain(

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Stopped as asked, nothing cut off.
     Stopped,
-    /// `tidewire health` found the server not well; `store check`, `backup`, `restore` or `export` a damaged record; `store import` a
-    /// record that it kept as it was; or `torture` a loss.
+    /// `tidewire health` found the server not well; `store check`, `backup`, `restore` or `export` a damaged record; `store import` or
+    /// `import deepstream` a record that it kept as it was or refused; or `torture` a loss.
     Unwell,
     /// The configuration, the command line or the file of `store import` is wrong.
     Configuration,

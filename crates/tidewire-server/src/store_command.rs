@@ -1,5 +1,7 @@
 //! `tidewire store`: checks, backs up and moves what is stored. Each command says in one line of figures what it did.
 
+pub mod deepstream;
+
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter};
@@ -137,19 +139,9 @@ fn write_export(
 }
 
 fn import_from(plan: &Plan, from: &Path, replaces: bool) -> Result<Exit, Failure> {
-    if plan.config.store.kind == StoreKind::Memory {
-        let line = "store.kind: memory is gone when this command ends; import into another store";
-        return Err(Failure::new(Exit::Configuration, line));
-    }
+    refuse_memory(plan)?;
     let start = Instant::now();
-    let limits = &plan.config.limits;
-    let limits = Limits {
-        name_bytes_max: limits.name_bytes_max.as_usize(),
-        json: JsonLimits {
-            nesting_max: limits.nesting_max,
-            bytes_max: limits.record_bytes_max.as_usize(),
-        },
-    };
+    let limits = limits(plan);
     let input: Box<dyn BufRead> = if from == Path::new(STANDARD) {
         Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin().lock()))
     } else {
@@ -167,10 +159,31 @@ fn import_from(plan: &Plan, from: &Path, replaces: bool) -> Result<Exit, Failure
     store.close().map_err(|error| data(&error))?;
     let seconds = start.elapsed().as_secs_f32();
     print_out(&format!("{imported}, in {seconds:.1} s\n"))?;
-    verdict(
-        imported.kept_count == 0,
-        "records that are there in another version or with another value were kept; import with --replace to replace them",
-    )
+    verdict(imported.kept_count == 0, KEPT)
+}
+
+/// What is to be done about records that stayed.
+const KEPT: &str = "records that are there in another version or with another value were kept; import with --replace to replace them";
+
+/// Nothing can be brought into what ends with this command.
+fn refuse_memory(plan: &Plan) -> Result<(), Failure> {
+    if plan.config.store.kind != StoreKind::Memory {
+        return Ok(());
+    }
+    let line = "store.kind: memory is gone when this command ends; import into another store";
+    Err(Failure::new(Exit::Configuration, line))
+}
+
+/// What an imported record may be at most.
+fn limits(plan: &Plan) -> Limits {
+    let limits = &plan.config.limits;
+    Limits {
+        name_bytes_max: limits.name_bytes_max.as_usize(),
+        json: JsonLimits {
+            nesting_max: limits.nesting_max,
+            bytes_max: limits.record_bytes_max.as_usize(),
+        },
+    }
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, Failure> {

@@ -5,7 +5,7 @@
 
 mod batch;
 mod key;
-mod place;
+pub(super) mod place;
 
 use std::collections::HashMap;
 

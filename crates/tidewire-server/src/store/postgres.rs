@@ -313,6 +313,12 @@ impl PostgresReader {
     }
 }
 
+/// A connection to a database that need not have a store.
+pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
+    let place = Place::new(options.clone())?;
+    place.wait(place.greet())
+}
+
 impl Place {
     fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         let mut config: Config = options

@@ -348,6 +348,12 @@ impl StoreReader for RedisReader {
     }
 }
 
+/// A connection to a server that need not have a store.
+pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Connection, RemoteError> {
+    let connection = Place::new(options.clone())?.greet();
+    connection.map_err(|error| refusal(&error))
+}
+
 impl Place {
     fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         let wrong = |error: RedisError| RemoteError::Refused(told(&error));
@@ -386,16 +392,18 @@ impl Place {
         Ok(Self { options, client })
     }
 
+    /// A connection on which nothing was asked.
+    fn greet(&self) -> RedisResult<Connection> {
+        let timeout = self.options.timeout;
+        let connection = self.client.get_connection_with_timeout(timeout)?;
+        connection.set_read_timeout(Some(timeout))?;
+        connection.set_write_timeout(Some(timeout))?;
+        Ok(connection)
+    }
+
     /// A connection to the server as it is set now.
     fn connect(&self) -> Result<(Connection, Promise), RemoteError> {
-        let timeout = self.options.timeout;
-        let connect = || {
-            let connection = self.client.get_connection_with_timeout(timeout)?;
-            connection.set_read_timeout(Some(timeout))?;
-            connection.set_write_timeout(Some(timeout))?;
-            Ok(connection)
-        };
-        let mut connection = connect().map_err(|error| refusal(&error))?;
+        let mut connection = self.greet().map_err(|error| refusal(&error))?;
         let promise = promise(&mut connection, self.options.is_relaxed)?;
         Ok((connection, promise))
     }

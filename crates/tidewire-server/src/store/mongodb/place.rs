@@ -23,7 +23,7 @@ pub(super) const DUPLICATE_KEY: i32 = 11_000;
 
 /// Where the database is.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(in crate::store) struct Place {
     options: RemoteOptions,
     client: Client,
     database: Database,
@@ -35,17 +35,17 @@ pub(super) struct Place {
 
 /// Why a request failed.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(in crate::store) struct Failed {
     /// What the server calls it, if it was the server.
     pub(super) code: Option<i32>,
     /// Whether the same request may succeed later.
     may_pass: bool,
-    pub(super) message: String,
+    pub(in crate::store) message: String,
 }
 
 impl Place {
     /// Makes the driver's client, which connects when it is used.
-    pub(super) fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
+    pub(in crate::store) fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.url.starts_with("mongodb+srv:") {
             let reason = "an address with mongodb+srv:// is not understood; name the hosts, as mongodb://one,two/database";
             return Err(RemoteError::Refused(reason.to_owned()));
@@ -85,7 +85,7 @@ impl Place {
     }
 
     /// Waits for an answer of the driver.
-    pub(super) fn wait<T>(
+    pub(in crate::store) fn wait<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failed> {
@@ -127,6 +127,11 @@ impl Place {
         let concern = self.is_replicated.then(ReadConcern::majority);
         let options = CollectionOptions::builder().read_concern(concern).build();
         self.database.collection_with_options(RECORDS, options)
+    }
+
+    /// The database, whatever it holds.
+    pub(in crate::store) fn database(&self) -> &Database {
+        &self.database
     }
 
     /// The notes about the store, as this server has them.

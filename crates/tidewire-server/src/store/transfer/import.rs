@@ -44,6 +44,42 @@ impl Limits {
         let name = (self.name_bytes_max + RESERVED_BYTES_MAX) * ESCAPED_BYTES_MAX;
         self.json.bytes_max + name + LINE_BYTES_BESIDE
     }
+
+    /// A record that may be kept, or what is wrong with it.
+    pub(super) fn check(
+        &self,
+        name: &str,
+        version: Version,
+        text: &str,
+    ) -> Result<ExportedRecord, String> {
+        let bytes_max = match name.starts_with(RESERVED) {
+            true => self.name_bytes_max + RESERVED_BYTES_MAX,
+            false => self.name_bytes_max,
+        };
+        if name.is_empty() || name.len() > bytes_max {
+            let bytes = name.len();
+            return Err(format!(
+                "the name has {bytes} bytes, not 1 to {bytes_max} (limits.name_bytes_max)"
+            ));
+        }
+        match json::check(text, self.json) {
+            Ok(Kind::Object | Kind::Array) => {}
+            Ok(_) => return Err("the data are no object or array".to_owned()),
+            Err(error) => {
+                return Err(format!(
+                    "the data are refused: {error} (limits.record_bytes_max, limits.nesting_max)"
+                ));
+            }
+        }
+        if version > Version::LAST {
+            return Err(format!("the version is beyond {}", Version::LAST.0));
+        }
+        Ok(ExportedRecord {
+            name: Name::from(name),
+            version,
+            data: Payload::from_checked(text),
+        })
+    }
 }
 
 /// What an import did.
@@ -174,61 +210,33 @@ impl<R: BufRead> Lines<R> {
     }
 
     fn record(&self, line: &Line<'_>) -> Result<ExportedRecord, String> {
-        let name = Name::from(line.name.as_str());
-        let bytes_max = match name.starts_with(RESERVED) {
-            true => self.limits.name_bytes_max + RESERVED_BYTES_MAX,
-            false => self.limits.name_bytes_max,
-        };
-        if name.is_empty() || name.len() > bytes_max {
-            let bytes = name.len();
-            return Err(format!(
-                "the name has {bytes} bytes, not 1 to {bytes_max} (limits.name_bytes_max)"
-            ));
-        }
-        if is_history(&name) {
+        if is_history(&line.name) {
             return Err(
                 "a row of a history of events, which only its own store can use".to_owned(),
             );
         }
-        let text = line.data.get();
-        match json::check(text, self.limits.json) {
-            Ok(Kind::Object | Kind::Array) => {}
-            Ok(_) => return Err("the data are no object or array".to_owned()),
-            Err(error) => {
-                return Err(format!(
-                    "the data are refused: {error} (limits.record_bytes_max, limits.nesting_max)"
-                ));
-            }
-        }
         let version = Version(line.version.unwrap_or(1));
-        if version > Version::LAST {
-            return Err(format!("the version is beyond {}", Version::LAST.0));
-        }
+        let record = self.limits.check(&line.name, version, line.data.get())?;
         let incarnation = match &line.incarnation {
             Some(text) => text
                 .parse()
                 .map_err(|_| format!("the incarnation {text:?} is no number of 64 bits"))?,
             None => 0,
         };
-        let data = Payload::from_checked(text);
         if let Some(expected) = line.checksum {
-            let record = StoredRecord {
+            let stored = StoredRecord {
                 incarnation: Incarnation(incarnation),
                 version,
-                data: data.clone(),
+                data: record.data.clone(),
             };
-            let found = checksum(&name, &record);
+            let found = checksum(&record.name, &stored);
             if found != expected {
                 return Err(format!(
                     "the checksum is {found}, not {expected} as the line says; leave it out where a line was changed on purpose"
                 ));
             }
         }
-        Ok(ExportedRecord {
-            name,
-            version,
-            data,
-        })
+        Ok(record)
     }
 
     /// Behind the last line there is nothing.
@@ -305,30 +313,15 @@ pub fn import(
     replaces: bool,
 ) -> Result<Imported, ImportError> {
     let mut lines = Lines::new(input, limits)?;
-    let reader = store.reader().map_err(|error| ImportError::Store {
-        done: Imported::default(),
-        error,
-    })?;
-    let mut importer = Importer {
-        store,
-        reader,
-        opened,
-        replaces,
-        next_incarnation: (opened.opening << 40) | INCARNATION_RANGE,
-        batch: Vec::new(),
-        names: HashSet::new(),
-        batch_bytes: 0,
-        done: Imported::default(),
-    };
+    let mut importer = Importer::new(store, opened, replaces)?;
     while let Some(record) = lines.next_record()? {
         importer.add(record)?;
     }
-    importer.commit()?;
-    Ok(importer.done)
+    importer.finish()
 }
 
 /// An import under way.
-struct Importer<'a> {
+pub(super) struct Importer<'a> {
     store: &'a mut dyn Store,
     reader: Box<dyn StoreReader>,
     opened: Opened,
@@ -341,8 +334,36 @@ struct Importer<'a> {
     done: Imported,
 }
 
-impl Importer<'_> {
-    fn add(&mut self, record: ExportedRecord) -> Result<(), ImportError> {
+impl<'a> Importer<'a> {
+    pub(super) fn new(
+        store: &'a mut dyn Store,
+        opened: Opened,
+        replaces: bool,
+    ) -> Result<Self, ImportError> {
+        let reader = store.reader().map_err(|error| ImportError::Store {
+            done: Imported::default(),
+            error,
+        })?;
+        Ok(Self {
+            store,
+            reader,
+            opened,
+            replaces,
+            next_incarnation: (opened.opening << 40) | INCARNATION_RANGE,
+            batch: Vec::new(),
+            names: HashSet::new(),
+            batch_bytes: 0,
+            done: Imported::default(),
+        })
+    }
+
+    /// Commits what was added last, and says what was done.
+    pub(super) fn finish(mut self) -> Result<Imported, ImportError> {
+        self.commit()?;
+        Ok(self.done)
+    }
+
+    pub(super) fn add(&mut self, record: ExportedRecord) -> Result<(), ImportError> {
         let is_full = self.batch.len() == BATCH_COUNT_MAX || self.batch_bytes >= BATCH_BYTES_MAX;
         if is_full || self.names.contains(&record.name) {
             self.commit()?;

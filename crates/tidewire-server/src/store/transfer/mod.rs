@@ -1,5 +1,6 @@
-//! Records as JSON Lines, to be moved from any store into any other. Contract: `spec/export.md`.
+//! Records as JSON Lines, to be moved from any store into any other (contract: `spec/export.md`), and those of deepstream.
 
+pub mod deepstream;
 pub mod export;
 pub mod import;
 

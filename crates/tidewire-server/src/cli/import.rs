@@ -1,0 +1,108 @@
+//! The command `tidewire import deepstream`.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::store::transfer::deepstream::Layout;
+
+use super::text_argument;
+
+/// What is to be brought into the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportCommand {
+    /// The address of the server that keeps deepstream's records.
+    pub from: String,
+    /// A file with its password.
+    pub password_file: Option<PathBuf>,
+    /// A file with the certificates of the authorities that are trusted, instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// How the connector names things.
+    pub layout: Layout,
+    /// Whether records take the place of others.
+    pub replaces: bool,
+    /// Whether nothing is written.
+    pub is_dry: bool,
+}
+
+pub(super) fn command() -> Command {
+    let path =
+        |name, help| text_argument(name, "FILE", help).value_parser(clap::value_parser!(PathBuf));
+    let switch = |name, help| {
+        Arg::new(name)
+            .long(name)
+            .action(ArgAction::SetTrue)
+            .help(help)
+    };
+    Command::new("import")
+        .about("Bring the records of another server into the configured store")
+        .subcommand_required(true)
+        .subcommand(
+            Command::new("deepstream")
+                .about("Bring the records of a deepstream server into the configured store; no server may run on it")
+                .arg(
+                    text_argument(
+                        "from",
+                        "URL",
+                        "Where its connector keeps them, without a password: postgresql://user@host/database, mongodb://user@host/database or redis://host/0",
+                    )
+                    .required(true),
+                )
+                .arg(path("password-file", "A file with the password for it"))
+                .arg(path(
+                    "ca",
+                    "A file with the certificates (PEM) of the authorities that are trusted",
+                ))
+                .arg(
+                    text_argument("schema", "NAME", "PostgreSQL: the schema with the tables")
+                        .default_value("ds"),
+                )
+                .arg(
+                    text_argument(
+                        "default-table",
+                        "NAME",
+                        "PostgreSQL: the table of names without a slash",
+                    )
+                    .default_value("default"),
+                )
+                .arg(
+                    text_argument(
+                        "split-char",
+                        "TEXT",
+                        "MongoDB: what stands between a collection and the rest of a name",
+                    )
+                    .default_value("/"),
+                )
+                .arg(
+                    text_argument(
+                        "default-collection",
+                        "NAME",
+                        "MongoDB: the collection of names without that",
+                    )
+                    .default_value("deepstream_docs"),
+                )
+                .arg(switch(
+                    "replace",
+                    "Let its records take the place of others with their names",
+                ))
+                .arg(switch("dry-run", "Read and check everything, and write nothing")),
+        )
+}
+
+pub(super) fn parsed(matches: &ArgMatches) -> ImportCommand {
+    // Required, or with a default: clap has refused what lacks them.
+    let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    ImportCommand {
+        from: text("from"),
+        password_file: matches.get_one("password-file").cloned(),
+        ca: matches.get_one("ca").cloned(),
+        layout: Layout {
+            schema: text("schema"),
+            default_table: text("default-table"),
+            split_char: text("split-char"),
+            default_collection: text("default-collection"),
+        },
+        replaces: matches.get_flag("replace"),
+        is_dry: matches.get_flag("dry-run"),
+    }
+}

@@ -1,0 +1,92 @@
+//! What deepstream's connector for Redis keeps: the keys `NAME_v` with a version and `NAME_d` with JSON.
+
+use std::iter;
+
+use redis::{Connection, Pipeline, RedisResult};
+
+use super::{Found, MigrationError, Source, Visit, too_large};
+use crate::store::redis::connect_to_any;
+
+/// Keys that are looked through at a time.
+const PAGE_COUNT: u32 = 100;
+
+const DATA: &str = "_d";
+const VERSION: &str = "_v";
+
+pub(super) fn read(
+    source: &Source,
+    bytes_max: usize,
+    visit: Visit<'_>,
+) -> Result<(), MigrationError> {
+    let mut connection = connect_to_any(&source.options)?;
+    let mut cursor: u64 = 0;
+    loop {
+        let (next, keys): (u64, Vec<Vec<u8>>) = value(
+            redis::cmd("SCAN")
+                .arg(cursor)
+                .arg(&["MATCH", &format!("*{DATA}")])
+                .arg("COUNT")
+                .arg(PAGE_COUNT)
+                .query(&mut connection),
+        )?;
+        // No name of deepstream's is without text.
+        let keys = keys
+            .into_iter()
+            .filter_map(|key| String::from_utf8(key).ok());
+        let names: Vec<_> = keys
+            .filter_map(|key| key.strip_suffix(DATA).map(str::to_owned))
+            .collect();
+        // The server decides how many keys an answer has.
+        for names in names.chunks(PAGE_COUNT as usize) {
+            for found in value(look_up(&mut connection, names, bytes_max))? {
+                visit(found)?;
+            }
+        }
+        if next == 0 {
+            return Ok(());
+        }
+        cursor = next;
+    }
+}
+
+/// Records. What has no version beside it somebody else has written, or it has just ended.
+fn look_up(
+    connection: &mut Connection,
+    names: &[String],
+    bytes_max: usize,
+) -> RedisResult<Vec<Found>> {
+    let keys: Vec<_> = names
+        .iter()
+        .map(|name| format!("{name}{VERSION}"))
+        .collect();
+    let versions: Vec<Option<String>> = redis::cmd("MGET").arg(keys).query(connection)?;
+    let records: Vec<_> = iter::zip(names, versions)
+        .filter_map(|(name, version)| Some((name, version?)))
+        .collect();
+    let mut lengths = Pipeline::new();
+    for (name, _) in &records {
+        lengths.cmd("STRLEN").arg(format!("{name}{DATA}"));
+    }
+    let lengths: Vec<u64> = lengths.query(connection)?;
+    let mut found = Vec::with_capacity(records.len());
+    for ((name, version), bytes) in iter::zip(records, lengths) {
+        let data = if bytes > bytes_max as u64 {
+            Err(too_large(bytes, bytes_max))
+        } else {
+            let key = format!("{name}{DATA}");
+            let data: Option<Vec<u8>> = redis::cmd("GET").arg(key).query(connection)?;
+            String::from_utf8(data.unwrap_or_default())
+                .map_err(|_| "the data are no UTF-8".to_owned())
+        };
+        found.push(Found {
+            name: name.clone(),
+            version: version.parse().ok(),
+            data,
+        });
+    }
+    Ok(found)
+}
+
+fn value<T>(answer: RedisResult<T>) -> Result<T, MigrationError> {
+    answer.map_err(|error| MigrationError::source(error.to_string()))
+}

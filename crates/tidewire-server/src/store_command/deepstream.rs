@@ -1,0 +1,89 @@
+//! `tidewire import deepstream`: brings the records of a deepstream server into the store, and says in figures what it did.
+
+use std::fs;
+use std::time::Instant;
+
+use tidewire_core::store::Store;
+use tokio::runtime::Handle;
+
+use crate::cli::ImportCommand;
+use crate::command::print_out;
+use crate::config::plan::{Plan, has_password};
+use crate::exit::{Exit, Failure};
+use crate::node::open_store;
+use crate::store::folder::DataFolder;
+use crate::store::remote::{OpenStore, RemoteOptions};
+use crate::store::transfer::deepstream::{Source, SourceKind, migrate};
+
+use super::{KEPT, data, limits, refuse_memory, runtime, verdict};
+
+/// Does it.
+///
+/// # Errors
+/// It can't be done, with the line that says what to do.
+pub fn run(plan: &Plan, command: ImportCommand) -> Result<Exit, Failure> {
+    let start = Instant::now();
+    let runtime = runtime()?;
+    let (is_dry, replaces) = (command.is_dry, command.replaces);
+    let source = source(plan, command, runtime.handle())?;
+    let limits = limits(plan);
+    let migrated = if is_dry {
+        migrate(&source, limits, None, replaces).map_err(|error| data(&error))?
+    } else {
+        refuse_memory(plan)?;
+        let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
+        let OpenStore {
+            mut store, opened, ..
+        } = open_store(plan, None, &folder, runtime.handle())?;
+        let target: &mut dyn Store = &mut *store;
+        let migrated = migrate(&source, limits, Some((target, opened)), replaces);
+        let migrated = migrated.map_err(|error| data(&error));
+        let closed = store.close().map_err(|error| data(&error));
+        let migrated = migrated?;
+        closed?;
+        migrated
+    };
+    let seconds = start.elapsed().as_secs_f32();
+    print_out(&format!("{migrated}\nin {seconds:.1} s\n"))?;
+    verdict(
+        migrated.refused.count == 0,
+        "records were refused as said above, and the others taken; mend them or change the limits, and import again",
+    )?;
+    let is_all = migrated
+        .imported
+        .is_none_or(|imported| imported.kept_count == 0);
+    verdict(is_all, KEPT)
+}
+
+/// Where deepstream's records are.
+fn source(plan: &Plan, command: ImportCommand, runtime: &Handle) -> Result<Source, Failure> {
+    let wrong = |line: String| Failure::new(Exit::Configuration, line);
+    let Some(kind) = SourceKind::of(&command.from) else {
+        let line = "--from: the address begins with postgresql://, mongodb:// or redis://";
+        return Err(wrong(line.to_owned()));
+    };
+    if has_password(&command.from) {
+        let line = "--from: an address is shown in many places; put the password into a file and name it with --password-file";
+        return Err(wrong(line.to_owned()));
+    }
+    let password = match &command.password_file {
+        None => String::new(),
+        Some(path) => fs::read_to_string(path)
+            .map_err(|error| wrong(format!("--password-file: {}: {error}", path.display())))?
+            .trim_end()
+            .to_owned(),
+    };
+    Ok(Source {
+        kind,
+        layout: command.layout,
+        options: RemoteOptions {
+            url: command.from,
+            password,
+            ca: command.ca,
+            timeout: plan.config.store.timeout,
+            // It is only read.
+            is_relaxed: true,
+            runtime: runtime.clone(),
+        },
+    })
+}
