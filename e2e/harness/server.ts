@@ -89,6 +89,8 @@ export interface ServerOptions {
   dataFolder?: string;
   /** Options of the server's section `store`, in its own names. */
   store?: Record<string, unknown>;
+  /** The server's section `stores`: stores beside that of `store`, by name. */
+  stores?: Record<string, object>;
   /** Options of the server's section `record`, in its own names. */
   record?: Record<string, unknown>;
   /** Bytes of records that the server keeps in memory. */
@@ -165,6 +167,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     rates: { ...options.rates },
     penalty: options.penalty ?? { wait_max: '0s' },
     store: { cache: options.cacheBytesMax, ...options.store },
+    stores: { ...options.stores },
   });
   const permissions = options.permissions ? join(folder, 'permissions.yml') : options.denials ? 'test_rule' : 'allow_all';
   const drain = options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) };
@@ -290,6 +293,11 @@ export class Server {
     writeFileSync(`${file}.new`, text);
     renameSync(`${file}.new`, file);
     this.options.permissions = text;
+  }
+
+  /** Replaces the stores beside the default one for the next start. */
+  setStores(stores: Record<string, object>): void {
+    this.options.stores = stores;
   }
 
   /** Has the server read its files again. */

@@ -34,10 +34,20 @@ impl StoreRoutes {
     /// The store of a record.
     #[must_use]
     pub fn find(&self, name: &str) -> StoreId {
-        let mut prefixes = self.prefixes.iter();
-        prefixes
-            .find(|(prefix, _)| name.starts_with(&**prefix))
-            .map_or(StoreId::DEFAULT, |(_, store)| *store)
+        self.prefix_of(name)
+            .map_or(StoreId::DEFAULT, |(_, store)| store)
+    }
+
+    /// The prefix that decides about a record, and where it leads.
+    #[must_use]
+    pub fn prefix_of(&self, name: &str) -> Option<(&str, StoreId)> {
+        self.prefixes().find(|(prefix, _)| name.starts_with(prefix))
+    }
+
+    /// All prefixes, the longest first.
+    pub fn prefixes(&self) -> impl Iterator<Item = (&str, StoreId)> {
+        let prefixes = self.prefixes.iter();
+        prefixes.map(|(prefix, store)| (&**prefix, *store))
     }
 }
 

@@ -55,8 +55,8 @@ pub enum Invocation {
         /// For the secret, the issuer and the audience.
         sources: Sources,
     },
-    /// Check or move what is stored.
-    Store(StoreCommand, Sources),
+    /// Check or move what is stored, in the store of this name or in the default one.
+    Store(StoreCommand, Option<String>, Sources),
     /// Bring the records of a deepstream server into the store.
     Import(ImportCommand, Sources),
     /// Look after the users of the record store.
@@ -464,7 +464,11 @@ pub fn parse(
         }
         Some(("store", store)) => {
             let (word, deepest) = store.subcommand().unwrap_or(("check", store));
-            Invocation::Store(store::parsed(word, deepest), sources(deepest, environment))
+            Invocation::Store(
+                store::parsed(word, deepest),
+                store::named(deepest),
+                sources(deepest, environment),
+            )
         }
         Some((_, start)) => Invocation::Start(sources(start, environment)),
         None => Invocation::Start(sources(&matches, environment)),

@@ -67,7 +67,9 @@ fn run() -> Result<Exit, Failure> {
         Invocation::Hash => hash(),
         Invocation::Key { id, user, lifetime } => key(&id, user.as_deref(), lifetime),
         Invocation::Token { order, sources } => token(&sources, &order),
-        Invocation::Store(command, sources) => store_command::run(&planned(&sources)?.1, &command),
+        Invocation::Store(command, store, sources) => {
+            store_command::run(&planned(&sources)?.1, store.as_deref(), &command)
+        }
         Invocation::Import(command, sources) => {
             store_command::deepstream::run(&planned(&sources)?.1, command)
         }
@@ -201,13 +203,17 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
     let node = Node::start(&plan, broken)?;
     // Before anything is printed: whoever reads the first screen may already send a signal.
     let signals = Signals::new(&node)?;
+    let promises: Vec<&str> = node
+        .promises()
+        .map(|promise| promise.text.as_str())
+        .collect();
     let screen = first_screen(&Screen {
         plan: &plan,
         file: loaded.file.as_deref(),
         addresses: node.addresses(),
         tls_addresses: node.tls_addresses(),
         descriptors: connections_allowed(plan.shards),
-        promise: &node.promise().text,
+        promises: &promises,
         send_paths: node.send_paths(),
     });
     print_out(&screen)?;

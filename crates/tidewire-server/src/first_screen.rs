@@ -9,7 +9,7 @@ use std::path::Path;
 use tidewire_net::send_batch::Path as SendPath;
 
 use crate::config::plan::Plan;
-use crate::config::section::{AuthKind, StoreKind};
+use crate::config::section::{AuthKind, Store, StoreKind};
 use crate::config::value::{Auto, Choice, Rules};
 use crate::front::tls::Speaks;
 
@@ -26,8 +26,8 @@ pub struct Screen<'a> {
     pub tls_addresses: &'a [SocketAddr],
     /// Connections that the limit of open files allows.
     pub descriptors: u64,
-    /// What an acknowledged write means.
-    pub promise: &'a str,
+    /// What an acknowledged write means: in the default store, then in the others in the order of their names.
+    pub promises: &'a [&'a str],
     /// How the sends of each shard reach the kernel.
     pub send_paths: &'a [SendPath],
 }
@@ -78,14 +78,20 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     if let Some(file) = of.file {
         row("options", &file.display().to_string());
     }
-    match config.store.kind {
-        StoreKind::Sqlite => row("data folder", &config.store.path.display().to_string()),
-        StoreKind::Memory => {}
-        StoreKind::Mongodb => row("database", &config.store.mongodb.url),
-        StoreKind::Postgres => row("database", &config.store.postgres.url),
-        StoreKind::Redis => row("database", &config.store.redis.url),
+    let mut promises = of.promises.iter();
+    if let Some((kind, place)) = store_place(&config.store) {
+        row(kind, &place);
     }
-    row("written", of.promise);
+    row("written", promises.next().unwrap_or(&""));
+    for ((name, named), promise) in config.stores.iter().zip(promises) {
+        let place = match store_place(&named.store) {
+            Some((kind, place)) => format!(", {kind} {place}"),
+            None => String::new(),
+        };
+        let prefixes = named.prefixes.join(", ");
+        row("store", &format!("{name} for {prefixes}{place}"));
+        row("written", promise);
+    }
     row("login", &login(plan));
     row(
         "permission",
@@ -112,6 +118,17 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         .unwrap_or_default();
     let _ = write!(screen, "\nready on {pages}://{ready}\n");
     screen
+}
+
+/// Where a store is, unless it is nowhere.
+fn store_place(store: &Store) -> Option<(&'static str, String)> {
+    Some(match store.kind {
+        StoreKind::Sqlite => ("data folder", store.path.display().to_string()),
+        StoreKind::Memory => return None,
+        StoreKind::Mongodb => ("database", store.mongodb.url.clone()),
+        StoreKind::Postgres => ("database", store.postgres.url.clone()),
+        StoreKind::Redis => ("database", store.redis.url.clone()),
+    })
 }
 
 /// How many there may be, by the tighter of two limits.
@@ -164,7 +181,7 @@ fn shown(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::layer::{Sources, load};
+    use crate::config::layer::{Sources, load, load_text};
     use crate::config::machine::Machine;
     use crate::config::plan::plan;
     use tidewire_net::send_batch::RingFault;
@@ -184,7 +201,7 @@ mod tests {
             addresses: &addresses,
             tls_addresses: &[],
             descriptors: 936,
-            promise: "on disk, synced: SQLite",
+            promises: &["on disk, synced: SQLite"],
             send_paths: &[SendPath::Ring; 2],
         });
         for part in [
@@ -205,6 +222,33 @@ mod tests {
             screen.lines().last(),
             Some("ready on http://127.0.0.1:6020")
         );
+    }
+
+    #[test]
+    fn names_each_store_with_its_promise() {
+        let text = "stores:\n  a: {kind: memory, prefixes: [a/, b/]}\n  c: {prefixes: [c/]}\n";
+        let loaded = load_text(text, Path::new("f.yml"), &[].into()).expect("all is right");
+        let machine = Machine {
+            processors: 2,
+            memory_bytes: 1 << 30,
+        };
+        let screen = first_screen(&Screen {
+            plan: &plan(&loaded, &machine).expect("a plan"),
+            file: None,
+            addresses: &[],
+            tls_addresses: &[],
+            descriptors: 936,
+            promises: &["on disk", "in memory", "on another disk"],
+            send_paths: &[SendPath::Ring],
+        });
+        let expected = "  data folder   ./tidewire-data
+  written       on disk
+  store         a for a/, b/
+  written       in memory
+  store         c for c/, data folder ./tidewire-data/stores/c
+  written       on another disk
+";
+        assert!(screen.contains(expected), "{screen}");
     }
 
     #[test]

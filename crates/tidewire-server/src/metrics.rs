@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -165,14 +165,14 @@ impl Metrics {
 /// The numbers of shards and store, gathered when somebody asks.
 pub struct ShardNumbers {
     shards: Arc<[ShardHandle]>,
-    store: Arc<StoreHealth>,
+    stores: Vec<(String, Arc<StoreHealth>)>,
 }
 
 impl ShardNumbers {
-    /// The numbers of these shards and this store.
+    /// The numbers of these shards and of these stores by name.
     #[must_use]
-    pub fn new(shards: Arc<[ShardHandle]>, store: Arc<StoreHealth>) -> Self {
-        Self { shards, store }
+    pub fn new(shards: Arc<[ShardHandle]>, stores: Vec<(String, Arc<StoreHealth>)>) -> Self {
+        Self { shards, stores }
     }
 
     fn sum(&self, number: impl Fn(&ShardStats) -> &AtomicU64) -> u64 {
@@ -192,6 +192,52 @@ impl ShardNumbers {
         Duration::from_nanos(turns.max().unwrap_or(0))
     }
 }
+
+impl ShardNumbers {
+    /// A number of each store. It has a label only where there are several.
+    fn encode_stores<M: EncodeMetric>(
+        &self,
+        mut family: MetricEncoder<'_>,
+        number: impl Fn(usize, &StoreHealth) -> M,
+    ) -> Result<(), std::fmt::Error> {
+        if let [(_, store)] = &self.stores[..] {
+            return number(0, store).encode(family);
+        }
+        for (place, (name, store)) in self.stores.iter().enumerate() {
+            let labels = [("store", name.as_str())];
+            number(place, store).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number of a store: how it is called, what it is, and where it is.
+type StoreNumber = (&'static str, &'static str, fn(&StoreHealth) -> &AtomicU64);
+
+const STORE_COUNTERS: [StoreNumber; 6] = [
+    (
+        "store_commits",
+        "Commits that succeeded, each one sync",
+        |store| &store.commit_count,
+    ),
+    ("store_writes", "Records written by them", |store| {
+        &store.write_count
+    }),
+    (
+        "store_refused_writes",
+        "Writes that were dropped because another server had written the record",
+        |store| &store.refused_write_count,
+    ),
+    ("store_failed_commits", "Commits that failed", |store| {
+        &store.failed_commit_count
+    }),
+    ("store_loads", "Names looked up", |store| &store.load_count),
+    (
+        "store_corrupt_records",
+        "Records that did not pass their checksum",
+        |store| &store.corrupt_count,
+    ),
+];
 
 impl std::fmt::Debug for ShardNumbers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -511,47 +557,33 @@ impl Collector for ShardNumbers {
             let count = ConstCounter::new(self.sum(|stats| &stats.engine.refused[index]));
             count.encode(family.encode_family(&[("cause", *cause)])?)?;
         }
-        let store = &self.store;
-        for (name, help, number) in [
-            (
-                "store_commits",
-                "Commits that succeeded, each one sync",
-                &store.commit_count,
-            ),
-            (
-                "store_writes",
-                "Records written by them",
-                &store.write_count,
-            ),
-            (
-                "store_refused_writes",
-                "Writes that were dropped because another server had written the record",
-                &store.refused_write_count,
-            ),
-            (
-                "store_failed_commits",
-                "Commits that failed",
-                &store.failed_commit_count,
-            ),
-            ("store_loads", "Names looked up", &store.load_count),
-            (
-                "store_corrupt_records",
-                "Records that did not pass their checksum",
-                &store.corrupt_count,
-            ),
-        ] {
-            encode_counter(&mut encoder, name, help, number.load(Ordering::Relaxed))?;
+        for (name, help, number) in STORE_COUNTERS {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            self.encode_stores(family, |_, store| {
+                ConstCounter::new(number(store).load(Ordering::Relaxed))
+            })?;
         }
-        let gauge = ConstGauge::new(store.unanswered().as_secs_f64());
         let help = "How long the store has not answered the request that it works on";
-        let (unit, kind) = (Unit::Seconds, gauge.metric_type());
-        gauge.encode(encoder.encode_descriptor("store_unanswered", help, Some(&unit), kind)?)?;
-        let commit_ns = store.commit_ns.load(Ordering::Relaxed);
-        let seconds = ConstCounter::new(Duration::from_nanos(commit_ns).as_secs_f64());
+        let unit = Unit::Seconds;
+        let family =
+            encoder.encode_descriptor("store_unanswered", help, Some(&unit), MetricType::Gauge)?;
+        self.encode_stores(family, |_, store| {
+            ConstGauge::new(store.unanswered().as_secs_f64())
+        })?;
+        let help = "Records that are written and that the store has not got yet";
+        let family =
+            encoder.encode_descriptor("store_dirty_records", help, None, MetricType::Gauge)?;
+        self.encode_stores(family, |number, _| {
+            let dirty = self.sum(|stats| &stats.engine.dirty_by_store[number]);
+            ConstGauge::new(i64::try_from(dirty).unwrap_or(i64::MAX))
+        })?;
         let help = "Seconds spent in commits";
-        let encoder =
+        let family =
             encoder.encode_descriptor("store_commit_seconds", help, None, MetricType::Counter)?;
-        seconds.encode(encoder)
+        self.encode_stores(family, |_, store| {
+            let nanos = store.commit_ns.load(Ordering::Relaxed);
+            ConstCounter::new(Duration::from_nanos(nanos).as_secs_f64())
+        })
     }
 }
 

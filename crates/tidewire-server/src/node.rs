@@ -5,12 +5,14 @@
 mod drain;
 mod requests;
 mod store;
+mod stores;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidewire_core::store::Opened;
 use tidewire_net::send_batch::Path;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -23,6 +25,7 @@ use crate::api::Api;
 use crate::auth::ledger::{self, Ledger};
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::Plan;
+use crate::config::stores::DEFAULT_NAME;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
 use crate::front::place::Adopter;
@@ -35,16 +38,18 @@ use crate::rights::Rights;
 use crate::rules_file::{self, RulesFile};
 use crate::shard::handle::{Adopted, ShardHandle};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
-use crate::status::{Reason, Stage, Status};
+use crate::status::{Reason, Stage, Status, StoreFailure};
 use crate::store::folder::DataFolder;
-use crate::store::remote::{OpenStore, Promise};
-use crate::store::scrub::{Scrub, ScrubHealth};
-use crate::store::thread::{StoreHealth, StoreThreads};
+use crate::store::remote::Promise;
+use crate::store::scrub::ScrubHealth;
+use crate::store::thread::{Answer, StoreHealth};
 use crate::torture::sabotage::Break;
 
 pub use drain::Stopped;
 use requests::NodeRequests;
 pub(crate) use store::{open_store, store_kind};
+use stores::Stores;
+pub(crate) use stores::open_all;
 
 /// How often what peers caused is summed in the log and shards are looked after.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,11 +67,7 @@ pub struct Node {
     rights: Arc<Rights>,
     /// The file of rules, if they come from one.
     rules: Option<Arc<RulesFile>>,
-    store: StoreThreads,
-    /// Reads all records again and again, if it is to.
-    scrub: Option<Scrub>,
-    /// What an acknowledged write means.
-    promise: Promise,
+    stores: Stores,
     /// Held until the store is closed.
     folder: Option<DataFolder>,
     addresses: Vec<SocketAddr>,
@@ -111,11 +112,10 @@ impl Node {
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let folder = DataFolder::open(&plan.config.store.path)
             .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
-        let OpenStore {
-            mut store,
-            opened,
-            promise,
-        } = open_store(plan, broken, &folder, runtime.handle())?;
+        let mut stores = stores::open_all(plan, broken, &folder, runtime.handle())?;
+        stores::refuse_strays(&mut stores, &plan.config.stores.routes())?;
+        let opened: Vec<Opened> = stores.iter().map(|store| store.open.opened).collect();
+        let epoch = stores::epoch(&opened);
 
         let limits = plan.shard_limits();
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
@@ -123,19 +123,15 @@ impl Node {
         let send_paths = prepared.send_paths();
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
         let answers = Arc::clone(&handles);
+        let answer: Answer =
+            Arc::new(move |shard, completion| answers[usize::from(shard)].complete(completion));
         let scrub_health = ScrubHealth::default();
-        let scrub = store::start_scrub(plan, &mut *store, &scrub_health)?;
-        let store = StoreThreads::start(
-            store,
-            opened.term(),
-            Arc::new(move |shard, completion| answers[usize::from(shard)].complete(completion)),
-        )
-        .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+        let stores = Stores::start(plan, stores, &scrub_health, &answer)?;
         if let Some(users) = auth.users() {
-            users.open(store.client());
+            users.open(stores.clients().first());
         }
         let requests = NodeRequests::new(
-            store.client(),
+            stores.clients(),
             Arc::clone(&auth),
             runtime.handle().clone(),
             Arc::clone(&handles),
@@ -146,7 +142,7 @@ impl Node {
                 limits,
                 penalty: plan.penalty(),
                 permission,
-                opened: vec![opened],
+                opened,
                 requests: Arc::new(requests),
                 seed: random()?,
                 owner_key: random()?,
@@ -156,20 +152,22 @@ impl Node {
         let status = Arc::new(Status::default());
         let metrics = Arc::new(Metrics::default());
         metrics.development_mode.set(plan.is_development.into());
-        let store_health = Arc::clone(store.client().health());
-        watch(&status, &handles, &store_health);
+        let healths = stores.healths();
+        watch(&status, &handles, &healths);
         store::watch_scrub(&status, &metrics, &scrub_health);
-        if let Some(weakness) = &promise.weakness {
-            metrics.store_relaxed.set(1);
-            status.warn_of_store(weakness.clone());
+        for (name, promise) in stores.promises() {
+            if let Some(weakness) = &promise.weakness {
+                metrics.store_relaxed.set(1);
+                status.warn_of_store(match healths.len() {
+                    1 => weakness.clone(),
+                    _ => format!("in the store {name}: {weakness}"),
+                });
+            }
         }
         auth.counts().register(&metrics);
         watch_auth(&status, &auth);
         auth.run(runtime.handle());
-        metrics.register(Box::new(ShardNumbers::new(
-            Arc::clone(&handles),
-            store_health,
-        )));
+        metrics.register(Box::new(ShardNumbers::new(Arc::clone(&handles), healths)));
         let rights = Rights::new(
             Arc::clone(shards.handles()),
             plan.config.limits.revocations_max,
@@ -182,19 +180,12 @@ impl Node {
         let api = plan.config.http.api;
         let api = api.then(|| {
             let refused = metrics.refused_requests.clone();
-            Arc::new(Api::new(
-                plan,
-                Arc::clone(&handles),
-                opened.epoch,
-                refused,
-                &auth,
-            ))
+            Arc::new(Api::new(plan, Arc::clone(&handles), epoch, refused, &auth))
         });
         let adopter = Arc::new(FewestConnections(handles));
         let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, api);
         let (stop_accepting, is_stopped) = watch::channel(false);
         let mut node = Self {
-            promise,
             send_paths,
             addresses: local_addresses(&listeners),
             tls_addresses: local_addresses(&tls_listeners),
@@ -208,8 +199,7 @@ impl Node {
             rights,
             rules,
             shards,
-            store,
-            scrub,
+            stores,
             stop_accepting,
         };
         // Before anybody gets in.
@@ -303,12 +293,12 @@ impl Node {
                 }
             });
         }
-        let store = Arc::clone(self.store.client().health());
+        let stores = self.stores.healths();
         self.runtime.spawn(async move {
             let mut interval = tokio::time::interval(STORE_INTERVAL);
             loop {
                 interval.tick().await;
-                store.note_slow();
+                stores.iter().for_each(|(_, store)| store.note_slow());
             }
         });
         self.runtime.spawn(async {
@@ -332,10 +322,9 @@ impl Node {
         &self.send_paths
     }
 
-    /// What an acknowledged write means.
-    #[must_use]
-    pub fn promise(&self) -> &Promise {
-        &self.promise
+    /// What an acknowledged write means in each store: first the default one, then the others in the order of their names.
+    pub fn promises(&self) -> impl Iterator<Item = &Promise> {
+        self.stores.promises().map(|(_, promise)| promise)
     }
 
     /// Where the node speaks TLS besides, if that has a port of its own.
@@ -428,22 +417,28 @@ impl Adopter for FewestConnections {
     }
 }
 
-/// Shows shards and store to `/health` and `/ready`.
-fn watch(status: &Status, handles: &[ShardHandle], store: &Arc<StoreHealth>) {
+/// Shows shards and stores to `/health` and `/ready`.
+fn watch(status: &Status, handles: &[ShardHandle], stores: &[(String, Arc<StoreHealth>)]) {
     for handle in handles {
         let handle = handle.clone();
         status.watch_shard(Box::new(move || handle.since_last_turn()));
     }
-    let store = Arc::clone(store);
-    status.watch_store(Box::new(move || {
-        let error = store.commit_error().or_else(|| store.read_error());
-        let slow = || {
-            let since = store.unanswered().as_secs_f32();
-            let text = || format!("it has not answered for {since:.1} s");
-            store.is_slow().then(text)
-        };
-        error.map(|error| error.to_string()).or_else(slow)
-    }));
+    for (name, store) in stores {
+        let store = Arc::clone(store);
+        let failure: StoreFailure = Box::new(move || {
+            let error = store.commit_error().or_else(|| store.read_error());
+            let slow = || {
+                let since = store.unanswered().as_secs_f32();
+                let text = || format!("it has not answered for {since:.1} s");
+                store.is_slow().then(text)
+            };
+            error.map(|error| error.to_string()).or_else(slow)
+        });
+        match name.as_str() {
+            DEFAULT_NAME => status.watch_store(failure),
+            _ => status.watch_other_store(name.clone(), failure),
+        }
+    }
 }
 
 /// Has the configuration read again, as an operator does.

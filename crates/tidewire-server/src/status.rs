@@ -48,11 +48,13 @@ pub struct Status {
     stage: watch::Sender<Stage>,
     shards: RwLock<Vec<SinceTurn>>,
     store: RwLock<StoreFailure>,
+    /// By name, the stores beside it.
+    other_stores: RwLock<Vec<(String, StoreFailure)>>,
     auth: RwLock<AuthTroubles>,
     rules: RwLock<Warning>,
     damage: RwLock<Warning>,
-    /// Why an acknowledged write may be lost, if somebody has asked for that.
-    relaxed_store: RwLock<Option<String>>,
+    /// Why acknowledged writes may be lost, where somebody has asked for that.
+    relaxed_stores: RwLock<Vec<String>>,
 }
 
 impl Default for Status {
@@ -64,7 +66,8 @@ impl Default for Status {
             auth: RwLock::new(Box::new(Vec::new)),
             rules: RwLock::new(Box::new(|| None)),
             damage: RwLock::new(Box::new(|| None)),
-            relaxed_store: RwLock::default(),
+            other_stores: RwLock::default(),
+            relaxed_stores: RwLock::default(),
         }
     }
 }
@@ -78,6 +81,12 @@ impl Status {
     /// Says how the store is found to fail.
     pub fn watch_store(&self, failure: StoreFailure) {
         *self.store.write() = failure;
+    }
+
+    /// Says how a store beside it is found to fail. All other records go on, so that makes the node no worse for new
+    /// connections.
+    pub fn watch_other_store(&self, name: String, failure: StoreFailure) {
+        self.other_stores.write().push((name, failure));
     }
 
     /// Says how the auth chain is found to be in trouble.
@@ -97,7 +106,7 @@ impl Status {
 
     /// Says from now on that an acknowledged write may be lost.
     pub fn warn_of_store(&self, weakness: String) {
-        *self.relaxed_store.write() = Some(weakness);
+        self.relaxed_stores.write().push(weakness);
     }
 
     /// What is wrong without making the node useless: it should get new connections all the same.
@@ -106,9 +115,16 @@ impl Status {
         let mut warnings = self.auth_troubles(false);
         warnings.extend((self.rules.read())());
         warnings.extend((self.damage.read())());
-        warnings.extend(self.relaxed_store.read().as_ref().map(|weakness| Reason {
+        let relaxed = self.relaxed_stores.read();
+        warnings.extend(relaxed.iter().map(|weakness| Reason {
             code: "store_relaxed",
             text: format!("acknowledged writes may be lost: {weakness}"),
+        }));
+        let others = self.other_stores.read();
+        warnings.extend(others.iter().filter_map(|(name, failure)| {
+            let text = format!("the store {name} fails: {}", failure()?);
+            let code = "store_failing";
+            Some(Reason { code, text })
         }));
         warnings
     }
@@ -230,5 +246,27 @@ mod tests {
         assert_eq!(status.stuck_shards(), [0; 0], "health is about turns only");
         assert_eq!(codes(&status), ["store_failing"]);
         assert_eq!(status.reasons()[0].text, "the store fails: disk full");
+    }
+
+    #[test]
+    fn a_failing_store_beside_the_default_one_is_a_warning() {
+        let status = Status::default();
+        status.set_stage(Stage::Serving);
+        status.watch_other_store("a".into(), Box::new(|| None));
+        status.watch_other_store("b".into(), Box::new(|| Some("disk full".into())));
+        status.warn_of_store("one".into());
+        status.warn_of_store("two".into());
+        assert_eq!(codes(&status), [""; 0]);
+        let texts: Vec<String> = status
+            .warnings()
+            .into_iter()
+            .map(|told| told.text)
+            .collect();
+        let expected = [
+            "acknowledged writes may be lost: one",
+            "acknowledged writes may be lost: two",
+            "the store b fails: disk full",
+        ];
+        assert_eq!(texts, expected);
     }
 }

@@ -17,7 +17,7 @@ use crate::command::print_out;
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind;
 use crate::exit::{Exit, Failure};
-use crate::node::{open_store, store_kind};
+use crate::node::{open_all, open_store, store_kind};
 use crate::store;
 use crate::store::backup;
 use crate::store::check::check_records;
@@ -25,6 +25,7 @@ use crate::store::folder::DataFolder;
 use crate::store::remote::OpenStore;
 use crate::store::transfer::export::{Exported, export};
 use crate::store::transfer::import::{ImportError, Limits, import, verify};
+use crate::store::transfer::moving::move_strays;
 
 /// The file that stands for standard input or output.
 const STANDARD: &str = "-";
@@ -35,7 +36,8 @@ const BUFFER_BYTES: usize = 1 << 18;
 ///
 /// # Errors
 /// It can't be done, with the line that says what to do.
-pub fn run(plan: &Plan, command: &StoreCommand) -> Result<Exit, Failure> {
+pub fn run(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<Exit, Failure> {
+    let plan = &of_store(plan, store, command)?;
     match command {
         StoreCommand::Check => check(plan),
         StoreCommand::Backup(to) => {
@@ -64,7 +66,57 @@ pub fn run(plan: &Plan, command: &StoreCommand) -> Result<Exit, Failure> {
         }
         StoreCommand::Export(to) => export_to(plan, to),
         StoreCommand::Import { file, replaces } => import_from(plan, file, *replaces),
+        StoreCommand::Move => move_records(plan),
     }
+}
+
+/// The plan as if the store of this name were the only one.
+fn of_store(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<Plan, Failure> {
+    let mut plan = plan.clone();
+    let Some(wanted) = store else {
+        return Ok(plan);
+    };
+    if *command == StoreCommand::Move {
+        let line = "a move is about all stores; leave out --store";
+        return Err(Failure::new(Exit::Configuration, line));
+    }
+    let own = {
+        let mut named = plan.config.stores.iter();
+        let found = named.find(|(name, _)| *name == wanted);
+        found.map(|(_, named)| named.store.clone())
+    };
+    let Some(mut own) = own else {
+        let line = format!("--store {wanted}: there is no such store below `stores`");
+        return Err(Failure::new(Exit::Configuration, line));
+    };
+    if own.kind != StoreKind::Sqlite {
+        // It has no folder; that of the node shows whether a server runs.
+        own.path = plan.config.store.path;
+    }
+    plan.config.store = own;
+    Ok(plan)
+}
+
+fn move_records(plan: &Plan) -> Result<Exit, Failure> {
+    let start = Instant::now();
+    let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
+    let runtime = runtime()?;
+    let named = open_all(plan, None, &folder, runtime.handle())?;
+    let (mut stores, _folders): (Vec<OpenStore>, Vec<Option<DataFolder>>) = named
+        .into_iter()
+        .map(|store| (store.open, store.folder))
+        .unzip();
+    let moved = move_strays(&mut stores, &plan.config.stores.routes());
+    for OpenStore { store, .. } in &mut stores {
+        store.close().map_err(|error| data(&error))?;
+    }
+    let moved = moved.map_err(|error| data(&error))?;
+    let seconds = start.elapsed().as_secs_f32();
+    print_out(&format!("{moved}, in {seconds:.1} s\n"))?;
+    verdict(
+        moved.corrupt.count == 0,
+        "corrupt records stay where they are, as said above, and are not looked for any more; restore them from a backup",
+    )
 }
 
 fn check(plan: &Plan) -> Result<Exit, Failure> {

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tidewire_server::config::layer::load_text;
+use tidewire_server::config::machine::Machine;
+use tidewire_server::config::plan::plan;
 use tidewire_server::config::print;
+use tidewire_server::config::section::StoreKind;
 use tidewire_server::config::{Config, Loaded, Origin, Problem, Sources, load};
 
 /// Loads `text` as a file, with an environment and flags.
@@ -256,4 +260,173 @@ fn the_annotated_defaults_are_fresh_and_mean_the_defaults() {
 #[test]
 fn the_reference_page_is_fresh() {
     check_generated("docs/configuration.md", &print::reference());
+}
+
+/// What is said about stores in `text`, by loading and planning it.
+fn stores_refused(text: &str) -> Vec<String> {
+    let machine = Machine {
+        processors: 2,
+        memory_bytes: 4 << 30,
+    };
+    let problems = match load_text(text, Path::new("tidewire.yml"), &BTreeMap::new()) {
+        Err(problems) => problems,
+        Ok(loaded) => plan(&loaded, &machine).err().unwrap_or_default(),
+    };
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn stores_beside_the_default_one_have_prefixes_and_places_of_their_own() {
+    let text = "store: {path: /data}\n\
+        stores:\n\
+        \x20 logs:\n\
+        \x20   kind: redis\n\
+        \x20   prefixes: [logs/, audit/]\n\
+        \x20   redis: {url: \"redis://db:6379/0\"}\n\
+        \x20 other:\n\
+        \x20   prefixes: [logs/other/]\n";
+    let environment = [("TIDEWIRE_STORES__LOGS__REDIS__PASSWORD", "hunter2")];
+    let loaded = loaded(text, &environment, &[]).expect("all is right");
+    let stores: Vec<_> = loaded.config.stores.iter().collect();
+    let [("logs", logs), ("other", other)] = stores[..] else {
+        panic!("two stores are expected: {stores:?}");
+    };
+    assert_eq!(logs.store.kind, StoreKind::Redis);
+    assert_eq!(logs.store.redis.password.0, "hunter2");
+    assert_eq!(other.store.kind, StoreKind::Sqlite);
+    assert_eq!(other.store.path, Path::new("/data/stores/other"));
+    let routes = loaded.config.stores.routes();
+    for (name, store) in [("a", 0), ("logs/a", 1), ("audit/a", 1), ("logs/other/a", 2)] {
+        assert_eq!(routes.find(name).index(), store, "{name}");
+    }
+    let shown = print::effective(&loaded);
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert!(
+        shown.contains("  other:\n    prefixes: [logs/other/]"),
+        "{shown}"
+    );
+    assert!(!shown.contains("    cache:"), "{shown}");
+    // What is shown can be read again.
+    let again = load_shown(&shown.replace("\"********\"", "hunter2"));
+    assert_eq!(again.config.stores, loaded.config.stores);
+    assert_eq!(print::changed_without_reload(&again, &loaded), [""; 0]);
+    let changed = load_shown(&shown.replace("logs/other/", "else/"));
+    let names = print::changed_without_reload(&changed, &loaded);
+    assert!(
+        names.contains(&"stores.other.prefixes".to_owned()),
+        "{names:?}"
+    );
+}
+
+fn load_shown(text: &str) -> Loaded {
+    loaded(text, &[], &[]).expect("what is shown can be read")
+}
+
+#[test]
+fn wrong_stores_are_refused_with_line_and_column() {
+    let check = |text: &str, expected: &[&str]| {
+        assert_eq!(stores_refused(text), expected, "{text}");
+    };
+    let memory = "kind: memory, prefixes";
+    check(
+        &format!("stores:\n  a: {{{memory}: [a/]}}\n  b: {{{memory}: [b/]}}\n"),
+        &[],
+    );
+    check(
+        "stores:\n  Logs: {prefixes: [a/]}\n",
+        &[
+            "tidewire.yml:2:3: \"Logs\" is no name of a store: lowercase letters, digits and _, at most 32, a letter first",
+        ],
+    );
+    check(
+        "stores:\n  default: {prefixes: [a/]}\n",
+        &[
+            "tidewire.yml:2:3: \"default\" is what the store of `store` is called; choose another name",
+        ],
+    );
+    check(
+        "stores:\n  logs: {prefixs: [a/]}\n",
+        &["tidewire.yml:2:10: unknown key \"prefixs\", did you mean \"prefixes\"?"],
+    );
+    check(
+        "stores:\n  logs: {prefixes: [a/], cache: 1MiB}\n",
+        &["tidewire.yml:2:26: unknown key \"cache\", did you mean \"store.cache\"?"],
+    );
+    check(
+        "stores:\n  logs:\n",
+        &[
+            "stores.logs.prefixes (default): a store without prefixes keeps nothing; give at least one, as [logs/]",
+        ],
+    );
+    check(
+        &format!("stores:\n  a: {{{memory}: [a/, b/]}}\n  b: {{{memory}: [c/, b/]}}\n"),
+        &[
+            "stores.b.prefixes (tidewire.yml:3:36): \"b/\" stands in stores.a.prefixes already (tidewire.yml:2:36)",
+        ],
+    );
+    check(
+        &format!("stores:\n  a: {{{memory}: [a/, a/]}}\n"),
+        &[
+            "stores.a.prefixes (tidewire.yml:2:36): \"a/\" stands in stores.a.prefixes already (tidewire.yml:2:32)",
+        ],
+    );
+    check(
+        &format!("stores:\n  a: {{{memory}: [a/, a/b/]}}\n"),
+        &[
+            "stores.a.prefixes (tidewire.yml:2:36): \"a/b/\" is a part of \"a/\", which leads to the same store; leave it out",
+        ],
+    );
+    // Where another store lies between, it is needed.
+    check(
+        &format!("stores:\n  a: {{{memory}: [a/, a/b/c/]}}\n  b: {{{memory}: [a/b/]}}\n"),
+        &[],
+    );
+    check(
+        &format!("stores:\n  a: {{{memory}: [\"\"]}}\n"),
+        &[
+            "stores.a.prefixes (tidewire.yml:2:32): every name begins with nothing; what has no other store is kept in that of `store`",
+        ],
+    );
+    check(
+        &format!("stores:\n  a: {{{memory}: [\"\\u0001u\"]}}\n"),
+        &[
+            "stores.a.prefixes (tidewire.yml:2:32): names that begin with U+0001 are the server's own, in the store of `store`",
+        ],
+    );
+    check(
+        &format!(
+            "record: {{memory_only_prefixes: [tmp/]}}\nstores:\n  a: {{{memory}: [tmp/a/]}}\n"
+        ),
+        &[
+            "stores.a.prefixes (tidewire.yml:3:32): \"tmp/a/\" is never stored, because record.memory_only_prefixes has \"tmp/\"; take out one of the two",
+        ],
+    );
+    check(
+        "store: {kind: sqlite, path: d}\nstores:\n  a: {path: d, prefixes: [a/]}\n",
+        &["stores.a.path (tidewire.yml:3:13): that is where store is; two stores need two places"],
+    );
+    check(
+        "stores:\n  a: {kind: redis, prefixes: [a/]}\n",
+        &[
+            "stores.a.redis.url (default): the address of the server is needed, as redis://host:6379/0",
+        ],
+    );
+    check(
+        "stores:\n  a: {kind: redis, timeout: 0s, redis: {url: \"redis://b\"}, prefixes: [a/]}\n",
+        &["stores.a.timeout (tidewire.yml:2:29): a time above 0 is needed"],
+    );
+    let many: String = (0..16)
+        .map(|n| format!("  s{n}: {{{memory}: [{n}/]}}\n"))
+        .collect();
+    check(
+        &format!("stores:\n{many}"),
+        &["tidewire.yml:17:3: there may be 15 stores beside the default one"],
+    );
+}
+
+#[test]
+fn a_variable_of_a_store_that_the_file_does_not_name_is_refused() {
+    let variable = ("TIDEWIRE_STORES__LOGS__KIND", "memory");
+    let problems = loaded("{}", &[variable], &[]).expect_err("nobody has named it");
+    assert!(problems[0].to_string().contains(variable.0), "{problems:?}");
 }

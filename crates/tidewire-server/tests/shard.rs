@@ -390,8 +390,8 @@ fn the_longest_turn_is_a_metric() {
     node.log_in(0).ping();
     wait_until(|| node.stats(0).turn_nanos_max.load(Ordering::Relaxed) > 0);
     let metrics = Metrics::default();
-    let store = node.store_health();
-    metrics.register(Box::new(ShardNumbers::new(node.handles().into(), store)));
+    let stores = vec![("default".to_owned(), node.store_health())];
+    metrics.register(Box::new(ShardNumbers::new(node.handles().into(), stores)));
     let longest = |text: String| -> f64 {
         let line = text
             .lines()

@@ -22,6 +22,8 @@ pub enum StoreCommand {
         /// Whether they take the place of others.
         replaces: bool,
     },
+    /// Move records to the stores that their names lead to.
+    Move,
 }
 
 pub(super) fn command() -> Command {
@@ -33,6 +35,13 @@ pub(super) fn command() -> Command {
     Command::new("store")
         .about("Check, back up and move what is stored")
         .subcommand_required(true)
+        .arg(
+            Arg::new("store")
+                .long("store")
+                .value_name("NAME")
+                .global(true)
+                .help("The store below `stores` that is meant, instead of that of `store`"),
+        )
         .subcommand(Command::new("check").about(
             "Verify every stored record; no server may have the data folder, and one of another store may run",
         ))
@@ -62,6 +71,14 @@ pub(super) fn command() -> Command {
                         .help("Let records of the export take the place of others with their names"),
                 ),
         )
+        .subcommand(Command::new("move").about(
+            "Move records to the stores that their names lead to, after a change of the prefixes; no server may run",
+        ))
+}
+
+/// The store that is meant, if it is not the default one.
+pub(super) fn named(matches: &ArgMatches) -> Option<String> {
+    matches.get_one("store").cloned()
 }
 
 pub(super) fn parsed(word: &str, matches: &ArgMatches) -> StoreCommand {
@@ -75,6 +92,7 @@ pub(super) fn parsed(word: &str, matches: &ArgMatches) -> StoreCommand {
             file: path(),
             replaces: matches.get_flag("replace"),
         },
+        "move" => StoreCommand::Move,
         _ => StoreCommand::Check,
     }
 }

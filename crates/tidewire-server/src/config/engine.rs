@@ -3,7 +3,6 @@
 use tidewire_core::history::HistoryRules;
 use tidewire_core::limits::Limits;
 use tidewire_core::rate::{Operation, Rate, Rates};
-use tidewire_core::route::StoreRoutes;
 use tidewire_core::settings::{EventLagPolicy, Settings};
 use tidewire_net::event_loop::OutboxMarks;
 
@@ -64,6 +63,7 @@ impl Plan {
             network,
             auth,
             record,
+            stores,
             rpc,
             event,
             listen,
@@ -95,7 +95,7 @@ impl Plan {
             write_key_age: record.write_key_age,
             hot_path_prefixes: record.hot_path_prefixes.to_vec(),
             memory_only_prefixes: record.memory_only_prefixes.to_vec(),
-            routes: StoreRoutes::default(),
+            routes: stores.routes(),
         }
     }
 

@@ -10,6 +10,7 @@ use super::document::{self, Located, Node, Place};
 use super::nearest::nearest;
 use super::option::{Field, Input, OptionRow, Traits, VARIABLE_PREFIX, Value, Visitor, join};
 use super::section::Config;
+use super::stores;
 
 /// The file that is read from the working folder when none is named.
 pub const DEFAULT_FILE: &str = "tidewire.yml";
@@ -81,6 +82,8 @@ pub struct Loaded {
     pub config: Config,
     /// By name of the option; what is missing is a default.
     pub origins: BTreeMap<String, Origin>,
+    /// Where the entries of lists stand in the file, by name of the option.
+    pub entries: BTreeMap<String, Vec<Place>>,
     /// The file that was read.
     pub file: Option<PathBuf>,
     /// What looks like a mistake but need not be one; to be logged.
@@ -92,6 +95,16 @@ impl Loaded {
     #[must_use]
     pub fn origin(&self, name: &str) -> &Origin {
         self.origins.get(name).unwrap_or(&Origin::Default)
+    }
+
+    /// Where an entry of a list comes from.
+    #[must_use]
+    pub fn entry_origin(&self, name: &str, index: usize) -> Origin {
+        let place = self.entries.get(name).and_then(|places| places.get(index));
+        match (self.origin(name), place) {
+            (Origin::File(path, _), Some(place)) => Origin::File(path.clone(), *place),
+            (origin, _) => origin.clone(),
+        }
     }
 }
 
@@ -127,7 +140,7 @@ pub fn load_text(
 /// All options in the order of the file.
 #[must_use]
 pub fn rows() -> Vec<OptionRow> {
-    Names::collect().options
+    Names::of(&mut Config::default()).options
 }
 
 /// The names of all sections and options.
@@ -138,9 +151,9 @@ struct Names {
 }
 
 impl Names {
-    fn collect() -> Self {
+    fn of(config: &mut Config) -> Self {
         let mut names = Self::default();
-        walk(&mut Config::default(), &mut names);
+        walk(config, &mut names);
         names
     }
 
@@ -208,13 +221,20 @@ struct Loader {
 impl Loader {
     fn new() -> Self {
         Self {
-            names: Names::collect(),
+            names: Names::of(&mut Config::default()),
             loaded: Loaded::default(),
             problems: Vec::new(),
         }
     }
 
-    fn finish(self) -> Result<Loaded, Vec<Problem>> {
+    fn finish(mut self) -> Result<Loaded, Vec<Problem>> {
+        let Loaded {
+            config, origins, ..
+        } = &mut self.loaded;
+        let folder = &config.store.path;
+        config
+            .stores
+            .place(folder, |option| origins.contains_key(option));
         if self.problems.is_empty() {
             Ok(self.loaded)
         } else {
@@ -273,6 +293,13 @@ impl Loader {
         };
         for (key, value) in entries {
             let name = join(section, &key.value);
+            if section == stores::SECTION {
+                if let Err(reason) = self.loaded.config.stores.add(&key.value) {
+                    self.refuse(path, key.place, reason);
+                    continue;
+                }
+                self.names = Names::of(&mut self.loaded.config);
+            }
             if self.names.is_section(&name) {
                 self.read_section(&name, value, path);
             } else if self.names.option(&name).is_some() {
@@ -376,6 +403,11 @@ impl Loader {
         match setter.result {
             Some(Ok(())) => {
                 self.loaded.origins.insert(name.to_owned(), origin.clone());
+                let places = match input {
+                    Input::List(entries) => entries.iter().map(|entry| entry.place).collect(),
+                    Input::Scalar(_) => Vec::new(),
+                };
+                self.loaded.entries.insert(name.to_owned(), places);
             }
             Some(Err(wrong)) => {
                 let origin = match (origin, input, wrong.index) {

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use super::layer::{Loaded, Problem};
 use super::machine::Machine;
-use super::section::{AuthKind, ClientCertificates, Config, StoreKind};
+use super::option::join;
+use super::routes;
+use super::section::{AuthKind, ClientCertificates, Config, Store, StoreKind};
+use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
 use crate::front::tls::Speaks;
 
@@ -197,11 +200,8 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "at least http.body_bytes_max is needed, or no such body is ever taken".into(),
         );
     }
-    if let Some((option, reason)) = scrub_problem(&config) {
-        refuse(option, reason.into());
-    }
-    if let Some((option, reason)) = store_problem(&config) {
-        refuse(option, reason);
+    for (option, reason) in store_problems(&config) {
+        refuse(&option, reason);
     }
     let marks = config.limits.outbox_marks();
     if marks.lagging_bytes > marks.bytes_max {
@@ -258,6 +258,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         hashing_max: usize::from(machine.processors),
         config,
     };
+    problems.extend(routes::problems(loaded));
     if problems.is_empty() {
         Ok(plan)
     } else {
@@ -345,19 +346,40 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
 }
 
 /// What is wrong with how stored records are to be read for damage.
-fn scrub_problem(config: &Config) -> Option<(&'static str, &'static str)> {
-    let store = &config.store;
+fn scrub_problem(store: &Store) -> Option<(&'static str, String)> {
     if store.scrub_interval == Limited::After(Duration::ZERO) {
         let reason = "a time above 0 is needed, or `never`";
-        return Some(("store.scrub_interval", reason));
+        return Some(("store.scrub_interval", reason.into()));
     }
     let reason = "a size above 0 is needed; store.scrub_interval: never reads nothing";
-    (store.scrub_bytes_per_second.0 == 0).then_some(("store.scrub_bytes_per_second", reason))
+    (store.scrub_bytes_per_second.0 == 0).then(|| ("store.scrub_bytes_per_second", reason.into()))
 }
 
 /// What is wrong with where records are to be kept.
-fn store_problem(config: &Config) -> Option<(&'static str, String)> {
-    let store = &config.store;
+fn store_problems(config: &Config) -> Vec<(String, String)> {
+    let named = config.stores.iter();
+    let named = named.map(|(name, named)| (join(stores::SECTION, name), &named.store));
+    let all = std::iter::once(("store".to_owned(), &config.store)).chain(named);
+    let mut problems = Vec::new();
+    for (section, store) in all {
+        let wrong = [scrub_problem(store), store_problem(config, store)];
+        for (option, reason) in wrong.into_iter().flatten() {
+            let option = match option.split_once('.') {
+                Some(("store", key)) => join(&section, key),
+                _ => option.to_owned(),
+            };
+            problems.push((option, reason));
+        }
+        if section != "store" && store.timeout.is_zero() {
+            let reason = "a time above 0 is needed".into();
+            problems.push((join(&section, "timeout"), reason));
+        }
+    }
+    problems
+}
+
+/// What is wrong with one store. Its options are named as those of `store`.
+fn store_problem(config: &Config, store: &Store) -> Option<(&'static str, String)> {
     let (url, option, example) = match store.kind {
         StoreKind::Sqlite | StoreKind::Memory => return None,
         StoreKind::Mongodb => (

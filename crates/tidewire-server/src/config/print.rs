@@ -1,5 +1,6 @@
 //! Writing configurations: the annotated defaults, the values in effect with their origins, and the reference page.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::layer::{Loaded, walk};
@@ -44,11 +45,22 @@ pub fn changed_without_reload(before: &Loaded, after: &Loaded) -> Vec<String> {
     let mut new = Values::default();
     walk(&mut before.config.clone(), &mut old);
     walk(&mut after.config.clone(), &mut new);
-    let pairs = old.0.into_iter().zip(new.0);
-    pairs
-        .filter(|(old, new)| old.1 != new.1 && !old.2)
-        .map(|(old, _)| old.0)
-        .collect()
+    // Of two that have the same stores beside the default one, all names are the same.
+    let value = |values: &Values, name: &str| {
+        let mut values = values.0.iter();
+        let found = values.find(|(other, ..)| other == name);
+        found.map(|(_, value, _)| value.clone())
+    };
+    let names: BTreeSet<&str> = [&old, &new]
+        .into_iter()
+        .flat_map(|values| &values.0)
+        .filter(|(_, _, is_reloaded)| !is_reloaded)
+        .map(|(name, ..)| name.as_str())
+        .collect();
+    let changed = names
+        .into_iter()
+        .filter(|name| value(&old, name) != value(&new, name));
+    changed.map(str::to_owned).collect()
 }
 
 /// All options: name, value, and whether it can be reloaded.

@@ -12,6 +12,7 @@ use super::address_range::AddressRange;
 use super::history::HistoryRule;
 use super::option::{Traits, section};
 use super::rate::OptionalRate;
+use super::stores::NamedStores;
 use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Rules, Secret, choice};
 use crate::penalty::PenaltySettings;
 
@@ -58,6 +59,12 @@ section! {
         health: Health = Health::default();
         /// Where records are kept.
         store: Store = Store::default();
+        /// Stores beside that of `store`, each below a name of its own (lowercase letters, digits and `_`), up to 15. Each has
+        /// `prefixes`, a list: records whose names begin with one of them are kept in it and nowhere else, and where several
+        /// fit the longest counts. Its other options are those of `store` but for `cache`; `path` is `stores/NAME` in the
+        /// data folder where it is not given. Only the file names stores; what it names can be set by the environment, too:
+        /// `stores.logs.kind` is `TIDEWIRE_STORES__LOGS__KIND`. See `docs/stores.md`.
+        stores: NamedStores = NamedStores::default(), Traits::NONE.described();
         /// Who may log in.
         auth: Auth = Auth::default();
         /// Who may do what: a file of rules, as deepstream's `permissions.yml`, or `allow_all`, with which whoever is

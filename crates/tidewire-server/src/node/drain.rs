@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Node;
+use crate::config::stores::COUNT_MAX;
 use crate::shard::handle::{Closed, ShardHandle};
 use crate::status::Stage;
-use crate::store::thread::Ending;
 
 /// How often it is looked whether calls still run.
 const CALLS_INTERVAL: Duration = Duration::from_millis(20);
@@ -95,17 +95,23 @@ impl Node {
             }
             stopped.cut_connections = close_all(handles, deadlines.end).await;
         });
+        // What counts is what was there when waiting for it ended.
+        let dirty: [u64; COUNT_MAX + 1] = std::array::from_fn(|store| {
+            let is_cut_off = stopped.uncommitted_records > 0;
+            let of_store = |handle: &ShardHandle| {
+                handle.stats().engine.dirty_by_store[store].load(Ordering::Relaxed)
+            };
+            if is_cut_off {
+                handles.iter().map(of_store).sum()
+            } else {
+                0
+            }
+        });
         if let Err(error) = self.shards.stop() {
             tracing::error!(%error, "a shard ended with an error");
         }
-        let ending = match stopped.uncommitted_records {
-            0 => Ending::Complete,
-            _ => Ending::CutOff,
-        };
-        // Its reader would be in the way of the last checkpoint.
-        drop(self.scrub.take());
-        if let Err(error) = self.store.stop(ending) {
-            tracing::error!(%error, "the store was not closed cleanly");
+        if let Err(error) = self.stores.stop(|store| dirty[store.index()]) {
+            tracing::error!(%error, "a store was not closed cleanly");
             stopped.has_unclean_store = true;
         }
         drop(self.folder.take());

@@ -7,13 +7,13 @@ use std::task::{Context, Poll, Waker};
 use tidewire_core::effect::{AuthCompletion, AuthRequest, StoreRequest};
 use tokio::runtime::Handle;
 
+use super::stores::StoreClients;
 use crate::auth::AuthChain;
 use crate::shard::handle::{Peer, Requests, ShardHandle};
-use crate::store::thread::StoreClient;
 
-/// The way from the shards of a node to its store and auth chain, and back.
+/// The way from the shards of a node to its stores and auth chain, and back.
 pub(super) struct NodeRequests {
-    store: StoreClient,
+    stores: StoreClients,
     auth: Arc<AuthChain>,
     runtime: Handle,
     shards: Arc<[ShardHandle]>,
@@ -21,13 +21,13 @@ pub(super) struct NodeRequests {
 
 impl NodeRequests {
     pub(super) fn new(
-        store: StoreClient,
+        stores: StoreClients,
         auth: Arc<AuthChain>,
         runtime: Handle,
         shards: Arc<[ShardHandle]>,
     ) -> Self {
         Self {
-            store,
+            stores,
             auth,
             runtime,
             shards,
@@ -37,7 +37,7 @@ impl NodeRequests {
 
 impl Requests for NodeRequests {
     fn store(&self, shard: u16, request: StoreRequest) {
-        self.store.request(shard, request);
+        self.stores.request(shard, request);
     }
 
     /// A chain that need not wait for anything answers here: two changes of threads would cost a login more than all

@@ -1,48 +1,54 @@
-//! Opens the store that the options name.
+//! Opens the stores that the options name.
 
 use std::path::Path;
 
-use tidewire_core::store::Store;
+use tidewire_core::store::Store as OpenedStore;
 use tokio::runtime::Handle;
 
+use crate::config::option::join;
 use crate::config::plan::Plan;
-use crate::config::section::{Durability, StoreKind as StoreChoice, StoreServer};
+use crate::config::section::{Durability, Store, StoreKind as StoreChoice, StoreServer};
+use crate::config::stores;
 use crate::exit::{Exit, Failure};
 use crate::metrics::Metrics;
 use crate::status::{Reason, Status};
 use crate::store::folder::DataFolder;
-use crate::store::remote::{OpenStore, RemoteOptions};
+use crate::store::remote::{OpenStore, Promise, RemoteOptions};
 use crate::store::scrub::{Scrub, ScrubHealth, ScrubOptions};
 use crate::store::sqlite::SqliteOptions;
 use crate::store::{self, StoreKind};
 use crate::torture::sabotage::Break;
 
-/// The store of the options.
+/// The default store of the options.
 ///
 /// # Errors
 /// Its password can't be read.
 pub(crate) fn store_kind(plan: &Plan, runtime: &Handle) -> Result<StoreKind, Failure> {
+    kind_of("store", &plan.config.store, runtime)
+}
+
+/// The store of a section.
+fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind, Failure> {
     let server = |option, server: &StoreServer| {
         Ok(RemoteOptions {
             url: server.url.clone(),
-            password: password(option, server)?,
+            password: password(&join(section, option), server)?,
             ca: server.ca.0.clone(),
-            timeout: plan.config.store.timeout,
-            is_relaxed: plan.config.store.durability == Durability::Relaxed,
+            timeout: options.timeout,
+            is_relaxed: options.durability == Durability::Relaxed,
             runtime: runtime.clone(),
         })
     };
-    let options = &plan.config.store;
     Ok(match options.kind {
         StoreChoice::Sqlite => StoreKind::Sqlite(SqliteOptions::default()),
         StoreChoice::Memory => StoreKind::Memory { bytes_max: None },
-        StoreChoice::Mongodb => StoreKind::Mongodb(server("store.mongodb", &options.mongodb)?),
-        StoreChoice::Postgres => StoreKind::Postgres(server("store.postgres", &options.postgres)?),
-        StoreChoice::Redis => StoreKind::Redis(server("store.redis", &options.redis)?),
+        StoreChoice::Mongodb => StoreKind::Mongodb(server("mongodb", &options.mongodb)?),
+        StoreChoice::Postgres => StoreKind::Postgres(server("postgres", &options.postgres)?),
+        StoreChoice::Redis => StoreKind::Redis(server("redis", &options.redis)?),
     })
 }
 
-/// Opens the store and says in the log what an acknowledged write means with it.
+/// Opens the default store and says in the log what an acknowledged write means with it.
 ///
 /// # Errors
 /// It can't be opened, or its password can't be read.
@@ -64,14 +70,47 @@ pub(crate) fn open_store(
             Failure::new(Exit::Bug, format!("the store can't be broken: {error}"))
         })?,
     };
-    match &open.promise.weakness {
-        None => tracing::info!(acknowledged = open.promise.text, "the store is open"),
+    note_open("store", &open.promise);
+    Ok(open)
+}
+
+/// Opens a store beside it, with its own data folder if it needs one, else with that of the node.
+///
+/// # Errors
+/// As [`open_store`], or its folder can't be used.
+pub(crate) fn open_named(
+    name: &str,
+    options: &Store,
+    node_folder: &DataFolder,
+    runtime: &Handle,
+) -> Result<(OpenStore, Option<DataFolder>), Failure> {
+    let section = join(stores::SECTION, name);
+    let failure = |line: String| {
+        // What is said of a folder or server names the options of the default store.
+        let line = line.replace("with --data", &format!("with {section}.path"));
+        let line = line.replace("store.durability", &join(&section, "durability"));
+        Failure::new(Exit::DataFolder, format!("{section}: {line}"))
+    };
+    let kind = kind_of(&section, options, runtime)?;
+    let own = matches!(kind, StoreKind::Sqlite(_)).then(|| DataFolder::open(&options.path));
+    let folder = own
+        .transpose()
+        .map_err(|error| failure(error.to_string()))?;
+    let open = store::open(&kind, folder.as_ref().unwrap_or(node_folder))
+        .map_err(|error| failure(error.to_string()))?;
+    note_open(&section, &open.promise);
+    Ok((open, folder))
+}
+
+fn note_open(section: &str, promise: &Promise) {
+    match &promise.weakness {
+        None => tracing::info!(section, acknowledged = promise.text, "the store is open"),
         Some(weakness) => tracing::warn!(
+            section,
             weakness,
-            "the store is open, and acknowledged writes may be lost, as store.durability allows"
+            "the store is open, and acknowledged writes may be lost, as its durability allows"
         ),
     }
-    Ok(open)
 }
 
 /// The password of the file, or of the option.
@@ -94,11 +133,10 @@ fn read(path: &Path) -> std::io::Result<String> {
 /// # Errors
 /// The store has no reader to give, or the system no thread.
 pub(super) fn start_scrub(
-    plan: &Plan,
-    store: &mut dyn Store,
+    options: &Store,
+    store: &mut dyn OpenedStore,
     health: &ScrubHealth,
 ) -> Result<Option<Scrub>, Failure> {
-    let options = &plan.config.store;
     let (Some(interval), true) = (
         options.scrub_interval.time(),
         options.kind != StoreChoice::Memory,

@@ -694,6 +694,7 @@ impl Conductor {
         if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
             self.gauges_published = now;
             stats.engine.set(self.engine.counts());
+            stats.engine.set_dirty(self.engine.dirty_by_store());
             // A number of the node, which its first shard tells.
             if self.address.shard == 0 {
                 set(&stats.penalty_entries, self.penalties.entry_count() as u64);

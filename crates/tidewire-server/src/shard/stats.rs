@@ -8,6 +8,8 @@ use tidewire_core::limits::Refused;
 use tidewire_core::message::Message;
 use tidewire_net::send_batch::Path;
 
+use crate::config::stores::COUNT_MAX;
+
 /// The topics that messages are counted by, in the order of [`ShardStats::messages_in`].
 pub const TOPICS: [&str; 7] = [
     "connection",
@@ -152,6 +154,8 @@ pub struct EngineStats {
     pub record_bytes: AtomicU64,
     pub dirty_records: AtomicU64,
     pub dirty_bytes: AtomicU64,
+    /// Of `dirty_records` those of each store, by its number.
+    pub dirty_by_store: [AtomicU64; COUNT_MAX + 1],
     pub commit_failures: AtomicU64,
     pub write_keys: AtomicU64,
     pub history_pending: AtomicU64,
@@ -174,6 +178,12 @@ pub struct EngineStats {
 }
 
 impl EngineStats {
+    pub(crate) fn set_dirty(&self, by_store: impl Iterator<Item = usize>) {
+        for (slot, count) in self.dirty_by_store.iter().zip(by_store) {
+            set(slot, count as u64);
+        }
+    }
+
     pub(crate) fn set(&self, counts: Counts) {
         set(&self.sessions, counts.sessions as u64);
         set(&self.detained, counts.detained as u64);

@@ -16,6 +16,7 @@ pub mod redis;
 pub mod remote;
 pub mod scrub;
 pub mod sqlite;
+pub mod stray;
 pub mod thread;
 pub mod transfer;
 mod walk;

@@ -55,6 +55,8 @@ const SLOW: Duration = Duration::from_millis(800);
 /// How the store is doing, for `/ready` and metrics. Counters only grow.
 #[derive(Debug, Default)]
 pub struct StoreHealth {
+    /// What the log calls the store; empty where there is one only.
+    name: String,
     /// Commits that succeeded, each one sync.
     pub commit_count: AtomicU64,
     /// Writes in them.
@@ -78,6 +80,14 @@ pub struct StoreHealth {
 }
 
 impl StoreHealth {
+    /// The store as the log says it.
+    fn shown(&self) -> String {
+        match self.name.as_str() {
+            "" => "the store".to_owned(),
+            name => format!("the store {name}"),
+        }
+    }
+
     /// Why the last commit failed, if it did. Written records are in memory only until the next one succeeds.
     #[must_use]
     pub fn commit_error(&self) -> Option<StoreError> {
@@ -113,9 +123,10 @@ impl StoreHealth {
             return;
         }
         if is_slow {
-            tracing::warn!("the store has not answered for {SLOW:?}; writes wait in memory");
+            let shown = self.shown();
+            tracing::warn!("{shown} has not answered for {SLOW:?}; writes wait in memory");
         } else {
-            tracing::info!("the store answers again");
+            tracing::info!("{} answers again", self.shown());
         }
     }
 
@@ -127,17 +138,18 @@ impl StoreHealth {
                     StoreTrouble::Full => "; make room on the disk",
                     StoreTrouble::StaleTerm => "; stop one of the two servers",
                 };
-                tracing::error!(%error, "the store can't commit, writes stay in memory until it can{remedy}");
+                let shown = self.shown();
+                tracing::error!(%error, "{shown} can't commit, writes stay in memory until it can{remedy}");
             }
-            Change::Recovered => tracing::info!("the store commits again"),
+            Change::Recovered => tracing::info!("{} commits again", self.shown()),
             Change::Same => {}
         }
     }
 
     fn note_read(&self, error: Option<&StoreError>) {
         match change(&self.read_error, error) {
-            Change::Failed(error) => tracing::error!(%error, "the store can't be read"),
-            Change::Recovered => tracing::info!("the store can be read again"),
+            Change::Failed(error) => tracing::error!(%error, "{} can't be read", self.shown()),
+            Change::Recovered => tracing::info!("{} can be read again", self.shown()),
             Change::Same => {}
         }
     }
@@ -248,7 +260,16 @@ impl StoreThreads {
     ///
     /// # Errors
     /// The store has no reader to give, or the system no thread.
-    pub fn start(
+    pub fn start(store: Box<dyn Store>, term: Term, answer: Answer) -> Result<Self, StoreError> {
+        Self::start_named("", store, term, answer)
+    }
+
+    /// The same for one of several stores, by the name that the log has for it.
+    ///
+    /// # Errors
+    /// As [`StoreThreads::start`].
+    pub fn start_named(
+        name: &str,
         mut store: Box<dyn Store>,
         term: Term,
         answer: Answer,
@@ -260,7 +281,10 @@ impl StoreThreads {
             commits,
             reads,
             answer,
-            health: Arc::default(),
+            health: Arc::new(StoreHealth {
+                name: name.to_owned(),
+                ..StoreHealth::default()
+            }),
         };
         let (answer, health) = (client.answer.clone(), client.health.clone());
         let reader = Builder::new()

@@ -17,6 +17,7 @@ const EMPTY_MAX: u32 = 10;
 /// Where a walk is.
 #[derive(Debug)]
 pub(super) struct Walk {
+    prefix: String,
     last: Option<Name>,
     count_max: usize,
     /// Empty pages in turn.
@@ -35,7 +36,13 @@ pub(super) struct Page {
 impl Walk {
     /// Before the first record.
     pub(super) fn new() -> Self {
+        Self::below("")
+    }
+
+    /// Before the first record whose name has a prefix; those are walked over.
+    pub(super) fn below(prefix: &str) -> Self {
         Self {
+            prefix: prefix.to_owned(),
             last: None,
             count_max: FIRST_COUNT,
             empty_count: 0,
@@ -54,7 +61,7 @@ impl Walk {
         let (mut bytes, mut count) = (0, 0);
         let mut last = None;
         let has_more = reader.scan(
-            "",
+            &self.prefix,
             self.last.as_ref(),
             self.count_max,
             &mut |name, loaded| {

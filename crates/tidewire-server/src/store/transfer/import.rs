@@ -374,7 +374,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<(), ImportError> {
+    pub(super) fn commit(&mut self) -> Result<(), ImportError> {
         let batch = std::mem::take(&mut self.batch);
         self.names.clear();
         self.batch_bytes = 0;

@@ -1,8 +1,10 @@
-//! Records as JSON Lines, to be moved from any store into any other (contract: `spec/export.md`), and those of deepstream.
+//! Records on their way from any store into any other: as JSON Lines (contract: `spec/export.md`), from one store of a node to
+//! another, and from deepstream.
 
 pub mod deepstream;
 pub mod export;
 pub mod import;
+pub mod moving;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -1,0 +1,138 @@
+//! Stores beside the default one: sections whose names the file chooses, each with the options of `store` and the prefixes
+//! of the names that lead to it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::option::{Field, OptionRow, Traits, Value, Visitor, join};
+use super::section::Store;
+use super::value::List;
+
+/// The section below which they stand.
+pub const SECTION: &str = "stores";
+/// Stores beside the default one. Each has threads of its own and is a value of a metric's label.
+pub const COUNT_MAX: usize = 15;
+/// Bytes of a store's name.
+const NAME_BYTES_MAX: usize = 32;
+/// What the store of `store` is called beside others.
+pub const DEFAULT_NAME: &str = "default";
+/// Options of `store` that are for the whole node.
+const COMMON_OPTIONS: [&str; 1] = ["cache"];
+
+/// A store beside the default one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedStore {
+    /// Records whose names begin with one of these are kept in it.
+    pub prefixes: List<String>,
+    /// What it is.
+    pub store: Store,
+}
+
+impl Field for NamedStore {
+    fn visit(&mut self, row: OptionRow, visitor: &mut dyn Visitor) {
+        visitor.section(&row.name, row.doc);
+        let prefixes = OptionRow {
+            name: join(&row.name, "prefixes"),
+            doc: &[],
+            traits: Traits::NONE,
+        };
+        visitor.option(prefixes, &mut self.prefixes);
+        let mut own = Own {
+            section: row.name.clone(),
+            visitor,
+        };
+        self.store.visit(row, &mut own);
+    }
+}
+
+/// Shows the options of `store` as those of a store beside it.
+struct Own<'a> {
+    section: String,
+    visitor: &'a mut dyn Visitor,
+}
+
+impl Visitor for Own<'_> {
+    fn section(&mut self, name: &str, doc: &'static [&'static str]) {
+        if name != self.section {
+            self.visitor.section(name, doc);
+        }
+    }
+
+    fn option(&mut self, row: OptionRow, value: &mut dyn Value) {
+        if !COMMON_OPTIONS.contains(&row.key()) {
+            let traits = Traits {
+                flag: None,
+                ..row.traits
+            };
+            self.visitor.option(OptionRow { traits, ..row }, value);
+        }
+    }
+}
+
+/// The stores beside the default one, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedStores(BTreeMap<String, NamedStore>);
+
+impl NamedStores {
+    /// In the order of their names, which is that of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &NamedStore)> {
+        self.0.iter().map(|(name, store)| (name.as_str(), store))
+    }
+
+    /// Has another one, with defaults.
+    ///
+    /// # Errors
+    /// What is wrong with its name, or that there are too many.
+    pub(super) fn add(&mut self, name: &str) -> Result<(), String> {
+        let is_word = name.starts_with(|first: char| first.is_ascii_lowercase())
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+        if !is_word || name.len() > NAME_BYTES_MAX {
+            return Err(format!(
+                "{name:?} is no name of a store: lowercase letters, digits and _, at most {NAME_BYTES_MAX}, a letter first"
+            ));
+        }
+        if name == DEFAULT_NAME {
+            return Err(format!(
+                "{DEFAULT_NAME:?} is what the store of `store` is called; choose another name"
+            ));
+        }
+        if self.0.len() == COUNT_MAX {
+            return Err(format!(
+                "there may be {COUNT_MAX} stores beside the default one"
+            ));
+        }
+        self.0.insert(name.to_owned(), NamedStore::default());
+        Ok(())
+    }
+
+    /// Gives those that have none a data folder in that of the node.
+    pub(super) fn place(&mut self, folder: &Path, has_path: impl Fn(&str) -> bool) {
+        for (name, named) in &mut self.0 {
+            if !has_path(&option(name, "path")) {
+                named.store.path = PathBuf::from_iter([folder, SECTION.as_ref(), name.as_ref()]);
+            }
+        }
+    }
+}
+
+/// The name of an option of a named store.
+#[must_use]
+pub fn option(store: &str, key: &str) -> String {
+    format!("{SECTION}.{store}.{key}")
+}
+
+impl Field for NamedStores {
+    fn visit(&mut self, row: OptionRow, visitor: &mut dyn Visitor) {
+        visitor.section(&row.name, row.doc);
+        for (name, store) in &mut self.0 {
+            let row = OptionRow {
+                name: join(&row.name, name),
+                doc: &[],
+                traits: row.traits,
+            };
+            store.visit(row, visitor);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The stores of a node: the default one and those that have prefixes of their own. Each runs on threads of its own.
+
+use std::sync::Arc;
+
+use tidewire_core::address::Epoch;
+use tidewire_core::effect::StoreRequest;
+use tidewire_core::route::{StoreId, StoreRoutes};
+use tidewire_core::store::{Opened, StoreError};
+use tokio::runtime::Handle;
+
+use super::store::{open_named, open_store, start_scrub};
+use crate::config::plan::Plan;
+use crate::config::section::Store;
+use crate::config::stores::DEFAULT_NAME;
+use crate::exit::{Exit, Failure};
+use crate::store::folder::DataFolder;
+use crate::store::remote::{OpenStore, Promise};
+use crate::store::scrub::{Scrub, ScrubHealth};
+use crate::store::stray;
+use crate::store::thread::{Answer, Ending, StoreClient, StoreHealth, StoreThreads};
+use crate::torture::sabotage::Break;
+
+/// A store that is open, before its threads run.
+pub(crate) struct NamedOpen {
+    /// Its name in the configuration.
+    pub(crate) name: String,
+    pub(crate) open: OpenStore,
+    /// Its own data folder, if it has one.
+    pub(crate) folder: Option<DataFolder>,
+}
+
+/// Opens all stores of the configuration, by number. `folder` is that of the first.
+///
+/// # Errors
+/// One can't be opened.
+pub(crate) fn open_all(
+    plan: &Plan,
+    broken: Option<Break>,
+    folder: &DataFolder,
+    runtime: &Handle,
+) -> Result<Vec<NamedOpen>, Failure> {
+    let mut stores = vec![NamedOpen {
+        name: DEFAULT_NAME.to_owned(),
+        open: open_store(plan, broken, folder, runtime)?,
+        folder: None,
+    }];
+    for (name, named) in plan.config.stores.iter() {
+        let (open, folder) = open_named(name, &named.store, folder, runtime)?;
+        stores.push(NamedOpen {
+            name: name.to_owned(),
+            open,
+            folder,
+        });
+    }
+    Ok(stores)
+}
+
+/// Refuses a store that has a record which is looked for in another one: it would be as good as gone, and might be written anew
+/// there.
+///
+/// # Errors
+/// There is one, or a store can't be read.
+pub(crate) fn refuse_strays(stores: &mut [NamedOpen], routes: &StoreRoutes) -> Result<(), Failure> {
+    let names: Vec<String> = stores.iter().map(|store| store.name.clone()).collect();
+    for (number, NamedOpen { name, open, .. }) in (0..).map(StoreId).zip(stores) {
+        let reader = open.store.reader();
+        let found = reader.and_then(|mut reader| stray::find(&mut *reader, number, routes));
+        let found = found.map_err(|error| {
+            let line = format!("the store {name} can't be read: {error}");
+            Failure::new(Exit::DataFolder, line)
+        })?;
+        if let Some(stray) = found {
+            let home = &names[routes.find(&stray).index()];
+            let line = format!(
+                "the store {name} holds the record {:?}, which is looked for in the store {home} since the prefixes below \
+                 `stores` have changed; move such records with `tidewire store move`, or set the prefixes as they were",
+                stray.as_str()
+            );
+            return Err(Failure::new(Exit::DataFolder, line));
+        }
+    }
+    Ok(())
+}
+
+/// The running stores, by number.
+pub(super) struct Stores(Vec<RunningStore>);
+
+struct RunningStore {
+    name: String,
+    promise: Promise,
+    /// Reads all records again and again, if it is to.
+    scrub: Option<Scrub>,
+    threads: StoreThreads,
+    /// Held until the store is closed.
+    _folder: Option<DataFolder>,
+}
+
+impl Stores {
+    /// Starts the threads of all.
+    pub(super) fn start(
+        plan: &Plan,
+        stores: Vec<NamedOpen>,
+        scrub_health: &ScrubHealth,
+        answer: &Answer,
+    ) -> Result<Self, Failure> {
+        let is_alone = stores.len() == 1;
+        let config = &plan.config;
+        let named = config.stores.iter().map(|(_, named)| &named.store);
+        let options = std::iter::once(&config.store).chain(named);
+        let run = |(store, options): (NamedOpen, &Store)| {
+            let NamedOpen { name, open, folder } = store;
+            let OpenStore {
+                mut store,
+                opened,
+                promise,
+            } = open;
+            let scrub = start_scrub(options, &mut *store, scrub_health)?;
+            let logged = if is_alone { "" } else { name.as_str() };
+            let answer = Arc::clone(answer);
+            let threads = StoreThreads::start_named(logged, store, opened.term(), answer)
+                .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
+            Ok(RunningStore {
+                name,
+                promise,
+                scrub,
+                threads,
+                _folder: folder,
+            })
+        };
+        let running: Result<Vec<RunningStore>, Failure> =
+            stores.into_iter().zip(options).map(run).collect();
+        Ok(Self(running?))
+    }
+
+    /// The ways to all of them.
+    pub(super) fn clients(&self) -> StoreClients {
+        let clients = self.0.iter().map(|store| store.threads.client());
+        StoreClients(clients.collect())
+    }
+
+    /// Each with its name and what an acknowledged write means there.
+    pub(super) fn promises(&self) -> impl Iterator<Item = (&str, &Promise)> {
+        let stores = self.0.iter();
+        stores.map(|store| (store.name.as_str(), &store.promise))
+    }
+
+    /// Each with its name and how it is doing.
+    pub(super) fn healths(&self) -> Vec<(String, Arc<StoreHealth>)> {
+        let health = |store: &RunningStore| Arc::clone(store.threads.client().health());
+        let stores = self.0.iter();
+        stores
+            .map(|store| (store.name.clone(), health(store)))
+            .collect()
+    }
+
+    /// Stops all; how each ends follows from what it has not got. The first error counts.
+    pub(super) fn stop(self, dirty: impl Fn(StoreId) -> u64) -> Result<(), StoreError> {
+        let mut outcome = Ok(());
+        for (number, store) in (0..).map(StoreId).zip(self.0) {
+            let ending = match dirty(number) {
+                0 => Ending::Complete,
+                _ => Ending::CutOff,
+            };
+            // Its reader would be in the way of the last checkpoint.
+            drop(store.scrub);
+            outcome = outcome.and(store.threads.stop(ending));
+        }
+        outcome
+    }
+}
+
+/// The shards' way to the stores, by number.
+pub(super) struct StoreClients(Vec<StoreClient>);
+
+impl StoreClients {
+    /// That to the default store, which also keeps what the server has for itself.
+    pub(super) fn first(&self) -> StoreClient {
+        self.0[StoreId::DEFAULT.index()].clone()
+    }
+
+    /// Hands a request to the store that it is for.
+    pub(super) fn request(&self, shard: u16, request: StoreRequest) {
+        let store = match &request {
+            StoreRequest::Load { store, .. } | StoreRequest::Commit { store, .. } => *store,
+        };
+        self.0[store.index()].request(shard, request);
+    }
+}
+
+/// What tells states of before an unclean stop from those after it: the sum of all epochs, because each of them only grows.
+pub(super) fn epoch(opened: &[Opened]) -> Epoch {
+    let epochs = opened.iter().map(|opened| opened.epoch.0);
+    Epoch(epochs.fold(0, u64::wrapping_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unclean_stop_of_any_store_makes_a_new_epoch() {
+        let opened = |epochs: &[u64]| -> Vec<Opened> {
+            let opened = epochs.iter().map(|epoch| Opened {
+                epoch: Epoch(*epoch),
+                opening: 1,
+            });
+            opened.collect()
+        };
+        assert_eq!(epoch(&opened(&[7])), Epoch(7));
+        let before = epoch(&opened(&[7, 9, 2]));
+        for after in [[8, 9, 2], [7, 10, 2], [7, 9, 3]] {
+            assert!(epoch(&opened(&after)) > before, "{after:?}");
+        }
+    }
+}

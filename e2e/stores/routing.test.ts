@@ -1,0 +1,126 @@
+// Records of some prefixes in a store of their own, as clients and operators see it: an outage of one store is felt by its
+// records only, all of them are where they belong, and a change of prefixes loses none.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { close, connect, record } from '../harness/client.ts';
+import { Database, type DatabaseKind } from '../harness/database.ts';
+import { LOOK_MS, NOTICED_MS, OUTAGE_OPTIONS, ready } from '../harness/outage.ts';
+import { Server, type ServerOptions } from '../harness/server.ts';
+import { eventually } from '../harness/wait.ts';
+
+const KINDS: Array<[kind: DatabaseKind, section: string, path: string]> = [
+  ['postgres', 'postgres', '/postgres'],
+  ['redis', 'redis', '/0'],
+];
+
+/** A server that keeps what begins with `logs/` elsewhere. */
+function routed(logs: object): ServerOptions {
+  return { ...OUTAGE_OPTIONS, stores: { logs: { prefixes: ['logs/'], ...logs } } };
+}
+
+async function isWarning(server: Server): Promise<boolean> {
+  return (await ready(server)).warnings.some(({ code }) => code === 'store_failing');
+}
+
+/** Runs a command of `tidewire store` with the server's configuration. */
+async function store(server: Server, ...words: string[]): Promise<string> {
+  const place = ['--config', server.configFile, '--data', server.dataFolder];
+  const { stdout, stderr } = await promisify(execFile)(server.binary, ['store', ...words, ...place]);
+  return stdout + stderr;
+}
+
+for (const [kind, section, path] of KINDS) {
+  describe(`records of a prefix in ${kind}, all others in the data folder`, () => {
+    test('feel an outage of their store, and nobody else does', async (t) => {
+      const database = await Database.during(t, kind);
+      const server = await Server.during(t, routed({ kind: section, timeout: '3s', [section]: { url: database.url + path } }));
+      await server.prints(/store +logs for logs\/, database /);
+      const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
+      await client.record.setDataWithAck('logs/cached', { n: 1 });
+      await client.record.setDataWithAck('other', { n: 0 });
+      const cached = await record(client, 'logs/cached');
+      await database.crash();
+      const refused = assert.rejects(client.record.setDataWithAck('logs/cached', { n: 2 }));
+      await eventually(() => isWarning(server), '/ready names the store', NOTICED_MS + LOOK_MS);
+      const { ready: isReady, warnings } = await ready(server);
+      assert.equal(isReady, true, 'a server whose other records go on is ready');
+      assert.match(warnings[0]?.text ?? '', /^the store logs fails: /);
+      await server.prints(/the store logs can't commit/);
+      // Ten times as many as may wait for the store that is down.
+      for (let n = 1; n <= 50; n += 1) await client.record.setDataWithAck('other', { n });
+      for (let n = 1; n <= 50; n += 1) await client.record.setDataWithAck(`other/${n}`, { n });
+      await refused;
+      const reader = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
+      assert.deepEqual(await reader.record.snapshot('logs/cached'), { n: 2 });
+      assert.equal(await server.metric('tidewire_store_dirty_records{store="logs"}'), 1);
+      assert.equal(await server.metric('tidewire_store_dirty_records{store="default"}'), 0);
+      assert.equal(await server.metric('tidewire_store_failed_commits_total{store="default"}'), 0);
+      await database.start();
+      await eventually(async () => !(await isWarning(server)), '/ready has no warning again');
+      await client.record.setDataWithAck('logs/cached', { n: 3 });
+      assert.deepEqual(cached.get(), { n: 3 });
+      await server.kill();
+      await server.start();
+      const again = await connect(t, server);
+      assert.deepEqual(await again.record.snapshot('logs/cached'), { n: 3 });
+      assert.deepEqual(await again.record.snapshot('other'), { n: 50 });
+    });
+
+    test('are told of as ever when the default store fails', async (t) => {
+      const database = await Database.during(t, kind);
+      const options = routed({ kind: 'sqlite' });
+      const server = await Server.during(t, { ...options, store: { kind: section, [section]: { url: database.url + path } } });
+      const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
+      await client.record.setDataWithAck('other', { n: 0 });
+      await database.crash();
+      const refused = assert.rejects(client.record.setDataWithAck('other', { n: 1 }));
+      await eventually(async () => !(await ready(server)).ready, '/ready says no', NOTICED_MS + LOOK_MS);
+      for (let n = 1; n <= 50; n += 1) await client.record.setDataWithAck(`logs/${n}`, { n });
+      await refused;
+      await database.start();
+      await eventually(async () => (await ready(server)).ready, '/ready says yes again');
+      await client.record.setDataWithAck('other', { n: 2 });
+    });
+  });
+}
+
+describe('two SQLite stores', () => {
+  test('have all that was acknowledged after a kill, each its own', async (t) => {
+    const server = await Server.during(t, routed({}));
+    const client = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
+    for (let n = 0; n < 50; n += 1) await client.record.setDataWithAck(n % 2 ? `logs/${n}` : `other/${n}`, { n });
+    close(client);
+    await server.kill();
+    assert.match(await store(server, 'check'), /^25 sound, 0 corrupt/);
+    assert.match(await store(server, 'check', '--store', 'logs'), /^25 sound, 0 corrupt/);
+    await server.start();
+    const reader = await connect(t, server);
+    for (let n = 0; n < 50; n += 1) {
+      assert.deepEqual(await reader.record.snapshot(n % 2 ? `logs/${n}` : `other/${n}`), { n });
+    }
+  });
+
+  test('keep a change of prefixes from hiding records, until these are moved', async (t) => {
+    const server = await Server.during(t, {});
+    const client = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
+    for (let n = 0; n < 20; n += 1) await client.record.setDataWithAck(`logs/${n}`, { n });
+    await client.record.setDataWithAck('other', { n: 1 });
+    close(client);
+    await server.stop();
+    for (const stores of [{ logs: { prefixes: ['logs/'] } }, { logs: { prefixes: ['else/'] } }]) {
+      server.setStores(stores);
+      await assert.rejects(server.start(), /ended with 4 while starting:\n(.*\n)*.*"logs\/0", which is looked for in .*tidewire store move/);
+      assert.match(await store(server, 'move'), /^20 records moved, 0 corrupt/m);
+      await server.start();
+      const reader = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
+      for (let n = 0; n < 20; n += 1) assert.deepEqual(await reader.record.snapshot(`logs/${n}`), { n });
+      assert.deepEqual(await reader.record.snapshot('other'), { n: 1 });
+      close(reader);
+      await server.stop();
+    }
+    await assert.rejects(store(server, 'check', '--store', 'lgos'), /there is no such store/);
+  });
+});
