@@ -102,6 +102,15 @@ fn write_pairs(client: &mut Client, pairs: &AtomicI32, is_over: &AtomicBool) {
     }
 }
 
+/// Ends the thread that looks at it, also where a test fails: its scope waits for the thread.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
     let server = Server::start(&["--data", "data"]);
@@ -112,6 +121,7 @@ fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
         let mut client = server.log_in();
         let (pairs, is_over) = (&pairs, &is_over);
         scope.spawn(move || write_pairs(&mut client, pairs, is_over));
+        let _end = AtEnd(is_over);
         for round in 0..5 {
             let last = pairs.load(Ordering::SeqCst);
             wait_until(|| pairs.load(Ordering::SeqCst) > last + 20);
@@ -121,7 +131,6 @@ fn a_backup_under_load_is_one_state_with_every_write_acknowledged_before_it() {
             assert!(text.contains("beside the running server"), "{text}");
             assert!(text.contains(": 2 sound, 0 corrupt"), "{text}");
         }
-        is_over.store(true, Ordering::SeqCst);
     });
     let all = pairs.load(Ordering::SeqCst);
     for (round, before) in before.into_iter().enumerate() {

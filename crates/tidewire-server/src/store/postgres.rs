@@ -4,6 +4,8 @@
 //! text there has no NUL and its order depends on a collation; values as text, because `jsonb` orders keys anew and
 //! rounds what it takes for the same number.
 
+mod tls;
+
 use std::collections::HashMap;
 
 use tidewire_core::address::Epoch;
@@ -368,7 +370,7 @@ impl Place {
 
     /// A connection on which nothing is prepared.
     async fn greet(&self) -> Result<Client, RemoteError> {
-        let tls = MakeRustlsConnect::new(self.options.tls()?);
+        let tls = MakeRustlsConnect::new(tls::config(&self.options)?);
         let (client, connection) = self.config.connect(tls).await.map_err(refusal)?;
         // It ends with the client, and whoever uses the client learns of its errors.
         tokio::spawn(async move {

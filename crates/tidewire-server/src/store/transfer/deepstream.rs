@@ -69,6 +69,7 @@ pub struct Layout {
     pub default_collection: String,
 }
 
+#[cfg(any(feature = "mongodb", feature = "postgres"))]
 impl Layout {
     /// The name of a record that lies in a part of its own, as a table. What lies in the part for all names without the
     /// separator has none, unless it was written with the name of that part.
