@@ -192,7 +192,7 @@ export const SUITES: Suite[] = [
       { program: 'mvn', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'maven'] },
     ],
     commands: [npm('stores')],
-    budgetSeconds: 240,
+    budgetSeconds: 360,
   },
   {
     name: 'bench',

@@ -39,8 +39,9 @@ public final class Server {
             this.isSilent = isSilent;
         }
 
+        /** One command at a time: the library makes indexes and collections while others look at them. */
         @Override
-        public Document handleCommand(Channel channel, String database, String command, Document query) {
+        public synchronized Document handleCommand(Channel channel, String database, String command, Document query) {
             if (command.equals("hello")) {
                 Document answer = super.handleCommand(channel, database, "ismaster", query);
                 return answer.append("isWritablePrimary", true);

@@ -7,7 +7,8 @@ import { test } from 'node:test';
 import { Database } from '../harness/database.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
-const ARGS = ['test', '--locked', '--package', 'tidewire-server', '--test', 'remote_stores', '--', '--include-ignored'];
+// With all features, as the suites before have built it.
+const ARGS = ['test', '--locked', '--package', 'tidewire-server', '--all-features', '--test', 'remote_stores', '--', '--include-ignored'];
 
 test('the suite of stores passes on PostgreSQL, Redis, Valkey and a re-implementation of MongoDB', async (t) => {
   const variables: Record<string, string> = {};
