@@ -32,7 +32,7 @@ export class Rounds {
   constructor(
     private readonly server: Server,
     /** Ends the server without a warning and leaves its data folder as the crash left it. */
-    private readonly crash: () => Promise<void>,
+    private readonly crash: (writers: Writers) => Promise<void>,
   ) {}
 
   /** Rounds that cut the power of a server whose data lies on a volume of its own. */
@@ -48,7 +48,9 @@ export class Rounds {
       await server.kill();
       await server.dispose();
     });
-    return new Rounds(server, async () => {
+    return new Rounds(server, async (writers) => {
+      // Without power the server could not speak either, and ext4 may call a sync done that the cut came into.
+      writers.hearNoMore();
       volume.cutPower();
       await server.kill();
       volume.unmount();
@@ -66,7 +68,7 @@ export class Rounds {
       await writers.reach(randomInt(ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX));
       await before?.(this.server, writers);
       await pause(randomInt(LATER_MS));
-      await this.crash();
+      await this.crash(writers);
     } finally {
       writers.stop();
     }

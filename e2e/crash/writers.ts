@@ -21,6 +21,7 @@ export class Writers {
   readonly errors: string[] = [];
   readonly #clients: TestClient[] = [];
   #isStopped = false;
+  #isDeaf = false;
   #acknowledgedCount = 0;
   #reached: Array<{ count: number; done: () => void }> = [];
 
@@ -57,6 +58,11 @@ export class Writers {
     } catch (error) {
       throw new Error(`${(error as Error).message}; there were ${this.#acknowledgedCount}; ${this.errors.join(', ')}`);
     }
+  }
+
+  /** Acknowledgements that come from now on do not count. */
+  hearNoMore(): void {
+    this.#isDeaf = true;
   }
 
   /** Ends all chains where they are; what was under way stays so in the ledger. */
@@ -103,6 +109,7 @@ export class Writers {
   }
 
   #acknowledge(name: string, state: State, version: number): void {
+    if (this.#isDeaf) return;
     this.ledger.acknowledge(name, state, version);
     this.#acknowledgedCount += 1;
     this.#reached = this.#reached.filter(({ count, done }) => {
