@@ -2,7 +2,7 @@
 // however much hyper, h2 and TLS had taken before.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import type { EventEmitter } from 'node:events';
 import { connect as connectSession } from 'node:http2';
 import { connect as connectSocket, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
@@ -37,6 +37,11 @@ const LIMITS = { outbox_bytes_max: 1 << 20, outbox_lagging_bytes: 64 << 10, outb
 /** More than the kernels take of it. */
 const PIECE = 'x'.repeat(100_000);
 
+/** The end of a connection, be it by an error: a server that cuts one off may reset it. */
+function closeOf(connection: EventEmitter): Promise<unknown> {
+  return new Promise((done) => void connection.once('close', done));
+}
+
 /** Over HTTP/1.1 on a socket of this kind. */
 function http1(name: string, isEncrypted: boolean, dial: (proxy: Proxy) => Socket): Way {
   const open = async (t: TestContext, proxy: Proxy, path: string, token: string): Promise<Reader> => {
@@ -46,7 +51,7 @@ function http1(name: string, isEncrypted: boolean, dial: (proxy: Proxy) => Socke
     let text = '';
     socket.on('data', (bytes) => (text += bytes.toString('latin1')));
     socket.write(`GET ${path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${token}\r\n\r\n`);
-    return { text: () => text, stall: () => proxy.stall(), readOn: () => proxy.readOn(), closed: once(socket, 'close') };
+    return { text: () => text, stall: () => proxy.stall(), readOn: () => proxy.readOn(), closed: closeOf(socket) };
   };
   return { name, isEncrypted, open };
 }
@@ -64,7 +69,7 @@ function http2(name: string, isStreamOnly: boolean): Way {
     const [stall, readOn] = isStreamOnly
       ? [() => void stream.pause(), () => void stream.resume()]
       : [() => proxy.stall(), () => proxy.readOn()];
-    return { text: () => text, stall, readOn, closed: once(session, 'close') };
+    return { text: () => text, stall, readOn, closed: closeOf(session) };
   };
   return { name, isEncrypted: true, open };
 }
