@@ -17,3 +17,22 @@ pub fn plant() {
         tidewire_core::planted_fault::plant(Some(Box::leak(fault.into_boxed_str())));
     }
 }
+
+/// The variable that names a folder, into which a target of the server then writes its seeds in place of judging anything.
+pub const SEEDS_FOLDER: &str = "SEEDS_FOLDER";
+
+/// Begins a target of the server: writes its seeds, if the environment asks for that, or plants a fault.
+///
+/// # Panics
+/// The seeds can't be written.
+#[cfg(feature = "server")]
+pub fn begin(target: &server::Target) {
+    plant();
+    let Some(folder) = std::env::var_os(SEEDS_FOLDER).map(std::path::PathBuf::from) else {
+        return;
+    };
+    for (index, seed) in (target.seeds)().iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{index:03}")), seed).expect("a seed is written");
+    }
+    std::process::exit(0);
+}

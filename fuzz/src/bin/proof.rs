@@ -1,5 +1,6 @@
 //! Proves that the fuzz targets find what is wrong, and that nothing is. Usage: `proof faults SECONDS [TARGET...]` plants each fault
-//! of all or these targets and lets its target look for it, from the committed corpus without the inputs that would show it at once;
+//! of all or these targets and lets its target look for it, without the inputs that would show it at once: from the committed corpus,
+//! and where a target has seeds of its own from these, because what grew from them without a fault leads away from it;
 //! `proof clean SECONDS TARGET...` fuzzes each of these targets for so long. Needs `cargo-fuzz`. Exit code 1 if one fails.
 
 use std::env;
@@ -8,6 +9,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
+
+use tidewire_fuzz::SEEDS_FOLDER;
 
 /// Faults by their target: the ones of the codecs are features of the build, the others are named in the environment.
 const FAULTS: [(&str, &[&str]); 8] = [
@@ -116,7 +119,12 @@ fn prove_clean(targets: &[&str], seconds: u64) -> Result<bool> {
 
 /// The committed inputs of a target.
 fn corpus(target: &str) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(fuzz_folder().join("corpus").join(target))?;
+    paths_in(&fuzz_folder().join("corpus").join(target))
+}
+
+/// The files of a folder by their names.
+fn paths_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?;
     let mut paths = entries
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<PathBuf>>>()?;
@@ -127,6 +135,7 @@ fn corpus(target: &str) -> Result<Vec<PathBuf>> {
 /// Where one run works: its own copy of the corpus, because the fuzzer adds to it.
 struct Folder {
     corpus: PathBuf,
+    seeds: PathBuf,
     artifacts: PathBuf,
     /// For what shows a fault and is left out.
     scratch: PathBuf,
@@ -141,11 +150,17 @@ impl Folder {
         }
         let folder = Self {
             corpus: root.join("corpus"),
+            seeds: root.join("seeds"),
             artifacts: root.join("artifacts"),
             scratch: root.join("scratch"),
             log: root.join("log"),
         };
-        for path in [&folder.corpus, &folder.artifacts, &folder.scratch] {
+        for path in [
+            &folder.corpus,
+            &folder.seeds,
+            &folder.artifacts,
+            &folder.scratch,
+        ] {
             fs::create_dir_all(path)?;
         }
         Ok(folder)
@@ -195,9 +210,12 @@ impl<'a> Fuzzer<'a> {
         cargo
     }
 
-    /// Copies the committed inputs that do not show the fault; returns how many they are, in words.
+    /// Copies the inputs to begin with that do not show the fault; returns how many they are, in words.
     fn copy_passing(&self, folder: &Folder) -> Result<String> {
-        let mut passing = corpus(self.target)?;
+        let (mut passing, what) = match WITHOUT_SERVER.contains(&self.target) {
+            true => (corpus(self.target)?, "inputs"),
+            false => (self.seeds(folder)?, "seeds"),
+        };
         let mut dropped = 0;
         // The fuzzer stops at an input that shows something, and has said which it is.
         while let Some(shown) = self.first_shown(&passing, folder)? {
@@ -208,7 +226,20 @@ impl<'a> Fuzzer<'a> {
             let name = input.file_name().ok_or("an input has a name")?;
             fs::copy(input, folder.corpus.join(name))?;
         }
-        Ok(format!("{} inputs kept, {dropped} left out", passing.len()))
+        Ok(format!("{} {what} kept, {dropped} left out", passing.len()))
+    }
+
+    /// The seeds of a target of the server, which it writes itself.
+    fn seeds(&self, folder: &Folder) -> Result<Vec<PathBuf>> {
+        let output = self
+            .cargo("run")
+            .env(SEEDS_FOLDER, &folder.seeds)
+            .output()?;
+        let paths = paths_in(&folder.seeds)?;
+        if !output.status.success() || paths.is_empty() {
+            return Err(String::from_utf8_lossy(&output.stderr).into());
+        }
+        Ok(paths)
     }
 
     fn first_shown(&self, inputs: &[PathBuf], folder: &Folder) -> Result<Option<PathBuf>> {
