@@ -19,8 +19,7 @@ const fuzz = (...args: string[]): string[] => [
 const OUTSIDE = ['json', 'jwt', 'api', 'json_patch', 'config', 'client_address'];
 /** Faults that can be planted, each for one of all targets. */
 const FAULTS = [
-  'planted-fault-length', 'planted-fault-slice', 'planted-fault-allocation', 'planted-fault-inflate',
-  'planted-fault-escape', 'json-zero',
+  'wire-length', 'wire-slice', 'wire-allocation', 'wire-inflate', 'wire-escape', 'json-zero',
   'rules-first-key', 'jwt-signature', 'jwt-expiry', 'api-escape', 'api-property', 'patch-index', 'patch-pointer', 'patch-nesting',
   'config-place', 'proxy-length', 'forwarded-trust',
 ];

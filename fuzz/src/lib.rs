@@ -10,8 +10,7 @@ pub mod server;
 /// The variable that names a fault to be planted.
 pub const PLANTED_FAULT: &str = "PLANTED_FAULT";
 
-/// Plants the fault that the environment asks for, if any. Those of the codecs are features instead: nothing of them is left
-/// in the code that is measured.
+/// Plants the fault that the environment asks for, if any.
 pub fn plant() {
     if let Ok(fault) = std::env::var(PLANTED_FAULT) {
         tidewire_core::planted_fault::plant(Some(Box::leak(fault.into_boxed_str())));

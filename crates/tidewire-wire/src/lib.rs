@@ -5,7 +5,6 @@
 //! tests and the bench speak as clients through them.
 
 pub mod frame;
-pub mod planted_fault;
 pub mod protocol;
 
 /// What the protocols translate to, for peers that speak them without an engine.

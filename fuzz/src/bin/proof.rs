@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use tidewire_fuzz::SEEDS_FOLDER;
+use tidewire_fuzz::{PLANTED_FAULT, SEEDS_FOLDER};
 
-/// Faults by their target: the ones of the codecs are features of the build, the others are named in the environment.
+/// Faults by their target.
 const FAULTS: [(&str, &[&str]); 8] = [
     (
         "decode",
         &[
-            "planted-fault-length",
-            "planted-fault-slice",
-            "planted-fault-allocation",
-            "planted-fault-inflate",
-            "planted-fault-escape",
+            "wire-length",
+            "wire-slice",
+            "wire-allocation",
+            "wire-inflate",
+            "wire-escape",
         ],
     ),
     ("json", &["json-zero"]),
@@ -38,9 +38,6 @@ const FAULTS: [(&str, &[&str]); 8] = [
 
 /// Targets with nothing of the server in them, which is most of what there is to build.
 const WITHOUT_SERVER: [&str; 3] = ["decode", "json", "rules"];
-
-/// How the faults begin that are features.
-const FEATURE: &str = "planted-fault-";
 
 /// Longest inputs: every length class of a frame but the last, which costs too much time here.
 const INPUT_BYTES_MAX: u32 = 4096;
@@ -201,11 +198,9 @@ impl<'a> Fuzzer<'a> {
         if WITHOUT_SERVER.contains(&self.target) {
             cargo.arg("--no-default-features");
         }
-        match self.fault {
-            Some(fault) if fault.starts_with(FEATURE) => cargo.args(["--features", fault]),
-            Some(fault) => cargo.env("PLANTED_FAULT", fault),
-            None => &mut cargo,
-        };
+        if let Some(fault) = self.fault {
+            cargo.env(PLANTED_FAULT, fault);
+        }
         cargo.arg(self.target);
         cargo
     }

@@ -4,9 +4,9 @@
 //! shard and a compressed message can be shared by all its recipients. What is agreed on is in [`crate::frame::offer`].
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use tidewire_core::planted_fault::is_planted;
 
 use crate::frame::websocket::{self, FrameError, Opcode};
-use crate::planted_fault;
 
 /// The second of zlib's levels. On 2.5 KB of JSON it leaves 24 % in 13 us, where 1 leaves 32 % in 5, 6 leaves 23 % in
 /// 15 and 9 leaves 22 % in 22 (`examples/deflate_cost.rs`).
@@ -135,7 +135,7 @@ impl Inflater {
             let status = state
                 .decompress_vec(input, &mut self.inflated, FlushDecompress::Sync)
                 .map_err(|_| FrameError::Deflate)?;
-            if self.inflated.len() > bytes_max && !planted_fault::INFLATE {
+            if self.inflated.len() > bytes_max && !is_planted("wire-inflate") {
                 return Err(FrameError::TooBig);
             }
             let taken = usize::try_from(state.total_in() - taken).unwrap_or(input.len());
@@ -164,7 +164,7 @@ fn make_room(inflated: &mut Vec<u8>, bytes_max: usize) {
     if inflated.len() < inflated.capacity() {
         return;
     }
-    let above = match planted_fault::INFLATE {
+    let above = match is_planted("wire-inflate") {
         true => usize::MAX,
         false => bytes_max.saturating_add(1) - inflated.len(),
     };

@@ -1,46 +1,47 @@
-//! The judge is judged: mutations of the corpus find nothing in the codecs as they are, and find each of the faults
-//! that the features `planted-fault-length`, `-slice`, `-allocation`, `-inflate` and `-escape` build into them.
+//! The judge is judged: mutations of the corpus find nothing in the codecs as they are, and find each planted fault.
 
 use crate::corpus;
 use crate::harness::mutate::Mutator;
 use crate::harness::{Input, check, finding};
 use tidewire_wire::frame::websocket::Role;
-use tidewire_wire::planted_fault;
 
 /// Enough to find each fault many times over, a few seconds in a debug build.
 const MUTATIONS: usize = 100_000;
 
-#[test]
-fn planted_faults_are_found_and_nothing_else() {
-    let mut inputs: Vec<Vec<u8>> = corpus::inputs()
+fn inputs() -> Vec<Vec<u8>> {
+    corpus::inputs()
         .into_iter()
         .map(|(_, input)| input)
-        .collect();
-    if planted_fault::ANY {
-        inputs.retain(|input| finding(input).is_none());
-    }
-    let mut mutator = Mutator::new(inputs, 1);
-    let found = (0..MUTATIONS).find_map(|round| {
+        .collect()
+}
+
+#[test]
+fn mutations_of_the_corpus_find_nothing() {
+    let mut mutator = Mutator::new(inputs(), 1);
+    for round in 0..MUTATIONS {
         let input = mutator.next_input();
-        finding(&input).map(|what| (round, what, input))
-    });
-    match found {
-        Some((round, what, input)) if !planted_fault::ANY => {
-            panic!("round {round}: {what}: {input:02x?}")
+        if let Some(what) = finding(&input) {
+            panic!("round {round}: {what}: {input:02x?}");
         }
-        Some((round, what, _)) => println!("found after {round} mutations: {what}"),
-        None if planted_fault::ANY => {
-            panic!("{MUTATIONS} mutations did not find the planted fault")
-        }
-        None => {}
+    }
+}
+
+#[cfg(feature = "fuzzing")]
+#[test]
+fn mutations_of_the_corpus_find_each_planted_fault() {
+    use crate::harness::mutate::hunt;
+    use tidewire_core::planted_fault::plant;
+    for fault in ["length", "slice", "allocation", "inflate", "escape"] {
+        plant(Some(&*format!("wire-{fault}").leak()));
+        let found = hunt(inputs(), MUTATIONS, |input| finding(input).is_some());
+        plant(None);
+        let rounds = found.unwrap_or_else(|| panic!("{fault} is not found"));
+        println!("{fault}: found after {rounds} mutations");
     }
 }
 
 #[test]
 fn costliest_message_stays_within_the_allocation_limit() {
-    if planted_fault::ANY {
-        return;
-    }
     let mut body = vec![0x08, 3];
     body.extend([0x3A, 0].repeat(20_000));
     let mut envelope = vec![0x10, 4, 0x1A];
@@ -55,9 +56,6 @@ fn costliest_message_stays_within_the_allocation_limit() {
 
 #[test]
 fn costliest_text_stays_within_the_allocation_limit() {
-    if planted_fault::ANY {
-        return;
-    }
     let names = ["\"\""; 20_000].join(",");
     let text = format!("{{\"topic\":4,\"action\":3,\"names\":[{names}]}}");
     let input = Input::text_seed(Role::Server, &text);

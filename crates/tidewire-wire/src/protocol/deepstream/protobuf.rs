@@ -3,8 +3,9 @@
 //! Reading borrows and never allocates. Writing goes to a [`Sink`], which is either a buffer or a counter, so that
 //! a length in front of a message is known before the message is written, without a copy.
 
+use tidewire_core::planted_fault::is_planted;
+
 use super::DecodeError;
-use crate::planted_fault;
 
 /// How a field's bytes end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,12 +111,12 @@ impl<'a> Reader<'a> {
     /// A varint error, or the input is shorter than the length.
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = usize::try_from(self.varint()?).map_err(|_| DecodeError::Truncated)?;
-        if planted_fault::ALLOCATION {
+        if is_planted("wire-allocation") {
             drop(std::hint::black_box(Vec::<u8>::with_capacity(
                 length.min(1 << 30),
             )));
         }
-        if planted_fault::LENGTH && length == self.rest.len() + 1 {
+        if is_planted("wire-length") && length == self.rest.len() + 1 {
             return Ok(std::mem::take(&mut self.rest));
         }
         let (bytes, rest) = self
@@ -147,7 +148,7 @@ impl<'a> Reader<'a> {
             WireType::Fixed64 => 8,
             WireType::Fixed32 => 4,
         };
-        if planted_fault::SLICE {
+        if is_planted("wire-slice") {
             self.rest = &self.rest[length..];
             return Ok(());
         }

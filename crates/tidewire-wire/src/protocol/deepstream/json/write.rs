@@ -2,9 +2,9 @@
 
 use tidewire_core::json::escaped;
 use tidewire_core::message::Position;
+use tidewire_core::planted_fault::is_planted;
 
 use super::key::name;
-use crate::planted_fault;
 use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
 use crate::protocol::deepstream::protobuf::Sink;
 use crate::protocol::deepstream::{Dialect, action};
@@ -180,7 +180,7 @@ fn member(field: Field, sink: &mut impl Sink) {
 
 fn literal(text: &str, sink: &mut impl Sink) {
     sink.push(b'"');
-    if planted_fault::ESCAPE {
+    if is_planted("wire-escape") {
         sink.extend(text.as_bytes());
     } else {
         escaped(text).for_each(|piece| sink.extend(piece.as_bytes()));
