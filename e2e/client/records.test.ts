@@ -98,6 +98,16 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     assert.deepEqual((await opened(alice, name)).value, { title: 'last words' });
   });
 
+  test('a record that is closed and opened again at once has its value', async (t) => {
+    const server = await Server.during(t);
+    const alice = await connected(t, server.address);
+    const name = nameOf();
+    const mine = await opened(alice, name);
+    await mine.setWithAck({ title: 'milk' });
+    mine.close();
+    assert.deepEqual((await opened(alice, name)).value, { title: 'milk' });
+  });
+
   test('different paths never replace each other, whoever is faster', async (t) => {
     const server = await Server.during(t);
     const name = nameOf();

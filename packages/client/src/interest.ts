@@ -42,8 +42,8 @@ const BULK_MAX = 1_000;
 
 export class Interest {
   readonly #wanted = new Map<string, Deferred>();
-  /** What the session was asked for: by which message, and whether it has confirmed. */
-  readonly #asked = new Map<string, { id: string; isHeld: boolean }>();
+  /** What the session was asked for: by which message, and for whom. */
+  readonly #asked = new Map<string, { id: string; ready: Deferred | undefined }>();
   readonly #bulks = new Map<string, string[]>();
   #changed = new Set<string>();
   #count = 0;
@@ -64,7 +64,6 @@ export class Interest {
     if (!ready) {
       ready = deferred();
       this.#wanted.set(name, ready);
-      if (this.#asked.get(name)?.isHeld) ready.resolve();
       this.#change(name);
     }
     return ready.promise;
@@ -87,10 +86,7 @@ export class Interest {
     const { action, correlationId = '', originalAction, name } = message;
     if (message.isAck && (action === subscribe || action === unsubscribe)) {
       const held = this.#take(correlationId).filter((one) => this.#asked.get(one)?.id === correlationId);
-      for (const one of held) {
-        this.#asked.set(one, { id: correlationId, isHeld: true });
-        this.#wanted.get(one)?.resolve();
-      }
+      for (const one of held) this.#asked.get(one)?.ready?.resolve();
       if (held.length > 0) this.actions.held?.(held);
       return true;
     }
@@ -135,8 +131,9 @@ export class Interest {
     if (this.connection.state !== 'open') return;
     const changed = [...this.#changed];
     this.#changed = new Set();
+    // What was given back and is wanted again starts afresh, with its value.
+    const unwanted = changed.filter((name) => this.#asked.get(name)?.ready !== this.#wanted.get(name) && this.#asked.delete(name));
     const wanted = changed.filter((name) => this.#wanted.has(name) && !this.#asked.has(name));
-    const unwanted = changed.filter((name) => !this.#wanted.has(name) && this.#asked.delete(name));
     this.#say(this.actions.unsubscribe, unwanted);
     this.#say(this.actions.subscribe, wanted);
   }
@@ -147,7 +144,7 @@ export class Interest {
       const names = all.slice(at, at + BULK_MAX);
       const id = String(this.#count++);
       this.#bulks.set(id, names);
-      if (isSubscribe) for (const name of names) this.#asked.set(name, { id, isHeld: false });
+      if (isSubscribe) for (const name of names) this.#asked.set(name, { id, ready: this.#wanted.get(name) });
       const fields = isSubscribe ? this.actions.fields?.(names) : {};
       this.connection.send({ topic: this.actions.topic, action, names, correlationId: id, ...fields });
     }

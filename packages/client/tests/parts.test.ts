@@ -118,6 +118,31 @@ test('a refusal of an older request does not end a newer one', async (t) => {
   await second.ready;
 });
 
+test('a name that is given back and wanted again in one turn is asked for afresh', async (t) => {
+  const { client, last } = await opened(t);
+  const first = client.event.subscribe('kept', () => {});
+  await settle();
+  const { correlationId = '' } = asked(last());
+  last().says(event(EventAction.Subscribe, { correlationId, isAck: true }));
+  await first.ready;
+  first();
+  const from = { epoch: 1, offset: 7 };
+  const second = client.event.subscribe('kept', () => {}, { from });
+  let isReady = false;
+  void second.ready.then(() => (isReady = true));
+  await settle();
+  const said = last().take();
+  assert.deepEqual(said.map(({ action, positions }) => [action, positions]), [
+    [EventAction.Unsubscribe, undefined],
+    [EventAction.Subscribe, [{ name: 'kept', ...from }]],
+  ]);
+  last().says(event(EventAction.Unsubscribe, { correlationId: said[0]?.correlationId ?? '', isAck: true }));
+  await settle();
+  assert.equal(isReady, false);
+  last().says(event(EventAction.Subscribe, { correlationId: said[1]?.correlationId ?? '', isAck: true }));
+  await second.ready;
+});
+
 test('events with history go on from the last one, whatever of it is known', async (t) => {
   const { client, last, returns } = await opened(t);
   const gaps: unknown[] = [];

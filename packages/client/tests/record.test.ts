@@ -408,3 +408,30 @@ test('a client that is closed rolls its edits back and tells', async (t) => {
   await assert.rejects(done, { code: 'CLOSED' });
   assert.deepEqual(record.value, { title: 'old' });
 });
+
+test('a record that is closed and opened again in one turn is read again', async (t) => {
+  const { client, record, last } = await opened(t);
+  record.close();
+  const again = client.record.open('todo');
+  await settle();
+  assert.deepEqual(last().take().map(({ action, names }) => [action, names]), [
+    [RecordAction.Unsubscribe, ['todo']],
+    [RecordAction.SubscribeCreateAndRead, ['todo']],
+  ]);
+  last().says(read(2, { title: 'new' }));
+  await again.ready;
+  assert.deepEqual([again.value, again.version], [{ title: 'new' }, 2]);
+});
+
+test('so is one that is opened again while the connection is checked', async (t) => {
+  const { client, record, last } = await opened(t);
+  client.check();
+  record.close();
+  const again = client.record.open('todo');
+  await settle();
+  last().take();
+  last().pongs();
+  assert.deepEqual(last().take().map(({ action }) => action), [RecordAction.Unsubscribe, RecordAction.SubscribeCreateAndRead]);
+  last().says(read(2, { title: 'new' }));
+  await again.ready;
+});
