@@ -8,7 +8,8 @@ import { join } from 'node:path';
 
 const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
-const COMMON: BuildOptions = { entryPoints: [join(HERE, 'src/index.ts')], bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
+const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
+const MODULE: BuildOptions = { ...COMMON, entryPoints: [join(HERE, 'src/index.ts')] };
 
 rmSync(DIST, { recursive: true, force: true });
 mkdirSync(DIST);
@@ -17,6 +18,6 @@ const declarations = ['--declaration', '--emitDeclarationOnly', '--outDir', join
 execFileSync(process.execPath, [tsc, '--project', HERE, ...declarations], { stdio: 'inherit' });
 cpSync(join(DIST, 'esm'), join(DIST, 'cjs'), { recursive: true });
 writeFileSync(join(DIST, 'cjs/package.json'), '{ "type": "commonjs" }\n');
-await build({ ...COMMON, format: 'esm', outfile: join(DIST, 'esm/index.js') });
-await build({ ...COMMON, format: 'cjs', outfile: join(DIST, 'cjs/index.js') });
-await build({ ...COMMON, format: 'iife', globalName: 'Tidewire', minify: true, outfile: join(DIST, 'tidewire.min.js') });
+await build({ ...MODULE, format: 'esm', outfile: join(DIST, 'esm/index.js') });
+await build({ ...MODULE, format: 'cjs', outfile: join(DIST, 'cjs/index.js') });
+await build({ ...COMMON, entryPoints: [join(HERE, 'src/page.ts')], format: 'iife', minify: true, outfile: join(DIST, 'tidewire.min.js') });

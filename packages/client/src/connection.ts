@@ -5,7 +5,7 @@ import { payload, valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { onWake, ownWebSocket, socketUrl, type WebSocketClass, type WebSocketLike } from './environment.js';
 import { TidewireError } from './error.js';
-import { AuthAction, ConnectionAction, Topic, type Message } from './protocol.js';
+import { AuthAction, ConnectionAction, Topic, refusal, type Message } from './protocol.js';
 
 /**
  * - `closed`: not started, closed by the app, or refused for good; only `connect()` goes on from here
@@ -53,15 +53,16 @@ export interface ConnectionOptions {
   sendBufferBytesMax?: number;
 }
 
-/** Something that speaks on one topic. */
+/** Something that takes part in the talk about a topic. */
 export interface Part {
-  handle(message: Message): void;
+  /** Takes a message, with the code of what it refuses; true if that is all that is to be done with it. */
+  handle?(message: Message, code: string | undefined): boolean | void;
   /** Messages flow: in a new session, which knows nothing of the one before, or again in the same one. */
-  opened(isNew: boolean): void;
+  opened?(isNew: boolean): void;
   /** The session is over. */
-  lost(): void;
+  lost?(): void;
   /** The connection is closed, and this is why. */
-  closed(reason: TidewireError): void;
+  closed?(reason: TidewireError): void;
 }
 
 /** A timer that comes later than this by itself tells that the process was asleep. */
@@ -71,7 +72,8 @@ const REDIRECTS_MAX = 5;
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 export class Connection {
-  readonly parts = new Map<number, Part>();
+  /** By topic, in the order in which they are told. */
+  readonly parts = new Map<number, Part[]>();
   /** What the server told at the login about who this is. */
   loginData: unknown;
   /** Why the connection is closed; undefined before it was ever opened. */
@@ -281,7 +283,7 @@ export class Connection {
       if (socket !== this.#socket) return;
       if (message.topic === Topic.Connection) this.#handleConnection(message);
       else if (message.topic === Topic.Auth) this.#handleAuth(message);
-      else if (this.isLoggedIn) this.parts.get(message.topic)?.handle(message);
+      else if (this.isLoggedIn) this.parts.get(message.topic)?.some((part) => part.handle?.(message, refusal(message)));
     }
     if (socket === this.#socket && this.#state === 'stale') this.#goOn();
   }
@@ -356,12 +358,16 @@ export class Connection {
   #goOn(isNew = false): void {
     this.#state = 'open';
     this.#beat();
-    for (const part of this.parts.values()) part.opened(isNew);
+    this.#tell((part) => part.opened?.(isNew));
     this.#held.splice(0).forEach((message) => this.#write(message));
     this.onState('open', undefined);
     this.#opening?.resolve();
     this.#opening = undefined;
     if (this.#isRenewalDue) this.#renewByItself();
+  }
+
+  #tell(about: (part: Part) => void): void {
+    for (const parts of this.parts.values()) parts.forEach(about);
   }
 
   #become(state: State, reason?: TidewireError): void {
@@ -430,7 +436,7 @@ export class Connection {
     if (reason?.code === 'CLOSED' || !socket?.terminate) socket?.close();
     else socket.terminate();
     this.#settleRenewal(reason);
-    if (wasLoggedIn) for (const part of this.parts.values()) part.lost();
+    if (wasLoggedIn) this.#tell((part) => part.lost?.());
   }
 
   /** The connection is over, and no other attempt follows. */
@@ -441,7 +447,7 @@ export class Connection {
     this.#state = 'closed';
     this.reason = reason;
     this.#drop(reason);
-    for (const part of this.parts.values()) part.closed(reason);
+    this.#tell((part) => part.closed?.(reason));
     this.onState('closed', reason);
     this.#opening?.reject(reason);
     this.#opening = undefined;

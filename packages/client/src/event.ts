@@ -1,10 +1,10 @@
 // Events: publish and subscribe, and coming back to what was missed where the server keeps a history.
 
-import type { Connection } from './connection.js';
+import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
-import { EventAction, Topic, refusal, type Message, type Position } from './protocol.js';
+import { EventAction, Topic, type Message, type Position } from './protocol.js';
 import { tooMany, type RequestLimits } from './request.js';
 import type { EventsOf, Names, Optional, Schema } from './schema.js';
 
@@ -64,12 +64,17 @@ export class Events<App extends Schema = {}> {
       fields: (names) => ({ positions: names.map((name) => ({ name, ...this.#positions.get(name) })) }),
       refused: (name, error) => this.#end(name, error),
     });
-    connection.parts.set(Topic.Event, {
-      handle: (message) => this.#handle(message),
+    const own: Part = {
+      handle: (message, code) => this.#handle(message, code),
       opened: (isNew) => this.#opened(isNew),
-      lost: () => this.#lost(),
-      closed: (reason) => this.#closed(reason),
-    });
+      lost: () => {
+        for (const name of this.names) if (!this.#positions.has(name)) this.#unkept.add(name);
+      },
+      closed: () => {
+        this.#queue = [];
+      },
+    };
+    connection.parts.set(Topic.Event, [this.#interest, own]);
   }
 
   /** The names of all subscriptions. */
@@ -117,10 +122,8 @@ export class Events<App extends Schema = {}> {
     });
   }
 
-  #handle(message: Message): void {
+  #handle(message: Message, code: string | undefined): void {
     const { action, name = '', missed, epoch, offset } = message;
-    const code = refusal(message);
-    if (this.#interest.handle(message, code)) return;
     if (code !== undefined) this.connection.onError(refused(code, name));
     else if (action === EventAction.Emit) this.#deliver(message);
     else if (!this.#subscribers.has(name)) return;
@@ -135,7 +138,6 @@ export class Events<App extends Schema = {}> {
   }
 
   #opened(isNew: boolean): void {
-    this.#interest.opened(isNew);
     const queue = this.#queue;
     this.#queue = [];
     for (const { message, deadline } of queue) {
@@ -145,16 +147,6 @@ export class Events<App extends Schema = {}> {
     if (!isNew) return;
     for (const name of this.#unkept) this.#tellGap({ name });
     this.#unkept.clear();
-  }
-
-  #lost(): void {
-    this.#interest.lost();
-    for (const name of this.names) if (!this.#positions.has(name)) this.#unkept.add(name);
-  }
-
-  #closed(reason: TidewireError): void {
-    this.#queue = [];
-    this.#interest.closed(reason);
   }
 
   #deliver({ name = '', data, offset }: Message): void {

@@ -53,11 +53,6 @@ export class Interest {
     private readonly actions: InterestActions,
   ) {}
 
-  /** All names that are wanted. */
-  get names(): string[] {
-    return [...this.#wanted.keys()];
-  }
-
   /** Asks for `name`, once however often it is called; fulfilled when the server has confirmed. */
   want(name: string): Promise<void> {
     let ready = this.#wanted.get(name);

@@ -1,11 +1,11 @@
 // Presence: who is online, and who comes and goes. What changed while the connection was lost is told after it is back.
 
-import type { Connection } from './connection.js';
+import type { Connection, Part } from './connection.js';
 import { valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
-import { PresenceAction, Topic, refusal, type Message } from './protocol.js';
+import { PresenceAction, Topic, type Message } from './protocol.js';
 import { Requests, type RequestLimits, type RequestOptions } from './request.js';
 
 export interface PresenceOptions {
@@ -63,12 +63,17 @@ export class Presence {
       held: (users) => void this.#learn(users),
       refused: (user, error) => this.#end(user, error),
     });
-    connection.parts.set(Topic.Presence, {
-      handle: (message) => this.#handle(message),
-      opened: (isNew) => this.#opened(isNew),
-      lost: () => this.#lost(),
-      closed: (reason) => this.#closed(reason),
-    });
+    const own: Part = {
+      handle: (message, code) => this.#handle(message, code),
+      opened: (isNew) => {
+        if (isNew && this.#everyone) this.#sayAll(PresenceAction.SubscribeAll);
+      },
+      closed: (reason) => {
+        this.#everyone?.known.reject(reason);
+        for (const { known } of this.#watched.values()) known.reject(reason);
+      },
+    };
+    connection.parts.set(Topic.Presence, [this.#interest, this.#requests, own]);
   }
 
   /** The ids of all other users who are online. */
@@ -128,10 +133,8 @@ export class Presence {
     });
   }
 
-  #handle(message: Message): void {
+  #handle(message: Message, code: string | undefined): void {
     const { action, name = '', correlationId, isAck, originalAction } = message;
-    const code = refusal(message);
-    if (this.#interest.handle(message, code)) return;
     if (code !== undefined) {
       const error = refused(code);
       if (originalAction === PresenceAction.SubscribeAll) this.#endAll(error);
@@ -147,24 +150,6 @@ export class Presence {
       this.#everyone?.newer.set(name, action === PresenceAction.JoinAll);
       this.#setOfAll(name, action === PresenceAction.JoinAll);
     }
-  }
-
-  #opened(isNew: boolean): void {
-    if (isNew && this.#everyone) this.#sayAll(PresenceAction.SubscribeAll);
-    this.#interest.opened(isNew);
-    this.#requests.opened();
-  }
-
-  #lost(): void {
-    this.#interest.lost();
-    this.#requests.lost();
-  }
-
-  #closed(reason: TidewireError): void {
-    this.#interest.closed(reason);
-    this.#requests.closed(reason);
-    this.#everyone?.known.reject(reason);
-    for (const { known } of this.#watched.values()) known.reject(reason);
   }
 
   #check(callback: unknown): void {

@@ -53,22 +53,22 @@ export interface Message {
   requestorData?: string;
 }
 
-/** How a field is written: a signed or an unsigned number, a flag, a text, texts, versions by name, positions. */
-export type Kind = 'int' | 'uint' | 'flag' | 'text' | 'texts' | 'versions' | 'positions';
+/** How a field is read that is no text. */
+type Kind = 'number' | 'flag' | 'texts' | 'versions' | 'positions';
 
 export type FieldName = Exclude<keyof Message, 'topic'>;
 
 /** The kinds of fields that are no texts. */
 export const KINDS: Partial<Record<FieldName, Kind>> = {
-  action: 'int',
-  originalTopic: 'int',
-  originalAction: 'int',
-  version: 'int',
-  only: 'int',
-  missed: 'int',
-  epoch: 'uint',
-  offset: 'uint',
-  incarnation: 'uint',
+  action: 'number',
+  originalTopic: 'number',
+  originalAction: 'number',
+  version: 'number',
+  only: 'number',
+  missed: 'number',
+  epoch: 'number',
+  offset: 'number',
+  incarnation: 'number',
   isError: 'flag',
   isAck: 'flag',
   isWriteAck: 'flag',

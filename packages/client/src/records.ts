@@ -1,10 +1,10 @@
 // The records of a client: handles that share one document for each name, and questions that need no subscription.
 
-import type { Connection } from './connection.js';
+import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest } from './interest.js';
-import { RecordAction, Topic, refusal, type Message } from './protocol.js';
+import { RecordAction, Topic, type Message } from './protocol.js';
 import { Document, type Merge } from './record.js';
 import { Requests, type RequestLimits, type RequestOptions } from './request.js';
 import type { Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
@@ -147,24 +147,13 @@ export class Records<App extends Schema = {}> {
       refused: (name, error) => this.#end(name, error),
     });
     const each = (act: (document: Document) => void): void => [...this.#documents.values()].forEach(act);
-    connection.parts.set(Topic.Record, {
-      handle: (message) => this.#handle(message),
-      opened: (isNew) => {
-        this.#interest.opened(isNew);
-        this.#requests.opened();
-        each((document) => document.opened(isNew));
-      },
-      lost: () => {
-        this.#interest.lost();
-        this.#requests.lost();
-        each((document) => document.lost());
-      },
-      closed: (reason) => {
-        this.#interest.closed(reason);
-        this.#requests.closed(reason);
-        each((document) => document.end(reason));
-      },
-    });
+    const own: Part = {
+      handle: (message, code) => this.#handle(message, code),
+      opened: (isNew) => each((document) => document.opened(isNew)),
+      lost: () => each((document) => document.lost()),
+      closed: (reason) => each((document) => document.end(reason)),
+    };
+    connection.parts.set(Topic.Record, [this.#interest, this.#requests, own]);
   }
 
   /** Opens `name`, which is created if there is no such record. Close the handle when it is not needed any more. */
@@ -219,10 +208,8 @@ export class Records<App extends Schema = {}> {
     await this.#requests.ask({ topic: Topic.Record, action: RecordAction.Delete, name }, true, options, deletion(name));
   }
 
-  #handle(message: Message): void {
+  #handle(message: Message, code: string | undefined): void {
     const { action, name = '', correlationId, originalAction } = message;
-    const code = refusal(message);
-    if (this.#interest.handle(message, code)) return;
     const error = code === undefined ? undefined : refused(code, name);
     const isDeletion = action === RecordAction.DeleteSuccess || originalAction === RecordAction.Delete || code === 'RECORD_DELETE_ERROR';
     const isAnswer = this.#requests.settle(isDeletion ? deletion(name) : correlationId, error ?? message);

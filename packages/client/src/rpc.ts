@@ -1,10 +1,10 @@
 // Remote procedure calls: asking whoever provides a name, and providing one.
 
-import type { Connection } from './connection.js';
+import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest, subscription, type Subscription } from './interest.js';
-import { RpcAction, Topic, refusal, type Message } from './protocol.js';
+import { RpcAction, Topic, type Message } from './protocol.js';
 import { Requests, type RequestLimits, type RequestOptions, type Signal } from './request.js';
 import type { Argument, Names, Optional, Result, RpcsOf, Schema } from './schema.js';
 
@@ -62,12 +62,13 @@ export class Rpcs<App extends Schema = {}> {
       unsubscribe: RpcAction.Unprovide,
       refused: (name, error) => this.#end(name, error),
     });
-    connection.parts.set(Topic.Rpc, {
-      handle: (message) => this.#handle(message),
-      opened: (isNew) => this.#opened(isNew),
-      lost: () => this.#lost(),
-      closed: (reason) => this.#closed(reason),
-    });
+    const own: Part = {
+      handle: (message, code) => this.#handle(message, code),
+      lost: () => {
+        for (const { running } of this.#providers.values()) running.forEach((abort) => abort());
+      },
+    };
+    connection.parts.set(Topic.Rpc, [this.#interest, this.#requests, own]);
   }
 
   /** Calls `name` with an argument; fulfilled with what its provider answers, rejected with the code of what went wrong. */
@@ -108,30 +109,12 @@ export class Rpcs<App extends Schema = {}> {
     });
   }
 
-  #handle(message: Message): void {
+  #handle(message: Message, code: string | undefined): void {
     const { action, correlationId, name = '' } = message;
-    const code = refusal(message);
-    if (this.#interest.handle(message, code)) return;
     if (action === RpcAction.Request) void this.#answer(message);
     else if (action === RpcAction.Response || action === RpcAction.RequestError) this.#requests.settle(correlationId, message);
     // What else is refused are answers to calls that have ended meanwhile.
     else if (code !== undefined) this.#requests.settle(correlationId, refused(code, name));
-  }
-
-  #opened(isNew: boolean): void {
-    this.#interest.opened(isNew);
-    this.#requests.opened();
-  }
-
-  #lost(): void {
-    this.#interest.lost();
-    this.#requests.lost();
-    for (const { running } of this.#providers.values()) running.forEach((abort) => abort());
-  }
-
-  #closed(reason: TidewireError): void {
-    this.#interest.closed(reason);
-    this.#requests.closed(reason);
   }
 
   async #answer({ name = '', correlationId, data, requestorName, requestorData }: Message): Promise<void> {
