@@ -23,7 +23,7 @@ export interface Conflict<Value = unknown> {
 export type Merge<Value = unknown> = 'local' | 'remote' | ((conflict: Conflict<Value>) => Value);
 
 /** A change of one place, or of all without a path; without a value it is removed. */
-interface Patch {
+export interface Patch {
   path?: string;
   value?: unknown;
 }
@@ -31,6 +31,7 @@ interface Patch {
 interface Edit {
   patches: Patch[];
   update?: (value: never) => unknown;
+  key?: string;
   done: Deferred;
 }
 
@@ -66,6 +67,8 @@ export class Document {
   value: unknown;
   version = -1;
   merge: Merge = 'local';
+  /** Told what the server has, whenever that is heard. */
+  took: ((value: unknown, version: number) => void) | undefined;
   #base: unknown;
   #edits: Edit[] = [];
   #flight: Flight | undefined;
@@ -94,7 +97,8 @@ export class Document {
     await Promise.all(this.#edits.map(({ done }) => done.promise));
   }
 
-  async edit(patches: Patch[], update?: Edit['update']): Promise<void> {
+  /** With a `key` the edit is a write of its own, which the server makes once although a client before this one may have sent it. */
+  async edit(patches: Patch[], update?: Edit['update'], key?: string): Promise<void> {
     this.connection.checkUse();
     if (this.#removed) throw this.#removed;
     const edit: Edit = {
@@ -104,6 +108,7 @@ export class Document {
         return { ...(path !== undefined && { path }), value: copied(value) };
       }),
       ...(update && { update }),
+      ...(key && { key }),
       done: deferred(),
     };
     // A function that fails changes nothing, and its caller is told.
@@ -187,13 +192,14 @@ export class Document {
 
   #read(): void {
     this.#isRead = false;
-    this.connection.send({ topic: Topic.Record, action: RecordAction.Read, name: this.name });
+    this.connection.answer({ topic: Topic.Record, action: RecordAction.Read, name: this.name });
   }
 
   #take(value: unknown, version: number): void {
     this.#base = reuse(this.#base, value);
     this.version = version;
     this.#show();
+    this.took?.(value, version);
   }
 
   /** Works the value out, and tells who sees a change. */
@@ -210,7 +216,9 @@ export class Document {
   /** Sends the next edits, if nothing is on its way. */
   #write(): void {
     if (this.#flight || this.#edits.length === 0 || !this.#isRead) return;
-    const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : EDITS_MAX);
+    const { key } = this.#edits[0] as Edit;
+    const end = this.#edits.findIndex((edit, at) => at > 0 && (key || edit.key));
+    const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : end < 0 ? EDITS_MAX : Math.min(end, EDITS_MAX));
     const patches = edits.flatMap((edit) => edit.patches);
     const result = applied(this.#base, edits);
     const message: Message = {
@@ -218,7 +226,7 @@ export class Document {
       name: this.name,
       version: next(this.version),
       isWriteAck: true,
-      key: this.draw(),
+      key: key ?? this.draw(),
       ...written(edits, patches, result),
     };
     message.correlationId = message.key as string;
@@ -232,6 +240,8 @@ export class Document {
     const { version = 0 } = flight.message;
     if (version === next(this.version)) this.#take(flight.result, version);
     else this.#show();
+    // It may have been made as an earlier version.
+    if (edits[0]?.key) this.#read();
     edits.forEach(({ done }) => done.resolve());
     if (this.isSaved) this.settled();
   }

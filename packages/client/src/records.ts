@@ -188,6 +188,11 @@ export class Records<App extends Schema = {}> {
     });
   }
 
+  /** What handles of `name` share, while there are any: for `@tidewire/client/offline`. */
+  document(name: string): Document | undefined {
+    return this.#documents.get(name);
+  }
+
   /** Reads a record once; undefined if there is none. */
   async get<Name extends Names<RecordsOf<App>>>(name: Name, options?: RequestOptions): Promise<RecordsOf<App>[Name] | undefined> {
     checkName(name);

@@ -435,3 +435,44 @@ test('so is one that is opened again while the connection is checked', async (t)
   last().says(read(2, { title: 'new' }));
   await again.ready;
 });
+
+test('an edit with a key of its own is a write of its own under that key, behind which the record is read', async (t) => {
+  const { client, record, last, returns } = await opened(t);
+  const document = client.record.document('todo');
+  const took: unknown[] = [];
+  if (document) document.took = (value, version) => took.push([value, version]);
+  record.set('count', 1);
+  record.set('count', 2);
+  const done = document?.edit([{ path: 'title', value: 'new' }, { path: 'tags', value: [] }], undefined, 'k1');
+  record.set('count', 3);
+  await settle();
+  last().says(acknowledged(sent(last())));
+  last().says(acknowledged(sent(last())));
+  const write = sent(last());
+  assert.deepEqual(shown(write), [RecordAction.PatchMulti, 4, undefined, '[{"path":"title","data":"new"},{"path":"tags","data":[]}]']);
+  assert.deepEqual([write.key, write.correlationId], ['k1', 'k1']);
+  const [again] = (await returns(3, { title: 'new', count: 4, tags: [] })).slice(-1);
+  assert.notEqual(again?.key, 'k1', 'it waits for the value');
+  const repeated = sent(last());
+  assert.equal(repeated.key, 'k1');
+  // It was made before what others have done, and the client can't know that.
+  last().says(acknowledged(repeated));
+  await done;
+  // The question waits for the proof that the connection lives.
+  assert.deepEqual(last().take().map(({ action }) => action), [RecordAction.Read]);
+  last().says(read(3, { title: 'new', count: 4, tags: [] }));
+  assert.deepEqual(shown(sent(last())), [RecordAction.Patch, 4, 'count', '3']);
+  assert.deepEqual(took.at(-1), [{ title: 'new', count: 4, tags: [] }, 3]);
+});
+
+test('a record is read again when the connection is proved, if it had to be while that was under way', async (t) => {
+  const { client, record, last } = await opened(t);
+  client.check();
+  last().take();
+  last().says(patch(3, 'title', 'two ahead'));
+  assert.deepEqual(last().take(), []);
+  last().pongs();
+  assert.deepEqual(sent(last()).action, RecordAction.Read);
+  last().says(read(3, { title: 'two ahead' }));
+  assert.deepEqual(record.value, { title: 'two ahead' });
+});
