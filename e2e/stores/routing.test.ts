@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { close, connect, record } from '../harness/client.ts';
@@ -122,5 +123,30 @@ describe('two SQLite stores', () => {
       await server.stop();
     }
     await assert.rejects(store(server, 'check', '--store', 'lgos'), /there is no such store/);
+  });
+
+  test('are exported together, and each record is imported to where it belongs', async (t) => {
+    const server = await Server.during(t, routed({}));
+    const client = await connect(t, server, { errors: ['CONNECTION_ERROR'] });
+    for (let n = 0; n < 50; n += 1) await client.record.setDataWithAck(n % 5 ? `logs/${n}` : `other/${n}`, { n });
+    close(client);
+    const file = (name: string) => join(server.folder, name);
+    assert.match(await store(server, 'export', file('all')), /^50 records exported/);
+    assert.match(await store(server, 'export', file('logs'), '--store', 'logs'), /^40 records exported/);
+    assert.match(await store(server, 'export', file('default'), '--store', 'default'), /^10 records exported/);
+    await server.stop();
+    const target = await Server.during(t, routed({ kind: 'memory' }));
+    await target.stop();
+    await assert.rejects(store(target, 'import', file('all')), /stores\.logs\.kind: memory is gone when this command ends/);
+    target.setStores({ logs: { prefixes: ['logs/'] } });
+    await target.start();
+    await target.stop();
+    assert.match(await store(target, 'import', file('all')), /^50 records added/);
+    assert.match(await store(target, 'import', file('logs')), /^0 records added, 0 replaced, 40 there already/);
+    assert.match(await store(target, 'import', file('default'), '--store', 'default'), /^0 records added, 0 replaced, 10 there already/);
+    assert.match(await store(target, 'check', '--store', 'logs'), /^40 sound, 0 corrupt/);
+    await target.start();
+    const reader = await connect(t, target);
+    for (let n = 0; n < 50; n += 1) assert.deepEqual(await reader.record.snapshot(n % 5 ? `logs/${n}` : `other/${n}`), { n });
   });
 });

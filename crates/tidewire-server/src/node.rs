@@ -49,7 +49,7 @@ pub use drain::Stopped;
 use requests::NodeRequests;
 pub(crate) use store::{open_store, store_kind};
 use stores::Stores;
-pub(crate) use stores::open_all;
+pub(crate) use stores::{NamedOpen, open_all, open_all_beside};
 
 /// How often what peers caused is summed in the log and shards are looked after.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);

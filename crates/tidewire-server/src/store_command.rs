@@ -1,31 +1,35 @@
 //! `tidewire store`: checks, backs up and moves what is stored. Each command says in one line of figures what it did.
 
 pub mod deepstream;
+mod stores;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::iter;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
 use tidewire_core::json::JsonLimits;
+use tidewire_core::store::StoreReader;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::StoreCommand;
 use crate::command::print_out;
+use crate::config::option::join;
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind;
+use crate::config::stores::{DEFAULT_NAME, NamedStores, SECTION};
 use crate::exit::{Exit, Failure};
-use crate::node::{open_all, open_store, store_kind};
-use crate::store;
+use crate::node::{open_all_beside, store_kind};
 use crate::store::backup;
 use crate::store::check::check_records;
-use crate::store::folder::DataFolder;
-use crate::store::remote::OpenStore;
 use crate::store::transfer::export::{Exported, export};
 use crate::store::transfer::import::{ImportError, Limits, import, verify};
-use crate::store::transfer::moving::move_strays;
+use crate::store::{self, Beside};
+
+use stores::OpenStores;
 
 /// The file that stands for standard input or output.
 const STANDARD: &str = "-";
@@ -80,6 +84,10 @@ fn of_store(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<
         let line = "a move is about all stores; leave out --store";
         return Err(Failure::new(Exit::Configuration, line));
     }
+    if wanted == DEFAULT_NAME {
+        plan.config.stores = NamedStores::default();
+        return Ok(plan);
+    }
     let own = {
         let mut named = plan.config.stores.iter();
         let found = named.find(|(name, _)| *name == wanted);
@@ -94,22 +102,16 @@ fn of_store(plan: &Plan, store: Option<&str>, command: &StoreCommand) -> Result<
         own.path = plan.config.store.path;
     }
     plan.config.store = own;
+    plan.config.stores = NamedStores::default();
     Ok(plan)
 }
 
 fn move_records(plan: &Plan) -> Result<Exit, Failure> {
     let start = Instant::now();
-    let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
     let runtime = runtime()?;
-    let named = open_all(plan, None, &folder, runtime.handle())?;
-    let (mut stores, _folders): (Vec<OpenStore>, Vec<Option<DataFolder>>) = named
-        .into_iter()
-        .map(|store| (store.open, store.folder))
-        .unzip();
-    let moved = move_strays(&mut stores, &plan.config.stores.routes());
-    for OpenStore { store, .. } in &mut stores {
-        store.close().map_err(|error| data(&error))?;
-    }
+    let mut stores = OpenStores::open(plan, runtime.handle())?;
+    let moved = stores.move_strays();
+    stores.close()?;
     let moved = moved.map_err(|error| data(&error))?;
     let seconds = start.elapsed().as_secs_f32();
     print_out(&format!("{moved}, in {seconds:.1} s\n"))?;
@@ -152,12 +154,10 @@ fn only_of_a_folder(plan: &Plan, word: &str) -> Result<(), Failure> {
 fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
     let start = Instant::now();
     let runtime = runtime()?;
-    let kind = store_kind(plan, runtime.handle())?;
-    let path = &plan.config.store.path;
-    let mut beside = store::open_beside(&kind, path).map_err(|error| data(&error))?;
+    let mut stores = open_all_beside(plan, runtime.handle())?;
     let exported = if to == Path::new(STANDARD) {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
-        export(&mut *beside.reader, &mut out).map_err(|error| data(&error))?
+        write_export(&mut stores, &mut out)?
     } else {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(to);
@@ -165,7 +165,14 @@ fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
             let line = format!("{to:?}: {error}; an export is written to a new file");
             Failure::new(Exit::Configuration, line)
         })?;
-        write_export(&mut *beside.reader, file).inspect_err(|_| {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+        let exported = write_export(&mut stores, &mut out);
+        let synced = exported.and_then(|exported| {
+            let synced = out.get_ref().sync_all();
+            synced.map_err(|error| data(&format!("the export can't be written: {error}")))?;
+            Ok(exported)
+        });
+        synced.inspect_err(|_| {
             // Without its last line nobody could use it.
             let _ = fs::remove_file(to);
         })?
@@ -179,15 +186,11 @@ fn export_to(plan: &Plan, to: &Path) -> Result<Exit, Failure> {
     )
 }
 
-fn write_export(
-    reader: &mut dyn tidewire_core::store::StoreReader,
-    file: File,
-) -> Result<Exported, Failure> {
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
-    let exported = export(reader, &mut out).map_err(|error| data(&error))?;
-    let synced = out.get_ref().sync_all();
-    synced.map_err(|error| data(&format!("the export can't be written: {error}")))?;
-    Ok(exported)
+fn write_export(stores: &mut [Beside], out: &mut dyn Write) -> Result<Exported, Failure> {
+    let readers = stores
+        .iter_mut()
+        .map(|store| &mut *store.reader as &mut dyn StoreReader);
+    export(readers, out).map_err(|error| data(&error))
 }
 
 fn import_from(plan: &Plan, from: &Path, replaces: bool) -> Result<Exit, Failure> {
@@ -201,14 +204,12 @@ fn import_from(plan: &Plan, from: &Path, replaces: bool) -> Result<Exit, Failure
         verify(open(from)?, limits).map_err(|error| refused(from, &error))?;
         Box::new(open(from)?)
     };
-    let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
     let runtime = runtime()?;
-    let OpenStore {
-        mut store, opened, ..
-    } = open_store(plan, None, &folder, runtime.handle())?;
-    let imported = import(input, limits, &mut *store, opened, replaces)
-        .map_err(|error| refused(from, &error))?;
-    store.close().map_err(|error| data(&error))?;
+    let mut stores = OpenStores::open(plan, runtime.handle())?;
+    let importer = stores.importer(replaces);
+    let imported = importer.and_then(|importer| import(input, limits, importer));
+    stores.close()?;
+    let imported = imported.map_err(|error| refused(from, &error))?;
     let seconds = start.elapsed().as_secs_f32();
     print_out(&format!("{imported}, in {seconds:.1} s\n"))?;
     verdict(imported.kept_count == 0, KEPT)
@@ -219,11 +220,18 @@ const KEPT: &str = "records that are there in another version or with another va
 
 /// Nothing can be brought into what ends with this command.
 fn refuse_memory(plan: &Plan) -> Result<(), Failure> {
-    if plan.config.store.kind != StoreKind::Memory {
-        return Ok(());
+    let named = plan.config.stores.iter();
+    let named = named.map(|(name, named)| (join(SECTION, name), named.store.kind));
+    let mut all = iter::once(("store".to_owned(), plan.config.store.kind)).chain(named);
+    match all.find(|(_, kind)| *kind == StoreKind::Memory) {
+        None => Ok(()),
+        Some((section, _)) => {
+            let line = format!(
+                "{section}.kind: memory is gone when this command ends; import into another store"
+            );
+            Err(Failure::new(Exit::Configuration, line))
+        }
     }
-    let line = "store.kind: memory is gone when this command ends; import into another store";
-    Err(Failure::new(Exit::Configuration, line))
 }
 
 /// What an imported record may be at most.

@@ -35,11 +35,11 @@ pub(super) fn command() -> Command {
             .help(help)
     };
     Command::new("import")
-        .about("Bring the records of another server into the configured store")
+        .about("Bring the records of another server into the configured stores")
         .subcommand_required(true)
         .subcommand(
             Command::new("deepstream")
-                .about("Bring the records of a deepstream server into the configured store; no server may run on it")
+                .about("Bring the records of a deepstream server into the configured stores; no server may run on them")
                 .arg(
                     text_argument(
                         "from",

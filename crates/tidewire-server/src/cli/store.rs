@@ -13,9 +13,9 @@ pub enum StoreCommand {
     Backup(PathBuf),
     /// Bring a backup into a data folder.
     Restore(PathBuf),
-    /// Write all records as lines.
+    /// Write the records as lines.
     Export(PathBuf),
-    /// Bring the records of an export into the store.
+    /// Bring the records of an export into the stores.
     Import {
         /// Where they are.
         file: PathBuf,
@@ -40,7 +40,7 @@ pub(super) fn command() -> Command {
                 .long("store")
                 .value_name("NAME")
                 .global(true)
-                .help("The store below `stores` that is meant, instead of that of `store`"),
+                .help("The store below `stores` that is meant alone, or default for that of `store`"),
         )
         .subcommand(Command::new("check").about(
             "Verify every stored record; no server may have the data folder, and one of another store may run",
@@ -57,12 +57,12 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("export")
-                .about("Write the records of any store as JSON Lines; the server may run")
+                .about("Write the records of all stores as JSON Lines; the server may run")
                 .arg(path("FILE", "Where to, a new file; - is standard output")),
         )
         .subcommand(
             Command::new("import")
-                .about("Bring an export into the configured store; no server may run on it")
+                .about("Bring an export into the configured stores; no server may run on them")
                 .arg(path("FILE", "The export; - is standard input"))
                 .arg(
                     Arg::new("replace")

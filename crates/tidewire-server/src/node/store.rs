@@ -16,7 +16,7 @@ use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, Promise, RemoteOptions};
 use crate::store::scrub::{Scrub, ScrubHealth, ScrubOptions};
 use crate::store::sqlite::SqliteOptions;
-use crate::store::{self, StoreKind};
+use crate::store::{self, Beside, StoreKind};
 use crate::torture::sabotage::Break;
 
 /// The default store of the options.
@@ -46,6 +46,26 @@ fn kind_of(section: &str, options: &Store, runtime: &Handle) -> Result<StoreKind
         StoreChoice::Postgres => StoreKind::Postgres(server("postgres", &options.postgres)?),
         StoreChoice::Redis => StoreKind::Redis(server("redis", &options.redis)?),
     })
+}
+
+/// Reads a store without opening it, as a command does beside a server. `section` is where it is configured, and `node_folder`
+/// that of the node.
+///
+/// # Errors
+/// There is none, or it can't be read.
+pub(super) fn open_beside(
+    section: &str,
+    options: &Store,
+    node_folder: &Path,
+    runtime: &Handle,
+) -> Result<Beside, Failure> {
+    let kind = kind_of(section, options, runtime)?;
+    let folder = match kind {
+        StoreKind::Sqlite(_) => &options.path,
+        _ => node_folder,
+    };
+    store::open_beside(&kind, folder)
+        .map_err(|error| Failure::new(Exit::DataFolder, format!("{section}: {error}")))
 }
 
 /// Opens the default store and says in the log what an acknowledged write means with it.

@@ -1,5 +1,6 @@
 //! The stores of a node: the default one and those that have prefixes of their own. Each runs on threads of its own.
 
+use std::iter;
 use std::sync::Arc;
 
 use tidewire_core::address::Epoch;
@@ -8,11 +9,13 @@ use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Opened, StoreError};
 use tokio::runtime::Handle;
 
-use super::store::{open_named, open_store, start_scrub};
+use super::store::{open_beside, open_named, open_store, start_scrub};
+use crate::config::option::join;
 use crate::config::plan::Plan;
 use crate::config::section::Store;
-use crate::config::stores::DEFAULT_NAME;
+use crate::config::stores::{DEFAULT_NAME, SECTION};
 use crate::exit::{Exit, Failure};
+use crate::store::Beside;
 use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, Promise};
 use crate::store::scrub::{Scrub, ScrubHealth};
@@ -53,6 +56,19 @@ pub(crate) fn open_all(
         });
     }
     Ok(stores)
+}
+
+/// Reads all stores of the configuration without opening them, by number.
+///
+/// # Errors
+/// One is not there, or can't be read.
+pub(crate) fn open_all_beside(plan: &Plan, runtime: &Handle) -> Result<Vec<Beside>, Failure> {
+    let default = &plan.config.store;
+    let named = plan.config.stores.iter();
+    let named = named.map(|(name, named)| (join(SECTION, name), &named.store));
+    let all = iter::once(("store".to_owned(), default)).chain(named);
+    all.map(|(section, options)| open_beside(&section, options, &default.path, runtime))
+        .collect()
 }
 
 /// Refuses a store that has a record which is looked for in another one: it would be as good as gone, and might be written anew

@@ -14,7 +14,8 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::Name;
 
-use super::{epoch_after, prefix_end};
+use super::epoch_after;
+use super::range::ScanRange;
 
 /// What outlives a [`MemoryStore`]; clones are the same disk.
 #[derive(Clone, Default)]
@@ -119,11 +120,8 @@ impl StoreReader for MemoryDisk {
         count_max: usize,
         visit: &mut dyn FnMut(Name, Loaded),
     ) -> Result<bool, StoreError> {
-        let start = match after {
-            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.clone()),
-            _ => Bound::Included(Name::from(prefix)),
-        };
-        let end = prefix_end(prefix);
+        let ScanRange { start, end, .. } = ScanRange::new(prefix, after, count_max);
+        let start = start.map(Name::from);
         let contents = self.lock();
         let mut found = contents
             .records

@@ -11,6 +11,7 @@ pub mod memory;
 pub mod mongodb;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod range;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod remote;
@@ -219,19 +220,6 @@ fn checksum(name: &str, record: &StoredRecord) -> u32 {
     parts.into_iter().fold(0, crc32c::crc32c_append)
 }
 
-/// The smallest text after all texts that start with `prefix`, in byte order; none if there is no such text.
-fn prefix_end(prefix: &str) -> Option<String> {
-    let mut end = prefix.to_owned();
-    while let Some(last) = end.pop() {
-        // The order of UTF-8 bytes is the order of code points, and the range steps over the surrogates.
-        if let Some(next) = (last..=char::MAX).nth(1) {
-            end.push(next);
-            return Some(end);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use tidewire_core::store::{Incarnation, Version};
@@ -247,24 +235,6 @@ mod tests {
             data: Payload::from_checked("{\"a\":1}"),
         };
         assert_eq!(checksum("user/é", &record), 0xb503_df2c);
-    }
-
-    #[test]
-    fn prefix_end_is_the_next_text_without_the_prefix() {
-        let cases = [
-            ("", None),
-            ("a", Some("b")),
-            ("az", Some("a{")),
-            ("a\u{7f}", Some("a\u{80}")),
-            ("é", Some("ê")),
-            ("\u{d7ff}", Some("\u{e000}")),
-            ("\u{ffff}", Some("\u{10000}")),
-            ("a\u{10ffff}", Some("b")),
-            ("\u{10ffff}\u{10ffff}", None),
-        ];
-        for (prefix, end) in cases {
-            assert_eq!(prefix_end(prefix).as_deref(), end, "after {prefix:?}");
-        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod key;
 pub(super) mod place;
 
 use std::collections::HashMap;
+use std::ops::Bound;
 
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
@@ -19,8 +20,9 @@ use tidewire_core::store::{
 use tidewire_core::text::{Name, Payload};
 
 use self::place::{DUPLICATE_KEY, Failed, Place};
+use super::range::ScanRange;
 use super::remote::{OpenStore, RemoteError, RemoteOptions, refuse_format};
-use super::{checksum, epoch_after, prefix_end};
+use super::{checksum, epoch_after};
 
 /// The version of the stored format, see `spec/store-mongodb.md`.
 pub const FORMAT: i64 = 1;
@@ -170,18 +172,17 @@ impl StoreReader for MongodbReader {
         count_max: usize,
         visit: &mut dyn FnMut(Name, Loaded),
     ) -> Result<bool, StoreError> {
-        let mut range = match after {
-            Some(after) if after.as_str() >= prefix => doc! { "$gt": key::from_name(after) },
-            _ => doc! { "$gte": key::from_name(prefix) },
+        let range = ScanRange::new(prefix, after, count_max);
+        let mut ids = match range.start {
+            Bound::Excluded(after) => doc! { "$gt": key::from_name(after) },
+            Bound::Included(first) => doc! { "$gte": key::from_name(first) },
+            Bound::Unbounded => doc! {},
         };
-        if let Some(end) = prefix_end(prefix) {
-            range.insert("$lt", key::from_name(&end));
+        if let Some(end) = &range.end {
+            ids.insert("$lt", key::from_name(end));
         }
-        let limit = i64::try_from(count_max)
-            .unwrap_or(i64::MAX)
-            .saturating_add(1);
-        let filter = doc! { "_id": range, "reserved": { "$exists": false } };
-        let found = find(&self.place, filter, Some(limit))?;
+        let filter = doc! { "_id": ids, "reserved": { "$exists": false } };
+        let found = find(&self.place, filter, Some(range.limit))?;
         for document in found.iter().take(count_max) {
             let (name, loaded) = read_record(document);
             visit(Name::from(&*name), loaded);

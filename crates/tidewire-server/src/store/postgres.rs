@@ -19,8 +19,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, Row, Statement, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::range::ScanRange;
 use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local, refuse_format};
-use super::{checksum, epoch_after, prefix_end};
+use super::{checksum, epoch_after};
 
 /// The version of the stored format, see `spec/store-postgres.md`.
 pub const FORMAT: i64 = 1;
@@ -268,18 +269,13 @@ impl StoreReader for PostgresReader {
         count_max: usize,
         visit: &mut dyn FnMut(Name, Loaded),
     ) -> Result<bool, StoreError> {
-        // The text directly after another one is that text with one more character, the smallest there is.
-        let start = match after {
-            Some(after) if after.as_str() >= prefix => format!("{after}\0"),
-            _ => prefix.to_owned(),
-        };
-        let start = start.into_bytes();
-        let end = prefix_end(prefix).map(String::into_bytes);
-        let limit = i64::try_from(count_max)
-            .unwrap_or(i64::MAX)
-            .saturating_add(1);
+        let range = ScanRange::new(prefix, after, count_max);
         let rows = self.query(|session| {
-            let values: Values = vec![Box::new(start), Box::new(end), Box::new(limit)];
+            let values: Values = vec![
+                Box::new(range.first().into_bytes()),
+                Box::new(range.end.map(String::into_bytes)),
+                Box::new(range.limit),
+            ];
             (&session.scan, values)
         })?;
         for row in rows.iter().take(count_max) {

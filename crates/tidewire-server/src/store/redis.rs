@@ -4,6 +4,7 @@
 //! All keys have the hash tag `{tidewire}`, so that they lie on one node of a cluster.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 use std::sync::LazyLock;
 
 use redis::{
@@ -17,8 +18,9 @@ use tidewire_core::store::{
 };
 use tidewire_core::text::{Name, Payload};
 
+use super::range::ScanRange;
 use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local, refuse_format};
-use super::{checksum, epoch_after, prefix_end};
+use super::{checksum, epoch_after};
 
 /// The version of the stored format, see `spec/store-redis.md`.
 pub const FORMAT: i64 = 1;
@@ -314,21 +316,20 @@ impl StoreReader for RedisReader {
         count_max: usize,
         visit: &mut dyn FnMut(Name, Loaded),
     ) -> Result<bool, StoreError> {
-        let start = match after {
-            Some(after) if after.as_str() >= prefix => format!("({after}"),
-            _ => format!("[{prefix}"),
+        let range = ScanRange::new(prefix, after, count_max);
+        let start = match range.start {
+            Bound::Excluded(after) => format!("({after}"),
+            Bound::Included(first) => format!("[{first}"),
+            Bound::Unbounded => "-".to_owned(),
         };
-        let end = prefix_end(prefix).map_or("+".to_owned(), |end| format!("({end}"));
-        let limit = i64::try_from(count_max)
-            .unwrap_or(i64::MAX)
-            .saturating_add(1);
+        let end = range.end.map_or("+".to_owned(), |end| format!("({end}"));
         let found: Vec<Vec<u8>> = self.attempt(|connection| {
             redis::cmd("ZRANGEBYLEX")
                 .arg(NAMES)
                 .arg(start)
                 .arg(end)
                 .arg(&["LIMIT", "0"])
-                .arg(limit)
+                .arg(range.limit)
                 .query(connection)
         })?;
         let mut names: Vec<_> = found

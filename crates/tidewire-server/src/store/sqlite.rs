@@ -21,7 +21,8 @@ use tidewire_core::text::{Name, Payload};
 
 use super::check::{CheckReport, check_records};
 use super::folder::{self, DataFolder, FolderError};
-use super::{checksum, epoch_after, prefix_end};
+use super::range::ScanRange;
+use super::{checksum, epoch_after};
 
 /// The version of the stored format, see `spec/store.md`.
 pub const FORMAT: i64 = 1;
@@ -629,20 +630,14 @@ impl StoreReader for SqliteReader {
         count_max: usize,
         visit: &mut dyn FnMut(Name, Loaded),
     ) -> Result<bool, StoreError> {
-        // The text directly after another one is that text with one more character, the smallest there is.
-        let start = match after {
-            Some(after) if after.as_str() >= prefix => format!("{after}\0"),
-            _ => prefix.to_owned(),
-        };
+        let range = ScanRange::new(prefix, after, count_max);
         // In the order of SQLite every text comes before every blob.
-        let end = prefix_end(prefix).map_or(Value::Blob(Vec::new()), Value::Text);
-        let limit = i64::try_from(count_max)
-            .unwrap_or(i64::MAX)
-            .saturating_add(1);
+        let first = range.first();
+        let end = range.end.map_or(Value::Blob(Vec::new()), Value::Text);
         let mut corrupt = Vec::new();
         let more = self.attempt(|connection| {
             let mut scan = connection.prepare_cached(SCAN)?;
-            let mut rows = scan.query(params![start, end, limit])?;
+            let mut rows = scan.query(params![first, end, range.limit])?;
             let mut count = 0;
             while let Some(row) = rows.next()? {
                 if count == count_max {

@@ -4,7 +4,7 @@ use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Loaded, StoreError, StoreReader};
 use tidewire_core::text::Name;
 
-use super::prefix_end;
+use super::range::prefix_end;
 
 /// Finds a record of `store` that belongs elsewhere. It reads a few names for each prefix, however many records there are.
 ///

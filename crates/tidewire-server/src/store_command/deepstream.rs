@@ -3,18 +3,16 @@
 use std::fs;
 use std::time::Instant;
 
-use tidewire_core::store::Store;
 use tokio::runtime::Handle;
 
 use crate::cli::ImportCommand;
 use crate::command::print_out;
 use crate::config::plan::{Plan, has_password};
 use crate::exit::{Exit, Failure};
-use crate::node::open_store;
-use crate::store::folder::DataFolder;
-use crate::store::remote::{OpenStore, RemoteOptions};
-use crate::store::transfer::deepstream::{Source, SourceKind, migrate};
+use crate::store::remote::RemoteOptions;
+use crate::store::transfer::deepstream::{MigrationError, Source, SourceKind, migrate};
 
+use super::stores::OpenStores;
 use super::{KEPT, data, limits, refuse_memory, runtime, verdict};
 
 /// Does it.
@@ -28,17 +26,14 @@ pub fn run(plan: &Plan, command: ImportCommand) -> Result<Exit, Failure> {
     let source = source(plan, command, runtime.handle())?;
     let limits = limits(plan);
     let migrated = if is_dry {
-        migrate(&source, limits, None, replaces).map_err(|error| data(&error))?
+        migrate(&source, limits, None).map_err(|error| data(&error))?
     } else {
         refuse_memory(plan)?;
-        let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
-        let OpenStore {
-            mut store, opened, ..
-        } = open_store(plan, None, &folder, runtime.handle())?;
-        let target: &mut dyn Store = &mut *store;
-        let migrated = migrate(&source, limits, Some((target, opened)), replaces);
+        let mut stores = OpenStores::open(plan, runtime.handle())?;
+        let importer = stores.importer(replaces).map_err(MigrationError::from);
+        let migrated = importer.and_then(|importer| migrate(&source, limits, Some(importer)));
         let migrated = migrated.map_err(|error| data(&error));
-        let closed = store.close().map_err(|error| data(&error));
+        let closed = stores.close();
         let migrated = migrated?;
         closed?;
         migrated

@@ -2,11 +2,13 @@
 
 use tempfile::TempDir;
 use tidewire_core::json::JsonLimits;
-use tidewire_core::store::{Loaded, StoreReader, Version};
+use tidewire_core::route::StoreRoutes;
+use tidewire_core::store::{Loaded, Store, StoreReader, Version};
 use tidewire_core::text::Name;
 use tidewire_server::store::folder::DataFolder;
 use tidewire_server::store::transfer::export::export;
 use tidewire_server::store::transfer::import::{Imported, Limits, import, verify};
+use tidewire_server::store::transfer::importer::Importer;
 use tidewire_server::store::{self, StoreKind};
 
 use crate::store_suite::{Open, put, record};
@@ -84,7 +86,9 @@ pub fn between_all(kinds: &[Kind<'_>]) {
             .collect();
         source.store.commit(&writes).expect("committed");
         let mut lines = Vec::new();
-        let exported = export(&mut *source.reader(), &mut lines).expect("exported");
+        let mut reader = source.reader();
+        let readers = [&mut *reader as &mut dyn StoreReader];
+        let exported = export(readers, &mut lines).expect("exported");
         let all = source.contents();
         assert_eq!(exported.record_count, all.len() as u64, "{from}");
         assert_eq!(
@@ -101,7 +105,11 @@ pub fn between_all(kinds: &[Kind<'_>]) {
         let mut expected = Vec::new();
         for (from, all, lines) in &sources {
             let opened = target.store.opened;
-            let mut bring = || import(&**lines, LIMITS, &mut *target.store, opened, false);
+            let mut bring = || {
+                let stores: [(&mut dyn Store, _); 1] = [(&mut *target.store, opened)];
+                let importer = Importer::new(stores, StoreRoutes::default(), false)?;
+                import(&**lines, LIMITS, importer)
+            };
             let count = all.len() as u64;
             let added = Imported {
                 added_count: count,

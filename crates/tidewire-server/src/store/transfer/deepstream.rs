@@ -12,10 +12,11 @@ mod redis;
 use std::fmt;
 
 use tidewire_core::json::{self, Kind};
-use tidewire_core::store::{Opened, Store, Version};
+use tidewire_core::store::Version;
 use tidewire_core::text::RESERVED;
 
-use super::import::{ImportError, Imported, Importer, Limits};
+use super::import::{ImportError, Imported, Limits};
+use super::importer::Importer;
 use crate::store::remote::{RemoteError, RemoteOptions};
 
 /// Refused records that are named; all are counted.
@@ -162,13 +163,8 @@ impl MigrationError {
 pub fn migrate(
     source: &Source,
     limits: Limits,
-    target: Option<(&mut dyn Store, Opened)>,
-    replaces: bool,
+    mut importer: Option<Importer<'_>>,
 ) -> Result<Migrated, MigrationError> {
-    let mut importer = match target {
-        Some((store, opened)) => Some(Importer::new(store, opened, replaces)?),
-        None => None,
-    };
     let mut migrated = Migrated::default();
     read(source, limits.json.bytes_max, &mut |found| {
         migrated.record_count += 1;

@@ -45,11 +45,15 @@ pub enum ExportError {
     Output(#[from] io::Error),
 }
 
-/// Writes all records to `out`. Each record is as a commit left it; records that change meanwhile may be from before or after.
+/// Writes all records of one store after the other to `out`. Each record is as a commit left it; records that change meanwhile
+/// may be from before or after.
 ///
 /// # Errors
-/// The store can't be read, or `out` not be written. The last line is missing then.
-pub fn export(reader: &mut dyn StoreReader, out: &mut dyn Write) -> Result<Exported, ExportError> {
+/// A store can't be read, or `out` not be written. The last line is missing then.
+pub fn export<'a>(
+    readers: impl IntoIterator<Item = &'a mut dyn StoreReader>,
+    out: &mut dyn Write,
+) -> Result<Exported, ExportError> {
     let mut out = Counted { out, bytes: 0 };
     let mut exported = Exported::default();
     let header = Header {
@@ -57,6 +61,21 @@ pub fn export(reader: &mut dyn StoreReader, out: &mut dyn Write) -> Result<Expor
         software: env!("CARGO_PKG_VERSION").to_owned(),
     };
     write_line(&mut out, &header)?;
+    for reader in readers {
+        write_records(reader, &mut out, &mut exported)?;
+    }
+    let end = exported.record_count;
+    write_line(&mut out, &Footer { end })?;
+    out.flush()?;
+    exported.bytes = out.bytes;
+    Ok(exported)
+}
+
+fn write_records(
+    reader: &mut dyn StoreReader,
+    out: &mut dyn Write,
+    exported: &mut Exported,
+) -> Result<(), ExportError> {
     let mut walk = Walk::new();
     let mut page = Vec::new();
     loop {
@@ -67,18 +86,13 @@ pub fn export(reader: &mut dyn StoreReader, out: &mut dyn Write) -> Result<Expor
             Loaded::Missing => {}
         })?;
         for (name, record) in page.drain(..) {
-            write_record(&mut out, &name, record)?;
+            write_record(out, &name, record)?;
             exported.record_count += 1;
         }
         if !seen.has_more {
-            break;
+            return Ok(());
         }
     }
-    let end = exported.record_count;
-    write_line(&mut out, &Footer { end })?;
-    out.flush()?;
-    exported.bytes = out.bytes;
-    Ok(exported)
 }
 
 fn write_record(out: &mut dyn Write, name: &str, record: StoredRecord) -> io::Result<()> {

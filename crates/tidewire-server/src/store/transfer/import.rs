@@ -1,27 +1,16 @@
-//! Brings the records of an export into a store, line by line and batch by batch.
-//!
-//! An imported record is a new creation: it gets an incarnation of its own, because the one that it had may be given again
-//! in the store to which it comes. Its version stays.
+//! Brings the records of an export into stores, line by line.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
+use std::ops::AddAssign;
 
 use tidewire_core::json::{self, JsonLimits, Kind};
-use tidewire_core::store::{
-    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader, StoreWrite,
-    StoredRecord, Version, Written,
-};
+use tidewire_core::store::{Incarnation, StoreError, StoredRecord, Version};
 use tidewire_core::text::{Name, Payload, RESERVED};
 
+use super::importer::Importer;
 use super::{FORMAT, Footer, Header, Line, checksum, is_history};
 
-/// Records of one commit.
-const BATCH_COUNT_MAX: usize = 500;
-/// Bytes of their names and values; the last record of a batch may go beyond.
-const BATCH_BYTES_MAX: usize = 2 << 20;
-/// The part of the incarnations of an opening that no shard uses, as there are fewer of them.
-const INCARNATION_RANGE: u64 = 0xff << 32;
 /// Bytes of a line beside its name and value.
 const LINE_BYTES_BESIDE: usize = 1 << 10;
 /// Bytes that a character of a name may become in JSON, for each of its own.
@@ -95,6 +84,15 @@ pub struct Imported {
     pub kept_count: u64,
 }
 
+impl AddAssign for Imported {
+    fn add_assign(&mut self, other: Self) {
+        self.added_count += other.added_count;
+        self.replaced_count += other.replaced_count;
+        self.unchanged_count += other.unchanged_count;
+        self.kept_count += other.kept_count;
+    }
+}
+
 impl fmt::Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -127,7 +125,7 @@ pub enum ImportError {
     /// The lines can't be read.
     #[error("the export can't be read: {0}")]
     Input(#[from] io::Error),
-    /// The store fails.
+    /// A store fails.
     #[error("{done}, then the store failed: {error}; repeat the import when it is mended")]
     Store {
         /// What was done.
@@ -300,141 +298,18 @@ pub fn verify(input: impl BufRead, limits: Limits) -> Result<u64, ImportError> {
     Ok(lines.record_count)
 }
 
-/// Brings all records into an open store. What is there already stays as it is, unless `replaces` and version or value differ.
-/// Each batch is durable before the next one is read.
+/// Brings all records into the stores of `importer`. Each batch is durable before the next one is read.
 ///
 /// # Errors
-/// A line is damaged, or the store fails.
+/// A line is damaged, or a store fails.
 pub fn import(
     input: impl BufRead,
     limits: Limits,
-    store: &mut dyn Store,
-    opened: Opened,
-    replaces: bool,
+    mut importer: Importer<'_>,
 ) -> Result<Imported, ImportError> {
     let mut lines = Lines::new(input, limits)?;
-    let mut importer = Importer::new(store, opened, replaces)?;
     while let Some(record) = lines.next_record()? {
         importer.add(record)?;
     }
     importer.finish()
-}
-
-/// An import under way.
-pub(super) struct Importer<'a> {
-    store: &'a mut dyn Store,
-    reader: Box<dyn StoreReader>,
-    opened: Opened,
-    replaces: bool,
-    next_incarnation: u64,
-    batch: Vec<ExportedRecord>,
-    /// Those of the batch, in which each may stand once.
-    names: HashSet<Name>,
-    batch_bytes: usize,
-    done: Imported,
-}
-
-impl<'a> Importer<'a> {
-    pub(super) fn new(
-        store: &'a mut dyn Store,
-        opened: Opened,
-        replaces: bool,
-    ) -> Result<Self, ImportError> {
-        let reader = store.reader().map_err(|error| ImportError::Store {
-            done: Imported::default(),
-            error,
-        })?;
-        Ok(Self {
-            store,
-            reader,
-            opened,
-            replaces,
-            next_incarnation: (opened.opening << 40) | INCARNATION_RANGE,
-            batch: Vec::new(),
-            names: HashSet::new(),
-            batch_bytes: 0,
-            done: Imported::default(),
-        })
-    }
-
-    /// Commits what was added last, and says what was done.
-    pub(super) fn finish(mut self) -> Result<Imported, ImportError> {
-        self.commit()?;
-        Ok(self.done)
-    }
-
-    pub(super) fn add(&mut self, record: ExportedRecord) -> Result<(), ImportError> {
-        let is_full = self.batch.len() == BATCH_COUNT_MAX || self.batch_bytes >= BATCH_BYTES_MAX;
-        if is_full || self.names.contains(&record.name) {
-            self.commit()?;
-        }
-        self.names.insert(record.name.clone());
-        self.batch_bytes += record.name.len() + record.data.len();
-        self.batch.push(record);
-        Ok(())
-    }
-
-    pub(super) fn commit(&mut self) -> Result<(), ImportError> {
-        let batch = std::mem::take(&mut self.batch);
-        self.names.clear();
-        self.batch_bytes = 0;
-        self.try_commit(batch).map_err(|error| ImportError::Store {
-            done: self.done.clone(),
-            error,
-        })
-    }
-
-    fn try_commit(&mut self, batch: Vec<ExportedRecord>) -> Result<(), StoreError> {
-        let names: Vec<Name> = batch.iter().map(|record| record.name.clone()).collect();
-        let found = self.reader.load(&names)?;
-        let mut done = self.done.clone();
-        let mut writes = Vec::with_capacity(batch.len());
-        for (record, found) in std::iter::zip(batch, found) {
-            let expected = match found {
-                Loaded::Missing => {
-                    done.added_count += 1;
-                    Expected::Missing
-                }
-                Loaded::Found(found)
-                    if (found.version, &found.data) == (record.version, &record.data) =>
-                {
-                    done.unchanged_count += 1;
-                    continue;
-                }
-                Loaded::Found(_) | Loaded::Corrupt if !self.replaces => {
-                    done.kept_count += 1;
-                    continue;
-                }
-                Loaded::Found(found) => {
-                    done.replaced_count += 1;
-                    Expected::of(&found)
-                }
-                Loaded::Corrupt => {
-                    done.replaced_count += 1;
-                    Expected::Anything
-                }
-            };
-            let change = StoreChange::Put(StoredRecord {
-                incarnation: Incarnation(self.next_incarnation),
-                version: record.version,
-                data: record.data,
-            });
-            self.next_incarnation += 1;
-            writes.push(StoreWrite {
-                name: record.name,
-                expected,
-                change,
-            });
-        }
-        if !writes.is_empty() {
-            let written = self.store.commit(self.opened.term(), &writes)?;
-            if written.contains(&Written::Refused) {
-                let message = "somebody else writes to the store meanwhile";
-                return Err(StoreError::unavailable(message));
-            }
-            self.store.tidy()?;
-        }
-        self.done = done;
-        Ok(())
-    }
 }

@@ -4,6 +4,7 @@
 pub mod deepstream;
 pub mod export;
 pub mod import;
+pub mod importer;
 pub mod moving;
 
 use serde::{Deserialize, Serialize};

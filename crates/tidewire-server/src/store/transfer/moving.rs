@@ -14,7 +14,8 @@ use super::super::check::Corrupt;
 use super::super::remote::OpenStore;
 use super::super::stray;
 use super::super::walk::Walk;
-use super::import::{ExportedRecord, ImportError, Importer};
+use super::import::ExportedRecord;
+use super::importer::Intake;
 
 /// What a move did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,21 +109,15 @@ fn copy(to: &mut OpenStore, records: &[(Name, StoredRecord)]) -> Result<(), Move
             return Err(MoveError::Twice { name: name.clone() });
         }
     }
-    let added = Importer::new(&mut *to.store, to.opened, false).and_then(|mut importer| {
-        for (name, record) in records {
-            importer.add(ExportedRecord {
-                name: name.clone(),
-                version: record.version,
-                data: record.data.clone(),
-            })?;
-        }
-        importer.commit()
-    });
-    added.map_err(|error| match error {
-        ImportError::Store { error, .. } => error,
-        other => StoreError::unavailable(other.to_string()),
-    })?;
-    Ok(())
+    let mut intake = Intake::new(&mut *to.store, to.opened, false)?;
+    for (name, record) in records {
+        intake.add(ExportedRecord {
+            name: name.clone(),
+            version: record.version,
+            data: record.data.clone(),
+        })?;
+    }
+    Ok(intake.commit()?)
 }
 
 fn remove(from: &mut OpenStore, records: Vec<(Name, StoredRecord)>) -> Result<(), StoreError> {

@@ -1,0 +1,62 @@
+//! The stores that a command is about.
+
+use tidewire_core::route::StoreRoutes;
+use tokio::runtime::Handle;
+
+use crate::config::plan::Plan;
+use crate::exit::Failure;
+use crate::node::{NamedOpen, open_all};
+use crate::store::folder::DataFolder;
+use crate::store::remote::OpenStore;
+use crate::store::transfer::import::ImportError;
+use crate::store::transfer::importer::Importer;
+use crate::store::transfer::moving::{MoveError, Moved, move_strays};
+
+use super::data;
+
+/// All stores of a configuration, open. Nobody else may have them meanwhile.
+pub(super) struct OpenStores {
+    stores: Vec<OpenStore>,
+    routes: StoreRoutes,
+    /// Held until the stores are closed.
+    _folders: Vec<DataFolder>,
+}
+
+impl OpenStores {
+    /// Opens them.
+    pub(super) fn open(plan: &Plan, runtime: &Handle) -> Result<Self, Failure> {
+        let folder = DataFolder::open(&plan.config.store.path).map_err(|error| data(&error))?;
+        let named = open_all(plan, None, &folder, runtime)?;
+        let mut folders = vec![folder];
+        let mut stores = Vec::with_capacity(named.len());
+        for NamedOpen { open, folder, .. } in named {
+            stores.push(open);
+            folders.extend(folder);
+        }
+        Ok(Self {
+            stores,
+            routes: plan.config.stores.routes(),
+            _folders: folders,
+        })
+    }
+
+    /// What brings records into them, each where its name leads.
+    pub(super) fn importer(&mut self, replaces: bool) -> Result<Importer<'_>, ImportError> {
+        let stores = self.stores.iter_mut();
+        let stores = stores.map(|open| (&mut *open.store as _, open.opened));
+        Importer::new(stores, self.routes.clone(), replaces)
+    }
+
+    /// Moves what is not where its name leads.
+    pub(super) fn move_strays(&mut self) -> Result<Moved, MoveError> {
+        move_strays(&mut self.stores, &self.routes)
+    }
+
+    /// Closes them, all of them even if one fails.
+    pub(super) fn close(mut self) -> Result<(), Failure> {
+        let closed = self.stores.iter_mut().map(|open| open.store.close());
+        let closed: Vec<_> = closed.collect();
+        let first = closed.into_iter().find_map(Result::err);
+        first.map_or(Ok(()), |error| Err(data(&error)))
+    }
+}
