@@ -10,6 +10,7 @@ use tidewire_core::message::{Message, Record, RecordError};
 use super::book::{Book, Ending, Seen};
 use super::dice::Dice;
 use super::direct::{Direct, Taken};
+use super::events::{self, Events};
 use super::keyed::Keyed;
 use super::observer::Observer;
 use super::peer::{Outbox, Peer};
@@ -33,6 +34,7 @@ pub(super) struct Work {
     pub(super) refused: u64,
     pub(super) repeated: u64,
     pub(super) shown: u64,
+    pub(super) events: events::Figures,
     pub(super) checked: u64,
 }
 
@@ -45,6 +47,7 @@ impl std::ops::Add for Work {
             refused: self.refused + other.refused,
             repeated: self.repeated + other.repeated,
             shown: self.shown + other.shown,
+            events: self.events + other.events,
             checked: self.checked + other.checked,
         }
     }
@@ -63,6 +66,7 @@ pub(super) struct Doors {
 pub(super) struct Load {
     direct: Vec<Vec<Direct>>,
     keyed: Vec<Vec<Keyed>>,
+    events: Events,
     pub(super) work: Work,
 }
 
@@ -89,6 +93,7 @@ impl Load {
         Self {
             direct,
             keyed: (0..KEYED.0).map(keyed).collect(),
+            events: Events::new(seed),
             work: Work::default(),
         }
     }
@@ -107,7 +112,7 @@ impl Load {
         )
     }
 
-    /// Reads all records after a start and compares them with the books.
+    /// Reads all records and events after a start and compares them with the books.
     ///
     /// # Errors
     /// What is wrong with the first one of which something is.
@@ -124,7 +129,7 @@ impl Load {
                 seen.version
             ));
         }
-        Ok(())
+        self.events.audit(address, ending)
     }
 
     /// Lets everybody work while `torment` runs, which ends the server and then says so to the pulse.
@@ -135,8 +140,9 @@ impl Load {
         torment: impl FnOnce() -> T,
     ) -> T {
         let names: Vec<String> = self.books().map(|book| book.record().to_owned()).collect();
-        let (direct, keyed) = (&mut self.direct, &mut self.keyed);
+        let (direct, keyed, events) = (&mut self.direct, &mut self.keyed, &mut self.events);
         let (done, observer) = thread::scope(|scope| {
+            events.work(scope, doors, pulse);
             let observer = scope.spawn(|| observe(doors.direct, &names, pulse));
             for writers in direct.iter_mut() {
                 scope.spawn(|| write_directly(doors.direct, writers, pulse));
@@ -155,6 +161,7 @@ impl Load {
                 }
             }
         }
+        self.work.events = self.events.figures();
         self.work.acknowledged += pulse.acknowledged();
         self.work.refused += pulse.refused();
         self.work.repeated = self

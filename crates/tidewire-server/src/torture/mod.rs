@@ -6,6 +6,7 @@ pub(crate) mod command;
 mod dice;
 mod direct;
 mod disk;
+mod events;
 mod keyed;
 mod load;
 mod observer;

@@ -38,6 +38,7 @@ impl Pulse {
     /// Says that the server has ended, so that nobody comes back to it.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
+        self.changed.notify_all();
     }
 
     /// Whether the server has ended.
@@ -66,9 +67,9 @@ impl Pulse {
         self.wait(patience, |state| state.acknowledged >= enough)
     }
 
-    /// Waits for so long, or until a promise is broken.
+    /// Waits for so long, or until the server has ended or a promise is broken.
     pub(super) fn pause(&self, time: Duration) {
-        self.wait(time, |_| false);
+        self.wait(time, |state| state.is_over);
     }
 
     fn wait(&self, patience: Duration, is_enough: impl Fn(&State) -> bool) -> bool {

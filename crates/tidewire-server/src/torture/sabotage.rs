@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tidewire_core::history;
 use tidewire_core::store::{Store, StoreError, StoreReader, StoreWrite, Term, Written};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,6 +31,8 @@ const LATE: Duration = Duration::from_millis(20);
 pub enum Break {
     /// Writes are acknowledged, and committed a little later.
     AckBeforeSync,
+    /// Events with history are delivered, and committed a little later.
+    EventBeforeSync,
     /// Commits are not synced.
     SkipSync,
     /// What is under way at a stop is acknowledged and dropped.
@@ -38,13 +41,19 @@ pub enum Break {
 
 impl Break {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::AckBeforeSync, Self::SkipSync, Self::DropOnDrain];
+    pub const ALL: [Self; 4] = [
+        Self::AckBeforeSync,
+        Self::EventBeforeSync,
+        Self::SkipSync,
+        Self::DropOnDrain,
+    ];
 
     /// As the command line has it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::AckBeforeSync => "ack-before-sync",
+            Self::EventBeforeSync => "event-before-sync",
             Self::SkipSync => "skip-sync",
             Self::DropOnDrain => "drop-on-drain",
         }
@@ -67,7 +76,8 @@ impl Break {
     pub(crate) fn apply(self, open: OpenStore, runtime: &Handle) -> std::io::Result<OpenStore> {
         let store: Box<dyn Store> = match self {
             Self::SkipSync => open.store,
-            Self::AckBeforeSync => Box::new(Early::new(open.store)?),
+            Self::AckBeforeSync => Box::new(Early::new(open.store, |_| true)?),
+            Self::EventBeforeSync => Box::new(Early::new(open.store, is_history)?),
             Self::DropOnDrain => Box::new(Forgetful::new(open.store, runtime)?),
         };
         let weakness = format!("this server is broken on purpose (--break {})", self.name());
@@ -93,55 +103,95 @@ pub(crate) fn refuse_other_folders(folder: &Path) -> Result<(), Failure> {
     Err(Failure::new(Exit::DataFolder, line))
 }
 
-/// Acknowledges before it commits.
+/// Whether a batch is one of histories; those have no other writes.
+fn is_history(writes: &[StoreWrite]) -> bool {
+    writes.iter().all(|write| history::is_row(&write.name))
+}
+
+type Opened = Result<Box<dyn StoreReader>, StoreError>;
+type Answer = Result<Vec<Written>, StoreError>;
+
+/// What the thread that has the store is asked for.
+enum Task {
+    Reader(Sender<Opened>),
+    /// A batch that was acknowledged already.
+    Late(Term, Vec<StoreWrite>),
+    Commit(Term, Vec<StoreWrite>, Sender<Answer>),
+}
+
+/// Acknowledges some batches before it commits them.
 struct Early {
-    commits: Option<Sender<(Term, Vec<StoreWrite>)>>,
+    is_early: fn(&[StoreWrite]) -> bool,
+    tasks: Option<Sender<Task>>,
     committing: Option<JoinHandle<Box<dyn Store>>>,
-    readers: Receiver<Box<dyn StoreReader>>,
 }
 
 impl Early {
-    fn new(mut store: Box<dyn Store>) -> std::io::Result<Self> {
-        let (commits, tasks) = channel::<(Term, Vec<StoreWrite>)>();
-        let (given, readers) = channel();
-        let reader = store.reader().map_err(std::io::Error::other)?;
-        let _ = given.send(reader);
+    fn new(store: Box<dyn Store>, is_early: fn(&[StoreWrite]) -> bool) -> std::io::Result<Self> {
+        let (sender, tasks) = channel();
         let committing = thread::Builder::new()
             .name("late".to_owned())
-            .spawn(move || {
-                for (term, writes) in tasks {
-                    thread::sleep(LATE);
-                    while store.commit(term, &writes).is_err() {
-                        thread::sleep(LATE);
-                    }
-                    let _ = store.tidy();
-                }
-                store
-            })?;
+            .spawn(move || commit_late(store, tasks))?;
         Ok(Self {
-            commits: Some(commits),
+            is_early,
+            tasks: Some(sender),
             committing: Some(committing),
-            readers,
         })
+    }
+
+    fn give(&self, task: Task) -> Result<(), StoreError> {
+        let sent = self.tasks.as_ref().map(|tasks| tasks.send(task));
+        sent.and_then(Result::ok).ok_or_else(ended)
     }
 }
 
+fn ended() -> StoreError {
+    StoreError::unavailable("the late commits have ended")
+}
+
+fn commit_late(mut store: Box<dyn Store>, tasks: Receiver<Task>) -> Box<dyn Store> {
+    for task in tasks {
+        // Whoever asks waits for the answer.
+        match task {
+            Task::Reader(reply) => {
+                let _ = reply.send(store.reader());
+            }
+            Task::Commit(term, writes, reply) => {
+                let _ = reply.send(store.commit(term, &writes));
+                let _ = store.tidy();
+            }
+            Task::Late(term, writes) => {
+                thread::sleep(LATE);
+                while store.commit(term, &writes).is_err() {
+                    thread::sleep(LATE);
+                }
+                let _ = store.tidy();
+            }
+        }
+    }
+    store
+}
+
 impl Store for Early {
-    /// There is one, for the one thread that reads.
-    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
-        let gone = |_| StoreError::unavailable("a broken store has one reader");
-        self.readers.try_recv().map_err(gone)
+    fn reader(&mut self) -> Opened {
+        let (reply, answer) = channel();
+        self.give(Task::Reader(reply))?;
+        answer.recv().map_err(|_| ended())?
     }
 
-    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
-        if let Some(commits) = &self.commits {
-            let _ = commits.send((term, writes.to_vec()));
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Answer {
+        let written = writes.to_vec();
+        if (self.is_early)(writes) {
+            self.give(Task::Late(term, written))?;
+            return Ok(vec![Written::Done; writes.len()]);
         }
-        Ok(vec![Written::Done; writes.len()])
+        let (reply, answer) = channel();
+        self.give(Task::Commit(term, written, reply))?;
+        answer.recv().map_err(|_| ended())?
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
-        drop(self.commits.take());
+        drop(self.tasks.take());
         match self.committing.take().map(JoinHandle::join) {
             Some(Ok(mut store)) => store.close(),
             _ => Err(StoreError::unavailable("the late commits have failed")),

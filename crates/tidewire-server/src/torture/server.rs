@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::events;
 use super::sabotage::Break;
 
 /// Shards of each server: more than one, so that owners are crossed.
 const SHARDS: &str = "2";
-/// History that the store keeps: more events than one is ever away for.
-pub(super) const HISTORY: &str = "torture/* count=20000 bytes=16MiB age=1h keep=store";
 /// A stop may take this long, see `drain_timeout`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is looked whether the process has ended.
@@ -232,7 +231,7 @@ fn command(launch: &Launch) -> io::Result<Command> {
         command.args(["--break", broken.name()]);
     }
     command.args(["--host", "127.0.0.1", "--port", "0", "--shards", SHARDS]);
-    command.args(["--event-history", HISTORY]);
+    command.arg("--event-history").arg(events::history());
     command.arg("--data").arg(&launch.data);
     let log: File = OpenOptions::new()
         .create(true)

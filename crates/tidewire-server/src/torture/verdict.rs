@@ -114,6 +114,9 @@ impl fmt::Display for Verdict {
         line("refused writes", self.work.refused)?;
         line("repeated writes", self.work.repeated)?;
         line("shown changes", self.work.shown)?;
+        line("delivered events", self.work.events.delivered)?;
+        line("resumed readers", self.work.events.resumed)?;
+        line("told gaps", self.work.events.gaps)?;
         line("checked reads", self.work.checked)?;
         line("seconds", self.time.as_secs())?;
         line("seed", self.seed)?;

@@ -1,0 +1,176 @@
+//! Events with history in the store: publishers, subscribers that come back with their positions over cuts, kills and power
+//! cuts, and an audit after each start. What one subscriber was given is durable, so it is what every other one must get.
+
+mod ledger;
+mod publisher;
+mod reader;
+mod subscriber;
+
+use std::net::SocketAddr;
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use tidewire_core::message::Message;
+
+use super::book::Ending;
+use super::dice::Dice;
+use super::load::Doors;
+use super::peer::Peer;
+use super::pulse::Pulse;
+pub(super) use ledger::Figures;
+use ledger::{Ledger, Mark};
+use publisher::Publisher;
+use reader::Reader;
+use subscriber::Subscriber;
+
+/// A name with history.
+#[derive(Debug)]
+struct Kept {
+    name: &'static str,
+    /// Its last events, so many of which the server keeps.
+    count: u64,
+}
+
+/// The first covers more than a subscriber can miss, see `publisher::AHEAD_MAX` and `reader::AGAIN`; the second does not, so that gaps are
+/// told.
+const KEPT: [Kept; 2] = [
+    Kept {
+        name: "torture/long",
+        count: 1_000,
+    },
+    Kept {
+        name: "torture/short",
+        count: 24,
+    },
+];
+
+/// Publishers on connections of their own.
+const PUBLISHERS: usize = 2;
+/// The audit publishes too, as this one.
+const AUDIT: usize = PUBLISHERS;
+/// All who publish.
+const SOURCES: usize = PUBLISHERS + 1;
+/// One on a connection of its own, and one behind the proxy.
+const SUBSCRIBERS: usize = 2;
+/// All events are read within this time after a start.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Everything about the events of one data folder, over all runs.
+#[derive(Debug)]
+pub(super) struct Events {
+    publishers: [Publisher; PUBLISHERS],
+    subscribers: [Subscriber; SUBSCRIBERS],
+    ledger: Ledger,
+    dice: Dice,
+    run: u64,
+}
+
+/// The rules of history for a server, as its option takes them.
+pub(super) fn history() -> String {
+    let rules = KEPT
+        .iter()
+        .map(|Kept { name, count }| format!("{name} count={count} bytes=16MiB age=1h keep=store"));
+    rules.collect::<Vec<String>>().join(",")
+}
+
+/// Where a name stands among all.
+fn place_of(name: &str) -> Option<usize> {
+    KEPT.iter().position(|kept| kept.name == name)
+}
+
+impl Events {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            publishers: std::array::from_fn(|source| {
+                Publisher::new(source, Dice::new(seed, 10 + source as u64))
+            }),
+            subscribers: std::array::from_fn(|number| {
+                Subscriber::new(number, Dice::new(seed, 20 + number as u64))
+            }),
+            ledger: Ledger::default(),
+            dice: Dice::new(seed, 30),
+            run: 0,
+        }
+    }
+
+    /// What was delivered in all runs.
+    pub(super) fn figures(&self) -> Figures {
+        self.ledger.figures()
+    }
+
+    /// Reads what the server has after a start and compares it with what subscribers were given before.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn audit(&mut self, address: SocketAddr, ending: Ending) -> Result<(), String> {
+        self.run += 1;
+        let failed =
+            |error: std::io::Error| format!("the events can't be read after the start: {error}");
+        let mut auditor = Reader::behind(self.ledger.begin_audit());
+        let mut peer = Peer::open(address).map_err(failed)?;
+        let mut reading = auditor.resume(&mut peer.outbox(), &mut self.dice);
+        peer.flush().map_err(failed)?;
+        // What is published now comes behind all that was there.
+        let end = Mark {
+            source: AUDIT,
+            run: self.run,
+            number: 1,
+        };
+        let mut publisher = None;
+        let deadline = Instant::now() + AUDIT_TIMEOUT;
+        while !auditor.is_at(end) {
+            let mut fault = None;
+            let is_open = peer.receive(&mut |message, _| {
+                if let Message::Event(event) = message {
+                    let taken = auditor.take(event, &mut reading, &self.ledger);
+                    fault = fault.take().or_else(|| taken.err());
+                }
+            });
+            if let Some(fault) = fault {
+                return Err(format!("after a restart: {fault}"));
+            }
+            if !is_open.map_err(failed)? || Instant::now() > deadline {
+                return Err("the server did not give all events after its start".to_owned());
+            }
+            if publisher.is_none() && reading.is_told() {
+                let mut peer = Peer::open(address).map_err(failed)?;
+                for place in 0..KEPT.len() {
+                    self.ledger.ask(place);
+                    peer.push(&publisher::emit(place, &end.text()));
+                }
+                peer.flush().map_err(failed)?;
+                publisher = Some(peer);
+            }
+        }
+        self.ledger.settle();
+        for subscriber in &mut self.subscribers {
+            subscriber.reader.begin_behind(&auditor);
+        }
+        if ending == Ending::Clean {
+            for handled in self.publishers.iter().flat_map(Publisher::handled) {
+                self.ledger.find_handled(handled)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all of them work beside others: publishers until the server ends, subscribers until that is said.
+    pub(super) fn work<'scope, 'env>(
+        &'env mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        doors: Doors,
+        pulse: &'env Pulse,
+    ) {
+        let (ledger, run) = (&self.ledger, self.run);
+        for publisher in &mut self.publishers {
+            scope.spawn(move || publisher.work(doors.direct, run, ledger, pulse));
+        }
+        for (subscriber, door) in self
+            .subscribers
+            .iter_mut()
+            .zip([doors.direct, doors.proxied])
+        {
+            scope.spawn(move || subscriber.work(door, ledger, pulse));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! What subscribers were given: one event for each offset, the same for all of them, for ever. And how far an offset can be.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidewire_core::message::Position;
+
+use super::{KEPT, SOURCES, SUBSCRIBERS};
+
+/// Offsets of a name that are remembered, more than a subscriber goes back.
+const KNOWN_MAX: usize = 4_000;
+
+/// Which event it is: what one source has published under one name in one run counts up from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) source: usize,
+    pub(super) run: u64,
+    pub(super) number: u64,
+}
+
+impl Mark {
+    /// As the data of an event.
+    pub(super) fn text(self) -> String {
+        format!("[{},{},{}]", self.source, self.run, self.number)
+    }
+
+    /// From the data of an event.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.strip_prefix('[')?.strip_suffix(']')?.split(',');
+        let mark = Self {
+            source: numbers.next()?.parse().ok()?,
+            run: numbers.next()?.parse().ok()?,
+            number: numbers.next()?.parse().ok()?,
+        };
+        (mark.source < SOURCES && numbers.next().is_none()).then_some(mark)
+    }
+
+    /// Whether it comes after another one of its source.
+    pub(super) fn is_behind(self, other: Self) -> bool {
+        (self.run, self.number) > (other.run, other.number)
+    }
+}
+
+/// What is printed at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::torture) struct Figures {
+    /// Events that subscribers were given, each once.
+    pub(in crate::torture) delivered: u64,
+    /// Times that a subscriber came back with a position.
+    pub(in crate::torture) resumed: u64,
+    /// Gaps that they were told of.
+    pub(in crate::torture) gaps: u64,
+}
+
+impl std::ops::Add for Figures {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            delivered: self.delivered + other.delivered,
+            resumed: self.resumed + other.resumed,
+            gaps: self.gaps + other.gaps,
+        }
+    }
+}
+
+/// The last mark of a source that the server has handled for certain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handled {
+    pub(super) place: usize,
+    pub(super) mark: Mark,
+}
+
+/// Shared by all who publish and subscribe.
+#[derive(Debug, Default)]
+pub(super) struct Ledger(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    names: [Account; KEPT.len()],
+    figures: Figures,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    epoch: Option<u64>,
+    /// What was given, by offset.
+    given: BTreeMap<u64, Mark>,
+    /// The last of each source.
+    last: [Option<Mark>; SOURCES],
+    /// The offset of the last event, if the server numbers all that was asked for.
+    possible: u64,
+    /// How far each subscriber is.
+    reached: [u64; SUBSCRIBERS],
+    /// Nobody saw all that was there at the last start.
+    has_gap: bool,
+}
+
+impl Account {
+    fn newest(&self) -> Option<Position> {
+        let (offset, epoch) = (*self.given.last_key_value()?.0, self.epoch?);
+        Some(Position { epoch, offset })
+    }
+}
+
+impl Ledger {
+    pub(super) fn figures(&self) -> Figures {
+        self.lock().figures
+    }
+
+    /// Begins an audit behind everything that somebody was given.
+    pub(super) fn begin_audit(&self) -> [Option<Position>; KEPT.len()] {
+        let mut state = self.lock();
+        state
+            .names
+            .iter_mut()
+            .for_each(|account| account.has_gap = false);
+        [0, 1].map(|place| state.names[place].newest())
+    }
+
+    /// Notes that an event is about to be asked for.
+    pub(super) fn ask(&self, place: usize) {
+        self.lock().names[place].possible += 1;
+    }
+
+    /// How many events a name may be ahead of its subscribers: of all where gaps are not to be, of one elsewhere.
+    pub(super) fn ahead(&self, place: usize) -> u64 {
+        let Account {
+            possible, reached, ..
+        } = &self.lock().names[place];
+        let reached = match place {
+            0 => reached.iter().min(),
+            _ => reached.iter().max(),
+        };
+        possible - reached.copied().unwrap_or(0).min(*possible)
+    }
+
+    /// Notes that a subscriber comes back with a position.
+    pub(super) fn resume(&self) {
+        self.lock().figures.resumed += 1;
+    }
+
+    /// Notes how far a subscriber is.
+    pub(super) fn reach(&self, place: usize, subscriber: usize, offset: u64) {
+        let mut state = self.lock();
+        state.figures.delivered += 1;
+        state.names[place].reached[subscriber] = offset;
+    }
+
+    /// Notes an event that somebody was given.
+    ///
+    /// # Errors
+    /// Somebody was given another one at its position, or nobody can have published so many.
+    pub(super) fn give(&self, place: usize, at: Position, mark: Mark) -> Result<(), String> {
+        let name = KEPT[place].name;
+        let account = &mut self.lock().names[place];
+        let epoch = *account.epoch.get_or_insert(at.epoch);
+        if epoch != at.epoch {
+            return Err(format!(
+                "{name}: the epoch was {epoch} and is {} now, and nothing of it may be lost",
+                at.epoch
+            ));
+        }
+        if at.offset > account.possible {
+            return Err(format!(
+                "{name}: offset {} was given, and {} is the last one that there can be",
+                at.offset, account.possible
+            ));
+        }
+        let given = account.given.entry(at.offset).or_insert(mark);
+        if *given != mark {
+            return Err(format!(
+                "{name}: offset {} was given as {given:?} and is {mark:?} now",
+                at.offset
+            ));
+        }
+        if account.given.len() > KNOWN_MAX {
+            account.given.pop_first();
+        }
+        let last = &mut account.last[mark.source];
+        if last.is_none_or(|last| mark.is_behind(last)) {
+            *last = Some(mark);
+        }
+        Ok(())
+    }
+
+    /// Notes a gap: somebody who was behind a position is told that the next event is another one, because those between are not
+    /// kept any more.
+    ///
+    /// # Errors
+    /// They must still be kept, or the gap is told wrongly.
+    pub(super) fn tell_gap(
+        &self,
+        place: usize,
+        after: Position,
+        missed: Option<u32>,
+        first: Option<Position>,
+    ) -> Result<Position, String> {
+        let super::Kept { name, count } = KEPT[place];
+        let mut state = self.lock();
+        let account = &mut state.names[place];
+        let told =
+            format!("{name}: a gap of {missed:?} was told behind {after:?}, up to {first:?}");
+        let Some(first) = first.filter(|first| first.epoch == after.epoch) else {
+            return Err(format!("{told}, in what the store keeps"));
+        };
+        let missing = first.offset.saturating_sub(after.offset + 1);
+        if missing == 0 || missed.map(u64::from) != Some(missing) {
+            return Err(format!("{told}, and {missing} are missing"));
+        }
+        if first.offset + count - 1 > account.possible {
+            return Err(format!(
+                "{told}, and the last {count} up to {} at most are kept",
+                account.possible
+            ));
+        }
+        account.has_gap = true;
+        state.figures.gaps += 1;
+        Ok(first)
+    }
+
+    /// Ends an audit: what was asked for and did not come was lost before it was given to anybody.
+    pub(super) fn settle(&self) {
+        for account in &mut self.lock().names {
+            account.possible = account.newest().map_or(0, |newest| newest.offset);
+        }
+    }
+
+    /// Looks for an event that a server had handled before it was stopped.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn find_handled(&self, handled: Handled) -> Result<(), String> {
+        let Handled { place, mark } = handled;
+        let Account { last, has_gap, .. } = &self.lock().names[place];
+        let last = last[mark.source];
+        if *has_gap || last.is_some_and(|last| !mark.is_behind(last)) {
+            return Ok(());
+        }
+        Err(format!(
+            "{}: {mark:?} was handled before a clean stop, and {last:?} is the last one that is kept",
+            KEPT[place].name
+        ))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: u64 = 9;
+
+    fn at(offset: u64) -> Position {
+        Position {
+            epoch: EPOCH,
+            offset,
+        }
+    }
+
+    fn mark(number: u64) -> Mark {
+        Mark {
+            source: 1,
+            run: 3,
+            number,
+        }
+    }
+
+    /// Of 100 events that were asked for under each name, those up to offset 5 were given.
+    fn ledger() -> Ledger {
+        let ledger = Ledger::default();
+        for place in 0..KEPT.len() {
+            (0..100).for_each(|_| ledger.ask(place));
+            for offset in 1..=5 {
+                ledger.give(place, at(offset), mark(offset)).unwrap();
+            }
+        }
+        ledger
+    }
+
+    fn check(result: Result<impl std::fmt::Debug, String>, part: Option<&str>) {
+        match (&result, part) {
+            (Ok(_), None) => {}
+            (Err(fault), Some(part)) => assert!(fault.contains(part), "{fault}"),
+            _ => panic!("{result:?} instead of {part:?}"),
+        }
+    }
+
+    #[test]
+    fn one_offset_has_one_event_for_all() {
+        let give = |position, number, part| check(ledger().give(0, position, mark(number)), part);
+        give(at(5), 5, None);
+        give(at(6), 6, None);
+        give(at(5), 6, Some("offset 5 was given as"));
+        give(at(101), 6, Some("100 is the last one that there can be"));
+        let other = Position {
+            epoch: 8,
+            offset: 6,
+        };
+        give(other, 6, Some("the epoch was 9 and is 8"));
+        let settled = ledger();
+        settled.settle();
+        check(settled.give(0, at(6), mark(6)), Some("5 is the last one"));
+        assert_eq!(settled.begin_audit(), [Some(at(5)); 2]);
+    }
+
+    #[test]
+    fn a_gap_is_told_where_events_are_not_kept_any_more() {
+        let tell = |place, missed, first, part| {
+            check(ledger().tell_gap(place, at(5), missed, first), part);
+        };
+        // The last 24 of 100 begin with 77.
+        tell(1, Some(71), Some(at(77)), None);
+        tell(1, Some(72), Some(at(78)), Some("the last 24 up to 100"));
+        tell(1, Some(70), Some(at(77)), Some("71 are missing"));
+        tell(1, Some(0), Some(at(6)), Some("0 are missing"));
+        tell(0, Some(1), Some(at(7)), Some("the last 1000 up to 100"));
+        tell(1, None, None, Some("in what the store keeps"));
+    }
+
+    #[test]
+    fn what_was_handled_before_a_clean_stop_is_looked_for() {
+        let find = |number, part| {
+            let mark = mark(number);
+            check(ledger().find_handled(Handled { place: 1, mark }), part);
+        };
+        find(5, None);
+        find(6, Some("handled before a clean stop"));
+        let ledger = ledger();
+        ledger.tell_gap(1, at(5), Some(71), Some(at(77))).unwrap();
+        let mark = mark(6);
+        check(ledger.find_handled(Handled { place: 1, mark }), None);
+    }
+
+    #[test]
+    fn publishers_wait_for_their_subscribers() {
+        let ledger = ledger();
+        assert_eq!([ledger.ahead(0), ledger.ahead(1)], [100, 100]);
+        ledger.reach(0, 0, 5);
+        ledger.reach(1, 0, 5);
+        assert_eq!([ledger.ahead(0), ledger.ahead(1)], [100, 95]);
+        ledger.reach(0, 1, 4);
+        assert_eq!(ledger.ahead(0), 96);
+    }
+
+    #[test]
+    fn marks_are_read_as_they_are_written() {
+        assert_eq!(Mark::parse(&mark(7).text()), Some(mark(7)));
+        for text in ["[1,2]", "[1,2,3,4]", "[9,1,1]", "{}"] {
+            assert_eq!(Mark::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A publisher on a connection of its own that ends only with the server.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidewire_core::message::{Connection, Event, EventError, Message};
+
+use super::super::dice::Dice;
+use super::super::peer::Peer;
+use super::super::pulse::Pulse;
+use super::KEPT;
+use super::ledger::{Handled, Ledger, Mark};
+
+/// Events that are published at once, at most.
+const BURST_MAX: u64 = 8;
+/// Between two bursts.
+const BURST_PAUSE: Duration = Duration::from_millis(4);
+/// How many events a name may be ahead of its subscribers: far fewer than the longer history covers.
+const AHEAD_MAX: u64 = 250;
+
+/// A source of events.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    source: usize,
+    dice: Dice,
+    run: u64,
+    /// Events of each name that the server has certainly handled in this run.
+    handled: [u64; KEPT.len()],
+}
+
+/// A publication.
+pub(super) fn emit(place: usize, text: &str) -> Message<'_> {
+    Message::Event(Event::Emit {
+        name: KEPT[place].name,
+        data: Some(text),
+    })
+}
+
+impl Publisher {
+    pub(super) fn new(source: usize, dice: Dice) -> Self {
+        Self {
+            source,
+            dice,
+            run: 0,
+            handled: [0; KEPT.len()],
+        }
+    }
+
+    /// The last events that the server had certainly handled.
+    pub(super) fn handled(&self) -> impl Iterator<Item = Handled> {
+        let (source, run) = (self.source, self.run);
+        let numbers = self.handled.into_iter().enumerate();
+        numbers
+            .filter(|(_, number)| *number > 0)
+            .map(move |(place, number)| Handled {
+                place,
+                mark: Mark {
+                    source,
+                    run,
+                    number,
+                },
+            })
+    }
+
+    /// Publishes until the server ends.
+    pub(super) fn work(&mut self, address: SocketAddr, run: u64, ledger: &Ledger, pulse: &Pulse) {
+        self.run = run;
+        self.handled = [0; KEPT.len()];
+        // A server that is gone already has nothing to be told.
+        let Ok(mut peer) = Peer::open(address) else {
+            return;
+        };
+        let mut numbers = self.handled;
+        let (mut is_answered, mut is_refused) = (true, false);
+        loop {
+            if is_answered && !is_refused {
+                self.burst(&mut numbers, ledger, &mut peer);
+                // Whoever answers this has read what came before.
+                peer.push(&Message::Connection(Connection::Ping));
+                if peer.flush().is_err() {
+                    return;
+                }
+                is_answered = false;
+            }
+            let received = peer.receive(&mut |message, _| match message {
+                Message::Connection(Connection::Pong) => is_answered = true,
+                // A server that is about to stop takes nothing more.
+                Message::Event(Event::Error(EventError::Denied(_))) => is_refused = true,
+                Message::Event(Event::Error(error)) => {
+                    pulse.fail(format!("an event was answered with {error:?}"));
+                }
+                _ => {}
+            });
+            if !matches!(received, Ok(true)) {
+                return;
+            }
+            if is_answered && !is_refused {
+                self.handled = numbers;
+                pulse.pause(BURST_PAUSE);
+            }
+        }
+    }
+
+    fn burst(&mut self, numbers: &mut [u64; KEPT.len()], ledger: &Ledger, peer: &mut Peer) {
+        for _ in 0..=self.dice.below(BURST_MAX) {
+            let place = usize::from(self.dice.one_in(2));
+            if ledger.ahead(place) < AHEAD_MAX {
+                numbers[place] += 1;
+                ledger.ask(place);
+                let mark = Mark {
+                    source: self.source,
+                    run: self.run,
+                    number: numbers[place],
+                };
+                peer.push(&emit(place, &mark.text()));
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What somebody who reads events has, and what may come next: each event once and in order, or a gap is told.
+
+use tidewire_core::message::{Event, Message, Position};
+
+use super::super::dice::Dice;
+use super::super::peer::Outbox;
+use super::ledger::{Ledger, Mark};
+use super::{KEPT, SOURCES, place_of};
+
+/// It goes back by up to this part of what is kept, to be given the same events again.
+const AGAIN: u64 = 4;
+
+/// How far somebody is with all names.
+#[derive(Debug, Default)]
+pub(super) struct Reader([Place; KEPT.len()]);
+
+/// How far it is with one name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// The last event that it has.
+    position: Option<Position>,
+    /// The last of each source.
+    last: [Option<Mark>; SOURCES],
+    /// Whether some of each source are missing since.
+    has_hole: [bool; SOURCES],
+}
+
+/// How far one connection is with all names.
+#[derive(Debug)]
+pub(super) struct Reading {
+    at: [Option<Position>; KEPT.len()],
+    is_told: [bool; KEPT.len()],
+}
+
+impl Reading {
+    /// Whether the server has said of all names where they begin.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told == [true; KEPT.len()]
+    }
+}
+
+impl Place {
+    /// What comes next was not seen by it from the beginning.
+    fn skip(&mut self) {
+        self.has_hole = [true; SOURCES];
+    }
+
+    /// Whether this mark may come next.
+    fn is_next(&self, mark: Mark) -> bool {
+        let has_hole = self.has_hole[mark.source];
+        match self.last[mark.source] {
+            Some(last) if has_hole => mark.is_behind(last),
+            Some(last) if last.run == mark.run => mark.number == last.number + 1,
+            Some(last) => mark.run > last.run && mark.number == 1,
+            None => has_hole || mark.number == 1,
+        }
+    }
+
+    /// Takes the event at a position; false for one that it has. If it may not come next: the last one of its source.
+    fn take(&mut self, at: Position, mark: Mark) -> Result<bool, Option<Mark>> {
+        if self
+            .position
+            .is_some_and(|position| at.offset <= position.offset)
+        {
+            return Ok(false);
+        }
+        if !self.is_next(mark) {
+            return Err(self.last[mark.source]);
+        }
+        self.position = Some(at);
+        self.last[mark.source] = Some(mark);
+        self.has_hole[mark.source] = false;
+        Ok(true)
+    }
+}
+
+impl Reader {
+    /// Somebody who has everything up to some positions, and knows nothing of it.
+    pub(super) fn behind(positions: [Option<Position>; KEPT.len()]) -> Self {
+        Self(positions.map(|position| {
+            let mut place = Place {
+                position,
+                ..Place::default()
+            };
+            if position.is_some() {
+                place.skip();
+            }
+            place
+        }))
+    }
+
+    /// Begins where another one is, if it has not begun yet.
+    pub(super) fn begin_behind(&mut self, other: &Self) {
+        for (place, other) in self.0.iter_mut().zip(&other.0) {
+            if place.position.is_none() {
+                *place = *other;
+            }
+        }
+    }
+
+    /// Asks for what follows its positions, or others a little before.
+    pub(super) fn resume(&self, out: &mut Outbox<'_>, dice: &mut Dice) -> Reading {
+        let mut at = self.0.map(|place| place.position);
+        for (position, kept) in at.iter_mut().zip(&KEPT) {
+            if let Some(position) = position {
+                let back = dice.below(kept.count / AGAIN);
+                position.offset = position.offset.saturating_sub(back);
+            }
+        }
+        let names = KEPT.iter().map(|kept| kept.name);
+        out.push(&Message::Event(Event::Resume {
+            names: names.clone().collect(),
+            correlation: Some("1"),
+            positions: names.zip(at).collect(),
+        }));
+        Reading {
+            at,
+            is_told: [false; KEPT.len()],
+        }
+    }
+
+    /// Whether the last event of each name is this one.
+    pub(super) fn is_at(&self, mark: Mark) -> bool {
+        let has = |place: &Place| place.last[mark.source] == Some(mark);
+        self.0.iter().all(has)
+    }
+
+    /// Takes an event. Gives the name and the offset of one that it did not have yet.
+    ///
+    /// # Errors
+    /// It should not have come.
+    pub(super) fn take(
+        &mut self,
+        event: &Event<'_>,
+        reading: &mut Reading,
+        ledger: &Ledger,
+    ) -> Result<Option<(usize, u64)>, String> {
+        let name = match event {
+            Event::Position { name, .. }
+            | Event::HistoryGap { name, .. }
+            | Event::Numbered { name, .. } => *name,
+            Event::Ack { .. } => return Ok(None),
+            other => return Err(format!("a subscriber was given {other:?}")),
+        };
+        let Some(place) = place_of(name) else {
+            return Err(format!("a subscriber was given {event:?}"));
+        };
+        let at = &mut reading.at[place];
+        match *event {
+            Event::Position { position, .. } => {
+                if at.is_some_and(|at| at != position) {
+                    return Err(format!(
+                        "{name}: a subscriber asked for {at:?} and was given {position:?}"
+                    ));
+                }
+                *at = Some(position);
+                reading.is_told[place] = true;
+                Ok(None)
+            }
+            Event::HistoryGap { missed, first, .. } => {
+                let Some(after) = *at else {
+                    return Err(format!(
+                        "{name}: a gap was told to somebody without a position"
+                    ));
+                };
+                let first = ledger.tell_gap(place, after, missed, first)?;
+                let before = Position {
+                    offset: first.offset - 1,
+                    ..first
+                };
+                *at = Some(before);
+                reading.is_told[place] = true;
+                let known = &mut self.0[place];
+                if known
+                    .position
+                    .is_none_or(|position| position.offset < before.offset)
+                {
+                    known.position = Some(before);
+                    known.skip();
+                }
+                Ok(None)
+            }
+            Event::Numbered { data, offset, .. } => {
+                let Some(at) = at.as_mut().filter(|_| reading.is_told[place]) else {
+                    return Err(format!("{name}: an event came before its position"));
+                };
+                if offset != at.offset + 1 {
+                    let before = at.offset;
+                    return Err(format!(
+                        "{name}: offset {offset} came behind offset {before}"
+                    ));
+                }
+                at.offset = offset;
+                let Some(mark) = data.and_then(Mark::parse) else {
+                    return Err(format!(
+                        "{name}: {data:?} at offset {offset} was never published"
+                    ));
+                };
+                ledger.give(place, *at, mark)?;
+                match self.0[place].take(*at, mark) {
+                    Ok(is_new) => Ok(is_new.then_some((place, offset))),
+                    Err(last) => Err(format!(
+                        "{name}: {mark:?} at offset {offset} came behind {last:?}"
+                    )),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: u64 = 9;
+
+    fn at(offset: u64) -> Position {
+        Position {
+            epoch: EPOCH,
+            offset,
+        }
+    }
+
+    /// One whose text outlives the test.
+    fn event(place: usize, offset: u64, run: u64, number: u64) -> Event<'static> {
+        let source = 1;
+        let mark = Mark {
+            source,
+            run,
+            number,
+        };
+        Event::Numbered {
+            name: KEPT[place].name,
+            data: Some(Box::leak(mark.text().into_boxed_str())),
+            offset,
+        }
+    }
+
+    fn position(place: usize, position: Position) -> Event<'static> {
+        let name = KEPT[place].name;
+        Event::Position { name, position }
+    }
+
+    fn gap(place: usize, missed: u32, first: u64) -> Event<'static> {
+        Event::HistoryGap {
+            name: KEPT[place].name,
+            missed: Some(missed),
+            first: Some(at(first)),
+        }
+    }
+
+    /// Of 100 events of each name it has those of the first run up to offset 5; it has come back and asked for what follows 3.
+    fn check(events: &[Event<'_>], part: Option<&str>) {
+        let (ledger, mut reader) = (Ledger::default(), Reader::default());
+        let mut reading = Reading {
+            at: [None; KEPT.len()],
+            is_told: [false; KEPT.len()],
+        };
+        for place in 0..KEPT.len() {
+            (0..100).for_each(|_| ledger.ask(place));
+            let begun = position(place, at(0));
+            reader.take(&begun, &mut reading, &ledger).unwrap();
+            for number in 1..=5 {
+                let event = event(place, number, 1, number);
+                let taken = reader.take(&event, &mut reading, &ledger);
+                assert_eq!(taken, Ok(Some((place, number))));
+            }
+        }
+        assert!(reading.is_told());
+        let mut reading = Reading {
+            at: [Some(at(3)); KEPT.len()],
+            is_told: [false; KEPT.len()],
+        };
+        let fault = events
+            .iter()
+            .find_map(|event| reader.take(event, &mut reading, &ledger).err());
+        match (&fault, part) {
+            (None, None) => {}
+            (Some(fault), Some(part)) => assert!(fault.contains(part), "{fault}"),
+            _ => panic!("{fault:?} instead of {part:?}"),
+        }
+    }
+
+    #[test]
+    fn each_event_comes_once_and_in_order() {
+        let then = |more: &[Event<'static>]| {
+            let again = [position(0, at(3)), event(0, 4, 1, 4), event(0, 5, 1, 5)];
+            [&again[..], more].concat()
+        };
+        check(&then(&[event(0, 6, 1, 6), event(0, 7, 1, 7)]), None);
+        check(&then(&[event(0, 6, 3, 1), event(0, 7, 3, 2)]), None);
+        check(&then(&[event(0, 6, 1, 7)]), Some("came behind Some(Mark"));
+        check(&then(&[event(0, 6, 1, 5)]), Some("came behind Some(Mark"));
+        check(&then(&[event(0, 6, 2, 2)]), Some("came behind Some(Mark"));
+        check(
+            &then(&[event(0, 7, 1, 6)]),
+            Some("offset 7 came behind offset 5"),
+        );
+        check(
+            &then(&[event(0, 5, 1, 5)]),
+            Some("offset 5 came behind offset 5"),
+        );
+        check(&[event(0, 4, 1, 4)], Some("before its position"));
+        check(&[position(0, at(4))], Some("and was given"));
+        check(
+            &[position(0, at(3)), event(0, 4, 1, 5)],
+            Some("offset 4 was given as"),
+        );
+    }
+
+    #[test]
+    fn behind_a_gap_events_are_in_order() {
+        check(
+            &[gap(1, 49, 53), event(1, 53, 1, 40), event(1, 54, 1, 41)],
+            None,
+        );
+        check(&[gap(1, 49, 53), event(1, 53, 2, 9)], None);
+        check(
+            &[gap(1, 49, 53), event(1, 53, 1, 5)],
+            Some("came behind Some(Mark"),
+        );
+        check(
+            &[gap(1, 49, 53), event(1, 53, 1, 40), event(1, 54, 1, 42)],
+            Some("came behind Some(Mark"),
+        );
+        check(
+            &[gap(1, 49, 53), event(1, 54, 1, 40)],
+            Some("behind offset 52"),
+        );
+        check(&[gap(0, 1, 5)], Some("the last 1000"));
+    }
+
+    #[test]
+    fn one_who_knows_nothing_takes_what_is_behind_its_position() {
+        let (ledger, mut reader) = (Ledger::default(), Reader::behind([Some(at(3)); 2]));
+        (0..9).for_each(|_| ledger.ask(0));
+        let mut bytes = Vec::new();
+        let mut reading = reader.resume(&mut Outbox::new(&mut bytes), &mut Dice::new(1, 1));
+        let begun = reading.at[0].unwrap();
+        reader
+            .take(&position(0, begun), &mut reading, &ledger)
+            .unwrap();
+        for offset in begun.offset + 1..=5 {
+            let event = event(0, offset, 4, 70 + offset);
+            let is_new = reader.take(&event, &mut reading, &ledger).unwrap();
+            assert_eq!(is_new.is_some(), offset > 3, "{offset}");
+        }
+    }
+}

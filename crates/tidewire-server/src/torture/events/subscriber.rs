@@ -1,0 +1,75 @@
+//! A subscriber that comes back with its positions over cuts and restarts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidewire_core::message::Message;
+
+use super::super::dice::Dice;
+use super::super::peer::Peer;
+use super::super::pulse::Pulse;
+use super::ledger::Ledger;
+use super::reader::Reader;
+
+/// Before it comes back, mostly.
+const RETURN_PAUSE: Duration = Duration::from_millis(2);
+/// Or up to so long, in which more is published than the shorter history keeps.
+const AWAY_MAX: Duration = Duration::from_millis(120);
+/// It stays away longer once in so many times.
+const AWAY_ONE_IN: u64 = 3;
+
+/// One subscriber, over all runs.
+#[derive(Debug)]
+pub(super) struct Subscriber {
+    /// Its number among all.
+    number: usize,
+    dice: Dice,
+    pub(super) reader: Reader,
+}
+
+impl Subscriber {
+    pub(super) fn new(number: usize, dice: Dice) -> Self {
+        Self {
+            number,
+            dice,
+            reader: Reader::default(),
+        }
+    }
+
+    /// Reads until the server has ended, connection after connection.
+    pub(super) fn work(&mut self, address: SocketAddr, ledger: &Ledger, pulse: &Pulse) {
+        while !pulse.is_over() {
+            if let Ok(mut peer) = Peer::open(address) {
+                ledger.resume();
+                self.read(&mut peer, ledger, pulse);
+            }
+            pulse.pause(match self.dice.one_in(AWAY_ONE_IN) {
+                true => self.dice.pause(AWAY_MAX),
+                false => RETURN_PAUSE,
+            });
+        }
+    }
+
+    /// Reads until the connection ends.
+    fn read(&mut self, peer: &mut Peer, ledger: &Ledger, pulse: &Pulse) {
+        let (reader, number) = (&mut self.reader, self.number);
+        let mut reading = reader.resume(&mut peer.outbox(), &mut self.dice);
+        if peer.flush().is_err() {
+            return;
+        }
+        let mut is_open = true;
+        while is_open {
+            let received = peer.receive(&mut |message, _| {
+                let Message::Event(event) = message else {
+                    return;
+                };
+                match reader.take(event, &mut reading, ledger) {
+                    Ok(Some((place, offset))) => ledger.reach(place, number, offset),
+                    Ok(None) => {}
+                    Err(fault) => pulse.fail(fault),
+                }
+            });
+            is_open = matches!(received, Ok(true));
+        }
+    }
+}
