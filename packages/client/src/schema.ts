@@ -59,15 +59,15 @@ type Indexed<Value, Text> = Text extends `[${string}]${infer More}`
     : never
   : Value;
 
-/** What stands at a path of a document; undefined may stand everywhere. */
+/** What stands at a path of a document; undefined may stand everywhere. Any key is one of a map, so a path is taken apart first. */
 export type ValueAt<Doc, At> = unknown extends Doc
   ? unknown
-  : At extends keyof Doc
-    ? Doc[At]
-    : At extends `${infer First}.${infer More}`
-      ? ValueAt<NonNullable<ValueAt<Doc, First>>, More>
-      : At extends `${infer First}[${infer Index}]${infer More}`
-        ? Indexed<ValueAt<Doc, First>, `[${Index}]${More}`>
+  : At extends `${infer First}.${infer More}`
+    ? ValueAt<NonNullable<ValueAt<Doc, First>>, More>
+    : At extends `${infer First}[${infer Index}]${infer More}`
+      ? Indexed<ValueAt<Doc, First>, `[${Index}]${More}`>
+      : At extends keyof Doc
+        ? Doc[At]
         : Doc extends ReadonlyArray<infer Entry>
           ? Entry
           : never;

@@ -22,6 +22,7 @@ interface App {
     [name: `todos/${string}`]: Todo;
     names: string[];
     tree: Tree;
+    board: { cards?: { [id: string]: { text: string; marks: number[] } } };
   };
   events: {
     [name: `chat/${string}`]: { from: string; text: string };
@@ -95,6 +96,10 @@ export function records(client: Client<App>): void {
   todo.subscribe('steps[0].by', (by) => by?.name);
   client.record.open('names').set('0', 'first');
   client.record.open('tree').set('children[0].children[1].name', 'deep');
+  const board = client.record.open('board');
+  board.set('cards.c7', { text: 'whole', marks: [] });
+  board.set('cards.c7.text', 'inside');
+  board.set(`cards.${title}.marks[0]`, 1);
   const got: Promise<Todo | undefined> = client.record.get('todos/1');
   void client.record.set('names', ['all']);
   // @ts-expect-error no record has this name
@@ -117,6 +122,8 @@ export function records(client: Client<App>): void {
   void todo.update(() => ({ title: 'only' }));
   // @ts-expect-error the path has text
   todo.subscribe('title', (count: number | undefined) => count);
+  // @ts-expect-error another type inside a map
+  board.set('cards.c7.text', 7);
   // @ts-expect-error another document
   void client.record.set('names', [1]);
   // @ts-expect-error a strategy that is not known
