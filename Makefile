@@ -1,7 +1,7 @@
 # The few commands a person types. Thin over cargo and npm; `make` lists them.
 
 .DEFAULT_GOAL := help
-NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json
+NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json
 
 .PHONY: help
 help: ## lists the commands
@@ -20,6 +20,10 @@ test: $(NODE_TESTS) ## everything that must hold on every commit; SKIP=crash,ben
 check: $(NODE_TESTS) ## format, lints and unit tests, within five minutes
 	SKIP= ONLY="tidy lint" $(MAKE) --no-print-directory test
 	cargo test --locked --workspace --all-features --lib --bins
+
+.PHONY: pages
+pages: $(NODE_TESTS) ## builds the web pages that are in the binary, after a change of their sources
+	npm --prefix e2e run --silent pages
 
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs so many

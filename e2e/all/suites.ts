@@ -28,9 +28,12 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'lint',
-    shows: 'clippy has nothing to say, all targets and test switches included, nor of the server without its connectors; the types of the packages are right',
+    shows: 'clippy has nothing to say, all targets and test switches included, nor of the server without its connectors; the types of the packages and pages are right',
     commands: [
       npmOf('packages/client', 'check'),
+      // Its types are those of the client as it is built.
+      npmOf('packages/client', 'build'),
+      npmOf('examples/demo', 'check'),
       ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
       // As the fuzz targets build it.
       ['cargo', 'clippy', '--locked', '--package', 'tidewire-server', '--no-default-features', '--features', 'fuzzing', '--', '-D', 'warnings'],
@@ -82,6 +85,12 @@ export const SUITES: Suite[] = [
     budgetSeconds: 120,
   },
   {
+    name: 'pages',
+    shows: 'the web pages in the binary are what their sources give',
+    commands: [npm('pages-fresh')],
+    budgetSeconds: 60,
+  },
+  {
     name: 'ringless',
     shows: 'the transport cases where io_uring_setup fails with EPERM, and with ENOSYS',
     commands: [transport('test', 'E2E_RING=EPERM'), transport('test', 'E2E_RING=ENOSYS')],
@@ -108,6 +117,13 @@ export const SUITES: Suite[] = [
     shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed; EventSource comes back',
     needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
     commands: [npm('browser')],
+    budgetSeconds: 120,
+  },
+  {
+    name: 'demo',
+    shows: 'the demo in Chromium: tabs see each other and what the others edit',
+    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    commands: [npm('demo')],
     budgetSeconds: 120,
   },
   {

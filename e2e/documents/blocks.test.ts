@@ -13,7 +13,7 @@ import { Server } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
-const DOCUMENTS = ['README.md', 'packages/client/README.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'docs', 'docs/decisions', 'spec'];
+const DOCUMENTS = ['README.md', 'packages/client/README.md', 'examples/demo/README.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'docs', 'docs/decisions', 'spec'];
 /** Commands of a block that other suites run (`bench`, `crash`), or that run this one. */
 const ELSEWHERE = /^((make|npm|cargo) |target\/release\/tidewire-bench )/;
 

@@ -69,7 +69,8 @@ pub fn first_screen(of: &Screen<'_>) -> String {
             &format!("{host}/health, {host}/ready, {host}/metrics"),
         );
         if plan.is_development {
-            row("page", &format!("{host}/"));
+            let name = if plan.has_demo { "demo" } else { "page" };
+            row(name, &format!("{host}/"));
         }
     }
     if let Some(certificate) = &config.tls.certificate.0 {

@@ -111,11 +111,12 @@ impl Server {
         stream
             .write_all(request.as_bytes())
             .expect("the request is sent");
-        let mut answer = String::new();
+        let mut answer = Vec::new();
         stream
-            .read_to_string(&mut answer)
+            .read_to_end(&mut answer)
             .expect("an answer within the deadline");
-        answer
+        // What is compressed is no text.
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     /// A request without a body that asks for the connection to be closed.
@@ -217,7 +218,9 @@ fn every_route_has_its_answer() {
     check("GET /ready", 200, "\"ready\":true");
     check("GET /ready?x=1", 200, "\"development\":true");
     check("GET /metrics", 200, "tidewire_sockets_accepted_total");
-    check("GET /", 200, "ws://localhost/deepstream");
+    check("GET /", 200, "<title>Tidewire demo</title>");
+    check("GET /main.js", 200, "");
+    check("POST /", 405, "GET");
     check("GET /deepstream", 426, "WebSocket");
     check("POST /deepstream", 405, "GET");
     check("GET /deepstream/", 404, "/deepstream");
@@ -310,9 +313,66 @@ fn a_stuck_shard_is_not_healthy() {
 }
 
 #[test]
-fn the_index_page_is_for_development_only() {
+fn the_demo_is_for_development_only() {
     let server = Server::start(&[("dev", "false")]);
-    assert_eq!(status_of(&server.ask("GET /", &[])), 404);
+    for path in ["/", "/main.js"] {
+        assert_eq!(status_of(&server.ask(&format!("GET {path}"), &[])), 404);
+    }
+}
+
+#[test]
+fn without_the_demo_a_page_says_what_can_be_reached() {
+    let known = [
+        ("dev", "true"),
+        ("permissions", "allow_all"),
+        ("auth.chain", "store"),
+    ];
+    for options in [
+        &[("pages.demo", "false")][..],
+        &[("network.paths", "/other")],
+        &known,
+    ] {
+        let server = Server::start(options);
+        let page = server.ask("GET /", &[]);
+        assert_eq!(status_of(&page), 200, "{options:?}");
+        assert!(
+            page.contains("<code>ws://localhost/"),
+            "{options:?}: {page}"
+        );
+        assert_eq!(status_of(&server.ask("GET /main.js", &[])), 404);
+    }
+}
+
+#[test]
+fn a_page_has_the_headers_of_a_page() {
+    let server = Server::start(&[]);
+    let page = server.ask("GET /", &[]);
+    let policy = header(&page, "content-security-policy").expect("a policy");
+    assert!(policy.contains("default-src 'self'"), "{policy}");
+    assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert_eq!(header(&page, "x-content-type-options"), Some("nosniff"));
+    assert_eq!(header(&page, "cache-control"), Some("no-cache"));
+    let script = server.ask("GET /main.js", &[("accept-encoding", "gzip, br")]);
+    assert_eq!(header(&script, "content-encoding"), Some("gzip"));
+    assert_eq!(
+        header(&script, "content-type"),
+        Some("text/javascript; charset=utf-8")
+    );
+    let origin = [
+        ("origin", "http://localhost:5173"),
+        ("accept-encoding", "gzip"),
+    ];
+    let script = server.ask("GET /main.js", &origin);
+    let varies: Vec<_> = script
+        .lines()
+        .filter(|line| line.starts_with("vary:"))
+        .collect();
+    assert_eq!(varies, ["vary: Accept-Encoding", "vary: Origin"]);
+    let tag = header(&script, "etag").expect("a tag").to_owned();
+    let known = [("if-none-match", &*tag), ("accept-encoding", "gzip")];
+    let again = server.ask("GET /main.js", &known);
+    assert_eq!((status_of(&again), body(&again)), (304, ""));
 }
 
 #[test]

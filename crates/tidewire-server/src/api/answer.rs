@@ -47,6 +47,12 @@ impl From<String> for Body {
     }
 }
 
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(Full::new(bytes))
+    }
+}
+
 impl HttpBody for Body {
     type Data = Bytes;
     type Error = Infallible;

@@ -27,6 +27,8 @@ const HEAD_BYTES_MIN: ByteCount = ByteCount(8 << 10);
 const POSTGRES_NAME_BYTES_MAX: u64 = 2_600;
 /// What a document of MongoDB has room for beside the name and the rest of a record.
 const MONGODB_VALUE_BYTES_MAX: u64 = 15 << 20;
+/// Where the demo connects, as every client of ours does without an address.
+const DEMO_PATH: &str = "/deepstream";
 /// Owners of names are numbered with 16 bits; more shards than this only cost memory.
 const SHARDS_MAX: u16 = 1024;
 
@@ -37,6 +39,8 @@ pub struct Plan {
     pub config: Config,
     /// Whether this is development mode.
     pub is_development: bool,
+    /// Whether the demo is served.
+    pub has_demo: bool,
     /// Where to listen; the port may be 0.
     pub addresses: Vec<SocketAddr>,
     /// Where TLS is spoken besides, if it has a port of its own.
@@ -238,6 +242,10 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     };
     let plan = Plan {
         is_development,
+        has_demo: is_development
+            && lets_everybody_in
+            && config.pages.demo
+            && config.network.paths.iter().any(|path| path == DEMO_PATH),
         admin_address,
         tls_addresses: tls_addresses(&config, &addresses),
         speaks: speaks(&config),

@@ -55,6 +55,8 @@ section! {
         tls: Tls = Tls::default();
         /// What waits on HTTP connections that are not upgraded.
         http: Http = Http::default();
+        /// Web pages that are in the binary.
+        pages: Pages = Pages::default();
         /// Who may see what of health and metrics from other machines.
         health: Health = Health::default();
         /// Where records are kept.
@@ -259,6 +261,15 @@ section! {
         head_bytes_max: ByteCount = ByteCount(16 << 10);
         /// A connection that is not upgraded is closed after this time. A request that runs then has as long again.
         connection_timeout: Duration = seconds(60);
+    }
+}
+
+section! {
+    /// Web pages that are in the binary.
+    Pages {
+        /// Whether the demo is at `/` in development mode, where everybody may log in and `network.paths` has `/deepstream`. The names of
+        /// what it shares begin with `tidewire-demo/`.
+        demo: bool = true;
     }
 }
 

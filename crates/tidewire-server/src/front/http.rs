@@ -282,6 +282,8 @@ impl Socket {
             api.answer(ApiRequest::new(request, client, outlet)).await
         } else if let Some(is_text) = front.is_text(path) {
             self.upgrade(request, is_text)
+        } else if let Some(answer) = front.page(&request) {
+            answer
         } else {
             match path {
                 "/metrics" if is_reading => self.metrics(request.headers()),
@@ -501,7 +503,12 @@ pub(super) fn allow_origin(headers: &mut HeaderMap, origin: &str) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         let exposed = HeaderValue::from_static(ANSWER_HEADERS);
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
-        headers.insert(VARY, HeaderValue::from_static("Origin"));
+        let origin = HeaderValue::from_static("Origin");
+        if headers.get(VARY).is_some_and(|known| known != origin) {
+            headers.append(VARY, origin);
+        } else {
+            headers.insert(VARY, origin);
+        }
     }
 }
 
@@ -604,7 +611,7 @@ fn unavailable(text: &str) -> Answer {
     )
 }
 
-fn not_allowed(text: &str) -> Answer {
+pub(super) fn not_allowed(text: &str) -> Answer {
     with_header(
         plain(StatusCode::METHOD_NOT_ALLOWED, format!("{text}\n")),
         ALLOW,

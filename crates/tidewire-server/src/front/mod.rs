@@ -15,6 +15,7 @@ pub mod place;
 pub mod proxy_protocol;
 pub mod refusal;
 pub mod security_headers;
+pub mod site;
 pub mod tls;
 
 use std::net::IpAddr;
@@ -26,7 +27,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::api::Api;
+use hyper::Request;
+
+use crate::api::{Answer, Api};
 use crate::config::machine::connections_allowed;
 use crate::config::plan::Plan;
 use crate::config::section::StoreKind;
@@ -38,6 +41,7 @@ use client_address::Proxies;
 use http2::Http2Limits;
 use origin::Gate;
 use place::{Adopter, Counted, Places};
+use site::Mounted;
 use tls::Tls;
 
 /// What SIGHUP may change.
@@ -88,6 +92,8 @@ pub struct Front {
     pub takes_deflate: bool,
     /// Whether this is development mode.
     pub is_development: bool,
+    /// Web pages of this port.
+    pub sites: Vec<Mounted>,
     /// Where records are kept, for `/ready`: memory must not be taken for a disk.
     pub store: StoreKind,
     /// Whether connections begin with a head of the PROXY protocol.
@@ -145,6 +151,10 @@ impl Front {
             json_paths: plan.config.network.json_paths.to_vec(),
             takes_deflate: plan.config.compression.enabled,
             is_development: plan.is_development,
+            sites: match plan.has_demo {
+                true => vec![Mounted::new("/", &site::DEMO)],
+                false => Vec::new(),
+            },
             store: plan.config.store.kind,
             proxy_protocol: plan.config.network.proxy_protocol,
             head_timeout: plan.config.http.head_timeout,
@@ -176,6 +186,13 @@ impl Front {
             true => Some(false),
             false => has(&self.json_paths).then_some(true),
         }
+    }
+
+    /// The answer to a request for a page, if there is one.
+    fn page<B>(&self, request: &Request<B>) -> Option<Answer> {
+        let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
+        let mut sites = self.sites.iter();
+        sites.find_map(|site| site.answer(method, path, headers))
     }
 
     /// Counts a connection at its address; `Ok(None)` for a proxy, whose clients are counted instead.

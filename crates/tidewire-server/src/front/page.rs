@@ -1,4 +1,4 @@
-//! The page at `/` in development mode: what can be reached here.
+//! The page at `/` in development mode where the demo is not: what can be reached here.
 
 use std::fmt::Write as _;
 

@@ -1,31 +1,40 @@
 //! Headers with which browsers do less with an answer than they would. Nothing that the server answers is meant to be framed,
-//! to run, to load something, or to be embedded by a page of another site; what pages of allowed origins read, they read by
-//! CORS, which none of these headers is in the way of.
+//! to run, to load something, or to be embedded by a page of another site, but for pages of its own, which bring a policy
+//! of theirs (`site.rs`); what pages of allowed origins read, they read by CORS, which none of these headers is in the way of.
 
 use std::time::Duration;
 
 use hyper::HeaderMap;
-use hyper::header::{CACHE_CONTROL, Entry, HeaderName, HeaderValue, STRICT_TRANSPORT_SECURITY};
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, Entry, HeaderName, HeaderValue,
+    STRICT_TRANSPORT_SECURITY,
+};
 
 /// What every answer has.
-const ALWAYS: [(&str, &str); 4] = [
+const ALWAYS: [(&str, &str); 3] = [
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
-    (
-        "content-security-policy",
-        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
     ("cross-origin-resource-policy", "same-origin"),
 ];
+/// What an answer has that does not say something else of the same name: no content, and nothing that is kept.
+const ELSE: [(HeaderName, &str); 2] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (CACHE_CONTROL, "no-store"),
+];
 
-/// Adds them to the headers of an answer. What does not say how it may be kept must not be kept.
+/// Adds them to the headers of an answer.
 pub(crate) fn harden(headers: &mut HeaderMap) {
     for (name, value) in ALWAYS {
         let name = HeaderName::from_static(name);
         headers.insert(name, HeaderValue::from_static(value));
     }
-    if let Entry::Vacant(missing) = headers.entry(CACHE_CONTROL) {
-        missing.insert(HeaderValue::from_static("no-store"));
+    for (name, value) in ELSE {
+        if let Entry::Vacant(missing) = headers.entry(name) {
+            missing.insert(HeaderValue::from_static(value));
+        }
     }
 }
 
@@ -42,15 +51,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_how_it_may_be_kept_keeps_saying_so() {
-        let mut headers = HeaderMap::new();
-        harden(&mut headers);
-        assert_eq!(headers[CACHE_CONTROL], "no-store");
-        let own = HeaderValue::from_static("private, no-cache");
-        headers.insert(CACHE_CONTROL, own);
-        harden(&mut headers);
-        assert_eq!(headers[CACHE_CONTROL], "private, no-cache");
-        assert_eq!(headers.len(), ALWAYS.len() + 1);
+    fn what_an_answer_says_itself_stays() {
+        for (name, value) in ELSE {
+            let mut headers = HeaderMap::new();
+            harden(&mut headers);
+            assert_eq!(headers[&name], value);
+            let own = HeaderValue::from_static("its own");
+            headers.insert(&name, own.clone());
+            harden(&mut headers);
+            assert_eq!(headers[&name], own);
+            assert_eq!(headers.len(), ALWAYS.len() + ELSE.len());
+        }
     }
 
     #[test]

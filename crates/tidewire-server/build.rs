@@ -1,0 +1,57 @@
+//! Lists the files in `pages/`, so that the binary has them: one site for each folder. Nothing is built here; the folders hold what
+//! `make pages` has made of the sources.
+
+use std::env::var;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let root = PathBuf::from(var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("pages");
+    println!("cargo:rerun-if-changed={}", root.display());
+    let mut code = String::new();
+    for folder in entries(&root) {
+        let name = file_name(&folder);
+        let mut files = Vec::new();
+        collect(&folder, "", &mut files);
+        files.sort();
+        let constant = name.to_ascii_uppercase();
+        let _ = writeln!(code, "static {constant}_FILES: [File; {}] = [", files.len());
+        for (path, place) in files {
+            let place = place.display().to_string();
+            let _ = writeln!(code, "    File::new({path:?}, include_bytes!({place:?})),");
+        }
+        let _ = writeln!(
+            code,
+            "];\n/// What was built of the site `{name}`.\npub static {constant}: Site = Site::new({name:?}, &{constant}_FILES);"
+        );
+    }
+    let target = PathBuf::from(var("OUT_DIR").expect("cargo sets it")).join("sites.rs");
+    fs::write(target, code).expect("the target folder can be written to");
+}
+
+/// All files below `folder`, each with its path there.
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) {
+    for entry in entries(folder) {
+        let path = format!("{prefix}{}", file_name(&entry));
+        if entry.is_dir() {
+            collect(&entry, &format!("{path}/"), files);
+        } else {
+            files.push((path, entry));
+        }
+    }
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("a folder of pages")
+        .map(|entry| entry.expect("a folder that can be read").path())
+        .collect();
+    entries.sort();
+    entries
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().expect("an entry of a folder has a name");
+    name.to_str().expect("names of pages are UTF-8").to_owned()
+}

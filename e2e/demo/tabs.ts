@@ -1,0 +1,41 @@
+// The demo in tabs of a real browser.
+
+import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { atEnd } from '../harness/cleanup.ts';
+import type { Server } from '../harness/server.ts';
+
+/** Opens the demo in a tab and waits until it is connected. What the browser complains about in it fails the test. */
+export async function openTab(t: TestContext, browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<Page> {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  const complaints: string[] = [];
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => {
+    // A server that was killed on purpose is complained about, too.
+    if (message.type() === 'error' && !message.text().includes('WebSocket connection')) complaints.push(message.text());
+  });
+  atEnd(t, async () => {
+    await context.close();
+    assert.deepEqual(complaints, []);
+  });
+  await page.goto(`http://${server.address}/`);
+  await connected(page);
+  return page;
+}
+
+/** Waits until the page says that it is connected. */
+export async function connected(page: Page): Promise<void> {
+  await page.getByRole('status').filter({ hasText: /^connected$/ }).waitFor();
+}
+
+/** The texts of the entries that are in the page. */
+export function entries(page: Page): Promise<string[]> {
+  return page.getByLabel('Text of the entry').evaluateAll((fields) => fields.map((field) => (field as unknown as { value: string }).value));
+}
+
+export async function add(page: Page, text: string): Promise<void> {
+  await page.getByLabel('New entry').fill(text);
+  await page.getByRole('button', { name: 'Add', exact: true }).click();
+}

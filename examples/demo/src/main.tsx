@@ -1,0 +1,95 @@
+// The page: who is here, and what they share. Each name has a connection of its own.
+
+import { Client, type State } from '@tidewire/client';
+import { render } from 'preact';
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Demo } from './app.ts';
+import { People } from './people.tsx';
+import { TodoList } from './todo-list.tsx';
+import { keepName, keptName, NAME_CHARACTERS_MAX, userId } from './user.ts';
+
+/** How long the page says what happened. */
+const NOTICE_MS = 6_000;
+
+const STATES: Record<State, string> = {
+  closed: 'closed',
+  connecting: 'connecting',
+  authenticating: 'logging in',
+  open: 'connected',
+  checking: 'checking the connection',
+  stale: 'the server is silent',
+  waiting: 'connection lost, trying again',
+};
+
+function Page() {
+  const [name, setName] = useState(keptName);
+  const user = useMemo(() => userId(name), [name]);
+  keepName(name);
+  return (
+    <>
+      <header class="top">
+        <h1>
+          <img src="icon.svg" alt="" width="28" height="28" /> Tidewire
+        </h1>
+        <p>Open this page in a second tab, or on a second machine of yours: whatever you change here is there at once.</p>
+        <NameForm name={name} onName={setName} />
+      </header>
+      <Shared key={user} user={user} />
+    </>
+  );
+}
+
+function NameForm({ name, onName }: { name: string; onName: (name: string) => void }) {
+  const field = useRef<HTMLInputElement>(null);
+  const submit = (event: SubmitEvent): void => {
+    event.preventDefault();
+    const wanted = field.current?.value.trim() ?? '';
+    if (wanted !== '' && wanted !== name) onName(wanted);
+  };
+  return (
+    <form class="name" onSubmit={submit}>
+      <label for="name">Your name</label>
+      <input id="name" ref={field} defaultValue={name} autocomplete="off" maxLength={NAME_CHARACTERS_MAX} />
+      <button>Change</button>
+    </form>
+  );
+}
+
+/** What one user sees, over one connection. */
+function Shared({ user }: { user: string }) {
+  const client = useMemo(() => new Client<Demo>(undefined, { auth: { username: user } }), []);
+  const [state, setState] = useState<State>(client.state);
+  const [notice, setNotice] = useState('');
+  const timer = useRef<ReturnType<typeof setTimeout>>();
+  const tell = useCallback((text: string) => {
+    setNotice(text);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setNotice(''), NOTICE_MS);
+  }, []);
+
+  useEffect(() => {
+    client.onState(setState);
+    client.onError((error) => tell(error.message));
+    client.connect().catch(() => tell(`The server lets nobody in here: ${client.closeReason?.message ?? ''}`));
+    return () => client.close();
+  }, []);
+
+  return (
+    <>
+      <div class="status">
+        <span class={`state ${state}`} role="status">
+          {STATES[state]}
+        </span>
+        <People client={client} user={user} />
+      </div>
+      <main>
+        <TodoList client={client} tell={tell} />
+      </main>
+      <div class="notice" role="alert">
+        {notice}
+      </div>
+    </>
+  );
+}
+
+render(<Page />, document.getElementById('page') as HTMLElement);

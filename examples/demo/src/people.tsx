@@ -1,0 +1,26 @@
+// Who else has the page open.
+
+import type { Client } from '@tidewire/client';
+import { useEffect, useState } from 'preact/hooks';
+import type { Demo } from './app.ts';
+import { colourOf, nameOf } from './user.ts';
+
+/** Names that are shown; the others are counted. */
+const SHOWN_MAX = 12;
+
+export function People({ client, user }: { client: Client<Demo>; user: string }) {
+  const [others, setOthers] = useState<string[]>([]);
+  useEffect(() => client.presence.subscribeAll((users) => setOthers([...users].sort())), [client]);
+  const shown = [user, ...others.filter((other) => other !== user)];
+  return (
+    <ul class="people" aria-label="Who is here">
+      {shown.slice(0, SHOWN_MAX).map((one) => (
+        <li key={one} class={`person ${colourOf(one)}`}>
+          {nameOf(one)}
+          {one === user ? ' (you)' : ''}
+        </li>
+      ))}
+      {shown.length > SHOWN_MAX ? <li class="person">and {shown.length - SHOWN_MAX} more</li> : null}
+    </ul>
+  );
+}
