@@ -1,6 +1,9 @@
 // The runner of `make test` itself: what could not run has failed, and nothing is skipped unless it is named.
 
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { report, runSuites, type Suite } from './runner.ts';
 
@@ -36,4 +39,24 @@ test('suites are skipped by name only, and the closing line says how many', asyn
   const outcomes = await runSuites([suite('a', [['true']]), suite('b', [['false']])], ['b'], []);
   assert.match(report(outcomes), /^suites: 1 passed, 0 failed, 1 skipped$/m);
   await assert.rejects(runSuites([suite('a', [])], ['c'], []), /no suite is named c; there are: a/);
+});
+
+test('suites of one group run at the same time, in their order in the report', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-runner-'));
+  // Each waits for what the other one writes.
+  const meets = (own: string, other: string): string[] => {
+    const script = `echo > ${own}; until [ -e ${other} ]; do sleep 0.01; done`;
+    return ['sh', '-c', `cd ${folder}; ${script}`];
+  };
+  const suites = [
+    suite('one', [meets('a', 'b')], { group: 'g' }),
+    suite('two', [['false']], { group: 'g' }),
+    suite('three', [meets('b', 'a')], { group: 'g' }),
+    suite('four', [['true']]),
+  ];
+  const outcomes = await runSuites(suites, [], []);
+  rmSync(folder, { recursive: true });
+  assert.deepEqual(outcomes.map(({ name, state }) => `${name} ${state}`), ['one passed', 'two failed', 'three passed', 'four passed']);
+  const skipped = await runSuites(suites, ['one', 'three'], []);
+  assert.deepEqual(skipped.map(({ state }) => state), ['skipped', 'failed', 'skipped', 'passed']);
 });

@@ -1,9 +1,11 @@
-// Runs suites one after the other: installs what is missing, keeps to the budgets, says at the end what passed, what
-// failed and what was skipped by name. A suite that could not run has failed.
+// Runs suites one after the other, or those of a group at the same time: installs what is missing, keeps to the budgets, says at
+// the end what passed, what failed and what was skipped by name. A suite that could not run has failed.
 
 import { spawn } from 'node:child_process';
-import { accessSync, constants } from 'node:fs';
+import { accessSync, closeSync, constants, createReadStream, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
 
 /** A program that a suite needs, and the command that installs it. */
 export interface Need {
@@ -21,7 +23,15 @@ export interface Suite {
   needs?: Need[];
   /** Seconds that it may take, builds included, installing not. */
   budgetSeconds: number;
+  /**
+   * Suites of one group that follow each other run at the same time: each waits more than it computes, or takes what another
+   * leaves of the processor. What they print is shown as a whole when they have ended.
+   */
+  group?: string;
 }
+
+/** Where a command prints: where this process does, or into an open file. */
+type Output = 'inherit' | number;
 
 /** What became of a suite. */
 export interface Outcome {
@@ -40,10 +50,53 @@ export async function runSuites(suites: Suite[], skip: string[], only: string[])
     throw new Error(`no suite is named ${unknown.join(', ')}; there are: ${known}`);
   }
   const outcomes: Outcome[] = [];
-  for (const suite of suites) {
-    const skipped = skip.includes(suite.name) || (only.length > 0 && !only.includes(suite.name));
-    outcomes.push(skipped ? { name: suite.name, state: 'skipped', seconds: 0 } : await runSuite(suite));
+  for (const group of groupsOf(suites)) {
+    const isSkipped = ({ name }: Suite): boolean => skip.includes(name) || (only.length > 0 && !only.includes(name));
+    const [first, ...others] = group.filter((suite) => !isSkipped(suite));
+    const ended = first === undefined ? [] : others.length === 0 ? [await runSuite(first)] : await runTogether([first, ...others]);
+    const skipped = group.filter(isSkipped).map(({ name }): Outcome => ({ name, state: 'skipped', seconds: 0 }));
+    const place = ({ name }: Outcome): number => group.findIndex((suite) => suite.name === name);
+    outcomes.push(...[...ended, ...skipped].sort((a, b) => place(a) - place(b)));
   }
+  return outcomes;
+}
+
+function groupsOf(suites: Suite[]): Suite[][] {
+  const groups: Suite[][] = [];
+  for (const suite of suites) {
+    const last = groups.at(-1);
+    if (suite.group !== undefined && last?.[0]?.group === suite.group) last.push(suite);
+    else groups.push([suite]);
+  }
+  return groups;
+}
+
+async function runTogether(suites: Suite[]): Promise<Outcome[]> {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-suites-'));
+  console.log(`\n... ${suites.map(({ name }) => name).join(', ')}`);
+  // Packages can be installed for one at a time.
+  const missing = new Map<Suite, Outcome>();
+  for (const suite of suites) {
+    const outcome = await missingNeed(suite);
+    if (outcome) missing.set(suite, outcome);
+  }
+  let shown = Promise.resolve();
+  const outcomes = await Promise.all(
+    suites.map(async (suite) => {
+      const file = join(folder, suite.name);
+      const output = openSync(file, 'w');
+      const outcome = missing.get(suite) ?? (await runCommands(suite, output));
+      closeSync(output);
+      shown = shown.then(async () => {
+        console.log(title(suite));
+        await pipeline(createReadStream(file), process.stdout, { end: false });
+        showSeconds(suite, outcome);
+      });
+      return outcome;
+    }),
+  );
+  await shown;
+  rmSync(folder, { recursive: true });
   return outcomes;
 }
 
@@ -59,21 +112,40 @@ export function report(outcomes: Outcome[]): string {
 }
 
 async function runSuite(suite: Suite): Promise<Outcome> {
-  console.log(`\n=== ${suite.name}: ${suite.shows}`);
-  for (const need of suite.needs ?? []) {
+  console.log(title(suite));
+  const outcome = (await missingNeed(suite)) ?? (await runCommands(suite, 'inherit'));
+  showSeconds(suite, outcome);
+  return outcome;
+}
+
+function title({ name, shows }: Suite): string {
+  return `\n=== ${name}: ${shows}`;
+}
+
+function showSeconds({ budgetSeconds }: Suite, { name, state, seconds, reason }: Outcome): void {
+  const detail = reason === undefined ? '' : `, ${state}: ${reason}`;
+  console.log(`--- ${name}: ${seconds.toFixed(0)} s of ${budgetSeconds} s${detail}`);
+}
+
+/** That the suite has failed, if a program is missing and can't be installed. */
+async function missingNeed({ name, needs }: Suite): Promise<Outcome | undefined> {
+  for (const need of needs ?? []) {
     if (!isInstalled(need.program) && !(await install(need))) {
       const reason = `${need.program} is missing: ${need.install.join(' ')}`;
-      return { name: suite.name, state: 'failed', seconds: 0, reason };
+      return { name, state: 'failed', seconds: 0, reason };
     }
   }
+  return undefined;
+}
+
+async function runCommands({ name, commands, budgetSeconds }: Suite, output: Output): Promise<Outcome> {
   const start = performance.now();
   const elapsed = (): number => (performance.now() - start) / 1000;
-  for (const command of suite.commands) {
-    const reason = await runCommand(command, suite.budgetSeconds - elapsed());
-    if (reason !== undefined) return { name: suite.name, state: 'failed', seconds: elapsed(), reason };
+  for (const command of commands) {
+    const reason = await runCommand(command, budgetSeconds - elapsed(), output);
+    if (reason !== undefined) return { name, state: 'failed', seconds: elapsed(), reason };
   }
-  console.log(`--- ${suite.name}: ${elapsed().toFixed(0)} s of ${suite.budgetSeconds} s`);
-  return { name: suite.name, state: 'passed', seconds: elapsed() };
+  return { name, state: 'passed', seconds: elapsed() };
 }
 
 async function install(need: Need): Promise<boolean> {
@@ -83,12 +155,12 @@ async function install(need: Need): Promise<boolean> {
 }
 
 /** Runs a command within the seconds that are left; says why it failed, or nothing. */
-function runCommand(command: string[], seconds: number): Promise<string | undefined> {
+function runCommand(command: string[], seconds: number, output: Output = 'inherit'): Promise<string | undefined> {
   const [program, ...args] = command as [string, ...string[]];
   const shown = command.join(' ');
   return new Promise((done) => {
     // A process group of its own, so that what the command started ends with it.
-    const child = spawn(program, args, { stdio: ['ignore', 'inherit', 'inherit'], detached: true });
+    const child = spawn(program, args, { stdio: ['ignore', output, output], detached: true });
     let late = false;
     const timer = setTimeout(() => {
       late = true;
