@@ -188,7 +188,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'stores',
-    shows: 'the suite of stores on real PostgreSQL, Redis and Valkey and a re-implementation of MongoDB; clients see what they should when those are killed',
+    shows: 'the suite of stores on real PostgreSQL, Redis and Valkey and a re-implementation of MongoDB; clients see what they should when those are killed, full, or have a wrong certificate',
     needs: [
       { program: 'pg_ctlcluster', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'postgresql'] },
       { program: 'redis-server', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'redis-server'] },
@@ -204,6 +204,7 @@ export const SUITES: Suite[] = [
             'apt-get update -qq && apt-get install -y --no-install-recommends -t bookworm-backports valkey-server',
         ],
       },
+      { program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] },
       { program: 'javac', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'default-jdk-headless'] },
       { program: 'mvn', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'maven'] },
     ],

@@ -13,7 +13,7 @@ import { OUTAGE_OPTIONS, type Outage, isReady, seesOutage } from '../harness/out
 import { Server, type ServerOptions } from '../harness/server.ts';
 import { eventually, isPending, within } from '../harness/wait.ts';
 import { FailingSyncs } from './failing-syncs.ts';
-import { SmallDisk } from './small-disk.ts';
+import { SmallDisk } from '../harness/small-disk.ts';
 import { Volume } from './volume.ts';
 
 /** The engine's longest pause between two attempts, and time for a busy machine. */

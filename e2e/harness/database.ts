@@ -1,15 +1,17 @@
 // Real PostgreSQL, Redis and Valkey servers, and what stands for MongoDB, as child processes: each on a free loopback port with a
-// folder of its own, killed and started again in the same place, and ended with the test.
+// folder of its own, killed and started again in the same place, and ended with the test. One may stand on a small disk, and speak TLS only.
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
-import { join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
+import type { ClientCertificate } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
 import { freePort } from './server.ts';
+import type { SmallDisk } from './small-disk.ts';
 import { eventually, within } from './wait.ts';
 
 const START_DEADLINE_MS = 30_000;
@@ -21,12 +23,27 @@ const MONGODB_FOLDER = resolve(import.meta.dirname, '../mongodb');
 interface Kind {
   /** The command that runs it in the foreground. */
   command(folder: string, port: number): string[];
+  /** More of it for one that speaks nothing but TLS, with the files of `encrypt`. */
+  encrypted?(folder: string, port: number): string[];
   /** Makes what it starts on. */
   prepare?(folder: string): void;
   /** The signal after which nothing is written any more. */
   crash: NodeJS.Signals;
   url(port: number): string;
 }
+
+/** What a server is given beside its kind. */
+interface Setting {
+  /** Where its data is; else in the temporary folder. */
+  disk?: SmallDisk;
+  /** It speaks nothing but TLS, with this certificate. */
+  tls?: ClientCertificate;
+}
+
+const CERTIFICATE = 'certificate.pem';
+const KEY = 'key.pem';
+/** Who may connect to a PostgreSQL that speaks nothing but TLS. */
+const HBA = 'hba.conf';
 
 /** PostgreSQL refuses to run as root. */
 const AS_POSTGRES = userInfo().uid === 0 ? ['setpriv', '--reuid=postgres', '--regid=postgres', '--clear-groups'] : [];
@@ -38,6 +55,10 @@ const KINDS = {
       postgresProgram('postgres'),
       ...['-D', join(folder, 'data'), '-p', String(port), '-k', folder],
       ...['-c', 'listen_addresses=127.0.0.1', '-c', 'max_connections=200'],
+    ],
+    encrypted: (folder) => [
+      ...['-c', 'ssl=on', '-c', `ssl_cert_file=${join(folder, CERTIFICATE)}`, '-c', `ssl_key_file=${join(folder, KEY)}`],
+      ...['-c', `hba_file=${join(folder, HBA)}`],
     ],
     prepare: (folder) => {
       postgresFolder ??= newPostgresFolder();
@@ -62,6 +83,10 @@ function redisLike(program: string): Kind {
       program,
       ...['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--databases', '128', '--save', ''],
       ...['--appendonly', 'yes', '--appendfsync', 'always'],
+    ],
+    encrypted: (folder, port) => [
+      ...['--port', '0', '--tls-port', String(port), '--tls-auth-clients', 'no'],
+      ...['--tls-cert-file', join(folder, CERTIFICATE), '--tls-key-file', join(folder, KEY)],
     ],
     crash: 'SIGKILL',
     url: (port) => `redis://127.0.0.1:${port}`,
@@ -110,6 +135,16 @@ function newPostgresFolder(): string {
   return folder;
 }
 
+/** Puts into a server's folder what it needs to speak TLS, for whoever has the folder. */
+function encrypt(folder: string, { cert, key }: ClientCertificate): void {
+  const { uid, gid } = statSync(folder);
+  for (const [name, text] of [[CERTIFICATE, cert], [KEY, key], [HBA, 'hostssl all all 127.0.0.1/32 trust\n']] as const) {
+    const path = join(folder, name);
+    writeFileSync(path, text, { mode: 0o600 });
+    chownSync(path, uid, gid);
+  }
+}
+
 function number(flag: string): number {
   return Number(run('id', [flag, 'postgres']));
 }
@@ -128,31 +163,40 @@ export class Database {
   #exit: Promise<void> = Promise.resolve();
   #output = '';
   readonly #kind: Kind;
+  readonly folder: string;
 
   private constructor(
     kind: DatabaseKind,
-    readonly folder: string,
     readonly port: number,
+    readonly setting: Setting,
   ) {
     this.#kind = KINDS[kind];
+    // Files on a disk are made from outside of its namespace.
+    const outside = mkdtempSync(join(setting.disk?.outside ?? tmpdir(), `tidewire-${kind}-`));
+    this.folder = setting.disk === undefined ? outside : join(setting.disk.path, basename(outside));
+    this.#kind.prepare?.(outside);
+    if (setting.tls !== undefined) encrypt(outside, setting.tls);
   }
 
   /** Starts a server that ends with `test`. */
-  static async during(test: TestContext, kind: DatabaseKind): Promise<Database> {
-    const database = new Database(kind, mkdtempSync(join(tmpdir(), `tidewire-${kind}-`)), await freePort());
-    database.#kind.prepare?.(database.folder);
-    await database.start();
+  static async during(test: TestContext, kind: DatabaseKind, setting: Setting = {}): Promise<Database> {
+    const database = new Database(kind, await freePort(), setting);
     atEnd(test, () => database.#dispose());
+    await database.start();
     return database;
   }
 
   /** The address without a database. */
   get url(): string {
-    return this.#kind.url(this.port);
+    const url = this.#kind.url(this.port);
+    return this.setting.tls === undefined ? url : url.replace(/^redis:/, 'rediss:');
   }
 
   async start(): Promise<void> {
-    const [program, ...args] = this.#kind.command(this.folder, this.port) as [string, ...string[]];
+    const { disk, tls } = this.setting;
+    const more = tls === undefined ? [] : (this.#kind.encrypted?.(this.folder, this.port) ?? []);
+    const command = [...(disk?.launcher ?? []), ...this.#kind.command(this.folder, this.port), ...more];
+    const [program, ...args] = command as [string, ...string[]];
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     this.#child = child;
     running.add(child);
@@ -180,6 +224,11 @@ export class Database {
   /** Ends the server as a crash does. */
   async crash(): Promise<void> {
     this.#child?.kill(this.#kind.crash);
+    await this.ended();
+  }
+
+  /** Waits until the server has ended. */
+  async ended(): Promise<void> {
     await within(STOP_DEADLINE_MS, this.#exit, 'the database ends');
   }
 
@@ -217,6 +266,7 @@ export class Database {
   async #dispose(): Promise<void> {
     this.thaw();
     await this.crash();
+    // That on a disk goes with it.
     rmSync(this.folder, { recursive: true, force: true });
   }
 }

@@ -20,7 +20,9 @@ use tokio_postgres::{Client, Config, Error, Row, Statement, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::range::ScanRange;
-use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local, refuse_format};
+use super::remote::{
+    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
+};
 use super::{checksum, epoch_after};
 
 /// The version of the stored format, see `spec/store-postgres.md`.
@@ -627,6 +629,9 @@ fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
 
 /// Why a server was not opened. What its owner must change is told at once, what may pass is tried again.
 fn refusal(error: Error) -> RemoteError {
+    if let Some(fault) = certificate_fault(&error) {
+        return RemoteError::Refused(fault);
+    }
     let text = told(&error);
     match error.code() {
         None | Some(&SqlState::CANNOT_CONNECT_NOW | &SqlState::TOO_MANY_CONNECTIONS) => {

@@ -19,7 +19,9 @@ use tidewire_core::store::{
 use tidewire_core::text::{Name, Payload};
 
 use super::range::ScanRange;
-use super::remote::{OpenStore, Promise, RemoteError, RemoteOptions, is_local, refuse_format};
+use super::remote::{
+    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
+};
 use super::{checksum, epoch_after};
 
 /// The version of the stored format, see `spec/store-redis.md`.
@@ -535,6 +537,9 @@ fn promise(connection: &mut Connection, is_relaxed: bool) -> Result<Promise, Rem
 
 /// Why a server was not opened. What its owner must change is told at once, what may pass is tried again.
 fn refusal(error: &RedisError) -> RemoteError {
+    if let Some(fault) = certificate_fault(error) {
+        return RemoteError::Refused(fault);
+    }
     let may_pass = error.is_io_error()
         || error.is_timeout()
         || matches!(

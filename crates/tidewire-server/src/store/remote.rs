@@ -1,10 +1,14 @@
 //! What the stores on servers of their own share: where the server is, how it is reached, and how long it may take.
 
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::CertificateError;
 use tidewire_core::store::{Opened, Store, StoreError};
 use tokio::runtime::Handle;
 
@@ -178,6 +182,36 @@ pub fn refuse_format(found: Option<i64>, known: i64) -> Result<(), RemoteError> 
     }
 }
 
+/// What to tell of a server whose certificate is not accepted, if an error is about that; it stays so until somebody changes
+/// something.
+#[must_use]
+pub fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
+    // What stands in between: an I/O error does not name what it holds as its source, nor does a shared one.
+    if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+        return certificate_fault(&**shared);
+    }
+    if let Some(held) = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+    {
+        return certificate_fault(held);
+    }
+    let Some(rustls::Error::InvalidCertificate(fault)) = error.downcast_ref() else {
+        return error.source().and_then(certificate_fault);
+    };
+    let advice = match fault {
+        CertificateError::UnknownIssuer => {
+            "; name the file with the certificate of its authority as `ca` of the store"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "; use a name of its certificate in the address"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "; renew it",
+        _ => "",
+    };
+    Some(format!("its certificate is not accepted: {fault}{advice}"))
+}
+
 /// Whether an address is of this machine, so that what goes there needs no TLS.
 #[must_use]
 pub fn is_local(host: &str) -> bool {
@@ -210,6 +244,27 @@ mod tests {
         // Whoever asks for less and gets more is told so.
         let synced = Promise::of_server(&[], "fsync=on", true);
         assert_eq!(synced, Ok(Promise::synced("fsync=on")));
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_accepted_is_found_behind_other_errors() {
+        let refused = |fault| rustls::Error::InvalidCertificate(fault);
+        let behind: [Box<dyn Error>; 3] = [
+            Box::new(refused(CertificateError::UnknownIssuer)),
+            Box::new(io::Error::other(refused(CertificateError::UnknownIssuer))),
+            Box::new(Arc::<dyn Error + Send + Sync>::from(Box::from(
+                io::Error::other(refused(CertificateError::UnknownIssuer)),
+            ))),
+        ];
+        for error in behind {
+            let told = certificate_fault(&*error).unwrap_or_default();
+            assert!(told.contains("as `ca` of the store"), "{told}");
+        }
+        let renewed = certificate_fault(&refused(CertificateError::Expired));
+        assert!(renewed.is_some_and(|told| told.ends_with("renew it")));
+        for other in [io::ErrorKind::ConnectionRefused, io::ErrorKind::TimedOut] {
+            assert_eq!(certificate_fault(&io::Error::from(other)), None);
+        }
     }
 
     #[test]

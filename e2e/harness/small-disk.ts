@@ -1,17 +1,19 @@
-// A disk of 64 MiB that fills up: a tmpfs. It is mounted in a namespace of its own, which takes no root, and the server is
-// launched into that.
+// A small disk that fills up: a tmpfs. It is mounted in a namespace of its own, which takes no root, and a server is launched
+// into that.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { atEnd } from '../harness/cleanup.ts';
-import { within } from '../harness/wait.ts';
+import { atEnd } from './cleanup.ts';
+import { within } from './wait.ts';
 
 const MOUNT_DEADLINE_MS = 10_000;
 const MEGABYTE = 1024 * 1024;
+/** Without root it takes a namespace of users, in which everybody is who they are. */
+const WITHOUT_ROOT = userInfo().uid !== 0;
 
 export class SmallDisk {
   private constructor(
@@ -20,12 +22,13 @@ export class SmallDisk {
     private readonly holder: ChildProcess,
   ) {}
 
-  /** Makes an empty disk that ends with `test`. */
-  static async during(test: TestContext): Promise<SmallDisk> {
+  /** Makes an empty disk of so many MiB that ends with `test`. */
+  static async during(test: TestContext, megabytes = 64): Promise<SmallDisk> {
     const path = mkdtempSync(join(tmpdir(), 'tidewire-disk-'));
     // It lives as long as its standard input is open, so it never outlives the tests.
-    const script = 'mount -t tmpfs -o size=64m tmpfs "$0" && echo mounted && exec cat';
-    const holder = spawn('unshare', ['--user', '--map-root-user', '--mount', 'sh', '-c', script, path], {
+    const script = `mount -t tmpfs -o size=${megabytes}m,mode=0777 tmpfs "$0" && echo mounted && exec cat`;
+    const users = WITHOUT_ROOT ? ['--user', '--map-current-user', '--keep-caps'] : [];
+    const holder = spawn('unshare', [...users, '--mount', 'sh', '-c', script, path], {
       stdio: ['pipe', 'pipe', 'inherit'],
     });
     atEnd(test, () => {
@@ -42,7 +45,8 @@ export class SmallDisk {
 
   /** What the server is to be launched with. */
   get launcher(): string[] {
-    return ['nsenter', `--target=${this.holder.pid}`, '--user', '--mount', '--preserve-credentials'];
+    const users = WITHOUT_ROOT ? ['--user', '--preserve-credentials'] : [];
+    return ['nsenter', `--target=${this.holder.pid}`, ...users, '--mount'];
   }
 
   /** Writes until nothing more fits. */
@@ -62,8 +66,12 @@ export class SmallDisk {
     rmSync(this.#filler);
   }
 
-  /** From outside the namespace. */
+  /** Its path from outside the namespace. */
+  get outside(): string {
+    return `/proc/${this.holder.pid}/root${this.path}`;
+  }
+
   get #filler(): string {
-    return `/proc/${this.holder.pid}/root${this.path}/filler`;
+    return join(this.outside, 'filler');
   }
 }
