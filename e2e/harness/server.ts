@@ -24,8 +24,10 @@ export interface ServerOptions {
   users?: Users;
   /** Options of the server's section `auth`, in its own names. */
   auth?: Record<string, unknown>;
-  /** The key of the admin API, which is off without it. */
+  /** The key of the admin API, which is off without it, and of the admin page. */
   adminKey?: string;
+  /** Further options of the server's section `admin`, in its own names. */
+  admin?: Record<string, string | number | boolean>;
   /** The page that answers 200 when the server has started; `/ready` by default. */
   readyAt?: string;
   authAttemptsMax?: number;
@@ -152,7 +154,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       login_timeout: milliseconds(options.loginTimeoutMs),
       ...options.auth,
     },
-    admin: { key: options.adminKey, port: options.adminKey && adminPort },
+    admin: { key: options.adminKey, port: options.adminKey && adminPort, ...options.admin },
     rpc: {
       accept_timeout: milliseconds(options.rpcAcceptTimeoutMs),
       response_timeout: milliseconds(options.rpcResponseTimeoutMs),

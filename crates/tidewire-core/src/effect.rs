@@ -334,6 +334,8 @@ pub enum Credential {
     Certificate(Name),
     /// A password of a stored user, by the id that each password gets.
     Password(Name),
+    /// The key of the admin page, by the id of what its holder has opened with it. See [`Principal::is_operator`].
+    Operator(Name),
 }
 
 /// The identified peer, as permission sees it.
@@ -414,6 +416,13 @@ impl Principal {
     #[must_use]
     pub fn credential(&self) -> Option<&Credential> {
         self.data.as_ref()?.credential.as_ref()
+    }
+
+    /// Whether it is whoever runs the server, with the key of the admin page: presence does not count it, and what it may do is not
+    /// the rules' to say.
+    #[must_use]
+    pub fn is_operator(&self) -> bool {
+        matches!(self.credential(), Some(Credential::Operator(_)))
     }
 
     /// What the auth handler says of the user to rules, as JSON.

@@ -27,6 +27,7 @@ use crate::lag;
 use crate::limits::{LagCounts, Refused};
 use crate::listen::{self, ListenOwner};
 use crate::login::{self, Decided};
+use crate::look::{LookedAt, SessionView, SubscribedName};
 use crate::message::{Auth, Connection, Event, EventBulk, Listen, Message, Rpc};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
@@ -430,6 +431,25 @@ impl Shard {
     /// Records that each store has not got yet, by its number.
     pub fn dirty_by_store(&self) -> impl Iterator<Item = usize> {
         self.records.dirty().map(Commits::count)
+    }
+
+    /// The names with subscribers on this shard that lie in `count` places from `first` on: a look at all of them is made of
+    /// many short ones, between which the shard does its work.
+    #[must_use]
+    pub fn look_at_names(&self, first: usize, count: usize) -> LookedAt<SubscribedName> {
+        let place_count = self.hub.place_count();
+        let end = first.saturating_add(count).min(place_count);
+        let names = self.hub.names_at(first.min(end)..end);
+        LookedAt {
+            found: names.filter_map(SubscribedName::new).collect(),
+            next: (end < place_count).then_some(end),
+        }
+    }
+
+    /// What there is to see of a session.
+    #[must_use]
+    pub fn look_at_session(&self, session: SessionId) -> Option<SessionView> {
+        self.sessions.find(session).map(SessionView::new)
     }
 
     /// Numbers of the moment.

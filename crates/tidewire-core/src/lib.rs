@@ -10,6 +10,7 @@ pub mod entry;
 pub mod history;
 pub mod json;
 pub mod limits;
+pub mod look;
 pub mod message;
 pub mod permission;
 #[doc(hidden)]

@@ -155,6 +155,7 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
+            session.is_passing |= principal.is_operator();
             let is_passing = session.is_passing;
             let data = principal.client_data().map(Payload::as_str);
             desk.send(id, &Message::Auth(Auth::Successful { data }));

@@ -29,6 +29,16 @@ pub struct Connection<C> {
     pub(crate) flags: Flags,
     /// What [`Connection::inbound_bytes`] was when it was last counted.
     pub(crate) counted_bytes: u32,
+    pub(crate) traffic: Traffic,
+}
+
+/// Bytes of a connection since it was handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that were read.
+    pub bytes_in: u64,
+    /// Bytes that the kernel took.
+    pub bytes_out: u64,
 }
 
 /// Where a connection stands between two events of an edge-triggered poll.
@@ -69,6 +79,18 @@ impl<C> Connection<C> {
     #[must_use]
     pub fn outbox_bytes(&self) -> usize {
         self.outbox.as_ref().map_or(0, |outbox| outbox.bytes())
+    }
+
+    /// Bytes since it was handed over.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Whether it is encrypted.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Bytes that came in and could not be handled yet, as last counted.
@@ -250,6 +272,27 @@ impl<C> Connections<C> {
         })
     }
 
+    /// How many places there are, taken, lent or free.
+    #[must_use]
+    pub fn place_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What is in `count` places from `first` on: a connection, or nothing where a place is free or lent.
+    pub fn look(
+        &self,
+        first: usize,
+        count: usize,
+    ) -> impl Iterator<Item = (Key, Option<&Connection<C>>)> {
+        let end = first.saturating_add(count).min(self.slots.len());
+        let slots = self.slots.get(first..end).unwrap_or_default();
+        // There are no more places than indexes.
+        (first as u32..).zip(slots).map(|(index, slot)| {
+            let generation = slot.generation;
+            (Key { index, generation }, slot.connection.as_ref())
+        })
+    }
+
     /// All keys, by place.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
@@ -275,6 +318,7 @@ mod tests {
             tls: None,
             flags: Flags::default(),
             counted_bytes: 0,
+            traffic: Traffic::default(),
         }
     }
 

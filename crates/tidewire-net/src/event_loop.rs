@@ -13,7 +13,7 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use crate::connection::{Connection, Connections, Flags, Key};
+use crate::connection::{Connection, Connections, Flags, Key, Traffic};
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::outbox::{LogRange, Outbox};
 use crate::read_buffer::{ReadBuffer, ReadOutcome, Remainder};
@@ -268,6 +268,7 @@ impl<C> EventLoop<C> {
             tls,
             flags,
             counted_bytes: 0,
+            traffic: Traffic::default(),
         });
         self.take_outgoing(key);
         self.recount(key, 0);
@@ -405,6 +406,9 @@ impl<C> EventLoop<C> {
             None => buffer.read(&connection.socket, &mut connection.remainder),
             Some(tls) => buffer.read_sealed(&connection.socket, tls, &mut connection.remainder),
         };
+        if let ReadOutcome::Drained(count) | ReadOutcome::More(count) = &outcome {
+            connection.traffic.bytes_in += *count as u64;
+        }
         match outcome {
             // The last bytes may come with the end of the stream, and then no further event tells of it.
             ReadOutcome::Drained(count) if count == 0 || !connection.flags.ended => {
@@ -678,6 +682,7 @@ impl<C> EventLoop<C> {
             Err(_) => return broken.push(queued.key),
         };
         self.counts.bytes_out += sent as u64;
+        connection.traffic.bytes_out += sent as u64;
         let waiting = connection
             .outbox
             .as_ref()
@@ -712,6 +717,7 @@ impl<C> EventLoop<C> {
             Err(_) => return broken.push(queued.key),
         };
         self.counts.bytes_out += sent as u64;
+        connection.traffic.bytes_out += sent as u64;
         let new = ranges_of(&self.ranges, queued);
         let old_count = connection
             .outbox

@@ -214,6 +214,7 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
         tls_addresses: node.tls_addresses(),
         descriptors: connections_allowed(plan.shards),
         promises: &promises,
+        admin_key: node.made_key(),
         send_paths: node.send_paths(),
     });
     print_out(&screen)?;

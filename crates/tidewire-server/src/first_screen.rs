@@ -8,6 +8,7 @@ use std::path::Path;
 
 use tidewire_net::send_batch::Path as SendPath;
 
+use crate::admin::page::PATH;
 use crate::config::plan::Plan;
 use crate::config::section::{AuthKind, Store, StoreKind};
 use crate::config::value::{Auto, Choice, Rules};
@@ -28,6 +29,8 @@ pub struct Screen<'a> {
     pub descriptors: u64,
     /// What an acknowledged write means: in the default store, then in the others in the order of their names.
     pub promises: &'a [&'a str],
+    /// The key of the admin page, if it was made at this start.
+    pub admin_key: Option<&'a str>,
     /// How the sends of each shard reach the kernel.
     pub send_paths: &'a [SendPath],
 }
@@ -71,6 +74,9 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         if plan.is_development {
             let name = if plan.has_demo { "demo" } else { "page" };
             row(name, &format!("{host}/"));
+        }
+        if let Some(key) = of.admin_key {
+            row("admin key", &format!("{key}, for {host}{PATH}/api"));
         }
     }
     if let Some(certificate) = &config.tls.certificate.0 {
@@ -202,6 +208,7 @@ mod tests {
             addresses: &addresses,
             tls_addresses: &[],
             descriptors: 936,
+            admin_key: Some("a key"),
             promises: &["on disk, synced: SQLite"],
             send_paths: &[SendPath::Ring; 2],
         });
@@ -215,6 +222,7 @@ mod tests {
             "up to 936",
             "on disk, synced: SQLite",
             "io_uring",
+            "admin key     a key, for http://127.0.0.1:6020/admin/api\n",
             "development",
         ] {
             assert!(screen.contains(part), "{part} in {screen}");
@@ -239,6 +247,7 @@ mod tests {
             addresses: &[],
             tls_addresses: &[],
             descriptors: 936,
+            admin_key: None,
             promises: &["on disk", "in memory", "on another disk"],
             send_paths: &[SendPath::Ring],
         });

@@ -13,6 +13,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
+use crate::admin::audit;
 use crate::config::section::{Log, LogFormat, LogLevel};
 
 /// Lines of one kind that peers may cause within [`WINDOW`]; more are counted.
@@ -31,8 +32,8 @@ impl LogHandle {
     }
 }
 
-/// Everything from `level` on but the lines of the HTTP/2 library: peers cause as many of them as they like, and below
-/// `info` they tell what is in a frame.
+/// Everything from `level` on, and the audit log. But not the lines of the HTTP/2 library: peers cause as many of them as they like, and
+/// below `info` they tell what is in a frame.
 fn filter(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -44,6 +45,8 @@ fn filter(level: LogLevel) -> Targets {
     Targets::new()
         .with_default(level)
         .with_target("h2", LevelFilter::OFF)
+        // Whatever the level: it is written to be read later.
+        .with_target(audit::TARGET, LevelFilter::INFO)
 }
 
 /// Installs the log of the process. Only the first call has an effect.

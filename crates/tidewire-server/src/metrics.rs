@@ -9,15 +9,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
+use serde_json::{Map, Value, json};
 
 use crate::front::refusal::RequestRefusals;
 use crate::shard::handle::ShardHandle;
-use crate::shard::stats::{REFUSALS, ShardStats, TOPICS};
+use crate::shard::stats::{REFUSALS, ShardStats, TOPICS, TURN_TIMES};
 use crate::store::thread::StoreHealth;
 
 /// The content type of the text format.
@@ -163,6 +164,7 @@ impl Metrics {
 }
 
 /// The numbers of shards and store, gathered when somebody asks.
+#[derive(Clone)]
 pub struct ShardNumbers {
     shards: Arc<[ShardHandle]>,
     stores: Vec<(String, Arc<StoreHealth>)>,
@@ -183,6 +185,69 @@ impl ShardNumbers {
         numbers.fold(0, u64::wrapping_add)
     }
 
+    /// The numbers of all shards and stores as JSON, for the admin page: under the names that they have as metrics.
+    #[must_use]
+    pub fn figures(&self) -> Value {
+        let by_name = |numbers: &[Number]| -> Map<String, Value> {
+            let numbers = numbers.iter();
+            numbers
+                .map(|(name, _, number)| ((*name).to_owned(), self.sum(number).into()))
+                .collect()
+        };
+        let topics = TOPIC_COUNTERS.iter().map(|(name, _, numbers)| {
+            let by_topic: Map<String, Value> = TOPICS
+                .iter()
+                .enumerate()
+                .map(|(index, topic)| {
+                    let count = self.sum(|stats| &numbers(stats)[index]);
+                    ((*topic).to_owned(), count.into())
+                })
+                .collect();
+            ((*name).to_owned(), Value::Object(by_topic))
+        });
+        let refused = REFUSALS.iter().enumerate().map(|(index, cause)| {
+            let count = self.sum(|stats| &stats.engine.refused[index]);
+            ((*cause).to_owned(), Value::from(count))
+        });
+        let stores = self
+            .stores
+            .iter()
+            .enumerate()
+            .map(|(number, (name, store))| {
+                let mut figures: Map<String, Value> = STORE_COUNTERS
+                    .iter()
+                    .map(|(name, _, number)| {
+                        let count = number(store).load(Ordering::Relaxed);
+                        ((*name).to_owned(), count.into())
+                    })
+                    .collect();
+                let dirty = self.sum(|stats| &stats.engine.dirty_by_store[number]);
+                let commit = Duration::from_nanos(store.commit_ns.load(Ordering::Relaxed));
+                figures.insert("name".into(), name.as_str().into());
+                figures.insert("store_dirty_records".into(), dirty.into());
+                figures.insert("store_commit_seconds".into(), commit.as_secs_f64().into());
+                let unanswered = store.unanswered().as_secs_f64();
+                figures.insert("store_unanswered_seconds".into(), unanswered.into());
+                Value::Object(figures)
+            });
+        json!({
+            "counters": by_name(&COUNTERS),
+            "gauges": by_name(&GAUGES),
+            "topics": topics.collect::<Map<_, _>>(),
+            "refused": refused.collect::<Map<_, _>>(),
+            "stores": stores.collect::<Vec<_>>(),
+            "turns": {
+                "upTo": TURN_TIMES.map(|time| time.as_secs_f64()),
+                "counts": self.turns_by_time(),
+            },
+        })
+    }
+
+    /// Turns of all shards in the order of [`ShardStats::turns_by_time`].
+    fn turns_by_time(&self) -> [u64; TURN_TIMES.len() + 1] {
+        std::array::from_fn(|index| self.sum(|stats| &stats.turns_by_time[index]))
+    }
+
     /// The longest turn of any shard since the last call.
     fn take_longest_turn(&self) -> Duration {
         let turns = self
@@ -194,6 +259,23 @@ impl ShardNumbers {
 }
 
 impl ShardNumbers {
+    /// How long turns take. The sum is that of the upper ends, as exact as a histogram is.
+    fn encode_turns(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let times = TURN_TIMES.map(|time| time.as_secs_f64());
+        let counts = self.turns_by_time();
+        let bounds = times.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+        let last = times[times.len() - 1];
+        let sum = buckets
+            .iter()
+            .map(|(time, count)| time.min(last) * *count as f64);
+        let help = "How long the turns of all shards take; the sum counts each as long as the upper end of its bucket";
+        let unit = Unit::Seconds;
+        let mut family =
+            encoder.encode_descriptor("turn", help, Some(&unit), MetricType::Histogram)?;
+        family.encode_histogram::<NoLabelSet>(sum.sum(), counts.iter().sum(), &buckets, None)
+    }
+
     /// A number of each store. It has a label only where there are several.
     fn encode_stores<M: EncodeMetric>(
         &self,
@@ -543,6 +625,7 @@ impl Collector for ShardNumbers {
             let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
             gauge.encode(family.encode_family(&[("path", path)])?)?;
         }
+        self.encode_turns(&mut encoder)?;
         let longest = self.take_longest_turn();
         let gauge = ConstGauge::new(longest.as_secs_f64());
         let help = "The longest turn of any shard since the last scrape";

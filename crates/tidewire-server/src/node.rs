@@ -21,10 +21,11 @@ use tokio::task::JoinHandle;
 
 use crate::admin;
 use crate::admin::api::Admin;
+use crate::admin::page::{Page, Parts};
 use crate::api::Api;
 use crate::auth::ledger::{self, Ledger};
 use crate::auth::{AuthChain, Trouble, jwt};
-use crate::config::plan::Plan;
+use crate::config::plan::{AdminPage, Plan};
 use crate::config::stores::DEFAULT_NAME;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
@@ -77,6 +78,8 @@ pub struct Node {
     stop_accepting: watch::Sender<bool>,
     drain_timeout: Duration,
     drain_delay: Duration,
+    /// The key of the admin page, if it was made at the start.
+    made_key: Option<String>,
 }
 
 impl Node {
@@ -167,7 +170,8 @@ impl Node {
         auth.counts().register(&metrics);
         watch_auth(&status, &auth);
         auth.run(runtime.handle());
-        metrics.register(Box::new(ShardNumbers::new(Arc::clone(&handles), healths)));
+        let numbers = ShardNumbers::new(Arc::clone(&handles), healths);
+        metrics.register(Box::new(numbers.clone()));
         let rights = Rights::new(
             Arc::clone(shards.handles()),
             plan.config.limits.revocations_max,
@@ -177,13 +181,11 @@ impl Node {
         if let Some(rules) = rules.clone() {
             status.watch_rules(Box::new(move || rules.warning()));
         }
-        let api = plan.config.http.api;
-        let api = api.then(|| {
-            let refused = metrics.refused_requests.clone();
-            Arc::new(Api::new(plan, Arc::clone(&handles), epoch, refused, &auth))
-        });
-        let adopter = Arc::new(FewestConnections(handles));
-        let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, api);
+        let refused = metrics.refused_requests.clone();
+        let api = Arc::new(Api::new(plan, Arc::clone(&handles), epoch, refused, &auth));
+        let served = plan.config.http.api.then(|| Arc::clone(&api));
+        let adopter = Arc::new(FewestConnections(Arc::clone(&handles)));
+        let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, served);
         let (stop_accepting, is_stopped) = watch::channel(false);
         let mut node = Self {
             send_paths,
@@ -201,11 +203,41 @@ impl Node {
             shards,
             stores,
             stop_accepting,
+            made_key: None,
         };
         // Before anybody gets in.
         let ledger = node.open_ledger()?;
+        let admin = Arc::new(node.admin(ledger));
+        let page_key = match plan.admin_page {
+            AdminPage::Off => None,
+            AdminPage::Configured => admin_key.clone(),
+            AdminPage::Random => {
+                let (key, text) =
+                    admin::Key::random().map_err(|error| Failure::new(Exit::Bug, error))?;
+                node.made_key = Some(text);
+                Some(key)
+            }
+        };
+        if let (Some(key), Some(operators)) = (page_key, node.auth.operators()) {
+            let parts = Parts {
+                api,
+                admin: Arc::clone(&admin),
+                operators: Arc::clone(operators),
+                shards: handles,
+                stores: node.stores.clients().all(),
+                promises: node
+                    .promises()
+                    .map(|promise| promise.text.clone())
+                    .collect(),
+                numbers,
+                rules: plan.config.permissions.clone(),
+            };
+            let page = Page::new(key, &plan.config.admin, parts);
+            // Nobody else sets it.
+            let _ = node.front.admin_page.set(page);
+        }
         if let (Some(listener), Some(key)) = (admin_listener, admin_key) {
-            node.open_admin(key, listener, ledger, &is_stopped);
+            node.open_admin(key, listener, admin, &is_stopped);
         }
         node.accept(listeners, plan.speaks, &is_stopped);
         node.accept(tls_listeners, plan.tls_speaks(), &is_stopped);
@@ -249,20 +281,23 @@ impl Node {
         Ok(Arc::new(ledger))
     }
 
-    fn open_admin(
-        &mut self,
-        key: admin::Key,
-        listener: TcpListener,
-        ledger: Arc<Ledger>,
-        is_stopped: &watch::Receiver<bool>,
-    ) {
-        let admin = Admin {
+    fn admin(&self, ledger: Arc<Ledger>) -> Admin {
+        Admin {
             status: Arc::clone(&self.front.status),
             auth: Arc::clone(&self.auth),
             ledger,
             rights: Arc::clone(&self.rights),
             reload: Box::new(hang_up),
-        };
+        }
+    }
+
+    fn open_admin(
+        &mut self,
+        key: admin::Key,
+        listener: TcpListener,
+        admin: Arc<Admin>,
+        is_stopped: &watch::Receiver<bool>,
+    ) {
         if let Ok(address) = listener.local_addr() {
             tracing::info!(%address, "the admin api listens");
         }
@@ -314,6 +349,12 @@ impl Node {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The key of the admin page, if it was made at the start. For whoever started the server; it must not end in a log.
+    #[must_use]
+    pub fn made_key(&self) -> Option<&str> {
+        self.made_key.as_deref()
     }
 
     /// How the sends of each shard reached the kernel at the start, by number.

@@ -298,7 +298,7 @@ fn wait(strikes: u32, settings: &PenaltySettings) -> Duration {
 }
 
 /// What is remembered of an address: whoever has one of IPv6 has all of its /64.
-fn subject(address: IpAddr) -> IpAddr {
+pub(crate) fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::Path;
 
 use tidewire_core::permission::Decision;
+use tidewire_core::text::Name;
 use tidewire_rules::set::RuleSet;
 
 use crate::cli::CaseText;
@@ -15,7 +16,8 @@ use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
 use crate::permission::{describe, load};
 
-use case::{Case, CaseFile};
+pub(crate) use case::Case;
+use case::CaseFile;
 
 /// What `tidewire rules init` writes.
 const INITIAL: &str = include_str!("rules/permissions.yml");
@@ -66,16 +68,20 @@ fn failure(problems: &[Problem]) -> Failure {
 pub fn explain(option: &Rules, case: CaseText) -> Result<Exit, Failure> {
     let rules = rules_of(option)?;
     let case = Case::parse(case).map_err(|reason| Failure::new(Exit::Configuration, reason))?;
-    let decided = case.decide(&rules);
-    let outcome = word(&decided.decision);
-    match decided.rule {
-        Some(rule) => println!("{outcome} by {}", describe(&rules, rule)),
+    let Explained {
+        outcome,
+        by,
+        reads,
+        others,
+    } = explained(&rules, &case);
+    match by {
+        Some(rule) => println!("{outcome} by {rule}"),
         None => println!(
             "{outcome}: no path of {} that takes the name has this rule",
             rules.file()
         ),
     }
-    for (name, is_given) in &decided.reads {
+    for (name, is_given) in &reads {
         let how = if *is_given {
             "as given"
         } else {
@@ -83,14 +89,36 @@ pub fn explain(option: &Rules, case: CaseText) -> Result<Exit, Failure> {
         };
         println!("  reads {name:?} ({how})");
     }
-    for (rule, decision) in decided.others {
-        println!(
-            "  it would be {} by {}",
-            word(&decision),
-            describe(&rules, rule)
-        );
+    for (outcome, rule) in others {
+        println!("  it would be {outcome} by {rule}");
     }
     Ok(Exit::Stopped)
+}
+
+/// Which rule decides a case, and how, in words.
+pub(crate) struct Explained {
+    /// `allowed`, or how not.
+    pub(crate) outcome: &'static str,
+    /// The rule; absent if no path that takes the name has it.
+    pub(crate) by: Option<String>,
+    /// The records that were read, and whether the case has them.
+    pub(crate) reads: Vec<(Name, bool)>,
+    /// What the rules behind the first would say.
+    pub(crate) others: Vec<(&'static str, String)>,
+}
+
+/// Explains a case.
+pub(crate) fn explained(rules: &RuleSet, case: &Case) -> Explained {
+    let decided = case.decide(rules);
+    let others = decided.others.into_iter();
+    Explained {
+        outcome: word(&decided.decision),
+        by: decided.rule.map(|rule| describe(rules, rule)),
+        reads: decided.reads,
+        others: others
+            .map(|(rule, decision)| (word(&decision), describe(rules, rule)))
+            .collect(),
+    }
 }
 
 fn word(decision: &Decision) -> &'static str {

@@ -1,10 +1,12 @@
 //! Names with members: finding, adding and removing them.
 
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
+use super::parked::Parked;
 use super::{ChannelId, Hub, HubTopic};
 use crate::effect::Format;
 use crate::text::Name;
@@ -65,6 +67,27 @@ impl Hub {
         channels
             .filter(move |channel| channel.topic == topic && !channel.is_empty())
             .map(|channel| &channel.name)
+    }
+
+    /// How many places there are for names, taken or free.
+    pub(crate) fn place_count(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// The names with members in these places, with how many members each has.
+    pub(crate) fn names_at(
+        &self,
+        places: Range<usize>,
+    ) -> impl Iterator<Item = (HubTopic, &Name, usize)> {
+        let channels = self.channels.get(places.clone()).unwrap_or_default();
+        let channels = places.zip(channels).filter_map(|(place, channel)| {
+            let channel = channel.as_ref().filter(|channel| !channel.is_empty())?;
+            // Places fit into an id.
+            let parked = self.parked.get(&(place as ChannelId));
+            let parked = parked.map_or(0, Parked::count);
+            Some((channel, channel.members.len() + parked))
+        });
+        channels.map(|(channel, count)| (channel.topic, &channel.name, count))
     }
 
     /// The interest change that a subscription to the name has to wait for.

@@ -21,6 +21,13 @@ pub(super) struct Parked {
     since: BTreeMap<u32, u64>,
 }
 
+impl Parked {
+    /// How many members are parked.
+    pub(super) fn count(&self) -> usize {
+        self.since.len()
+    }
+}
+
 impl Hub {
     /// Whether anybody is parked anywhere.
     pub(crate) fn has_parked(&self) -> bool {

@@ -1,8 +1,11 @@
-//! The admin API: on a listener of its own, on this machine only, with a key of its own.
+//! The admin API: on a listener of its own, on this machine only, with a key of its own. The admin page, in `page`, takes the same key.
 //!
 //! This file knows sockets, limits and the key; what can be asked is in `api.rs`.
 
 pub mod api;
+pub(crate) mod audit;
+pub mod key;
+pub mod page;
 mod users;
 
 use std::convert::Infallible;
@@ -20,19 +23,15 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use self::api::{Admin, Refusal};
-use crate::auth::password::is_same;
-use crate::config::Problem;
-use crate::config::section::Admin as Options;
 use crate::front::security_headers::harden;
 
-/// Characters of a key below which the start is refused: 128 bits as hexadecimal.
-const KEY_CHARACTERS_MIN: usize = 32;
+pub use key::Key;
+
 /// Bytes of a request's body.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a request's head.
@@ -47,41 +46,6 @@ const WRONG_KEYS_MAX: u32 = 10;
 /// The time after which so many are answered again.
 const WRONG_KEYS_WINDOW: Duration = Duration::from_secs(60);
 
-/// The key of the API, as its hash.
-pub struct Key([u8; 32]);
-
-impl Key {
-    /// The key of the options; `None` if there is none, so that there is no API.
-    ///
-    /// # Errors
-    /// It can't be read or is too short. The text has nothing of it.
-    pub fn read(options: &Options) -> Result<Option<Self>, Problem> {
-        let (option, key) = match &options.key_file.0 {
-            Some(path) => {
-                let wrong = |error| {
-                    let reason = format!("{} can't be read: {error}", path.display());
-                    Problem::new("admin.key_file", reason)
-                };
-                let text = std::fs::read_to_string(path).map_err(wrong)?;
-                ("admin.key_file", text.trim().to_owned())
-            }
-            None if options.key.0.is_empty() => return Ok(None),
-            None => ("admin.key", options.key.0.clone()),
-        };
-        if key.len() < KEY_CHARACTERS_MIN {
-            let reason = format!(
-                "the key has fewer than {KEY_CHARACTERS_MIN} characters; make one with `openssl rand -hex 32`"
-            );
-            return Err(Problem::new(option, reason));
-        }
-        Ok(Some(Self(digest(&key))))
-    }
-}
-
-fn digest(text: &str) -> [u8; 32] {
-    Sha256::digest(text.as_bytes()).into()
-}
-
 /// Requests with wrong keys of late.
 struct WrongKeys {
     since: Instant,
@@ -91,14 +55,14 @@ struct WrongKeys {
 /// The API with its limits.
 pub struct Server {
     key: Key,
-    admin: Admin,
+    admin: Arc<Admin>,
     wrong: Mutex<WrongKeys>,
 }
 
 impl Server {
     /// An API that answers whoever has the key.
     #[must_use]
-    pub fn new(key: Key, admin: Admin) -> Arc<Self> {
+    pub fn new(key: Key, admin: Arc<Admin>) -> Arc<Self> {
         let wrong = WrongKeys {
             since: Instant::now(),
             count: 0,
@@ -169,7 +133,7 @@ impl Server {
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "))
             .unwrap_or_default();
-        if is_same(&digest(given), &self.key.0) {
+        if self.key.is(given) {
             return Ok(());
         }
         let mut wrong = self.wrong.lock();

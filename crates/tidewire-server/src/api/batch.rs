@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use hyper::StatusCode;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tidewire_core::message::{
     Auth, Connection, Event, EventAction, EventError, Message, Presence, PresenceAction,
@@ -34,9 +35,40 @@ impl Api {
             Err(error) => return error.answer(),
         };
         let text = std::str::from_utf8(&body.bytes).unwrap_or("");
+        self.batch_of(&request, text, None).await
+    }
+
+    /// Runs a batch as if its caller had logged in with this object.
+    ///
+    /// # Errors
+    /// The server works on as many requests as it may; nothing was done.
+    pub(crate) async fn commands_as(
+        &self,
+        request: &ApiRequest,
+        login: &Value,
+        text: &str,
+    ) -> Result<Answer, &'static str> {
+        let Ok(_running) = self.requests.try_acquire() else {
+            self.refused.count(RequestRefusal::Requests);
+            return Err("the server works on all the requests that it may (http.requests_max)");
+        };
+        let credentials = Credentials::object(login);
+        Ok(self.batch_of(request, text, Some(credentials)).await)
+    }
+
+    /// Runs a batch with the credentials that are given or, if none are, with those in it.
+    async fn batch_of(
+        &self,
+        request: &ApiRequest,
+        text: &str,
+        given: Option<Credentials>,
+    ) -> Answer {
         let parsed = parse(
             text,
-            |token, data| body_credentials(token, data, self.limits.allow_auth_data),
+            |token, data| match given {
+                Some(given) => Ok(given),
+                None => body_credentials(token, data, self.limits.allow_auth_data),
+            },
             |text| Command::parse(text, self.limits.name_bytes_max),
             self.limits.commands_max,
         );
@@ -58,7 +90,7 @@ impl Api {
                 return answer::text(StatusCode::BAD_REQUEST, &reason);
             }
         };
-        match self.run(&request, &credentials, &commands).await {
+        match self.run(request, &credentials, &commands).await {
             Ok(outcomes) => answer::json(&result(&outcomes)),
             Err(error) => error.answer(),
         }

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::http::request::Parts;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidewire_core::message::{Auth, Message};
@@ -29,6 +30,19 @@ impl Credentials {
     /// A token.
     pub(super) fn token(token: &str) -> Self {
         Self(json!({ "token": token }).to_string())
+    }
+
+    /// The object of a login.
+    pub(super) fn object(login: &Value) -> Self {
+        Self(login.to_string())
+    }
+
+    /// What the server itself has given to a request, else what its header has.
+    pub(super) fn of_request(parts: &Parts) -> Result<Self, Problem> {
+        match parts.extensions.get::<Self>() {
+            Some(given) => Ok(given.clone()),
+            None => Self::of(&parts.headers),
+        }
     }
 
     /// The credentials in the header of a request.

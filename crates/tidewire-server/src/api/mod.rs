@@ -13,7 +13,7 @@ mod condition;
 #[doc(hidden)]
 pub mod fuzzing;
 mod login;
-mod name;
+pub(crate) mod name;
 mod openapi;
 mod outcome;
 pub mod patch;
@@ -22,7 +22,7 @@ mod record;
 mod sign_up;
 mod stream;
 mod stream_event;
-mod ticket;
+pub(crate) mod ticket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
+use serde_json::Value;
 use tidewire_core::address::Epoch;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -42,6 +43,7 @@ use crate::front::outlet::Outlet;
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
 use crate::shard::handle::{Peer, ShardHandle};
 
+use login::Credentials;
 use patch::PatchLimits;
 use problem::Problem;
 use sign_up::SignUps;
@@ -94,7 +96,7 @@ pub struct Api {
     body_permits: Semaphore,
     /// Streams that may be open now.
     streams: Arc<Semaphore>,
-    tickets: Tickets,
+    tickets: Tickets<Credentials>,
     /// Where new users are made, if everybody may become one.
     sign_ups: Option<SignUps>,
     /// The store's: versions of different ones are never compared.
@@ -236,6 +238,13 @@ impl Api {
             Route::SignUp => self.sign_ups.is_some(),
             _ => true,
         })
+    }
+
+    /// Answers a request as if its caller had logged in with this object, whatever credentials it has.
+    pub(crate) async fn answer_as(&self, mut request: ApiRequest, login: &Value) -> Answer {
+        let credentials = Credentials::object(login);
+        request.parts.extensions.insert(credentials);
+        self.answer(request).await
     }
 
     /// Answers a request to one of the API's paths.

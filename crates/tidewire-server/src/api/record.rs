@@ -67,7 +67,7 @@ impl Api {
             return Ok(answer::with_allow(Problem::METHOD.answer(), Some(METHODS)));
         }
         let name = name_of(request.parts.uri.path(), self.limits.name_bytes_max)?;
-        let credentials = Credentials::of(&request.parts.headers)?;
+        let credentials = Credentials::of_request(&request.parts)?;
         let conditions = Conditions::of(&request.parts.headers, self.epoch)?;
         if is_read {
             return self
@@ -77,6 +77,21 @@ impl Api {
         let change = self.change(&mut request).await?;
         self.change_record(&request, &credentials, &name, &conditions, &change)
             .await
+    }
+
+    /// The value of a record, as whoever logs in with this object may read it; `None` if it does not exist or can't be read.
+    pub(crate) async fn value_as(
+        &self,
+        request: &ApiRequest,
+        login: &serde_json::Value,
+        name: &str,
+    ) -> Option<String> {
+        let credentials = Credentials::object(login);
+        let mut caller = self.call(request, &credentials, &fetch(name)).ok()?;
+        match reply(&mut caller).await {
+            Ok(Reply::Fetched(state)) => state.map(|(_, data)| data),
+            _ => None,
+        }
     }
 
     async fn read_record(

@@ -104,7 +104,7 @@ impl Api {
                 }
                 credentials.ok_or(Problem::LOGIN_REFUSED)?
             }
-            None => Credentials::of(&request.parts.headers)?,
+            None => Credentials::of_request(&request.parts)?,
         };
         let permit = Arc::clone(&self.streams).try_acquire_owned();
         let Ok(permit) = permit else {

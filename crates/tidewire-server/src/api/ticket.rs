@@ -1,7 +1,7 @@
 //! Tickets: credentials for one request whose address is all that a page can set, as of an `EventSource`.
 //!
-//! A ticket stands for the data of a login that succeeded and is exchanged for it, not for its result: the auth chain is asked
-//! again, so that what was revoked meanwhile stays out.
+//! A ticket of the HTTP API stands for the data of a login that succeeded and is exchanged for it, not for its result: the auth chain
+//! is asked again, so that what was revoked meanwhile stays out. One of the admin page stands for whom its holder acts as.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -9,27 +9,34 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::login::Credentials;
-
 /// How long a ticket is good. A page asks for it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);
 /// Tickets that are remembered. At the limit the oldest is forgotten.
 const TICKETS_MAX: usize = 10_000;
 
 /// The tickets that were given and not used.
-#[derive(Debug, Default)]
-pub(super) struct Tickets(Mutex<Given>);
+#[derive(Debug)]
+pub(crate) struct Tickets<T>(Mutex<Given<T>>);
 
-#[derive(Debug, Default)]
-struct Given {
-    credentials: HashMap<String, Credentials>,
+#[derive(Debug)]
+struct Given<T> {
+    meanings: HashMap<String, T>,
     /// By the time at which they end.
     ends: VecDeque<(Instant, String)>,
 }
 
-impl Tickets {
-    /// A ticket for these credentials; `None` if the system has no random numbers.
-    pub(super) fn give(&self, credentials: Credentials, now: Instant) -> Option<String> {
+impl<T> Default for Tickets<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Given {
+            meanings: HashMap::new(),
+            ends: VecDeque::new(),
+        }))
+    }
+}
+
+impl<T> Tickets<T> {
+    /// A ticket that stands for this; `None` if the system has no random numbers.
+    pub(crate) fn give(&self, meaning: T, now: Instant) -> Option<String> {
         let mut bytes = [0; 24];
         getrandom::fill(&mut bytes).ok()?;
         let ticket: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -38,25 +45,25 @@ impl Tickets {
         if given.ends.len() >= TICKETS_MAX
             && let Some((_, oldest)) = given.ends.pop_front()
         {
-            given.credentials.remove(&oldest);
+            given.meanings.remove(&oldest);
         }
         given.ends.push_back((now + LIFE, ticket.clone()));
-        given.credentials.insert(ticket.clone(), credentials);
+        given.meanings.insert(ticket.clone(), meaning);
         Some(ticket)
     }
 
-    /// The credentials that a ticket stands for. It is good once.
-    pub(super) fn take(&self, ticket: &str, now: Instant) -> Option<Credentials> {
+    /// What a ticket stands for. It is good once.
+    pub(crate) fn take(&self, ticket: &str, now: Instant) -> Option<T> {
         let mut given = self.0.lock();
         given.forget_ended(now);
-        given.credentials.remove(ticket)
+        given.meanings.remove(ticket)
     }
 }
 
-impl Given {
+impl<T> Given<T> {
     fn forget_ended(&mut self, now: Instant) {
         while let Some((_, ticket)) = self.ends.pop_front_if(|(end, _)| *end <= now) {
-            self.credentials.remove(&ticket);
+            self.meanings.remove(&ticket);
         }
     }
 }
@@ -64,6 +71,7 @@ impl Given {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::login::Credentials;
 
     #[test]
     fn a_ticket_is_good_once_and_for_half_a_minute() {
@@ -76,7 +84,7 @@ mod tests {
         assert_eq!(tickets.take(&first, now), Some(alice));
         assert_eq!(tickets.take(&first, now), None);
         assert_eq!(tickets.take(&second, now + LIFE), None);
-        assert!(tickets.0.lock().credentials.is_empty());
+        assert!(tickets.0.lock().meanings.is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod jwt;
 pub mod keys;
 pub mod ledger;
 pub mod open;
+pub mod operator;
 pub mod outbound;
 pub mod password;
 pub mod store;
@@ -35,6 +36,7 @@ use crate::config::section::AuthKind;
 use crate::metrics::Metrics;
 use crate::shard::handle::Peer;
 use hashing::Hashing;
+use operator::Operators;
 use users::Users;
 
 /// A login as the chain sees it.
@@ -143,6 +145,8 @@ pub struct AuthChain {
     users: Option<Arc<Users>>,
     user_bytes_max: usize,
     session_lifetime: Option<Duration>,
+    /// Those who come through the admin page, if it is on.
+    operators: Option<Arc<Operators>>,
     counts: Counts,
 }
 
@@ -233,6 +237,7 @@ impl AuthChain {
             users: plan.auth_chain.contains(&AuthKind::Store).then_some(users),
             user_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
             session_lifetime: options.session_lifetime.time(),
+            operators: plan.admin_page.is_on().then(Arc::default),
             counts,
         })
     }
@@ -264,6 +269,12 @@ impl AuthChain {
     #[must_use]
     pub fn users(&self) -> Option<&Arc<Users>> {
         self.users.as_ref()
+    }
+
+    /// Those who come through the admin page, if it is on.
+    #[must_use]
+    pub fn operators(&self) -> Option<&Arc<Operators>> {
+        self.operators.as_ref()
     }
 
     /// What was counted.
@@ -311,6 +322,11 @@ impl AuthChain {
     }
 
     async fn judge(&self, attempt: Attempt) -> AuthOutcome {
+        if let Some(operators) = &self.operators
+            && let Some(outcome) = operators.judge(&attempt)
+        {
+            return outcome;
+        }
         let mut declined = None;
         let mut is_undecided = false;
         for member in &self.members {

@@ -55,6 +55,8 @@ pub struct Plan {
     pub memory_bytes_max: u64,
     /// How long `/ready` says no before connections are refused.
     pub drain_delay: Duration,
+    /// How the admin page is, and with which key.
+    pub admin_page: AdminPage,
     /// Where the admin API listens, if it is on.
     pub admin_address: Option<SocketAddr>,
     /// The ways to authenticate that are in effect; never empty.
@@ -188,6 +190,9 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             None
         }
     };
+    if config.admin.sessions_max == 0 {
+        refuse("admin.sessions_max", "a number from 1 is needed".into());
+    }
     let shards = config.shards.or_else(|| machine.processors.min(SHARDS_MAX));
     if shards == 0 || shards > SHARDS_MAX {
         refuse(
@@ -246,6 +251,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             && lets_everybody_in
             && config.pages.demo
             && config.network.paths.iter().any(|path| path == DEMO_PATH),
+        admin_page: admin_page(&config, is_development),
         admin_address,
         tls_addresses: tls_addresses(&config, &addresses),
         speaks: speaks(&config),
@@ -446,8 +452,9 @@ pub(crate) fn has_password(url: &str) -> bool {
 }
 
 /// Times that make no sense as 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 19] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 20] {
     [
+        ("admin.session_lifetime", config.admin.session_lifetime),
         ("store.timeout", config.store.timeout),
         ("drain_timeout", config.drain_timeout),
         (
@@ -502,6 +509,35 @@ fn addresses(loaded: &Loaded, problems: &mut Vec<Problem>) -> Vec<SocketAddr> {
         ));
     }
     addresses.into_iter().collect()
+}
+
+/// How the admin page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminPage {
+    /// There is none.
+    Off,
+    /// It takes the key of the options.
+    Configured,
+    /// It takes a key that is made at the start.
+    Random,
+}
+
+impl AdminPage {
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+}
+
+fn admin_page(config: &Config, is_development: bool) -> AdminPage {
+    let admin = &config.admin;
+    let has_key = !admin.key.0.is_empty() || admin.key_file.0.is_some();
+    match (admin.page, has_key, is_development) {
+        (true, true, _) => AdminPage::Configured,
+        (true, false, true) => AdminPage::Random,
+        _ => AdminPage::Off,
+    }
 }
 
 /// Where the admin API listens, if it has a key.

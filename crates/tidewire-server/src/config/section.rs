@@ -95,13 +95,23 @@ section! {
 }
 
 section! {
-    /// The admin API: status, revocations, reload. It is off without a key. See `docs/admin-api.md`.
+    /// The admin API and the admin page. Both are off without a key, but for the page in development mode. See `docs/admin-api.md` and
+    /// `docs/admin-page.md`.
     Admin {
         /// The key, at least 32 characters. Best given by the environment.
         key: Secret = Secret::default(), Traits::NONE.secret();
         /// A file with the key instead; white space around it does not count.
         key_file: OptionalPath = OptionalPath(None);
-        /// The loopback address that it listens on. Other machines reach it through a proxy that encrypts.
+        /// Whether the page is at `/admin` of the addresses of `network`: with the key or, in development mode without one, with a key
+        /// that is made at each start and stands on the first screen only.
+        page: bool = true;
+        /// How long somebody stays signed in on the page.
+        session_lifetime: Duration = seconds(12 * 60 * 60);
+        /// How many may be signed in at a time; one more ends the oldest.
+        sessions_max: usize = 100;
+        /// Wrong keys that an address may give to the page in a minute. More, and then the right one too, are answered 429.
+        wrong_keys_max: u32 = 10;
+        /// The loopback address that the API listens on. Other machines reach it through a proxy that encrypts.
         host: String = "127.0.0.1".to_owned();
         /// Its port; 0 takes a free one.
         port: u16 = 6021;

@@ -34,6 +34,7 @@ use super::refusal::RequestRefusal;
 use super::security_headers::{harden, stay_encrypted};
 use super::tls::{self, FrontStream, Handover, Speaks};
 use super::{Front, TooMany};
+use crate::admin::page::Page;
 use crate::api::{Answer, ApiRequest, Body};
 use crate::config::plan::is_loopback;
 use crate::config::value::Choice;
@@ -268,6 +269,13 @@ impl Socket {
             Ok(admitted) => admitted,
             Err(refusal) => return self.refuse(self.client(request.headers()), &refusal),
         };
+        if Page::serves(path)
+            && let Some(page) = front.admin_page.get()
+        {
+            let client = self.client(request.headers());
+            let request = ApiRequest::new(request, client, Arc::clone(&self.outlet));
+            return page.answer(request, self.is_encrypted).await;
+        }
         let origin = admitted.origin.as_deref();
         let api = front.api.as_ref().filter(|api| api.serves(path));
         let is_preflight = *request.method() == Method::OPTIONS

@@ -19,8 +19,8 @@ pub mod site;
 pub mod tls;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -29,6 +29,7 @@ use tokio::time::Instant;
 
 use hyper::Request;
 
+use crate::admin::page::Page;
 use crate::api::{Answer, Api};
 use crate::config::machine::connections_allowed;
 use crate::config::plan::Plan;
@@ -126,6 +127,8 @@ pub struct Front {
     pub adopter: Arc<dyn Adopter>,
     /// What can be done without a WebSocket, unless `http.api` is off.
     pub api: Option<Arc<Api>>,
+    /// The admin page, if it is on. Set before anybody is let in.
+    pub admin_page: OnceLock<Page>,
 }
 
 impl Front {
@@ -175,6 +178,7 @@ impl Front {
             hsts_max_age: plan.config.tls.hsts_max_age.time(),
             adopter,
             api,
+            admin_page: OnceLock::new(),
         })
     }
 

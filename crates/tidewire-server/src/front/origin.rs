@@ -85,6 +85,22 @@ impl Gate {
     }
 }
 
+/// Whether a request comes from no page, or from one of the server's own: of no other port or name, whatever the lists say.
+#[must_use]
+pub fn is_own_page(headers: &HeaderMap) -> bool {
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let site = headers.get("sec-fetch-site");
+    let is_own_site = site.is_none_or(|site| site == "same-origin" || site == "none");
+    let is_own_origin = match (headers.contains_key(ORIGIN), text(&ORIGIN), text(&HOST)) {
+        (false, _, _) => true,
+        (true, Some(origin), Some(host)) => origin
+            .split_once("://")
+            .is_some_and(|(scheme, authority)| is_same_authority(scheme, authority, host)),
+        _ => false,
+    };
+    is_own_site && is_own_origin
+}
+
 fn single<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,

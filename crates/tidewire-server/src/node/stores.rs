@@ -194,6 +194,11 @@ impl StoreClients {
         self.0[StoreId::DEFAULT.index()].clone()
     }
 
+    /// The ways to all, by number.
+    pub(super) fn all(self) -> Vec<StoreClient> {
+        self.0
+    }
+
     /// Hands a request to the store that it is for.
     pub(super) fn request(&self, shard: u16, request: StoreRequest) {
         let store = match &request {

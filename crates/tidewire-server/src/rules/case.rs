@@ -19,7 +19,7 @@ const READS_MAX: usize = 10;
 
 /// One case.
 #[derive(Debug)]
-pub(super) struct Case {
+pub(crate) struct Case {
     access: Access,
     by: Asked,
     name: Option<String>,
@@ -117,7 +117,7 @@ fn checked(what: &str, text: Option<String>) -> Result<Option<String>, String> {
 
 impl Case {
     /// A case of the command line.
-    pub(super) fn parse(text: CaseText) -> Result<Self, String> {
+    pub(crate) fn parse(text: CaseText) -> Result<Self, String> {
         let server_data = checked("--user-data", text.user_data)?;
         let mut records = BTreeMap::new();
         for other in text.others {
@@ -137,6 +137,11 @@ impl Case {
             now: now(),
             records,
         })
+    }
+
+    /// Gives the case another record; `None` if there is no such record.
+    pub(crate) fn add_record(&mut self, name: &str, value: Option<Payload>) {
+        self.records.insert(name.to_owned(), value);
     }
 
     /// Decides the case, with the records that it has.

@@ -91,6 +91,11 @@ impl Carrier {
         bytes
     }
 
+    /// Bytes that the task has not taken yet.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.queue.lock().bytes
+    }
+
     /// Nothing more comes. What waits can still be read.
     pub(crate) fn end(&self, end: End) {
         self.queue.lock().end.get_or_insert(end);

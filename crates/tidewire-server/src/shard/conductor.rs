@@ -6,6 +6,7 @@
 
 mod carried;
 mod closing;
+mod looking;
 mod memory;
 mod reading;
 mod rights;
@@ -45,7 +46,7 @@ use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{Adopted, ClientCertificate, Mail, Peer, Quiet, Requests, ShardHandle};
 use super::sink::{Errand, Sink};
-use super::stats::{ShardStats, add, set};
+use super::stats::{ShardStats, add, set, time_index};
 use crate::interest::InterestMap;
 use crate::log;
 use crate::penalty::{PenaltyBox, Sentence};
@@ -477,6 +478,7 @@ impl Conductor {
                 self.handle(Input::Rights { number, change });
             }
             Mail::Carried(mail) => self.take_carried(mail),
+            Mail::Look(look) => self.look(look),
             Mail::RefuseNew => {
                 self.is_refusing = true;
                 self.handle(Input::Drain);
@@ -691,6 +693,7 @@ impl Conductor {
         stats
             .turn_nanos_max
             .fetch_max(turn_nanos, Ordering::Relaxed);
+        add(&stats.turns_by_time[time_index(turn_nanos)], 1);
         if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
             self.gauges_published = now;
             stats.engine.set(self.engine.counts());

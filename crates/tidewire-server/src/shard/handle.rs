@@ -15,6 +15,7 @@ use tidewire_net::tls::TlsState;
 use tokio::sync::oneshot;
 
 use super::carrier::{CarriedMail, CarriedSession, Stay};
+use super::look::Look;
 use super::stats::{Clock, ShardStats};
 use crate::front::place::Place;
 
@@ -106,6 +107,8 @@ pub(crate) enum Mail {
     },
     /// About a session that a task of the front carries.
     Carried(CarriedMail),
+    /// Somebody wants to see something.
+    Look(Look),
     /// New work is refused from now on.
     RefuseNew,
     /// Sockets are no longer read.

@@ -8,6 +8,7 @@ mod credit;
 mod deflation;
 mod drain;
 pub mod handle;
+pub mod look;
 mod sink;
 pub mod stats;
 

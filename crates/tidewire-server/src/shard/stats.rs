@@ -21,6 +21,30 @@ pub const TOPICS: [&str; 7] = [
     "unknown",
 ];
 
+/// Times that turns are counted by.
+pub const TURN_TIMES: [Duration; 15] = [
+    Duration::from_micros(10),
+    Duration::from_micros(20),
+    Duration::from_micros(50),
+    Duration::from_micros(100),
+    Duration::from_micros(200),
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_millis(2),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+];
+
+/// The place of a turn of so many nanoseconds in [`ShardStats::turns_by_time`].
+pub(crate) fn time_index(nanos: u64) -> usize {
+    TURN_TIMES.partition_point(|time| *time < Duration::from_nanos(nanos))
+}
+
 /// What can refuse a message, by the names of the fields of [`Refused`].
 pub const REFUSALS: [&str; 15] = [
     "denied",
@@ -60,6 +84,9 @@ pub struct ShardStats {
     pub last_turn_end: AtomicU64,
     /// Turns.
     pub turns: AtomicU64,
+    /// Turns by how long they took: no longer than the time in the same place of [`TURN_TIMES`], and longer than the one before. The
+    /// last are longer than all.
+    pub turns_by_time: [AtomicU64; TURN_TIMES.len() + 1],
     /// The longest turn since the last look, in nanoseconds.
     pub turn_nanos_max: AtomicU64,
     /// Gauge: connections, those on their way to the shard included.
@@ -288,5 +315,25 @@ impl Clock {
     #[must_use]
     pub fn since(&self, nanos: u64) -> Duration {
         Duration::from_nanos(self.nanos().saturating_sub(nanos))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_counted_by_the_time_that_they_do_not_exceed() {
+        for (nanos, expected) in [
+            (0, 0),
+            (10_000, 0),
+            (10_001, 1),
+            (20_000, 1),
+            (500_000_000, 14),
+            (500_000_001, 15),
+        ] {
+            assert_eq!(time_index(nanos), expected, "{nanos}");
+        }
+        assert!(TURN_TIMES.is_sorted());
     }
 }

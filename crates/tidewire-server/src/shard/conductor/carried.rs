@@ -77,6 +77,12 @@ impl CarriedSessions {
         self.sessions.len()
     }
 
+    /// Bytes that wait for a session to take them; `None` if there is no such session.
+    pub(super) fn waiting_bytes(&self, key: Key) -> Option<usize> {
+        let carried = self.sessions.get(&key)?;
+        Some(carried.carrier.waiting_bytes())
+    }
+
     /// Whether one ends with this turn.
     pub(super) fn has_ending(&self) -> bool {
         !self.ending.is_empty()

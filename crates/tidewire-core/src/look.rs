@@ -1,0 +1,80 @@
+//! What whoever runs the server is shown of a shard. Looking changes nothing, and each look is short.
+
+use crate::effect::InterestTopic;
+use crate::hub::HubTopic;
+use crate::session::Session;
+use crate::text::Name;
+
+/// A part of what there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookedAt<T> {
+    /// What was found in this part.
+    pub found: Vec<T>,
+    /// Where the next part begins; absent behind the last one.
+    pub next: Option<usize>,
+}
+
+/// Kind of name that is subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SubscribedKind {
+    /// An event.
+    Event,
+    /// A record.
+    Record,
+    /// A user, by presence.
+    User,
+}
+
+/// A name with subscribers on a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscribedName {
+    /// Kind of name.
+    pub kind: SubscribedKind,
+    /// The name.
+    pub name: Name,
+    /// Sessions of the shard that are subscribed to it.
+    pub count: usize,
+}
+
+impl SubscribedName {
+    /// Nothing for the name of those who watch all users: it is empty.
+    pub(crate) fn new((topic, name, count): (HubTopic, &Name, usize)) -> Option<Self> {
+        let kind = match topic {
+            HubTopic::Interest(InterestTopic::Event) => SubscribedKind::Event,
+            HubTopic::Interest(InterestTopic::User) => SubscribedKind::User,
+            HubTopic::Interest(InterestTopic::Everyone) => return None,
+            HubTopic::Record => SubscribedKind::Record,
+        };
+        Some(Self {
+            kind,
+            name: name.clone(),
+            count,
+        })
+    }
+}
+
+/// What there is to see of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionView {
+    /// The user id, once it is logged in.
+    pub user: Option<Name>,
+    /// Whether it is of whoever runs the server.
+    pub is_operator: bool,
+    /// Names, patterns and registrations that it holds.
+    pub subscription_count: usize,
+    /// Whether it does not read fast enough and is left out of what is published.
+    pub is_lagging: bool,
+}
+
+impl SessionView {
+    pub(crate) fn new(session: &Session) -> Self {
+        let principal = session.principal();
+        let belongings = session.belongings.as_ref();
+        Self {
+            user: principal.map(|principal| principal.user_id.clone()),
+            is_operator: principal.is_some_and(|principal| principal.is_operator()),
+            subscription_count: session.subscription_count(),
+            is_lagging: belongings.is_some_and(|with| with.lag.is_some()),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Who is connected: a page of it at a time, gathered in short looks at the shards.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Asked, Outcome, Page, parameter, shown};
+use crate::admin::api::{Refusal, invalid, unavailable};
+use crate::shard::look::{Carriage, ConnectionView};
+
+/// Connections after which an answer ends. What was looked at together is told together, so it may have some more.
+const ENOUGH: usize = 100;
+/// Looks of one request. Where the filter finds little among many, the answer is short and says where to go on.
+const LOOKS_MAX: usize = 64;
+
+/// Where a look begins: a shard, and a place of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cursor {
+    shard: usize,
+    place: usize,
+}
+
+/// Which connections are wanted.
+struct Filter {
+    /// A part of the user id or the address.
+    text: Option<String>,
+    /// Only those for which something waits to be sent.
+    is_slow: bool,
+}
+
+impl Page {
+    pub(super) async fn connections(&self, asked: &Asked) -> Outcome {
+        let parameters = asked.parameters()?;
+        let mut cursor = match parameter(&parameters, "after") {
+            Some(text) => Cursor::parse(text)?,
+            None => Cursor { shard: 0, place: 0 },
+        };
+        let filter = Filter {
+            text: parameter(&parameters, "search").map(str::to_lowercase),
+            is_slow: parameter(&parameters, "slow").is_some(),
+        };
+        self.look(asked, "connections");
+        let mut rows = Vec::new();
+        let mut looks = 0;
+        while let Some(shard) = self.parts.shards.get(cursor.shard) {
+            if looks >= LOOKS_MAX || rows.len() >= ENOUGH {
+                break;
+            }
+            looks += 1;
+            let looked = shard.look_at_connections(cursor.place).await;
+            let looked = looked.ok_or_else(|| unavailable("the server stops"))?;
+            let wanted = looked.found.iter().filter(|view| filter.takes(view));
+            rows.extend(wanted.map(|view| show(cursor.shard, view)));
+            cursor = match looked.next {
+                Some(place) => Cursor { place, ..cursor },
+                None => Cursor {
+                    shard: cursor.shard + 1,
+                    place: 0,
+                },
+            };
+        }
+        let has_more = cursor.shard < self.parts.shards.len();
+        let next = has_more.then(|| format!("{}.{}", cursor.shard, cursor.place));
+        let body = json!({ "connections": rows, "next": next });
+        Ok(shown(StatusCode::OK, &body))
+    }
+}
+
+impl Cursor {
+    fn parse(text: &str) -> Result<Self, Refusal> {
+        let parts = text.split_once('.');
+        let cursor = parts.and_then(|(shard, place)| {
+            Some(Self {
+                shard: shard.parse().ok()?,
+                place: place.parse().ok()?,
+            })
+        });
+        cursor.ok_or_else(|| invalid("`after` is what an answer before has as `next`"))
+    }
+}
+
+impl Filter {
+    fn takes(&self, view: &ConnectionView) -> bool {
+        if self.is_slow && view.outbox_bytes == 0 && !is_lagging(view) {
+            return false;
+        }
+        let Some(text) = &self.text else {
+            return true;
+        };
+        let user = view
+            .session
+            .as_ref()
+            .and_then(|session| session.user.as_ref());
+        let address = view.address.map(|address| address.to_string());
+        user.is_some_and(|user| user.to_lowercase().contains(text))
+            || address.is_some_and(|address| address.contains(text))
+    }
+}
+
+fn is_lagging(view: &ConnectionView) -> bool {
+    let session = view.session.as_ref();
+    session.is_some_and(|session| session.is_lagging)
+}
+
+fn show(shard: usize, view: &ConnectionView) -> Value {
+    let session = view.session.as_ref();
+    let user = session.and_then(|session| session.user.as_ref());
+    json!({
+        "id": format!("{shard}.{}.{}", view.key.index, view.key.generation),
+        "user": user.map(|user| user.as_str()),
+        "operator": session.is_some_and(|session| session.is_operator),
+        "protocol": match view.carriage {
+            Carriage::Protobuf => "deepstream",
+            Carriage::Json => "deepstream-json",
+            Carriage::Http => "http",
+        },
+        "compressed": view.is_deflated,
+        "encrypted": view.is_encrypted,
+        "address": view.address.map(|address| address.to_string()),
+        "bytesIn": view.traffic.bytes_in,
+        "bytesOut": view.traffic.bytes_out,
+        "outboxBytes": view.outbox_bytes,
+        "lagging": is_lagging(view),
+        "subscriptions": session.map(|session| session.subscription_count),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_what_an_answer_gave() {
+        let check = |text: &str, expected: Option<(usize, usize)>| {
+            let parsed = Cursor::parse(text).ok();
+            let parsed = parsed.map(|Cursor { shard, place }| (shard, place));
+            assert_eq!(parsed, expected, "{text}");
+        };
+        check("1.256", Some((1, 256)));
+        for text in ["", "1", "1.", ".1", "-1.0", "1.2.3"] {
+            check(text, None);
+        }
+    }
+}

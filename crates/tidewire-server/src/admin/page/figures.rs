@@ -1,0 +1,39 @@
+//! The numbers that the page plots: the same as in `/metrics`, with what else there is to know of the node at a glance.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Page, shown};
+use crate::api::Answer;
+use crate::auth::jwt;
+
+impl Page {
+    /// Reads counters that the shards keep anyway; nobody waits for it.
+    pub(super) fn figures(&self) -> Answer {
+        let mut figures = self.parts.numbers.figures();
+        let status = &self.parts.admin.status;
+        let reasons = status.reasons();
+        figures["at"] = jwt::now().0.into();
+        figures["shards"] = self.parts.shards.len().into();
+        figures["residentBytes"] = resident_bytes().map_or(Value::Null, Value::from);
+        figures["ready"] = reasons.is_empty().into();
+        figures["reasons"] = json!(reasons);
+        figures["warnings"] = json!(status.warnings());
+        if let Value::Array(stores) = &mut figures["stores"] {
+            for (store, promise) in stores.iter_mut().zip(&self.parts.promises) {
+                store["promise"] = promise.as_str().into();
+            }
+        }
+        shown(StatusCode::OK, &figures)
+    }
+}
+
+/// Memory of the process, where the system tells it.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes << 10)
+}

@@ -1,0 +1,435 @@
+//! The admin page at `/admin`: who gets in, and what it may ask. Contract: `docs/admin-page.md`.
+//!
+//! The key is exchanged for a cookie, which only this path gets. What concerns records, events, rpcs and presence goes through the engine
+//! like the requests of any client, as an operator whom no rule keeps out (`auth/operator.rs`); what concerns revocations and users is
+//! the admin API's. Nothing here decides anything twice.
+
+mod attempts;
+mod connections;
+mod figures;
+mod records;
+mod rules;
+mod sessions;
+mod topics;
+mod trial;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::header::{
+    CONTENT_TYPE, COOKIE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, SET_COOKIE,
+};
+use hyper::http::uri::PathAndQuery;
+use hyper::{HeaderMap, Method, StatusCode, Uri};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidewire_core::effect::{Credential, Principal};
+use tidewire_core::rights::{Revocation, Revoked};
+use tidewire_core::text::Name;
+use tokio::time::{Instant, timeout};
+
+use self::attempts::Attempts;
+use self::sessions::{Sessions, SignedIn};
+use super::api::{Admin, Refusal, invalid, unavailable};
+use super::{Key, audit};
+use crate::api::{Answer, Api, ApiRequest, Body};
+use crate::auth::jwt;
+use crate::auth::operator::{Operators, operator};
+use crate::config::section::Admin as Options;
+use crate::config::value::Rules;
+use crate::front::origin::is_own_page;
+use crate::metrics::ShardNumbers;
+use crate::shard::handle::ShardHandle;
+use crate::store::thread::StoreClient;
+
+/// Where the page is.
+pub const PATH: &str = "/admin";
+/// What it asks is below this.
+const API: &str = "/admin/api";
+/// The header with the token of changes.
+const TOKEN: HeaderName = HeaderName::from_static("x-admin-token");
+/// Bytes of a body, but for those of records, which have the limit of the HTTP API.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the body of whoever is not signed in.
+const KEY_BYTES_MAX: usize = 4 << 10;
+/// Time for a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the page works on.
+pub struct Parts {
+    /// The engine, as the HTTP API reaches it.
+    pub api: Arc<Api>,
+    /// The admin API.
+    pub admin: Arc<Admin>,
+    /// Where operators get their tickets.
+    pub operators: Arc<Operators>,
+    /// The shards.
+    pub shards: Arc<[ShardHandle]>,
+    /// The stores, by number.
+    pub stores: Vec<StoreClient>,
+    /// What an acknowledged write means in each of them.
+    pub promises: Vec<String>,
+    /// The numbers of both.
+    pub numbers: ShardNumbers,
+    /// Where the rules come from.
+    pub rules: Rules,
+}
+
+/// See the head of this file.
+pub struct Page {
+    key: Key,
+    sessions: Sessions,
+    attempts: Attempts,
+    parts: Parts,
+    /// Held by whoever looks through all names: one at a time, whatever it costs.
+    looking: tokio::sync::Mutex<()>,
+}
+
+/// A request that is signed in.
+struct Asked {
+    request: ApiRequest,
+    signed_in: SignedIn,
+    /// The value of its cookie.
+    cookie: String,
+}
+
+/// The body of who wants to sign in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignIn {
+    key: String,
+}
+
+type Outcome = Result<Answer, Refusal>;
+
+impl Page {
+    /// A page for whoever has the key.
+    #[must_use]
+    pub fn new(key: Key, options: &Options, parts: Parts) -> Self {
+        Self {
+            key,
+            sessions: Sessions::new(options.session_lifetime, options.sessions_max),
+            attempts: Attempts::new(options.wrong_keys_max),
+            parts,
+            looking: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Whether a path is the page's.
+    #[must_use]
+    pub fn serves(path: &str) -> bool {
+        let rest = path.strip_prefix(PATH);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Answers a request to one of its paths.
+    pub async fn answer(&self, request: ApiRequest, is_encrypted: bool) -> Answer {
+        let outcome = match is_own_page(&request.parts.headers) {
+            true => self.route(request, is_encrypted).await,
+            false => Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "FOREIGN_PAGE",
+                "the admin page is for itself only, whatever network.origins says",
+            )),
+        };
+        outcome.unwrap_or_else(|refusal| refused(&refusal))
+    }
+
+    async fn route(&self, request: ApiRequest, is_encrypted: bool) -> Outcome {
+        let method = request.parts.method.clone();
+        let path = request.parts.uri.path().to_owned();
+        let Some(path) = path.strip_prefix(API) else {
+            return Err(nothing());
+        };
+        if (&method, path) == (&Method::POST, "/session") {
+            return self.sign_in(request, is_encrypted).await;
+        }
+        let asked = self.signed_in(request)?;
+        let is_reading = matches!(method, Method::GET | Method::HEAD);
+        if !is_reading && !asked.has_token() {
+            return Err(Refusal::new(
+                StatusCode::FORBIDDEN,
+                "TOKEN",
+                "a change has the header `X-Admin-Token` with the token of its session",
+            ));
+        }
+        if let Some(name) = path.strip_prefix("/records/") {
+            return self.record(asked, name).await;
+        }
+        if path.starts_with("/v1/") {
+            return self.act(asked, path, is_reading).await;
+        }
+        match (path, is_reading) {
+            ("/session", true) => Ok(shown(StatusCode::OK, &asked.signed_in.show())),
+            ("/session", false) if method == Method::DELETE => self.sign_out(&asked).await,
+            ("/ticket", false) if method == Method::POST => self.ticket(&asked),
+            ("/commands", false) if method == Method::POST => self.try_out(asked).await,
+            ("/rules/explain", false) if method == Method::POST => self.explain(asked).await,
+            ("/figures", true) => Ok(self.figures()),
+            ("/connections", true) => self.connections(&asked).await,
+            ("/topics", true) => self.topics(&asked).await,
+            ("/records", true) => self.records(&asked).await,
+            ("/rules", true) => self.rules(&asked),
+            _ => Err(wrong_method(path)),
+        }
+    }
+
+    /// Exchanges the key for the cookie.
+    async fn sign_in(&self, mut request: ApiRequest, is_encrypted: bool) -> Outcome {
+        let (address, now) = (request.address, Instant::now());
+        if let Some(wait) = self.attempts.wait(address.ip(), now) {
+            let mut answer = refused(&Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "TOO_MANY_ATTEMPTS",
+                "too many wrong keys from this address (admin.wrong_keys_max)",
+            ));
+            let seconds = HeaderValue::from(wait.as_secs() + 1);
+            answer.headers_mut().insert(RETRY_AFTER, seconds);
+            return Ok(answer);
+        }
+        let body = read(&mut request.body, KEY_BYTES_MAX).await?;
+        let SignIn { key } = serde_json::from_slice(&body)
+            .map_err(|_| invalid("the body is no `{ \"key\": \"...\" }`"))?;
+        if !self.key.is(key.trim()) {
+            self.attempts.note(address.ip(), now);
+            audit::page("", address, "wrong key", "");
+            return Err(Refusal::new(
+                StatusCode::UNAUTHORIZED,
+                "UNAUTHORIZED",
+                "the key is wrong",
+            ));
+        }
+        let opened = self.sessions.open(jwt::now());
+        let (cookie, signed_in, ended) = opened.map_err(|error| unavailable(&error))?;
+        if let Some(ended) = ended {
+            self.end(&ended).await?;
+        }
+        audit::page(&signed_in.id, address, "sign in", "");
+        let seconds = self.sessions.lifetime().as_secs();
+        let is_secure = is_encrypted || has_secure_page(&request.parts.headers);
+        let mut answer = shown(StatusCode::CREATED, &signed_in.show());
+        set_cookie(&mut answer, &cookie, seconds, is_secure);
+        Ok(answer)
+    }
+
+    fn signed_in(&self, request: ApiRequest) -> Result<Asked, Refusal> {
+        let headers = request.parts.headers.get_all(COOKIE).iter();
+        let cookie = sessions::cookie(headers.filter_map(|value| value.to_str().ok()));
+        let cookie = cookie.unwrap_or_default().to_owned();
+        let signed_in = self.sessions.find(&cookie, jwt::now()).ok_or_else(|| {
+            let message = "sign in with the key: POST /admin/api/session";
+            Refusal::new(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message)
+        })?;
+        Ok(Asked {
+            request,
+            signed_in,
+            cookie,
+        })
+    }
+
+    /// When it is answered, what was opened with the session has ended, too.
+    async fn sign_out(&self, asked: &Asked) -> Outcome {
+        self.sessions.close(&asked.cookie);
+        self.end(&asked.signed_in).await?;
+        asked.audit("sign out", "");
+        let mut answer = shown(StatusCode::NO_CONTENT, &Value::Null);
+        set_cookie(&mut answer, "", 0, false);
+        Ok(answer)
+    }
+
+    /// Ends the connections that were opened with a session.
+    async fn end(&self, signed_in: &SignedIn) -> Result<(), Refusal> {
+        let revocation = Revocation {
+            what: Revoked::Credential(Credential::Operator(Name::from(signed_in.id.as_str()))),
+            until: signed_in.ends,
+        };
+        let revoked = self.parts.admin.rights.revoke(revocation, jwt::now()).await;
+        revoked.map_err(|error| unavailable(&error.to_string()))
+    }
+
+    /// The object of a login for the page's own client.
+    fn ticket(&self, asked: &Asked) -> Outcome {
+        let login = self.login(asked.principal())?;
+        asked.audit("connect", "");
+        Ok(shown(StatusCode::CREATED, &json!({ "login": login })))
+    }
+
+    fn login(&self, principal: Principal) -> Result<Value, Refusal> {
+        let login = self.parts.operators.login(principal);
+        login.ok_or_else(|| unavailable("the system has no random numbers"))
+    }
+
+    /// One record, as `/records/NAME` of the HTTP API has it.
+    async fn record(&self, asked: Asked, name: &str) -> Outcome {
+        let login = self.login(asked.principal())?;
+        let mut request = asked.request;
+        let query = request.parts.uri.query();
+        let query = query.map_or_else(String::new, |query| format!("?{query}"));
+        let path = PathAndQuery::try_from(format!("/records/{name}{query}"));
+        request.parts.uri = Uri::from(path.map_err(|error| invalid(error.to_string()))?);
+        let mut answer = self.parts.api.answer_as(request, &login).await;
+        answer.headers_mut().remove(LOCATION);
+        Ok(answer)
+    }
+
+    /// A request to the admin API.
+    async fn act(&self, mut asked: Asked, path: &str, is_reading: bool) -> Outcome {
+        let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
+        let parts = &asked.request.parts;
+        let path = format!("{PATH}{path}");
+        let what = format!("{} {path}", parts.method);
+        match is_reading {
+            true => self.look(&asked, &what),
+            // The body may hold a password or a token.
+            false => asked.audit("admin api", &what),
+        }
+        let query = parts.uri.query();
+        let (status, answer) = self
+            .parts
+            .admin
+            .act(&parts.method, &path, query, &body)
+            .await?;
+        Ok(shown(status, &answer))
+    }
+
+    /// Writes into the audit log that somebody looks at something, unless it stands there already.
+    fn look(&self, asked: &Asked, what: &str) {
+        if self
+            .sessions
+            .is_first_look(&asked.cookie, what, Instant::now())
+        {
+            asked.audit("look", what);
+        }
+    }
+}
+
+impl Asked {
+    fn has_token(&self) -> bool {
+        let given = self.request.parts.headers.get(TOKEN);
+        let given = given.and_then(|value| value.to_str().ok());
+        self.signed_in.has_token(given.unwrap_or_default())
+    }
+
+    fn principal(&self) -> Principal {
+        operator(&self.signed_in.id, self.signed_in.ends)
+    }
+
+    fn audit(&self, action: &str, about: &str) {
+        audit::page(&self.signed_in.id, self.request.address, action, about);
+    }
+
+    /// The parameters of the query string; each stands at most once.
+    fn parameters(&self) -> Result<Vec<(String, String)>, Refusal> {
+        let query = self.request.parts.uri.query().unwrap_or_default();
+        let broken = || invalid("the query string is not percent-encoded");
+        crate::api::name::parameters(query).ok_or_else(broken)
+    }
+}
+
+impl SignedIn {
+    fn show(&self) -> Value {
+        json!({
+            "token": self.token,
+            "session": self.id,
+            "ends": self.ends.0 / 1_000,
+            "version": env!("CARGO_PKG_VERSION"),
+        })
+    }
+}
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Page").finish_non_exhaustive()
+    }
+}
+
+/// The value of a parameter.
+fn parameter<'a>(parameters: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let mut parameters = parameters.iter();
+    let found = parameters.find(|(known, _)| known == name);
+    found
+        .map(|(_, value)| value.as_str())
+        .filter(|value| !value.is_empty())
+}
+
+async fn read(body: &mut Incoming, bytes_max: usize) -> Result<bytes::Bytes, Refusal> {
+    let reading = Limited::new(body, bytes_max).collect();
+    match timeout(BODY_TIMEOUT, reading).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        _ => Err(Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "TOO_LARGE",
+            format!("the body has more than {bytes_max} bytes or did not arrive"),
+        )),
+    }
+}
+
+/// Whether the page was loaded with TLS, which a proxy may have ended.
+fn has_secure_page(headers: &HeaderMap) -> bool {
+    let origin = headers.get(hyper::header::ORIGIN);
+    origin.is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
+}
+
+fn set_cookie(answer: &mut Answer, value: &str, seconds: u64, is_secure: bool) {
+    let name = sessions::COOKIE;
+    let secure = if is_secure { "; Secure" } else { "" };
+    let cookie = format!(
+        "{name}={value}; Path={PATH}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    );
+    // The value is of letters, digits, `-` and `_`.
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        answer.headers_mut().insert(SET_COOKIE, cookie);
+    }
+}
+
+fn nothing() -> Refusal {
+    Refusal::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "there is nothing under this path; see docs/admin-page.md",
+    )
+}
+
+/// The methods of each path with a fixed name.
+const METHODS: [(&str, &str); 9] = [
+    ("/session", "GET, POST, DELETE"),
+    ("/ticket", "POST"),
+    ("/commands", "POST"),
+    ("/rules/explain", "POST"),
+    ("/figures", "GET"),
+    ("/connections", "GET"),
+    ("/topics", "GET"),
+    ("/records", "GET"),
+    ("/rules", "GET"),
+];
+
+fn wrong_method(path: &str) -> Refusal {
+    match METHODS.iter().find(|(known, _)| *known == path) {
+        Some((_, methods)) => Refusal::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "METHOD_NOT_ALLOWED",
+            format!("this path takes {methods}"),
+        ),
+        None => nothing(),
+    }
+}
+
+fn refused(refusal: &Refusal) -> Answer {
+    let error = json!({ "code": refusal.code, "message": refusal.message });
+    shown(refusal.status, &json!({ "error": error }))
+}
+
+/// An answer with a body of JSON, or without one.
+fn shown(status: StatusCode, body: &Value) -> Answer {
+    let text = match body {
+        Value::Null => String::new(),
+        body => format!("{body}\n"),
+    };
+    let mut answer = Answer::new(Body::from(text));
+    *answer.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    answer.headers_mut().insert(CONTENT_TYPE, json);
+    answer
+}

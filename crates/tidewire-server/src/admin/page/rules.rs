@@ -1,0 +1,140 @@
+//! The rules, and which of them decides a case. What the case leaves open is what the server has now.
+
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tidewire_core::text::Payload;
+
+use super::{Asked, BODY_BYTES_MAX, Outcome, Page, read, shown};
+use crate::admin::api::{Refusal, invalid};
+use crate::cli::CaseText;
+use crate::config::Problem;
+use crate::config::value::Rules;
+use crate::permission::load;
+use crate::rules::{Case, explained};
+
+/// The body of a question.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Question {
+    /// As `record.write`.
+    rule: String,
+    name: Option<String>,
+    user: String,
+    /// `user.data`.
+    user_data: Option<Box<RawValue>>,
+    data: Option<Box<RawValue>>,
+    /// Left out it is the record as it is.
+    old_data: Option<Box<RawValue>>,
+    action: Option<String>,
+}
+
+impl Page {
+    pub(super) fn rules(&self, asked: &Asked) -> Outcome {
+        self.look(asked, "rules");
+        let Rules::File(path) = &self.parts.rules else {
+            let body = json!({ "kind": word(&self.parts.rules) });
+            return Ok(shown(StatusCode::OK, &body));
+        };
+        let text = std::fs::read_to_string(path);
+        let problems = load(path).err().unwrap_or_default();
+        let problems: Vec<String> = problems.iter().map(Problem::to_string).collect();
+        let body = json!({
+            "kind": "file",
+            "file": path.display().to_string(),
+            "text": text.ok(),
+            "problems": problems,
+        });
+        Ok(shown(StatusCode::OK, &body))
+    }
+
+    pub(super) async fn explain(&self, mut asked: Asked) -> Outcome {
+        let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
+        let question: Question = serde_json::from_slice(&body)
+            .map_err(|error| invalid(format!("the body is no case: {error}")))?;
+        let Rules::File(path) = &self.parts.rules else {
+            let reason = format!(
+                "permissions is {}, so there are no rules",
+                word(&self.parts.rules)
+            );
+            return Err(Refusal::new(StatusCode::CONFLICT, "NO_RULES", reason));
+        };
+        let rules = load(path).map_err(|problems| {
+            let problems: Vec<String> = problems.iter().map(Problem::to_string).collect();
+            let reason = format!("older rules are in force: {}", problems.join("; "));
+            Refusal::new(StatusCode::CONFLICT, "RULES_WRONG", reason)
+        })?;
+        let about = format!(
+            "{} {} as {}",
+            question.rule,
+            question.name.as_deref().unwrap_or_default(),
+            question.user
+        );
+        asked.audit("explain", &about);
+        let old = match (&question.old_data, &question.name) {
+            (Some(old), _) => Some(old.get().to_owned()),
+            (None, Some(name)) if question.rule.starts_with("record.") => {
+                self.value(&asked, name).await?
+            }
+            _ => None,
+        };
+        let text = |value: Option<Box<RawValue>>| value.map(|value| value.get().to_owned());
+        let mut case = Case::parse(CaseText {
+            rule: question.rule,
+            name: question.name,
+            user: question.user,
+            user_data: text(question.user_data),
+            payload: text(question.data),
+            old: old.clone(),
+            action: question.action,
+            others: Vec::new(),
+        })
+        .map_err(invalid)?;
+        // Each round finds at least one record that the rule reads; a decision reads few.
+        let explained = loop {
+            let explained = explained(&rules, &case);
+            let missing = explained.reads.iter().find(|(_, is_given)| !is_given);
+            let Some((name, _)) = missing else {
+                break explained;
+            };
+            let value = self.value(&asked, name).await?;
+            case.add_record(name, value.map(Payload::from));
+        };
+        let others: Vec<Value> = explained
+            .others
+            .iter()
+            .map(|(outcome, rule)| json!({ "outcome": outcome, "rule": rule }))
+            .collect();
+        let reads: Vec<&str> = explained
+            .reads
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let body = json!({
+            "outcome": explained.outcome.trim_end_matches(','),
+            "rule": explained.by,
+            "reads": reads,
+            "others": others,
+            "oldData": old.and_then(|old| serde_json::from_str::<Value>(&old).ok()),
+        });
+        Ok(shown(StatusCode::OK, &body))
+    }
+
+    /// The value of a record now.
+    async fn value(&self, asked: &Asked, name: &str) -> Result<Option<String>, Refusal> {
+        let login = self.login(asked.principal())?;
+        let api = &self.parts.api;
+        Ok(api.value_as(&asked.request, &login, name).await)
+    }
+}
+
+fn word(rules: &Rules) -> &'static str {
+    match rules {
+        Rules::None => "none",
+        Rules::AllowAll => "allow_all",
+        #[cfg(feature = "test-rules")]
+        Rules::TestRule => "test_rule",
+        Rules::File(_) => "file",
+    }
+}

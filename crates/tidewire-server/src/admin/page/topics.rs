@@ -1,0 +1,84 @@
+//! Which names are subscribed to, by how many: those with most, of all shards together.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use tidewire_core::look::SubscribedKind;
+use tidewire_core::text::Name;
+
+use super::{Asked, Outcome, Page, parameter, shown};
+use crate::admin::api::{invalid, unavailable};
+
+/// Names of an answer.
+const SHOWN: usize = 100;
+/// Different names that are counted at most; with more, those that come later are left out, and the answer says so.
+const NAMES_MAX: usize = 100_000;
+
+const KINDS: [(&str, SubscribedKind); 3] = [
+    ("event", SubscribedKind::Event),
+    ("record", SubscribedKind::Record),
+    ("user", SubscribedKind::User),
+];
+
+impl Page {
+    pub(super) async fn topics(&self, asked: &Asked) -> Outcome {
+        let parameters = asked.parameters()?;
+        let kind = match parameter(&parameters, "kind") {
+            None => None,
+            Some(word) => {
+                let known = KINDS.iter().find(|(known, _)| *known == word);
+                let known = known.ok_or_else(|| invalid("`kind` is event, record or user"))?;
+                Some(known.1)
+            }
+        };
+        let prefix = parameter(&parameters, "prefix").unwrap_or_default();
+        self.look(asked, &format!("topics {prefix}"));
+        let _looking = self.looking.lock().await;
+        let mut counts: HashMap<(SubscribedKind, Name), usize> = HashMap::new();
+        let mut is_complete = true;
+        for shard in self.parts.shards.iter() {
+            let mut place = Some(0);
+            while let Some(first) = place {
+                let looked = shard.look_at_names(first).await;
+                let looked = looked.ok_or_else(|| unavailable("the server stops"))?;
+                for found in looked.found {
+                    if kind.is_some_and(|kind| kind != found.kind)
+                        || !found.name.starts_with(prefix)
+                    {
+                        continue;
+                    }
+                    let key = (found.kind, found.name);
+                    let has_room = counts.len() < NAMES_MAX;
+                    match counts.get_mut(&key) {
+                        Some(count) => *count += found.count,
+                        None if has_room => {
+                            counts.insert(key, found.count);
+                        }
+                        None => is_complete = false,
+                    }
+                }
+                place = looked.next;
+            }
+        }
+        let total = counts.len();
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_unstable_by(|(left, left_count), (right, right_count)| {
+            (Reverse(left_count), left).cmp(&(Reverse(right_count), right))
+        });
+        let shown_topics = counts.iter().take(SHOWN);
+        let topics: Vec<Value> = shown_topics
+            .map(|((kind, name), count)| {
+                let word = KINDS.iter().find(|(_, known)| known == kind);
+                json!({
+                    "kind": word.map(|(word, _)| word),
+                    "name": name.as_str(),
+                    "subscribers": count,
+                })
+            })
+            .collect();
+        let body = json!({ "topics": topics, "total": total, "complete": is_complete });
+        Ok(shown(StatusCode::OK, &body))
+    }
+}

@@ -1,0 +1,58 @@
+//! Trying things out: commands of the HTTP API, as an operator or as a user whom the rules judge.
+
+use hyper::StatusCode;
+use serde_json::Value;
+use tidewire_core::effect::Principal;
+use tidewire_core::text::{Name, Payload};
+
+use super::{Asked, BODY_BYTES_MAX, Outcome, Page, parameter, read};
+use crate::admin::api::{Refusal, invalid};
+use crate::admin::audit;
+
+/// What the fields of a command are called that have its name.
+const NAMES: [&str; 3] = ["eventName", "recordName", "rpcName"];
+
+impl Page {
+    pub(super) async fn try_out(&self, mut asked: Asked) -> Outcome {
+        let body = read(&mut asked.request.body, BODY_BYTES_MAX).await?;
+        let text = std::str::from_utf8(&body).map_err(|_| invalid("the body is no UTF-8"))?;
+        let parameters = asked.parameters()?;
+        let principal = match parameter(&parameters, "user") {
+            None => asked.principal(),
+            Some(user) => {
+                self.note(&asked, user, text);
+                let data = parameter(&parameters, "userData");
+                as_user(user, data)?.with_expiry(asked.signed_in.ends)
+            }
+        };
+        let login = self.login(principal)?;
+        let api = &self.parts.api;
+        let answer = api.commands_as(&asked.request, &login, text).await;
+        answer.map_err(|reason| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "BUSY", reason))
+    }
+
+    /// Writes into the audit log what somebody does as a user: the engine takes it for the user's.
+    fn note(&self, asked: &Asked, user: &str, text: &str) {
+        asked.audit("act as", user);
+        let body: Value = serde_json::from_str(text).unwrap_or_default();
+        for command in body["body"].as_array().into_iter().flatten() {
+            let word = |key: &str| command[key].as_str().unwrap_or_default();
+            let action = format!("{}.{}", word("topic"), word("action"));
+            let name = NAMES.iter().find_map(|key| command[*key].as_str());
+            audit::engine(&asked.signed_in.id, &action, name.unwrap_or_default());
+        }
+    }
+}
+
+/// A user as whom something is tried, with what an auth handler would say of it.
+fn as_user(user: &str, data: Option<&str>) -> Result<Principal, Refusal> {
+    let data = match data {
+        None => None,
+        Some(text) => {
+            let checked: Value = serde_json::from_str(text)
+                .map_err(|error| invalid(format!("`userData` is no JSON: {error}")))?;
+            Some(Payload::from(checked.to_string()))
+        }
+    };
+    Ok(Principal::new(Name::from(user)).with_data(data, None))
+}

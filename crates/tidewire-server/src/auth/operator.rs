@@ -1,0 +1,95 @@
+//! Logins through the admin page: each with a ticket that it has made for itself, or for a user as whom its holder tries something out.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidewire_core::effect::{AuthOutcome, Credential, Principal};
+use tidewire_core::text::Name;
+use tidewire_core::time::WallTime;
+use tokio::time::Instant;
+
+use super::Attempt;
+use crate::api::ticket::Tickets;
+
+/// The user id of whoever runs the server. What an operator may do follows from its credential, never from this name.
+const USER: &str = "operator";
+/// The field of a login that has the ticket.
+const FIELD: &str = "adminTicket";
+
+/// The tickets that were given and not used.
+#[derive(Debug, Default)]
+pub struct Operators(Tickets<Arc<Principal>>);
+
+impl Operators {
+    /// The object of a login that lets its holder in as this principal, once and within half a minute; `None` if the system has no
+    /// random numbers.
+    #[must_use]
+    pub fn login(&self, principal: Principal) -> Option<Value> {
+        let ticket = self.0.give(Arc::new(principal), Instant::now())?;
+        Some(json!({ FIELD: ticket }))
+    }
+
+    /// What is to be said of a login with a ticket; `None` if it has none.
+    pub(super) fn judge(&self, attempt: &Attempt) -> Option<AuthOutcome> {
+        let ticket = attempt.data.get(FIELD)?.as_str().unwrap_or_default();
+        let principal = self.0.take(ticket, Instant::now());
+        Some(match principal {
+            Some(principal) => AuthOutcome::Accepted(principal),
+            None => AuthOutcome::Refused {
+                client_data: super::reason("TICKET_INVALID"),
+            },
+        })
+    }
+}
+
+/// The operator who has opened the session `id` of the admin page, which ends then.
+#[must_use]
+pub fn operator(id: &str, ends: WallTime) -> Principal {
+    Principal::new(Name::from(USER))
+        .with_credential(Credential::Operator(Name::from(id)))
+        .with_expiry(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use serde_json::Map;
+
+    use super::*;
+    use crate::shard::handle::Peer;
+
+    fn attempt(data: Value) -> Attempt {
+        let Value::Object(data) = data else {
+            panic!("an object")
+        };
+        let peer = Peer {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            headers: Vec::new(),
+            certificate: None,
+        };
+        Attempt {
+            data,
+            peer: Arc::new(peer),
+        }
+    }
+
+    #[test]
+    fn a_ticket_lets_in_once_and_others_are_not_its_business() {
+        let operators = Operators::default();
+        let principal = operator("7", WallTime(1));
+        assert!(principal.is_operator());
+        let login = attempt(operators.login(principal.clone()).expect("random numbers"));
+        let accepted = AuthOutcome::Accepted(Arc::new(principal));
+        assert_eq!(operators.judge(&login), Some(accepted));
+        for used in [
+            login,
+            attempt(json!({ FIELD: "x" })),
+            attempt(json!({ FIELD: 7 })),
+        ] {
+            let outcome = operators.judge(&used);
+            assert!(matches!(outcome, Some(AuthOutcome::Refused { .. })));
+        }
+        assert_eq!(operators.judge(&attempt(Value::Object(Map::new()))), None);
+    }
+}

@@ -1,0 +1,66 @@
+// The admin page as the suites use it: its key from the first screen, and requests of somebody who is signed in.
+
+import assert from 'node:assert/strict';
+import { url } from './http.ts';
+import type { Server } from './server.ts';
+
+/** The key that a server in development mode has made, as the first screen shows it. */
+export async function shownKey(server: Server): Promise<string> {
+  const row = /admin key +([\w-]+),/;
+  await server.prints(row);
+  return row.exec(server.output)?.[1] as string;
+}
+
+/** A request to sign in. */
+export function signIn(server: Server, key: string, headers: Record<string, string> = {}): Promise<Response> {
+  return fetch(url(server, '/admin/api/session'), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify({ key }),
+  });
+}
+
+/** Somebody who is signed in. */
+export class Operator {
+  private constructor(
+    private readonly server: Server,
+    /** The cookie as it is sent. */
+    readonly cookie: string,
+    /** What changes need. */
+    readonly token: string,
+    /** How the audit log calls what was opened here. */
+    readonly session: string,
+  ) {}
+
+  /** Signs in with the key, by default that of the first screen. */
+  static async of(server: Server, key?: string): Promise<Operator> {
+    const answer = await signIn(server, key ?? (await shownKey(server)));
+    const { token, session } = (await answer.json()) as { token: string; session: string };
+    assert.equal(answer.status, 201);
+    const cookie = (answer.headers.get('set-cookie') ?? '').split(';')[0] as string;
+    return new Operator(server, cookie, token, session);
+  }
+
+  /** A request with the cookie and, where there is none in `headers`, the token. */
+  fetch(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Response> {
+    return fetch(url(this.server, `/admin/api${path}`), {
+      method,
+      headers: { cookie: this.cookie, 'x-admin-token': this.token, 'content-type': 'application/json', ...headers },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+  }
+
+  /** The body of an answer that must be 200 or 201. */
+  async ask(method: string, path: string, body?: unknown): Promise<any> {
+    const answer = await this.fetch(method, path, body);
+    const text = await answer.text();
+    assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${text}`);
+    return text === '' ? undefined : JSON.parse(text);
+  }
+
+  /** Runs one command, as an operator or as a user. */
+  async command(one: object, query = ''): Promise<Record<string, unknown>> {
+    const { body } = await this.ask('POST', `/commands${query}`, { body: [one] });
+    return body[0];
+  }
+}
