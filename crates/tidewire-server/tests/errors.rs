@@ -1,0 +1,393 @@
+//! The table of errors is whole: what the sources of server and client can say has a row in `spec/errors.toml`, what has a row can
+//! be said, and `docs/errors.md` is made of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde::Deserialize;
+
+/// A row.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    number: Option<u16>,
+    #[serde(default)]
+    numbers: BTreeMap<String, u16>,
+    kind: Kind,
+    retry: bool,
+    closes: bool,
+    cause: String,
+    remedy: String,
+}
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Peer,
+    World,
+    Us,
+}
+
+/// Rows of one kind of place.
+struct Family {
+    name: &'static str,
+    title: &'static str,
+    /// What stands above its rows.
+    text: &'static str,
+    /// What its numbers are called; empty if it has none.
+    number: &'static str,
+    /// Whether it says that a connection ends.
+    closes: bool,
+}
+
+const FAMILIES: [Family; 8] = [
+    Family {
+        name: "message",
+        title: "Messages of deepstream's protocol",
+        text: "What a client of deepstream gets in an error message; the number is that of the action ([spec/deepstream.md](../spec/deepstream.md)). \
+               `@tidewire/client` has the same names in `code`.",
+        number: "Action",
+        closes: true,
+    },
+    Family {
+        name: "login",
+        title: "Logins",
+        text: "What the data of a refused login has in `error` or `code` ([authentication.md](authentication.md)).",
+        number: "",
+        closes: true,
+    },
+    Family {
+        name: "close",
+        title: "Close frames",
+        text: "The code and the reason with which the server closes a WebSocket ([spec/websocket.md](../spec/websocket.md)).",
+        number: "Code",
+        closes: false,
+    },
+    Family {
+        name: "http",
+        title: "HTTP",
+        text: "The status and the member `code` of `application/problem+json` ([http-api.md](http-api.md)).",
+        number: "Status",
+        closes: false,
+    },
+    Family {
+        name: "admin",
+        title: "Admin API",
+        text: "The status and `error.code` ([admin-api.md](admin-api.md)).",
+        number: "Status",
+        closes: false,
+    },
+    Family {
+        name: "client",
+        title: "`@tidewire/client`",
+        text: "What the client says by itself, in the `code` of a `TidewireError`; beside it have the names of messages and logins above.",
+        number: "",
+        closes: false,
+    },
+    Family {
+        name: "ready",
+        title: "`/ready` and its warnings",
+        text: "The codes of reasons and warnings ([operations.md](operations.md)).",
+        number: "",
+        closes: false,
+    },
+    Family {
+        name: "exit",
+        title: "Exit codes",
+        text: "How the command `tidewire` ends.",
+        number: "Code",
+        closes: false,
+    },
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All sources below a folder, one behind the other.
+fn sources(folder: &str, ending: &str) -> String {
+    let mut text = String::new();
+    let mut folders = vec![repository().join(folder)];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).expect("a folder of sources");
+        for path in entries.map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == ending) {
+                text += &fs::read_to_string(path).expect("a source");
+            }
+        }
+    }
+    text
+}
+
+fn table() -> BTreeMap<String, Vec<Row>> {
+    toml::from_str(&read("spec/errors.toml")).expect("the table can be read")
+}
+
+/// What the groups of `pattern` find in `text`.
+fn found<const N: usize>(pattern: &str, text: &str) -> BTreeSet<[String; N]> {
+    let pattern = Regex::new(pattern).expect("a pattern");
+    let all = pattern.captures_iter(text);
+    all.map(|captures| captures.extract::<N>().1.map(str::to_owned))
+        .collect()
+}
+
+fn names(rows: &[Row]) -> BTreeSet<[String; 1]> {
+    rows.iter().map(|row| [row.name.clone()]).collect()
+}
+
+/// Names with their codes of HTTP.
+fn statuses(rows: &[Row]) -> BTreeSet<[String; 2]> {
+    let status = |row: &Row| {
+        let word = match row.number.expect("a status") {
+            400 => "BAD_REQUEST",
+            401 => "UNAUTHORIZED",
+            403 => "FORBIDDEN",
+            404 => "NOT_FOUND",
+            405 => "METHOD_NOT_ALLOWED",
+            408 => "REQUEST_TIMEOUT",
+            409 => "CONFLICT",
+            412 => "PRECONDITION_FAILED",
+            413 => "PAYLOAD_TOO_LARGE",
+            415 => "UNSUPPORTED_MEDIA_TYPE",
+            422 => "UNPROCESSABLE_ENTITY",
+            429 => "TOO_MANY_REQUESTS",
+            500 => "INTERNAL_SERVER_ERROR",
+            503 => "SERVICE_UNAVAILABLE",
+            504 => "GATEWAY_TIMEOUT",
+            other => panic!("{}: {other} has no name here", row.name),
+        };
+        [word.to_owned(), row.name.clone()]
+    };
+    rows.iter().map(status).collect()
+}
+
+const REFUSAL: &str = r#"StatusCode::([A-Z_]+),\s*"([A-Z][A-Z_]+)","#;
+
+#[test]
+fn messages_have_the_actions_of_the_wire() {
+    let wire = read("crates/tidewire-wire/src/protocol/deepstream/action.rs");
+    let mut expected = BTreeSet::new();
+    let mut topic = String::new();
+    let module =
+        Regex::new(r"^pub mod (\w+) \{|^\s*pub const ([A-Z_]+): u32 = (\d+);").expect("a pattern");
+    for captures in wire.lines().filter_map(|line| module.captures(line)) {
+        let group = |number| captures.get(number).map(|found| found.as_str());
+        if let Some(name) = group(1) {
+            topic = name.to_uppercase();
+            continue;
+        }
+        let (name, number) = (group(2).expect("a name"), group(3).expect("a number"));
+        let is_news = ["GAP", "POSITION", "CACHE_RETRIEVAL_TIMEOUT"].contains(&name);
+        let is_refusal = ["UNKNOWN_TOPIC", "UNSUCCESSFUL"].contains(&name)
+            || (topic == "CONNECTION" && name == "REJECT");
+        let is_error = number.parse::<u16>().expect("a number") >= 100 && !is_news;
+        if is_error || is_refusal {
+            expected.insert(format!("{topic} {number} {name}"));
+        }
+    }
+    let rows = &table()["message"];
+    let told: BTreeSet<String> = rows
+        .iter()
+        .flat_map(|row| {
+            row.numbers
+                .iter()
+                .map(move |(topic, number)| format!("{topic} {number} {}", row.name))
+        })
+        .collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn refusals_of_http_have_rows() {
+    let api = sources("crates/tidewire-server/src/api", "rs");
+    assert_eq!(statuses(&table()["http"]), found(REFUSAL, &api));
+    let admin = sources("crates/tidewire-server/src/admin", "rs");
+    assert_eq!(statuses(&table()["admin"]), found(REFUSAL, &admin));
+}
+
+#[test]
+fn what_is_said_of_logins_has_rows() {
+    let auth = sources("crates/tidewire-server/src/auth", "rs");
+    let core = sources("crates/tidewire-core/src", "rs");
+    let mut said = found::<1>(r#"const [A-Z_]+: &str = "([A-Z_]+)";"#, &auth);
+    said.extend(found(r#""code":\s*"([A-Z_]+)""#, &core));
+    // Who logs in without any auth is called so.
+    said.remove(&["OPEN".to_owned()]);
+    assert_eq!(names(&table()["login"]), said);
+}
+
+#[test]
+fn close_frames_have_rows() {
+    let connection = read("crates/tidewire-server/src/shard/connection.rs");
+    let reasons = found::<1>(r#"CloseReason::\w+ => "([^"]+)","#, &connection);
+    let told = names(&table()["close"]);
+    assert!(reasons.len() >= 10, "{reasons:?}");
+    let untold: Vec<_> = reasons.difference(&told).collect();
+    assert_eq!(untold, Vec::<&[String; 1]>::new());
+    let wire = read("crates/tidewire-wire/src/frame/websocket.rs");
+    let codes = found::<2>(r"pub const ([A-Z_]+): Self = Self\((\d{4})\);", &wire);
+    let numbers: BTreeSet<String> = table()["close"]
+        .iter()
+        .map(|row| row.number.expect("a code").to_string())
+        .collect();
+    let all = [
+        sources("crates/tidewire-server/src", "rs"),
+        sources("crates/tidewire-wire/src", "rs"),
+    ]
+    .concat();
+    for [name, number] in codes {
+        let is_used = all.contains(&format!("CloseCode::{name}"));
+        assert_eq!(is_used, numbers.contains(&number), "{number} {name}");
+    }
+}
+
+#[test]
+fn reasons_and_warnings_of_ready_have_rows() {
+    let server = sources("crates/tidewire-server/src", "rs");
+    let tests = Regex::new(r"(?s)#\[cfg\(test\)\]\nmod tests \{.*?\n\}\n").expect("a pattern");
+    let server = tests.replace_all(&server, "");
+    let mut said = found::<1>(r#"\bcode(?::| =) "([a-z_]+)"[,;]"#, &server);
+    let status = read("crates/tidewire-server/src/status.rs");
+    said.extend(found(r#"\badd\(\s*"([a-z_]+)","#, &status));
+    assert_eq!(names(&table()["ready"]), said);
+}
+
+#[test]
+fn what_the_client_says_has_rows() {
+    let table = table();
+    let client = sources("packages/client/src", "ts");
+    let said = found::<1>(r"'([A-Z][A-Z_]{3,})'", &client);
+    let mut told = names(&table["client"]);
+    for name in &told {
+        assert!(said.contains(name), "{name:?} is said nowhere");
+    }
+    told.extend(names(&table["message"]));
+    told.extend(names(&table["login"]));
+    let untold: Vec<_> = said.difference(&told).collect();
+    assert_eq!(untold, Vec::<&[String; 1]>::new());
+}
+
+#[test]
+fn exit_codes_have_rows() {
+    let exit = read("crates/tidewire-server/src/exit.rs");
+    let codes = found::<1>(r"Self::\w+ => (\d+),", &exit);
+    let rows = &table()["exit"];
+    let told = rows
+        .iter()
+        .map(|row| [row.number.expect("a code").to_string()]);
+    assert_eq!(told.collect::<BTreeSet<_>>(), codes);
+}
+
+/// The name of an option in a text.
+const OPTION: &str =
+    r"\b((?:limits|http|auth|record|rpc|network|admin|store)\.[a-z_]+(?:\.[a-z_]+)*)\b";
+
+#[test]
+fn options_that_are_named_exist() {
+    let options = read("docs/configuration.md");
+    let table = table();
+    for row in table.values().flatten() {
+        let text = format!("{} {}", row.cause, row.remedy);
+        for [option] in found::<1>(OPTION, &text) {
+            let heading = format!("### `{option}`");
+            assert!(options.contains(&heading), "{}: {option}", row.name);
+        }
+    }
+}
+
+#[test]
+fn the_page_is_fresh() {
+    let path = repository().join("docs/errors.md");
+    let expected = page(&table());
+    if std::env::var_os("TIDEWIRE_WRITE").is_some() {
+        fs::write(&path, &expected).expect("the page is written");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == expected,
+        "docs/errors.md is not fresh; run TIDEWIRE_WRITE=1 cargo test -p tidewire-server --test errors"
+    );
+}
+
+fn page(table: &BTreeMap<String, Vec<Row>>) -> String {
+    let mut page = "# Errors\n\n\
+        Every code that the server, the client and the command can say, with its cause and what to do. This page is made of\n\
+        [spec/errors.toml](../spec/errors.toml); programs act on codes and numbers, never on texts.\n\n\
+        *Again* says whether the same request may be answered otherwise later. *Fault* is *peer* where whoever asked did something wrong,\n\
+        *world* where a disk, a server or the time failed, and *us* for a bug.\n"
+        .to_owned();
+    assert_eq!(table.len(), FAMILIES.len());
+    for family in &FAMILIES {
+        let _ = write!(page, "\n## {}\n\n{}\n\n", family.title, family.text);
+        let number = match family.number {
+            "" => String::new(),
+            word => format!(" {word} |"),
+        };
+        let closes = if family.closes { " Ends |" } else { "" };
+        let _ = writeln!(
+            page,
+            "| Name |{number} Fault | Again |{closes} Cause | What to do |"
+        );
+        let columns = 5 + usize::from(!number.is_empty()) + usize::from(family.closes);
+        let _ = writeln!(page, "|{}", "---|".repeat(columns));
+        for row in &table[family.name] {
+            let number = match (family.number, row.number) {
+                ("", _) => String::new(),
+                (_, Some(number)) => format!(" {number} |"),
+                (_, None) => {
+                    let all = row.numbers.iter();
+                    let all: Vec<_> = all
+                        .map(|(topic, number)| format!("{topic} {number}"))
+                        .collect();
+                    format!(" {} |", all.join(", "))
+                }
+            };
+            let closes = match family.closes {
+                true => format!(" {} |", yes(row.closes)),
+                false => String::new(),
+            };
+            let name = match family.name {
+                "close" | "exit" => row.name.clone(),
+                _ => format!("`{}`", row.name),
+            };
+            let kind = match row.kind {
+                Kind::Peer => "peer",
+                Kind::World => "world",
+                Kind::Us => "us",
+            };
+            let again = yes(row.retry);
+            let (cause, remedy) = (linked(&row.cause), linked(&row.remedy));
+            let _ = writeln!(
+                page,
+                "| {name} |{number} {kind} | {again} |{closes} {cause} | {remedy} |"
+            );
+        }
+    }
+    page
+}
+
+/// The text with links where it names options.
+fn linked(text: &str) -> String {
+    let options = Regex::new(OPTION).expect("a pattern");
+    let link = |captures: &regex::Captures<'_>| {
+        let option = &captures[1];
+        let anchor = option.replace('.', "");
+        format!("[`{option}`](configuration.md#{anchor})")
+    };
+    options.replace_all(text, link).into_owned()
+}
+
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
