@@ -136,11 +136,10 @@ pub fn name(number: usize) -> String {
 /// The data of its write, of `bytes` bytes where these are enough.
 #[must_use]
 pub fn data(write: u64, bytes: usize) -> String {
-    let mut data = format!("{{\"write\":\"{write:010}\",\"filling\":\"");
+    let head = format!("{{\"write\":\"{write:010}\",\"filling\":\"");
     let end = "\"}";
-    let filling = bytes.saturating_sub(data.len() + end.len());
-    data.extend(std::iter::repeat_n('x', filling));
-    data + end
+    let filling = bytes.saturating_sub(head.len() + end.len());
+    head + &"x".repeat(filling) + end
 }
 
 #[cfg(test)]

@@ -291,14 +291,17 @@ fn write(
         // Between the warming up and the measurement nothing is under way.
         let waits = is_over || (!is_warm && writes >= 2 * names.len() as u64);
         if !waits {
+            let now = Instant::now();
             for number in free.drain(..) {
                 writes += 1;
                 let value = data(writes, plan.bytes);
-                swarm.send(number / pending, |driver, out| {
+                swarm.prepare(number / pending, |driver, out| {
                     driver.write(&names[number], &value, Some(number as u64), out);
-                })?;
-                sent[number] = Some(Instant::now());
+                });
+                sent[number] = Some(now);
             }
+            // One send for what the acks of one poll have made free, as clients that have several writes to make do it.
+            swarm.send_burst()?;
         }
         let deadline = Instant::now() + PATIENCE;
         swarm.receive(deadline, "write acks", |connection, incoming| {
