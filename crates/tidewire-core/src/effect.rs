@@ -259,8 +259,8 @@ pub enum StoreRequest {
         store: StoreId,
         /// Comes back in the completion.
         batch: u64,
-        /// Each name once.
-        writes: Vec<StoreWrite>,
+        /// Each name once. Whoever asks keeps them until they are answered, and may have to ask again.
+        writes: Arc<[StoreWrite]>,
     },
 }
 

@@ -303,7 +303,7 @@ impl HistoryOwner {
         out.store(StoreRequest::Commit {
             store: StoreId::DEFAULT,
             batch,
-            writes,
+            writes: writes.into(),
         });
     }
 

@@ -6,7 +6,10 @@
 //! the record.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::address::SessionId;
 use crate::entry::{Answer, RecordRefusal, Stored};
@@ -88,6 +91,9 @@ impl WaitsFor {
     }
 }
 
+/// Those who wait for one record, nearly always one or nobody.
+type Waiters = SmallVec<[Waiter; 1]>;
+
 #[derive(Debug)]
 struct Dirty {
     bytes: usize,
@@ -95,9 +101,9 @@ struct Dirty {
     stored: Expected,
     /// In the queue for the next batch.
     queued: bool,
-    waiting: Vec<Waiter>,
+    waiting: Waiters,
     /// Those whom the batch under way answers.
-    covered: Vec<Waiter>,
+    covered: Waiters,
 }
 
 #[derive(Debug)]
@@ -105,7 +111,7 @@ struct Batch {
     number: u64,
     /// Whether its answer is still to come; else it has failed and is sent again.
     is_under_way: bool,
-    writes: Vec<StoreWrite>,
+    writes: Arc<[StoreWrite]>,
 }
 
 /// What the end of a batch means for whom.
@@ -116,7 +122,7 @@ pub(crate) trait Ending {
     fn clean(&mut self, name: &Name);
     /// Another owner has written the record. All that was not in the store yet is dropped; nobody can say what became of
     /// what these have waited for.
-    fn overruled(&mut self, name: &Name, waiters: Vec<Waiter>);
+    fn overruled(&mut self, name: &Name, waiters: impl Iterator<Item = Waiter>);
 }
 
 /// The dirty records of a shard.
@@ -193,8 +199,8 @@ impl Commits {
             bytes: 0,
             stored: before,
             queued: false,
-            waiting: Vec::new(),
-            covered: Vec::new(),
+            waiting: Waiters::new(),
+            covered: Waiters::new(),
         });
         self.bytes = self.bytes - dirty.bytes + bytes;
         dirty.bytes = bytes;
@@ -228,7 +234,7 @@ impl Commits {
         &mut self,
         now: Instant,
         newest: impl FnMut(&Name) -> StoreChange,
-    ) -> Option<(u64, Vec<StoreWrite>)> {
+    ) -> Option<(u64, Arc<[StoreWrite]>)> {
         if self.retry.is_some_and(|retry| retry > now) {
             return None;
         }
@@ -238,7 +244,7 @@ impl Commits {
                 return None;
             }
             Some(failed) => failed.writes,
-            None => self.take_queued(newest),
+            None => self.take_queued(newest).into(),
         };
         self.retry = None;
         if writes.is_empty() {
@@ -256,7 +262,7 @@ impl Commits {
 
     /// As much of what is queued as one batch takes.
     fn take_queued(&mut self, mut newest: impl FnMut(&Name) -> StoreChange) -> Vec<StoreWrite> {
-        let mut writes = Vec::new();
+        let mut writes = Vec::with_capacity(self.queue.len().min(BATCH_RECORDS_MAX));
         let mut bytes = 0;
         while writes.len() < BATCH_RECORDS_MAX && (bytes < BATCH_BYTES_MAX || writes.is_empty()) {
             let Some(name) = self.queue.pop_front() else {
@@ -325,9 +331,7 @@ impl Commits {
             return;
         };
         self.bytes -= dirty.bytes;
-        let mut waiters = dirty.covered;
-        waiters.extend(dirty.waiting);
-        ending.overruled(name, waiters);
+        ending.overruled(name, dirty.covered.into_iter().chain(dirty.waiting));
     }
 
     /// The batch failed: after a pause it is sent again.
@@ -353,11 +357,11 @@ impl Commits {
                 continue;
             };
             for list in [&mut dirty.covered, &mut dirty.waiting] {
-                let (due, left) = std::mem::take(list)
+                let (due, left): (Waiters, Waiters) = std::mem::take(list)
                     .into_iter()
-                    .partition(|waiter: &Waiter| waiter.deadline <= now);
+                    .partition(|waiter| waiter.deadline <= now);
                 *list = left;
-                for waiter in Vec::from_iter::<Vec<Waiter>>(due) {
+                for waiter in due {
                     answer(&name, waiter);
                 }
             }
@@ -440,9 +444,9 @@ mod tests {
         foreign: BTreeSet<usize>,
         foreign_count: u32,
         /// The batch under way.
-        batch: Option<(u64, Vec<StoreWrite>)>,
+        batch: Option<(u64, Arc<[StoreWrite]>)>,
         /// The batch that has failed and must come again.
-        failed: Option<Vec<StoreWrite>>,
+        failed: Option<Arc<[StoreWrite]>>,
         /// Who waits for which change of which name, since when.
         waiting: BTreeMap<u32, (usize, u64, Instant)>,
         next_waiter: u32,
@@ -464,8 +468,8 @@ mod tests {
             self.clean.insert(place(name));
         }
 
-        fn overruled(&mut self, name: &Name, waiters: Vec<Waiter>) {
-            let waiters = waiters.iter().map(|waiter| waiter.session.index).collect();
+        fn overruled(&mut self, name: &Name, waiters: impl Iterator<Item = Waiter>) {
+            let waiters = waiters.map(|waiter| waiter.session.index).collect();
             self.overruled.insert(place(name), waiters);
         }
     }

@@ -219,7 +219,7 @@ impl RecordOwner {
             verdict => return stopped(desk, name, job, verdict),
         }
         let memory_only = is_under(&desk.place.settings.memory_only_prefixes, name);
-        if memory_only || self.is_dirty_at(&desk.place.settings, name) {
+        if memory_only || self.lanes.is_dirty(&desk.place.settings, name) {
             // What is in memory is newer than anything the store can have.
             answer(desk, job.session, name, gather, Answer::Told(Told::Nothing));
             return Step::Done;
@@ -396,23 +396,15 @@ impl RecordOwner {
             Verdict::Allow => {}
             verdict => return stopped(desk, name, job, verdict),
         }
-        let current = match value {
-            Value::Present(record) => record.clone(),
-            _ if upsert => StoredRecord {
-                incarnation: self.new_incarnation(desk, name),
-                version: Version::CREATED,
-                data: Payload::from_checked(change::EMPTY),
-            },
-            _ => {
-                refuse(desk, name, job, RecordRefusal::UpdateFailed);
-                return Step::Done;
-            }
-        };
+        if old.is_none() && !upsert {
+            refuse(desk, name, job, RecordRefusal::UpdateFailed);
+            return Step::Done;
+        }
         let session = job.session;
         let JobKind::Write(write) = job.kind else {
             return Step::Done;
         };
-        let is_made = self.apply(desk, name, session, *write, current, after, hot);
+        let is_made = self.apply(desk, name, session, *write, value, after, hot);
         if let Some(key) = key.filter(|_| is_made) {
             let settings = &desk.place.settings;
             let (count_max, age_max) = (settings.limits.write_keys_max, settings.write_key_age);
@@ -476,14 +468,6 @@ impl RecordOwner {
         };
         if let Some(data) = data.filter(|_| is_met) {
             let hot = is_under(&desk.place.settings.hot_path_prefixes, name);
-            let current = match value {
-                Value::Present(record) => record.clone(),
-                _ => StoredRecord {
-                    incarnation: self.new_incarnation(desk, name),
-                    version: Version::CREATED,
-                    data: Payload::from_checked(change::EMPTY),
-                },
-            };
             let JobKind::Put(put) = job.kind else {
                 return Step::Done;
             };
@@ -496,7 +480,7 @@ impl RecordOwner {
                 put: Some(tag.is_some()),
                 key: None,
             };
-            self.apply(desk, name, session, write, current, data, hot);
+            self.apply(desk, name, session, write, value, data, hot);
             return Step::Done;
         }
         if is_met && !matches!(value, Value::Missing) && !self.has_place(desk, name, value, 0) {
@@ -530,7 +514,7 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// Checks the version, keeps the new value, tells the subscribers. Whether the write was made.
+    /// Checks the version, keeps the new value in place of `before`, tells the subscribers. Whether the write was made.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one decided write, used once"
@@ -541,7 +525,7 @@ impl RecordOwner {
         name: &Name,
         session: SessionId,
         write: OwnedWrite,
-        current: StoredRecord,
+        before: &Value,
         after: Payload,
         hot: bool,
     ) -> bool {
@@ -554,23 +538,32 @@ impl RecordOwner {
             put,
             ..
         } = write;
+        let (incarnation, current) = match before {
+            Value::Present(record) => (record.incarnation, record.version),
+            _ => (self.new_incarnation(desk, name), Version::CREATED),
+        };
         let next = if hot {
             Version::CREATED
         } else {
-            current.version.next()
+            current.next()
         };
         let is_checked = !hot && !is_planted("record-version");
         if let Some(version) = version.filter(|version| is_checked && *version != next) {
-            let conflict = if version <= current.version {
+            let conflict = if version <= current {
+                let data = before.data().cloned();
                 Answer::VersionExists {
-                    current: Box::new(current),
+                    current: Box::new(StoredRecord {
+                        incarnation,
+                        version: current,
+                        data: data.unwrap_or_else(|| Payload::from_checked(change::EMPTY)),
+                    }),
                     action,
                     correlation,
                     write_ack,
                 }
             } else {
                 Answer::InvalidVersion {
-                    version: current.version,
+                    version: current,
                     action,
                     correlation,
                     write_ack,
@@ -579,11 +572,7 @@ impl RecordOwner {
             answer(desk, session, name, None, conflict);
             return false;
         }
-        let before = self
-            .table
-            .get(name)
-            .map_or(Value::Missing, |record| record.value.clone());
-        if !self.has_place(desk, name, &before, after.len()) {
+        if !self.has_place(desk, name, before, after.len()) {
             let why = RecordRefusal::UpdateFailed;
             let refused = Answer::Refused {
                 why,
@@ -597,7 +586,7 @@ impl RecordOwner {
         }
         let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
         let written = StoredRecord {
-            incarnation: current.incarnation,
+            incarnation,
             version: next,
             data: after.clone(),
         };
@@ -615,7 +604,7 @@ impl RecordOwner {
             },
         });
         // Where the numbers start again a client can only take the whole value.
-        let change = if current.version >= Version::LAST {
+        let change = if current >= Version::LAST {
             OwnedChange::Update(after.clone())
         } else {
             change

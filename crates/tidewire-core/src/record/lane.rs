@@ -3,6 +3,7 @@
 use crate::planted_fault::is_planted;
 use crate::record::commit::Commits;
 use crate::route::{StoreId, StoreRoutes};
+use crate::settings::Settings;
 use crate::store::{Incarnation, Opened};
 use crate::text::Name;
 
@@ -45,6 +46,11 @@ impl Lanes {
     /// That of a record.
     pub(super) fn of(&self, routes: &StoreRoutes, name: &str) -> &Lane {
         &self.0[routes.find(name).index()]
+    }
+
+    /// Whether the record has something that its store does not.
+    pub(super) fn is_dirty(&self, settings: &Settings, name: &str) -> bool {
+        self.of(&settings.routes, name).commits.is_dirty(name)
     }
 
     /// That of a record, to be changed.

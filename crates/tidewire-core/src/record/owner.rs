@@ -230,10 +230,7 @@ impl RecordOwner {
         if !desk.place.is_record_name(&name) {
             return answer_value(desk, name, asker, Err(ReadFailed));
         }
-        self.ensure(desk, &name);
-        let Some(record) = self.table.get_mut(&name) else {
-            return;
-        };
+        let record = self.ensure(desk, &name);
         if matches!(record.value, Value::Unknown) {
             let waits = record.waiting_mut();
             if waits.askers.len() >= desk.place.settings.limits.record_waiting_max {
@@ -435,32 +432,40 @@ impl RecordOwner {
         }
     }
 
-    /// Makes sure that the record is in the table and, if its value is not known, on its way.
-    fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
-        if self.table.contains_key(name) {
-            return;
-        }
-        let memory_only = is_under(&desk.place.settings.memory_only_prefixes, name);
-        let epoch = self.new_epoch();
-        let mut record = OwnedRecord {
-            value: if memory_only {
-                Value::Missing
-            } else {
-                Value::Unknown
-            },
-            interest: Interest {
-                epoch,
-                shards: SmallVec::new(),
-            },
-            waiting: None,
-            stamp: 0,
-        };
-        if !memory_only {
-            record.waiting_mut().blocked = Blocked::Loading;
-            self.load(desk, name);
-        }
-        self.cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
-        self.table.insert(name.clone(), record);
+    /// The record's place in the table. One that is new there has no value yet, and is on its way from the store.
+    fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) -> &mut OwnedRecord {
+        let Self {
+            table,
+            cache,
+            lanes,
+            next_epoch,
+            ..
+        } = self;
+        table.entry(name.clone()).or_insert_with(|| {
+            let settings = &desk.place.settings;
+            let memory_only = is_under(&settings.memory_only_prefixes, name);
+            *next_epoch += 1;
+            let mut record = OwnedRecord {
+                value: if memory_only {
+                    Value::Missing
+                } else {
+                    Value::Unknown
+                },
+                interest: Interest {
+                    epoch: *next_epoch,
+                    shards: SmallVec::new(),
+                },
+                waiting: None,
+                stamp: 0,
+            };
+            if !memory_only {
+                record.waiting_mut().blocked = Blocked::Loading;
+                let lane = lanes.of_mut(&settings.routes, name);
+                lane.to_load.push(name.clone());
+            }
+            cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
+            record
+        })
     }
 
     pub(super) fn new_epoch(&mut self) -> u64 {
@@ -486,12 +491,6 @@ impl RecordOwner {
         self.lane_mut(desk, name).to_load.push(name.clone());
     }
 
-    /// Whether the record has something that its store does not.
-    pub(super) fn is_dirty_at(&self, settings: &Settings, name: &str) -> bool {
-        let lane = self.lanes.of(&settings.routes, name);
-        lane.commits.is_dirty(name)
-    }
-
     /// Does the job, or lets it wait behind the earlier ones.
     fn take<E: Effects>(
         &mut self,
@@ -500,11 +499,7 @@ impl RecordOwner {
         name: Name,
         job: Job,
     ) {
-        self.ensure(desk, &name);
-        let Some(record) = self.table.get_mut(&name) else {
-            return;
-        };
-        if let Some(waits) = &mut record.waiting {
+        if let Some(waits) = &mut self.ensure(desk, &name).waiting {
             if waits.jobs.len() >= desk.place.settings.limits.record_waiting_max {
                 desk.place.count(|refused| refused.waiting += 1);
                 let why = match job.kind {
@@ -651,8 +646,8 @@ impl RecordOwner {
     /// not used for longest while the cache is over its limit.
     fn settle<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
         let settings = &desk.place.settings;
-        if self.is_idle(settings, name)
-            && let Some(record) = self.table.get_mut(name)
+        if let Some(record) = self.table.get_mut(name)
+            && is_idle(&self.lanes, settings, name, record)
         {
             self.cache.stamp += 1;
             record.stamp = self.cache.stamp;
@@ -673,29 +668,23 @@ impl RecordOwner {
             let Some((name, stamp)) = self.cache.idle.pop_front() else {
                 break;
             };
-            if self
-                .table
-                .get(&name)
-                .is_some_and(|record| record.stamp == stamp)
-                && self.is_idle(settings, &name)
-            {
+            if self.table.get(&name).is_some_and(|record| {
+                record.stamp == stamp && is_idle(&self.lanes, settings, &name, record)
+            }) {
                 self.remove(&name);
             }
         }
     }
+}
 
-    /// Whether nothing would be lost with the record.
-    fn is_idle(&self, settings: &Settings, name: &Name) -> bool {
-        let Some(record) = self.table.get(name) else {
-            return false;
-        };
-        let pinned = matches!(record.value, Value::Present(_))
-            && is_under(&settings.memory_only_prefixes, name);
-        record.interest.shards.is_empty()
-            && record.waiting.is_none()
-            && !pinned
-            && (!self.is_dirty_at(settings, name) || is_forgotten(&record.value))
-    }
+/// Whether nothing would be lost with the record.
+fn is_idle(lanes: &Lanes, settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
+    let pinned =
+        matches!(record.value, Value::Present(_)) && is_under(&settings.memory_only_prefixes, name);
+    record.interest.shards.is_empty()
+        && record.waiting.is_none()
+        && !pinned
+        && (!lanes.is_dirty(settings, name) || is_forgotten(&record.value))
 }
 
 /// Gathers what the end of a batch means and answers those who waited.
@@ -725,7 +714,7 @@ impl<E: Effects> Ending for Ended<'_, '_, E> {
         self.clean.push(name.clone());
     }
 
-    fn overruled(&mut self, name: &Name, waiters: Vec<Waiter>) {
+    fn overruled(&mut self, name: &Name, waiters: impl Iterator<Item = Waiter>) {
         for waiter in waiters {
             outcome_unknown(self.desk, name, waiter);
         }

@@ -540,7 +540,7 @@ impl Node {
         }
     }
 
-    fn write(&mut self, store: StoreId, write: StoreWrite) -> Written {
+    fn write(&mut self, store: StoreId, write: &StoreWrite) -> Written {
         let kept = &mut self.stored[store.index()];
         let stored = kept.get(&write.name);
         if write.change.is_done(stored) {
@@ -549,8 +549,8 @@ impl Node {
         if !write.expected.is_met(stored) {
             return Written::Refused;
         }
-        match write.change {
-            StoreChange::Put(record) => kept.insert(write.name, record),
+        match &write.change {
+            StoreChange::Put(record) => kept.insert(write.name.clone(), record.clone()),
             StoreChange::Delete => kept.remove(&write.name),
         };
         Written::Done
@@ -596,7 +596,7 @@ impl Node {
                 writes,
             } => {
                 let write = |write| self.write(store, write);
-                let written = writes.into_iter().map(write).collect();
+                let written = writes.iter().map(write).collect();
                 StoreCompletion::Committed {
                     store,
                     batch,

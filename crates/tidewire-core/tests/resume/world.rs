@@ -698,7 +698,7 @@ impl World {
                     false => self.fault != Some(Fault::CommitForgotten) || self.random.chance(80),
                 };
                 let written = writes
-                    .into_iter()
+                    .iter()
                     .map(|write| self.write(write, is_done))
                     .collect();
                 let result = match fails {
@@ -719,7 +719,7 @@ impl World {
     }
 
     /// The store's part of one write of a commit.
-    fn write(&mut self, write: StoreWrite, is_done: bool) -> Written {
+    fn write(&mut self, write: &StoreWrite, is_done: bool) -> Written {
         let stored = self.stored.get(&write.name);
         if !write.change.is_done(stored) && !write.expected.is_met(stored) {
             if self.fault == Some(Fault::RefusalMissed) {
@@ -729,10 +729,10 @@ impl World {
             return Written::Refused;
         }
         if is_done {
-            match write.change {
+            match &write.change {
                 StoreChange::Put(record) => {
-                    self.kept_keys.extend(last_key(&record));
-                    self.stored.insert(write.name, record);
+                    self.kept_keys.extend(last_key(record));
+                    self.stored.insert(write.name.clone(), record.clone());
                 }
                 StoreChange::Delete => {
                     self.stored.remove(&write.name);

@@ -487,26 +487,26 @@ impl Sim {
         &mut self,
         shard: usize,
         store: StoreId,
-        writes: Vec<StoreWrite>,
+        writes: &[StoreWrite],
     ) -> Result<Vec<NumberedWrite>, Violation> {
-        for write in &writes {
+        for write in writes {
             self.is_routed(&write.name, store)?;
         }
         if let Some(failed) = self.stores.at(store).failed.remove(&shard) {
-            let same = failed.iter().map(|numbered| &numbered.write).eq(&writes);
+            let same = failed.iter().map(|numbered| &numbered.write).eq(writes);
             ensure(same, Check::StoreContent, || {
                 format!("{failed:?} has failed, and {writes:?} comes next")
             })?;
             return Ok(failed);
         }
-        let number = |write: StoreWrite| {
+        let number = |write: &StoreWrite| {
             let change_count = self.records.commits(shard, &write.name, &write.change)?;
             Ok(NumberedWrite {
-                write,
+                write: write.clone(),
                 change_count,
             })
         };
-        writes.into_iter().map(number).collect()
+        writes.iter().map(number).collect()
     }
 
     fn end_turn(&mut self, shard: usize) -> Checked {
@@ -524,7 +524,7 @@ impl Sim {
                     batch,
                     writes,
                 } => {
-                    let writes = self.number(shard, store, writes)?;
+                    let writes = self.number(shard, store, &writes)?;
                     let asked = Asked::Commit {
                         store,
                         batch,

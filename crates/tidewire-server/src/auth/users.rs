@@ -369,7 +369,7 @@ impl Users {
             change,
         };
         self.store()?.commit(
-            vec![write],
+            [write].into(),
             Box::new(move |result| {
                 let _ = answer.send(result);
             }),

@@ -210,7 +210,7 @@ impl StoreClient {
     }
 
     /// Commits what the server keeps itself, together with what shards have written. Answered once.
-    pub fn commit(&self, writes: Vec<StoreWrite>, answer: CommitAnswer) {
+    pub fn commit(&self, writes: Arc<[StoreWrite]>, answer: CommitAnswer) {
         let task = CommitTask::Batch(Batch { writes, answer });
         if let Err(mpsc::SendError(CommitTask::Batch(batch))) = self.commits.send(task) {
             (batch.answer)(Err(stopped()));
@@ -330,7 +330,7 @@ impl StoreThreads {
 }
 
 struct Batch {
-    writes: Vec<StoreWrite>,
+    writes: Arc<[StoreWrite]>,
     answer: CommitAnswer,
 }
 
@@ -381,34 +381,20 @@ fn write(
     while ending.is_none() {
         // Without senders nobody can say how it ended.
         let Ok(first) = tasks.recv() else { break };
-        let mut answers = Vec::new();
-        let mut writes = Vec::new();
+        let mut batches = Vec::new();
         for task in std::iter::once(first).chain(tasks.try_iter()) {
             match task {
-                CommitTask::Batch(batch) => {
-                    answers.push((batch.writes.len(), batch.answer));
-                    writes.extend(batch.writes);
-                }
+                CommitTask::Batch(batch) => batches.push(batch),
                 CommitTask::Stop(how) => {
                     ending = Some(how);
                     break;
                 }
             }
         }
-        if answers.is_empty() {
+        if batches.is_empty() {
             continue;
         }
-        match commit(store, term, &writes, health) {
-            Ok(written) => {
-                let mut written = written.into_iter();
-                for (count, answer) in answers {
-                    answer(Ok(written.by_ref().take(count).collect()));
-                }
-            }
-            Err(error) => answers
-                .into_iter()
-                .for_each(|(_, answer)| answer(Err(error.clone()))),
-        }
+        commit_together(store, term, batches, health);
         if let Err(error) = store.tidy() {
             health.note_commit(Some(&error));
         }
@@ -416,6 +402,28 @@ fn write(
     match ending {
         Some(Ending::Complete) => store.close(),
         Some(Ending::CutOff) | None => Ok(()),
+    }
+}
+
+/// Makes one commit of all batches, and answers each of them.
+fn commit_together(store: &mut dyn Store, term: Term, batches: Vec<Batch>, health: &StoreHealth) {
+    let result = match batches.as_slice() {
+        [only] => commit(store, term, &only.writes, health),
+        several => {
+            let writes = several.iter().flat_map(|batch| batch.writes.iter());
+            let writes: Vec<_> = writes.cloned().collect();
+            commit(store, term, &writes, health)
+        }
+    };
+    let mut written = result.map(Vec::into_iter);
+    for Batch { writes, answer } in batches {
+        let count = writes.len();
+        // Whoever has made them frees them.
+        drop(writes);
+        answer(match &mut written {
+            Ok(written) => Ok(written.take(count).collect()),
+            Err(error) => Err(error.clone()),
+        });
     }
 }
 
@@ -652,7 +660,7 @@ mod tests {
             StoreRequest::Commit {
                 store,
                 batch,
-                writes,
+                writes: writes.into(),
             },
         );
     }
