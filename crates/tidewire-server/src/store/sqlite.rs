@@ -3,6 +3,9 @@
 //! The format is described in `spec/store.md`. There is one writing connection; readers have connections of their
 //! own and only short transactions, so the log can be checkpointed and never grows far beyond [`CHECKPOINT_BYTES`].
 
+#[cfg(test)]
+mod reopened;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +16,7 @@ use rusqlite::{
     TransactionBehavior, params,
 };
 use tidewire_core::address::Epoch;
+use tidewire_core::planted_fault::is_planted;
 use tidewire_core::store::{
     Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
     StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
@@ -475,7 +479,9 @@ impl Place {
                 .pragma_update_and_check(None, "max_page_count", pages_max.max(1), |_| Ok(()))?;
         }
         connection.busy_timeout(timeout)?;
-        checkpoint(&connection, Log::Emptied)?;
+        if !is_planted("sqlite-reopened") {
+            checkpoint(&connection, Log::Emptied)?;
+        }
         connection.busy_timeout(BUSY_TIMEOUT)?;
         Ok(connection)
     }

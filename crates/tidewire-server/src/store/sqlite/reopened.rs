@@ -1,0 +1,111 @@
+//! Why a failed commit is final for its connection, and the next one begins with a checkpoint.
+//!
+//! After a failed sync Linux counts the pages as clean: they can be read, no later sync writes them, and a power cut takes them.
+//! So the log would end in front of whatever is committed behind them. The disk of this test is what the kernel has really written:
+//! the log as it was synced before the failure, with the pages that were written since.
+
+use std::fs;
+use std::path::Path;
+
+use tidewire_core::store::{
+    Expected, Incarnation, Loaded, Store, StoreChange, StoreWrite, StoredRecord, Version,
+};
+use tidewire_core::text::{Name, Payload};
+
+use super::{FILE, SqliteOptions, SqliteStore, abandon};
+use crate::store::folder::DataFolder;
+
+/// What the kernel writes at once.
+const PAGE_BYTES: usize = 4096;
+/// More than one page, so that the next commit does not write all of them once more.
+const VALUE_BYTES: usize = 5 * PAGE_BYTES;
+
+/// The names that are there after a power cut: the first was committed before a failed sync, the last after it.
+fn kept_over_a_power_cut() -> Vec<&'static str> {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let log = || fs::read(place.path().join(format!("{FILE}-wal"))).expect("the log can be read");
+    let folder = DataFolder::open(place.path()).expect("an empty folder opens");
+    let (mut store, _) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opens");
+    commit(&mut store, "before");
+    let synced = log();
+    commit(&mut store, "failed");
+    // As a commit does whose sync fails: its pages are in the log's file, and the connection is given up.
+    abandon(store.connection.take().expect("a connection"));
+    store.connection().expect("another connection");
+    let found = log();
+    commit(&mut store, "later");
+
+    let disk = tempfile::tempdir().expect("a temporary folder");
+    let database = |folder: &Path| folder.join(FILE);
+    // A checkpoint has synced it.
+    fs::copy(database(place.path()), database(disk.path())).expect("the database can be copied");
+    let written = on_disk(&synced, &found, &log());
+    fs::write(disk.path().join(format!("{FILE}-wal")), written).expect("a log can be written");
+    plant_nothing();
+    names(disk.path())
+}
+
+/// The log on disk: pages that have changed since they were `found` were synced, all others are as they were `synced` before.
+fn on_disk(synced: &[u8], found: &[u8], newest: &[u8]) -> Vec<u8> {
+    let page = |log: &[u8], at: usize| log.chunks(PAGE_BYTES).nth(at).unwrap_or(&[]).to_vec();
+    let mut disk = Vec::new();
+    for (at, bytes) in newest.chunks(PAGE_BYTES).enumerate() {
+        let mut kept = match page(found, at) == bytes {
+            true => page(synced, at),
+            false => bytes.to_vec(),
+        };
+        kept.resize(bytes.len(), 0);
+        disk.extend(kept);
+    }
+    disk
+}
+
+fn commit(store: &mut SqliteStore, name: &str) {
+    let data = format!("{{\"text\":\"{}\"}}", name.repeat(VALUE_BYTES / name.len()));
+    let record = StoredRecord {
+        incarnation: Incarnation(1),
+        version: Version::CREATED,
+        data: Payload::from_checked(&data),
+    };
+    let write = StoreWrite {
+        name: Name::from(name),
+        expected: Expected::Missing,
+        change: StoreChange::Put(record),
+    };
+    let term = store.opened.term();
+    store.commit(term, &[write]).expect("it is committed");
+}
+
+/// The names in a store that is opened after the power cut.
+fn names(folder: &Path) -> Vec<&'static str> {
+    let folder = DataFolder::open(folder).expect("the folder opens");
+    let (mut store, _) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opens");
+    let mut reader = store.reader().expect("a reader");
+    let mut found = |name: &&str| {
+        let loaded = reader.load(&[Name::from(*name)]).expect("loads");
+        matches!(loaded[..], [Loaded::Found(_)])
+    };
+    ["before", "failed", "later"]
+        .into_iter()
+        .filter(|name| found(name))
+        .collect()
+}
+
+fn plant_nothing() {
+    #[cfg(feature = "fuzzing")]
+    tidewire_core::planted_fault::plant(None);
+}
+
+#[test]
+fn what_is_committed_after_a_failed_sync_survives_a_power_cut() {
+    // What failed was not acknowledged, and is there because the checkpoint has kept it.
+    assert_eq!(kept_over_a_power_cut(), ["before", "failed", "later"]);
+}
+
+/// The test above can fail.
+#[cfg(feature = "fuzzing")]
+#[test]
+fn without_the_checkpoint_it_would_not() {
+    tidewire_core::planted_fault::plant(Some("sqlite-reopened"));
+    assert_eq!(kept_over_a_power_cut(), ["before"]);
+}
