@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
+#[cfg(feature = "fuzzing")]
+use tidewire_core::planted_fault::plant;
 use tidewire_core::store::{Expected, Loaded, StoreChange, StoreWrite, Written};
 use tidewire_server::store::StoreKind;
 use tidewire_server::store::mongodb::MongodbStore;
@@ -94,16 +96,19 @@ struct Late {
     /// What comes afterwards.
     after: Vec<StoreWrite>,
     expected: Loaded,
+    /// A fault that is found by it.
+    #[cfg_attr(
+        not(feature = "fuzzing"),
+        expect(dead_code, reason = "no fault can be planted")
+    )]
+    fault: &'static str,
 }
 
-/// A server may get a request after its batch was given up, repeated and followed by others.
-#[test]
-#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
-fn a_batch_that_was_given_up_is_never_done() {
+fn late_batches() -> [(&'static str, Late); 5] {
     let first = record(0, "[0]");
     let put_at = |data, expected| write("a", expected, StoreChange::Put(record(0, data)));
     let hot = Expected::of(&first);
-    let cases = [
+    [
         (
             "a write without a version",
             Late {
@@ -112,6 +117,7 @@ fn a_batch_that_was_given_up_is_never_done() {
                 batch: put_at("[1]", hot),
                 after: vec![put_at("[2]", hot)],
                 expected: Loaded::Found(record(0, "[2]")),
+                fault: "mongodb-fence",
             },
         ),
         (
@@ -122,6 +128,7 @@ fn a_batch_that_was_given_up_is_never_done() {
                 batch: put("a", record(0, "[1]")),
                 after: vec![put("a", record(0, "[2]"))],
                 expected: Loaded::Found(record(0, "[2]")),
+                fault: "mongodb-fence",
             },
         ),
         (
@@ -132,6 +139,7 @@ fn a_batch_that_was_given_up_is_never_done() {
                 batch: put_at("[1]", Expected::Missing),
                 after: vec![delete("a")],
                 expected: Loaded::Missing,
+                fault: "mongodb-takeover",
             },
         ),
         (
@@ -142,6 +150,7 @@ fn a_batch_that_was_given_up_is_never_done() {
                 batch: put_at("[1]", Expected::Missing),
                 after: vec![delete("a")],
                 expected: Loaded::Missing,
+                fault: "mongodb-making",
             },
         ),
         (
@@ -152,47 +161,81 @@ fn a_batch_that_was_given_up_is_never_done() {
                 batch: write("a", hot, StoreChange::Delete),
                 after: vec![put_at("[0]", Expected::Missing)],
                 expected: Loaded::Found(first.clone()),
+                fault: "mongodb-fence",
             },
         ),
-    ];
-    for (name, late) in cases {
-        let mut place = place();
-        let relay = Relay::before(&mut place.inner.url);
-        let mut options = options(place.inner.url.clone());
-        options.timeout = Duration::from_millis(1_500);
-        let open = (place.inner.open)(options).unwrap();
-        let mut store = Open::new((open.store, open.opened));
-        store.commit(&late.before).unwrap();
-        relay.hold(late.held);
-        let error = store.commit(slice::from_ref(&late.batch)).unwrap_err();
-        assert!(error.message.contains("no answer"), "{name}: {error}");
-        for writes in [vec![late.batch], late.after] {
-            let written = store.commit(&writes).unwrap();
-            assert_eq!(written, [Written::Done], "{name}");
-        }
-        relay.release();
-        assert_eq!(
-            load(&mut *store, &["a"]),
-            slice::from_ref(&late.expected),
-            "{name}"
-        );
-        let names: &[String] = match late.expected {
-            Loaded::Missing => &[],
-            _ => &["a".to_owned()],
-        };
-        assert_eq!(
-            scan(&mut *store, "", None, 10),
-            (names.to_vec(), false),
-            "{name}"
-        );
-        // Whatever it left, the name is as good as any.
-        let anew = match &late.expected {
-            Loaded::Missing => put_at("[3]", Expected::Missing),
-            _ => put_at("[3]", hot),
-        };
-        assert_eq!(store.commit(&[anew]).unwrap(), [Written::Done], "{name}");
-        let newest = Loaded::Found(record(0, "[3]"));
-        assert_eq!(load(&mut *store, &["a"]), [newest], "{name}");
+    ]
+}
+
+/// A server may get a request after its batch was given up, repeated and followed by others.
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn a_batch_that_was_given_up_is_never_done() {
+    for (name, late) in late_batches() {
+        assert_eq!(what_is_late(late), Ok(()), "{name}");
+    }
+}
+
+/// The test above can fail.
+#[cfg(feature = "fuzzing")]
+#[test]
+#[ignore = "needs MongoDB; npm --prefix e2e run stores starts one"]
+fn a_batch_that_is_done_late_is_found() {
+    for (name, late) in late_batches() {
+        plant(Some(late.fault));
+        let found = what_is_late(late);
+        plant(None);
+        assert!(found.is_err(), "{name}");
+    }
+}
+
+/// Gives a batch up, repeats it, lets others follow, and has it done after all.
+fn what_is_late(late: Late) -> Result<(), String> {
+    let mut place = place();
+    let relay = Relay::before(&mut place.inner.url);
+    let mut options = options(place.inner.url.clone());
+    options.timeout = Duration::from_millis(1_500);
+    let open = (place.inner.open)(options).unwrap();
+    let mut store = Open::new((open.store, open.opened));
+    store.commit(&late.before).unwrap();
+    relay.hold(late.held);
+    let error = store.commit(slice::from_ref(&late.batch)).unwrap_err();
+    assert!(error.message.contains("no answer"), "{error}");
+    let mut done = |writes: &[StoreWrite]| match store.commit(writes) {
+        Ok(written) if written == [Written::Done] => Ok(()),
+        other => Err(format!("{writes:?}: {other:?}")),
+    };
+    done(slice::from_ref(&late.batch))?;
+    done(&late.after)?;
+    relay.release();
+    let found = load(&mut *store, &["a"]);
+    if found != slice::from_ref(&late.expected) {
+        return Err(format!("{found:?} is stored"));
+    }
+    let names: &[String] = match late.expected {
+        Loaded::Missing => &[],
+        _ => &["a".to_owned()],
+    };
+    let scanned = scan(&mut *store, "", None, 10);
+    if scanned != (names.to_vec(), false) {
+        return Err(format!("{scanned:?} is found"));
+    }
+    // Whatever it left, the name is as good as any.
+    let expected = match &late.expected {
+        Loaded::Missing => Expected::Missing,
+        Loaded::Found(record) => Expected::of(record),
+        Loaded::Corrupt => return Err("nothing is corrupt".to_owned()),
+    };
+    let newest = record(0, "[3]");
+    let anew = write("a", expected, StoreChange::Put(newest.clone()));
+    match store.commit(&[anew]) {
+        Ok(written) if written == [Written::Done] => {}
+        other => return Err(format!("the name is taken: {other:?}")),
+    }
+    let found = load(&mut *store, &["a"]);
+    match found == [Loaded::Found(newest)] {
+        true => Ok(()),
+        false => Err(format!("{found:?} is stored instead of the newest")),
     }
 }
 

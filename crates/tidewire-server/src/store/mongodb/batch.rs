@@ -6,6 +6,7 @@
 //! given up is never filled, because whoever came afterwards has put a higher number there or removed it.
 
 use mongodb::bson::{Document, doc};
+use tidewire_core::planted_fault::is_planted;
 use tidewire_core::store::{
     Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Written,
 };
@@ -28,6 +29,12 @@ pub(super) fn commit(
     writer: i64,
     writes: &[StoreWrite],
 ) -> Result<Vec<Written>, StoreError> {
+    // With this fault an attempt can't be told from the one before.
+    let writer = if is_planted("mongodb-fence") {
+        i64::MAX
+    } else {
+        writer
+    };
     let mut written = Vec::with_capacity(writes.len());
     let mut rest = writes;
     while !rest.is_empty() {
@@ -114,8 +121,10 @@ fn reservation(write: &StoreWrite, writer: i64) -> Option<Document> {
     let makes = matches!(write.change, StoreChange::Put(_))
         && matches!(write.expected, Expected::Missing | Expected::Anything);
     makes.then(|| {
+        // With this fault a reservation that was given up holds the name for ever.
+        let taken_over = if is_planted("mongodb-takeover") { 0 } else { writer };
         doc! {
-            "q": { "_id": key::from_name(&write.name), "reserved": true, "writer": { "$lt": writer } },
+            "q": { "_id": key::from_name(&write.name), "reserved": true, "writer": { "$lt": taken_over } },
             "u": { "$set": { "writer": writer } },
             "upsert": true,
         }
@@ -147,7 +156,12 @@ fn put(write: &StoreWrite, writer: i64) -> Option<Document> {
     let StoreChange::Put(record) = &write.change else {
         return None;
     };
-    Some(doc! { "q": expected(write, writer), "u": document(&write.name, record, writer) })
+    let mut put = doc! { "q": expected(write, writer), "u": document(&write.name, record, writer) };
+    if is_planted("mongodb-making") {
+        // With this fault it is made without its reservation.
+        put.insert("upsert", true);
+    }
+    Some(put)
 }
 
 fn document(name: &Name, record: &StoredRecord, writer: i64) -> Document {
