@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Client, RecordHandle, TidewireError } from '../../packages/client/src/index.ts';
-import { connect } from '../harness/client.ts';
+import { listen } from '../../packages/client/src/listen.ts';
 import { client, inState } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
 import { Proxy } from '../harness/proxy.ts';
@@ -192,19 +192,34 @@ record: { "*": { create: true, read: true, delete: true, listen: true, notify: t
 
   test('a record that a listening client provides opens like any other, before it has a provider and after', async (t) => {
     const server = await Server.during(t);
+    const proxy = await Proxy.during(t, server);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address)];
-    const provider = await connect(t, server);
-    const asked = new Inbox<string>('names that are asked for');
-    provider.record.listen('^record/', (name, response) => {
-      response.accept();
-      asked.push(name);
-      void provider.record.setDataWithAck(name, { title: 'provided' });
-    });
+    const provider = await connected(t, proxy.address);
+    const served = new Inbox<string>('names that are served');
+    await listen(provider.record, '^record/', async (name) => {
+      await provider.record.set(name, { title: 'provided' });
+      served.push(name);
+      return () => served.push(`no ${name}`);
+    }).ready;
     const name = nameOf();
     const mine = await opened(alice, name);
-    assert.equal(await asked.next(), name);
-    await eventually(() => mine.get('title') === 'provided', 'the value of the provider arrives');
-    assert.deepEqual((await opened(bob, name)).value, { title: 'provided' });
+    const providers = new Inbox<boolean>('whether there is a provider');
+    mine.onProvider(providers.push);
+    assert.equal(await served.next(), name);
+    await eventually(() => mine.get('title') === 'provided' && mine.hasProvider, 'value and provider are there');
+    const theirs = await opened(bob, name);
+    assert.deepEqual(theirs.value, { title: 'provided' });
+    await eventually(() => theirs.hasProvider, 'a later reader knows the provider');
+    providers.take();
+    proxy.cut();
+    assert.equal(await served.next(), `no ${name}`);
+    assert.equal(await providers.next(), false);
+    proxy.restore();
+    assert.equal(await served.next(), name);
+    assert.equal(await providers.next(), true);
+    mine.close();
+    theirs.close();
+    assert.equal(await served.next(), `no ${name}`);
   });
 
   test('a write whose acknowledgement was lost is made once', async (t) => {

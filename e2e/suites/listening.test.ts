@@ -1,14 +1,213 @@
 // Listening: providers register patterns and are asked, one at a time, to serve the names that somebody subscribed to.
-// The same suite runs over events and records; what only records have (hasProvider) follows below.
+// The same cases run over events and records, with both clients; below follow what only one of them can show, and what only records have
+// (hasProvider).
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { C, close, connect, discarded, pair, record, subscribed, type ConnectOptions, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
+import { DRIVERS, peers, type Asked, type Listened, type Peer } from '../harness/driver/driver.ts';
 import { fresh, literally } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
+
+/** When a listener of deepstream leaves, all running searches lose their candidates, those of other tests, too. */
+const concurrency = againstOriginal ? 1 : 8;
+
+/** Has `provider` listen; requests for names arrive in what it gives back. */
+async function listening(
+  what: Listened,
+  provider: Peer,
+  pattern: string,
+  requests = new Inbox<Asked>(`requests of ${what} ${pattern}`),
+): Promise<Inbox<Asked>> {
+  await provider.listen(what, pattern, requests);
+  return requests;
+}
+
+/** The names that were asked for. */
+const asked = (requests: Inbox<Asked>): string[] => requests.seen.map(({ name }) => name);
+
+for (const [driver, what] of DRIVERS.flatMap((one) => [[one, 'EVENT'], [one, 'RECORD']] as const)) {
+  const handlerName = what === 'EVENT' ? 'EventHandler' : 'RecordHandler';
+
+  describe(`listening for ${what.toLowerCase()}s with ${driver.name}`, { concurrency }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start({ listenResponseTimeoutMs: DEADLINE_MS });
+    });
+    after(() => server.dispose());
+
+    /** Two providers of the names below one prefix, and the requests that they get. */
+    async function offering(t: TestContext) {
+      const base = fresh('listen');
+      const pattern = `^${literally(base)}/.*`;
+      const requests = new Inbox<Asked>(`requests of ${what} ${pattern}`);
+      const stops = new Map<Peer, () => Promise<void>>();
+      for (const peer of await peers(driver, t, server)) stops.set(peer, await peer.listen(what, pattern, requests));
+      return { name: `${base}/x`, base, pattern, requests, stops };
+    }
+
+    test('a provider is asked for a name that somebody subscribes to', async (t) => {
+      const [provider, subscriber] = await peers(driver, t, server);
+      const name = fresh('listen');
+      const requests = await listening(what, provider, literally(name));
+      await subscriber.hold(what, name);
+      const request = await requests.next();
+      await request.accept();
+      assert.equal(request.name, name);
+      covers([`${handlerName}.listen`, 'ListenResponse.accept'], 'success');
+    });
+
+    test('a name that is already subscribed is offered to a new listener', async (t) => {
+      const [provider, subscriber] = await peers(driver, t, server);
+      const name = fresh('listen');
+      await subscriber.hold(what, name);
+      const requests = await listening(what, provider, literally(name));
+      const request = await requests.next();
+      await request.accept();
+      assert.equal(request.name, name);
+    });
+
+    test('patterns are regular expressions that match anywhere in the name', async (t) => {
+      const [provider, subscriber] = await peers(driver, t, server);
+      const base = fresh('listen');
+      const requests = await listening(what, provider, `${literally(base)}/(a|b)\\d+$`);
+      for (const end of ['a1', 'c1', 'a', 'b22', 'a1x', 'b0']) {
+        await subscriber.hold(what, `prefix/${base}/${end}`);
+      }
+      for (let i = 0; i < 3; i += 1) await (await requests.next()).accept();
+      assert.deepEqual(new Set(asked(requests)), new Set(['a1', 'b22', 'b0'].map((end) => `prefix/${base}/${end}`)));
+    });
+
+    test('the provider stops when the last subscriber leaves, and not before', async (t) => {
+      const [provider, first] = await peers(driver, t, server);
+      const second = await driver.connect(t, server);
+      const name = fresh('listen');
+      const requests = await listening(what, provider, literally(name));
+      const leaves = [await first.hold(what, name), await second.hold(what, name)];
+      const request = await requests.next();
+      await request.accept();
+      await leaves[0]?.();
+      assert.deepEqual(request.stopped.seen, []);
+      await leaves[1]?.();
+      assert.equal(await request.stopped.next(), name);
+      await first.hold(what, name);
+      await (await requests.next()).accept();
+      assert.deepEqual(asked(requests), [name, name]);
+      covers('ListenResponse.onStop', 'success');
+    });
+
+    test('the provider stops when the last subscriber disconnects', async (t) => {
+      const [provider, subscriber] = await peers(driver, t, server);
+      const name = fresh('listen');
+      const requests = await listening(what, provider, literally(name));
+      await subscriber.hold(what, name);
+      const request = await requests.next();
+      await request.accept();
+      subscriber.close();
+      assert.equal(await request.stopped.next(), name);
+    });
+
+    test('who rejects passes the name on to the next provider', async (t) => {
+      const { name, requests } = await offering(t);
+      await (await driver.connect(t, server)).hold(what, name);
+      const first = await requests.next();
+      await first.reject();
+      const second = await requests.next();
+      await second.accept();
+      assert.equal(second.name, name);
+      assert.notEqual(second.provider, first.provider);
+      covers('ListenResponse.reject', 'success');
+    });
+
+    test('one provider is enough', async (t) => {
+      const { base, requests } = await offering(t);
+      const subscriber = await driver.connect(t, server);
+      const names = Array.from({ length: 20 }, (_, i) => `${base}/${i}`);
+      for (const name of names) {
+        await subscriber.hold(what, name);
+        await (await requests.next()).accept();
+      }
+      assert.deepEqual(asked(requests), names);
+      assert.equal(new Set(requests.seen.map(({ provider }) => provider)).size, 2, 'names are spread over the providers');
+    });
+
+    test('when all reject, a new listener is asked', async (t) => {
+      const { name, pattern, requests } = await offering(t);
+      await (await driver.connect(t, server)).hold(what, name);
+      await (await requests.next()).reject();
+      await (await requests.next()).reject();
+      const late = await driver.connect(t, server);
+      await listening(what, late, pattern, requests);
+      let offered = await requests.next();
+      for (; offered.provider !== late; offered = await requests.next()) await offered.reject();
+      await offered.accept();
+      assert.equal(offered.name, name);
+    });
+
+    test('when the provider disconnects the next one takes over', async (t) => {
+      const { name, requests } = await offering(t);
+      await (await driver.connect(t, server)).hold(what, name);
+      const first = await requests.next();
+      await first.accept();
+      first.provider.close();
+      const second = await requests.next();
+      await second.accept();
+      assert.equal(second.name, name);
+      assert.notEqual(second.provider, first.provider);
+    });
+
+    const forgets = againstOriginal && 'deepstream forgets the other candidates';
+    test('when the provider disconnects before it answers the next one is asked', { skip: forgets }, async (t) => {
+      const { name, requests } = await offering(t);
+      await (await driver.connect(t, server)).hold(what, name);
+      const first = await requests.next();
+      first.provider.close();
+      const second = await requests.next();
+      await second.accept();
+      assert.equal(second.name, name);
+      assert.notEqual(second.provider, first.provider);
+    });
+
+    test('when the provider unlistens the next one takes over', async (t) => {
+      const { base, name, requests, stops } = await offering(t);
+      const subscriber = await driver.connect(t, server);
+      await subscriber.hold(what, name);
+      const first = await requests.next();
+      await first.accept();
+      await stops.get(first.provider)?.();
+      const second = await requests.next();
+      await second.accept();
+      assert.equal(second.name, name);
+      await subscriber.hold(what, `${base}/y`);
+      const third = await requests.next();
+      assert.notEqual(third.provider, first.provider);
+      covers(`${handlerName}.unlisten`, 'success');
+    });
+
+    test('a provider may subscribe to what it provides', async (t) => {
+      const provider = await driver.connect(t, server);
+      const name = fresh('listen');
+      const requests = await listening(what, provider, literally(name));
+      await provider.hold(what, name);
+      const request = await requests.next();
+      await request.accept();
+      assert.equal(request.name, name);
+    });
+
+    test('three hundred subscribed names are each offered once', async (t) => {
+      const [provider, subscriber] = await peers(driver, t, server);
+      const base = fresh('listen');
+      const names = Array.from({ length: 300 }, (_, i) => `${base}/${i}`);
+      await Promise.all(names.map((name) => subscriber.hold(what, name)));
+      const requests = await listening(what, provider, literally(base));
+      await Promise.all((await requests.count(300)).map((request) => request.accept()));
+      assert.deepEqual(asked(requests).sort(), names.sort());
+    });
+  });
+}
 
 type ListenCallback = Parameters<TestClient['event']['listen']>[1];
 type ListenResponse = Parameters<ListenCallback>[1];
@@ -71,19 +270,10 @@ async function accept(request: Request): Promise<void> {
   await known(request);
 }
 
-/** Rejects `request` and waits until the server knows. */
-async function reject(request: Request): Promise<void> {
-  request.response.reject();
-  await known(request);
-}
-
 /** The server has heard an answer when it answers a later question of the same connection. */
 async function known({ provider }: Request): Promise<void> {
   await provider.record.has(fresh('record'));
 }
-
-/** The names that were asked for. */
-const asked = (requests: Inbox<Request>): string[] => requests.seen.map(({ name }) => name);
 
 /** Two providers of the names below one prefix, and the requests that they get. */
 async function providers(t: TestContext, kind: Kind, server: Server, options: ConnectOptions = {}) {
@@ -94,161 +284,15 @@ async function providers(t: TestContext, kind: Kind, server: Server, options: Co
   return { name: `${base}/x`, base, pattern, requests };
 }
 
-/** When a listener of deepstream leaves, all running searches lose their candidates, those of other tests, too. */
-const concurrency = againstOriginal ? 1 : 8;
-
 for (const kind of [EVENTS, RECORDS]) {
   const handlerName = kind === EVENTS ? 'EventHandler' : 'RecordHandler';
 
-  describe(`listening for ${kind.topic.toLowerCase()}s`, { concurrency }, () => {
+  describe(`answers to questions about ${kind.topic.toLowerCase()}s`, { concurrency }, () => {
     let server: Server;
     before(async () => {
       server = await Server.start({ listenResponseTimeoutMs: DEADLINE_MS });
     });
     after(() => server.dispose());
-
-    test('a provider is asked for a name that somebody subscribes to', async (t) => {
-      const [provider, subscriber] = await pair(t, server);
-      const name = fresh('listen');
-      const requests = await listens(kind, provider, literally(name));
-      await kind.subscribe(subscriber, name);
-      const request = await requests.next();
-      await accept(request);
-      assert.equal(request.name, name);
-      covers([`${handlerName}.listen`, 'ListenResponse.accept'], 'success');
-    });
-
-    test('a name that is already subscribed is offered to a new listener', async (t) => {
-      const [provider, subscriber] = await pair(t, server);
-      const name = fresh('listen');
-      await kind.subscribe(subscriber, name);
-      const requests = await listens(kind, provider, literally(name));
-      const request = await requests.next();
-      await accept(request);
-      assert.equal(request.name, name);
-    });
-
-    test('patterns are regular expressions that match anywhere in the name', async (t) => {
-      const [provider, subscriber] = await pair(t, server);
-      const base = fresh('listen');
-      const requests = await listens(kind, provider, `${literally(base)}/(a|b)\\d+$`);
-      for (const end of ['a1', 'c1', 'a', 'b22', 'a1x', 'b0']) {
-        await kind.subscribe(subscriber, `prefix/${base}/${end}`);
-      }
-      for (let i = 0; i < 3; i += 1) await accept(await requests.next());
-      assert.deepEqual(new Set(asked(requests)), new Set(['a1', 'b22', 'b0'].map((end) => `prefix/${base}/${end}`)));
-    });
-
-    test('the provider stops when the last subscriber leaves, and not before', async (t) => {
-      const [provider, first] = await pair(t, server);
-      const second = await connect(t, server);
-      const name = fresh('listen');
-      const requests = await listens(kind, provider, literally(name));
-      const leaves = [await kind.subscribe(first, name), await kind.subscribe(second, name)];
-      const stopped = new Inbox<string>('onStop');
-      const request = await requests.next();
-      request.response.onStop(stopped.push);
-      await accept(request);
-      await leaves[0]?.();
-      assert.deepEqual(stopped.seen, []);
-      await leaves[1]?.();
-      assert.equal(await stopped.next(), name);
-      await kind.subscribe(first, name);
-      await accept(await requests.next());
-      assert.deepEqual(asked(requests), [name, name]);
-      covers('ListenResponse.onStop', 'success');
-    });
-
-    test('the provider stops when the last subscriber disconnects', async (t) => {
-      const [provider, subscriber] = await pair(t, server);
-      const name = fresh('listen');
-      const requests = await listens(kind, provider, literally(name));
-      await kind.subscribe(subscriber, name);
-      const stopped = new Inbox<string>('onStop');
-      const request = await requests.next();
-      request.response.onStop(stopped.push);
-      await accept(request);
-      close(subscriber);
-      assert.equal(await stopped.next(), name);
-    });
-
-    test('who rejects passes the name on to the next provider', async (t) => {
-      const { name, requests } = await providers(t, kind, server);
-      await kind.subscribe(await connect(t, server), name);
-      const first = await requests.next();
-      await reject(first);
-      const second = await requests.next();
-      await accept(second);
-      assert.equal(second.name, name);
-      assert.notEqual(second.provider, first.provider);
-      covers('ListenResponse.reject', 'success');
-    });
-
-    test('one provider is enough', async (t) => {
-      const { base, requests } = await providers(t, kind, server);
-      const subscriber = await connect(t, server);
-      const names = Array.from({ length: 20 }, (_, i) => `${base}/${i}`);
-      for (const name of names) {
-        await kind.subscribe(subscriber, name);
-        await accept(await requests.next());
-      }
-      assert.deepEqual(asked(requests), names);
-      assert.equal(new Set(requests.seen.map(({ provider }) => provider)).size, 2, 'names are spread over the providers');
-    });
-
-    test('when all reject, a new listener is asked', async (t) => {
-      const { name, pattern, requests } = await providers(t, kind, server);
-      await kind.subscribe(await connect(t, server), name);
-      await reject(await requests.next());
-      await reject(await requests.next());
-      const late = await connect(t, server);
-      await listens(kind, late, pattern, requests);
-      let offered = await requests.next();
-      for (; offered.provider !== late; offered = await requests.next()) await reject(offered);
-      await accept(offered);
-      assert.equal(offered.name, name);
-    });
-
-    test('when the provider disconnects the next one takes over', async (t) => {
-      const { name, requests } = await providers(t, kind, server);
-      await kind.subscribe(await connect(t, server), name);
-      const first = await requests.next();
-      await accept(first);
-      close(first.provider);
-      const second = await requests.next();
-      await accept(second);
-      assert.equal(second.name, name);
-      assert.notEqual(second.provider, first.provider);
-    });
-
-    const forgets = againstOriginal && 'deepstream forgets the other candidates';
-    test('when the provider disconnects before it answers the next one is asked', { skip: forgets }, async (t) => {
-      const { name, requests } = await providers(t, kind, server);
-      await kind.subscribe(await connect(t, server), name);
-      const first = await requests.next();
-      close(first.provider);
-      const second = await requests.next();
-      await accept(second);
-      assert.equal(second.name, name);
-      assert.notEqual(second.provider, first.provider);
-    });
-
-    test('when the provider unlistens the next one takes over', async (t) => {
-      const { base, name, pattern, requests } = await providers(t, kind, server);
-      const subscriber = await connect(t, server);
-      await kind.subscribe(subscriber, name);
-      const first = await requests.next();
-      await accept(first);
-      kind.handler(first.provider).unlisten(pattern);
-      await first.provider.wire.acknowledged(kind.topic, kind.actions.UNLISTEN, pattern);
-      const second = await requests.next();
-      await accept(second);
-      assert.equal(second.name, name);
-      await kind.subscribe(subscriber, `${base}/y`);
-      const third = await requests.next();
-      assert.notEqual(third.provider, first.provider);
-      covers(`${handlerName}.unlisten`, 'success');
-    });
 
     test('who does not answer in time is told, and the next one is asked', async (t) => {
       const impatient = await Server.during(t, { listenResponseTimeoutMs: 300 });
@@ -290,30 +334,6 @@ for (const kind of [EVENTS, RECORDS]) {
       const error = await client.errors.next();
       assert.equal(error.topic, kind.topic);
       covers(`${handlerName}.listen`, 'refusal');
-    });
-
-    test('a provider may subscribe to what it provides', async (t) => {
-      const provider = await connect(t, server);
-      const name = fresh('listen');
-      const requests = await listens(kind, provider, literally(name));
-      await kind.subscribe(provider, name);
-      const request = await requests.next();
-      await accept(request);
-      assert.equal(request.name, name);
-    });
-
-    test('three hundred subscribed names are each offered once', async (t) => {
-      const [provider, subscriber] = await pair(t, server);
-      const base = fresh('listen');
-      const names = Array.from({ length: 300 }, (_, i) => `${base}/${i}`);
-      await Promise.all(names.map((name) => kind.subscribe(subscriber, name)));
-      const requests = new Inbox<string>('requests');
-      kind.handler(provider).listen(literally(base), (name, response) => {
-        response.accept();
-        requests.push(name);
-      });
-      await requests.count(300);
-      assert.deepEqual([...requests.seen].sort(), names.sort());
     });
 
     const notVerified = againstOriginal && 'deepstream does not check who answers';

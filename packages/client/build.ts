@@ -1,15 +1,17 @@
-// Builds `dist`: one module for ESM, one for CommonJS, one script for pages, and the declarations beside the first two.
+// Builds `dist`: the entries of the package as ESM and as CommonJS, which share what they have in common, with their declarations, and one
+// script for pages.
 
 import { build, type BuildOptions } from 'esbuild';
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
 const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
 const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
-const MODULE: BuildOptions = { ...COMMON, entryPoints: [join(HERE, 'src/index.ts')] };
+/** Each is named in `exports` of package.json. */
+const ENTRIES = ['index', 'listen'];
 
 rmSync(DIST, { recursive: true, force: true });
 mkdirSync(DIST);
@@ -18,6 +20,9 @@ const declarations = ['--declaration', '--emitDeclarationOnly', '--outDir', join
 execFileSync(process.execPath, [tsc, '--project', HERE, ...declarations], { stdio: 'inherit' });
 cpSync(join(DIST, 'esm'), join(DIST, 'cjs'), { recursive: true });
 writeFileSync(join(DIST, 'cjs/package.json'), '{ "type": "commonjs" }\n');
-await build({ ...MODULE, format: 'esm', outfile: join(DIST, 'esm/index.js') });
-await build({ ...MODULE, format: 'cjs', outfile: join(DIST, 'cjs/index.js') });
+const entryPoints = ENTRIES.map((entry) => join(HERE, `src/${entry}.ts`));
+await build({ ...COMMON, entryPoints, format: 'esm', splitting: true, outdir: join(DIST, 'esm') });
+// CommonJS can't be split, so it is made of the modules that can.
+const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.js'));
+await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', outdir: join(DIST, 'cjs') });
 await build({ ...COMMON, entryPoints: [join(HERE, 'src/page.ts')], format: 'iife', minify: true, outfile: join(DIST, 'tidewire.min.js') });

@@ -1,10 +1,11 @@
 // The unmodified npm client as a driver.
 
-import { C, close, connect, inState, record, subscribed } from '../client.ts';
+import { C, close, connect, discarded, inState, record, subscribed } from '../client.ts';
+import { fresh } from '../names.ts';
 import { Inbox } from '../wait.ts';
-import type { Change, Driver } from './driver.ts';
+import type { Change, Driver, Peer } from './driver.ts';
 
-const { EVENT_ACTION, RPC_ACTION, PRESENCE_ACTION, CONNECTION_STATE } = C;
+const { EVENT_ACTION, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION, CONNECTION_STATE } = C;
 /** Subscriptions leave at once, so that they are on their way when a connection is lost. */
 const EAGER = { subscriptionInterval: 0 };
 
@@ -13,7 +14,7 @@ export const DEEPSTREAM: Driver = {
   lostReason: 'client offline',
   async connect(test, server, options = {}) {
     const client = await connect(test, server, { ...EAGER, ...options });
-    return {
+    const peer: Peer = {
       emit: (name, payload) => client.event.emit(name, payload as C.EventData),
       async subscribe(name) {
         const inbox = await subscribed(client, name);
@@ -67,10 +68,36 @@ export const DEEPSTREAM: Driver = {
         };
       },
       snapshot: (name) => client.record.snapshot(name),
+      async hold(what, name) {
+        if (what === 'EVENT') return (await peer.subscribe(name)).stop;
+        const opened = await record(client, name);
+        return async () => {
+          opened.discard();
+          await discarded(client, name);
+        };
+      },
+      async listen(what, pattern, requests) {
+        const [handler, actions] = what === 'EVENT' ? [client.event, EVENT_ACTION] : [client.record, RECORD_ACTION];
+        handler.listen(pattern, (name, response) => {
+          const stopped = new Inbox<string>(`end of ${name}`);
+          response.onStop(stopped.push);
+          /** The server has heard an answer when it answers a later question of the same connection. */
+          const known = async (): Promise<void> => void (await client.record.has(fresh('record')));
+          const accept = (): Promise<void> => (response.accept(), known());
+          const reject = (): Promise<void> => (response.reject(), known());
+          requests.push({ name, provider: peer, stopped, accept, reject });
+        });
+        await client.wire.acknowledged(what, actions.LISTEN, pattern);
+        return async () => {
+          handler.unlisten(pattern);
+          await client.wire.acknowledged(what, actions.UNLISTEN, pattern);
+        };
+      },
       receives: (matches) => client.wire.receives((message) => matches(message as never)) as never,
       lost: () => inState(client, CONNECTION_STATE.RECONNECTING),
       opened: () => inState(client, CONNECTION_STATE.OPEN),
       close: () => close(client),
     };
+    return peer;
   },
 };

@@ -45,6 +45,20 @@ export interface PeerRecord {
   changes(path?: string): Inbox<any>;
 }
 
+/** What can be listened for. */
+export type Listened = 'EVENT' | 'RECORD';
+
+/** A name that a listening client is asked for. */
+export interface Asked {
+  name: string;
+  provider: Peer;
+  /** Has its name when nobody wants it any more. */
+  stopped: Inbox<string>;
+  /** Fulfilled when the server knows it, as `reject` is. */
+  accept(): Promise<void>;
+  reject(): Promise<void>;
+}
+
 /** A client of either kind that is logged in. What needs the server's confirmation waits for it. */
 export interface Peer {
   emit(name: string, payload?: unknown): void;
@@ -61,6 +75,10 @@ export interface Peer {
   record(name: string): Promise<PeerRecord>;
   /** The value of a record without opening it. */
   snapshot(name: string): Promise<unknown>;
+  /** Holds a name, so that listening clients are asked for it; gives back how to leave it. */
+  hold(what: Listened, name: string): Promise<() => Promise<void>>;
+  /** Names that match `pattern` arrive in `requests`; gives back how to stop listening. */
+  listen(what: Listened, pattern: string, requests: Inbox<Asked>): Promise<() => Promise<void>>;
   /** The next message of the server that `matches`. */
   receives(matches: (message: SeenMessage) => boolean): Promise<SeenMessage>;
   /** Waits until the client knows that its connection is lost. */

@@ -3,17 +3,19 @@
 import type { TestContext } from 'node:test';
 import { WebSocket } from 'ws';
 import { decode } from '../../../packages/client/src/codec.ts';
+import { listen, type Served } from '../../../packages/client/src/listen.ts';
 import { Client, RpcError, RpcReject, TidewireError } from '../../../packages/client/src/index.ts';
 import type { ClientOptions, Schema, State, WebSocketClass } from '../../../packages/client/src/index.ts';
 import { atEnd } from '../cleanup.ts';
 import { DEADLINE_MS, Inbox, within } from '../wait.ts';
-import type { Change, Driver, SeenMessage } from './driver.ts';
+import type { Change, Driver, Peer, SeenMessage } from './driver.ts';
 
 /** Short times, so that the suites do not wait for the client's own patience. */
 const QUICK: ClientOptions = { reconnectMinMs: 20, reconnectMaxMs: 200, requestTimeoutMs: DEADLINE_MS };
 /** Topics and actions of confirmations, as the vectors have them. */
-const [EVENT, RPC, PRESENCE] = [4, 6, 7];
-const [EVENT_UNSUBSCRIBE, UNPROVIDE, PRESENCE_UNSUBSCRIBE, UNSUBSCRIBE_ALL] = [4, 9, 11, 13];
+const [EVENT, RECORD, RPC, PRESENCE] = [4, 5, 6, 7] as const;
+const [EVENT_UNSUBSCRIBE, EVENT_UNLISTEN, UNPROVIDE, PRESENCE_UNSUBSCRIBE, UNSUBSCRIBE_ALL] = [4, 6, 9, 11, 13] as const;
+const [RECORD_UNSUBSCRIBE, RECORD_UNLISTEN] = [26, 28] as const;
 
 /** Sockets that show each message of the server after the client has handled it. */
 function tapped(show: (message: SeenMessage) => void): WebSocketClass {
@@ -57,8 +59,8 @@ export const TIDEWIRE: Driver = {
   async connect(test, server, { login = {}, errors = [], through = server.address } = {}) {
     const waiting = new Set<(message: SeenMessage) => void>();
     const webSocket = tapped((message) => [...waiting].forEach((look) => look(message)));
-    const peer = client(test, through, { webSocket, auth: login, errors });
-    await within(DEADLINE_MS, peer.connect(), 'login');
+    const made = client(test, through, { webSocket, auth: login, errors });
+    await within(DEADLINE_MS, made.connect(), 'login');
     const receives = (matches: (message: SeenMessage & { isAck?: boolean }) => boolean): Promise<SeenMessage> => {
       const found = new Promise<SeenMessage>((done) => {
         const look = (message: SeenMessage): void => {
@@ -76,29 +78,29 @@ export const TIDEWIRE: Driver = {
       remove();
       await confirmed;
     };
-    return {
-      emit: (name, payload) => peer.event.emit(name, payload),
+    const peer: Peer = {
+      emit: (name, payload) => made.event.emit(name, payload),
       async subscribe(name) {
         const inbox = new Inbox<unknown>(`event ${name}`);
-        const subscription = peer.event.subscribe(name, inbox.push);
+        const subscription = made.event.subscribe(name, inbox.push);
         await within(DEADLINE_MS, subscription.ready, `subscription of ${name}`);
-        return { inbox, stop: () => removed(subscription, EVENT as number, EVENT_UNSUBSCRIBE as number) };
+        return { inbox, stop: () => removed(subscription, EVENT, EVENT_UNSUBSCRIBE) };
       },
       call: (name, argument) =>
-        peer.rpc.call(name, argument).catch((error: TidewireError) => {
+        made.rpc.call(name, argument).catch((error: TidewireError) => {
           throw error.code === 'REQUEST_ERROR' ? error.data : error.code;
         }),
       async provide(name, provider) {
-        const provided = peer.rpc.provide(name, (argument) => {
+        const provided = made.rpc.provide(name, (argument) => {
           return new Promise((send, fail) => {
             provider(argument, { send, error: (reason) => fail(new RpcError(reason)), reject: () => fail(new RpcReject()) });
           });
         });
         await within(DEADLINE_MS, provided.ready, `provider of ${name}`);
-        return () => removed(provided, RPC as number, UNPROVIDE as number);
+        return () => removed(provided, RPC, UNPROVIDE);
       },
-      all: () => peer.presence.all(),
-      query: (users) => peer.presence.query(users),
+      all: () => made.presence.all(),
+      query: (users) => made.presence.query(users),
       async watch(users, one) {
         const inbox = new Inbox<Change>(`presence of ${users.join(', ')}`);
         // What is known at first is no change.
@@ -107,14 +109,14 @@ export const TIDEWIRE: Driver = {
           if (isReady && users.includes(user)) inbox.push([user, isOnline]);
         };
         const watching = one
-          ? peer.presence.subscribe(one, (isOnline, user) => note(user, isOnline))
-          : peer.presence.subscribeAll((_all, change) => change && note(change.user, change.isOnline));
+          ? made.presence.subscribe(one, (isOnline, user) => note(user, isOnline))
+          : made.presence.subscribeAll((_all, change) => change && note(change.user, change.isOnline));
         await within(DEADLINE_MS, watching.ready, 'presence is watched');
         isReady = true;
-        return { inbox, stop: () => removed(watching, PRESENCE as number, (one ? PRESENCE_UNSUBSCRIBE : UNSUBSCRIBE_ALL) as number) };
+        return { inbox, stop: () => removed(watching, PRESENCE, one ? PRESENCE_UNSUBSCRIBE : UNSUBSCRIBE_ALL) };
       },
       async record(name) {
-        const opened = peer.record.open(name);
+        const opened = made.record.open(name);
         await within(DEADLINE_MS, opened.ready, `record ${name}`);
         return {
           set: (value) => opened.set(value),
@@ -137,11 +139,36 @@ export const TIDEWIRE: Driver = {
           },
         };
       },
-      snapshot: (name) => peer.record.get(name),
+      snapshot: (name) => made.record.get(name),
+      async hold(what, name) {
+        if (what === 'EVENT') return (await peer.subscribe(name)).stop;
+        const opened = made.record.open(name);
+        await within(DEADLINE_MS, opened.ready, `record ${name}`);
+        return () => removed(() => opened.close(), RECORD, RECORD_UNSUBSCRIBE);
+      },
+      async listen(what, pattern, requests) {
+        const serve = (name: string): Promise<Served> => {
+          return new Promise((answer) => {
+            const stopped = new Inbox<string>(`end of ${name}`);
+            /** The server has heard an answer when it answers a later question of the same connection. */
+            const known = async (served: Served): Promise<void> => {
+              answer(served);
+              await new Promise((done) => setImmediate(done));
+              await made.presence.query(['nobody']);
+            };
+            const accept = (): Promise<void> => known(() => stopped.push(name));
+            requests.push({ name, provider: peer, stopped, accept, reject: () => known(false) });
+          });
+        };
+        const stop = what === 'EVENT' ? listen(made.event, pattern, serve) : listen(made.record, pattern, serve);
+        await within(DEADLINE_MS, stop.ready, `listening for ${pattern}`);
+        return () => (what === 'EVENT' ? removed(stop, EVENT, EVENT_UNLISTEN) : removed(stop, RECORD, RECORD_UNLISTEN));
+      },
       receives,
-      lost: () => inState(peer, 'waiting'),
-      opened: () => inState(peer, 'open'),
-      close: () => peer.close(),
+      lost: () => inState(made, 'waiting'),
+      opened: () => inState(made, 'open'),
+      close: () => made.close(),
     };
+    return peer;
   },
 };

@@ -36,7 +36,7 @@ export class Client<App extends Schema = {}> {
     this.rpc = new Rpcs<App>(connection, options);
     this.presence = new Presence(connection, options);
     connection.onState = (state, reason) => {
-      for (const callback of [...this.#onState]) connection.call(callback, state, reason);
+      connection.callAll(this.#onState, state, reason);
     };
     connection.onError = (error) => {
       if (this.#onError.size === 0) console.error(error);

@@ -1,6 +1,6 @@
 // Messages to bytes and back: deepstream's protobuf in frames with a length. Contract: `spec/deepstream.md`, "Frames".
 
-import { FIELDS, KINDS, type FieldName, type Message } from './protocol.js';
+import { FIELDS, FLAGS, type FieldName, type Message } from './protocol.js';
 import { decodeText, encodeText } from './utf8.js';
 
 /** Bytes of a message, which are put together at its end. */
@@ -132,19 +132,15 @@ function fieldsOf(topic: number, content: Uint8Array): Message {
   new Reader(content).fields((field, value) => {
     const name = FIELDS[topic]?.[field];
     if (name === undefined) return;
-    const kind = KINDS[name];
-    if (typeof value === 'number') {
-      if (kind === 'number') fields[name] = value;
-      else if (kind === 'flag') fields[name] = value !== 0;
-    } else if (kind === undefined) fields[name] = decodeText(value);
-    else if (kind === 'texts') (message.names ??= []).push(decodeText(value));
-    else if (kind === 'versions') {
+    if (typeof value === 'number') fields[name] = FLAGS.includes(name) ? value !== 0 : value;
+    else if (name === 'names') (message.names ??= []).push(decodeText(value));
+    else if (name === 'versions') {
       const [of, version = 0] = entry(value);
       (message.versions ??= Object.create(null) as Record<string, number>)[of] = version;
-    } else if (kind === 'positions') {
+    } else if (name === 'positions') {
       const [of, epoch, offset] = entry(value);
       (message.positions ??= []).push({ name: of, ...(epoch && { epoch }), ...(offset !== undefined && { offset }) });
-    }
+    } else fields[name] = decodeText(value);
   });
   return message;
 }

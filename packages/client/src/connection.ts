@@ -197,6 +197,24 @@ export class Connection {
     }
   }
 
+  /** Calls all of `callbacks`; what one of them adds or removes changes nothing of that. */
+  callAll<Arguments extends unknown[]>(callbacks: Iterable<(...args: Arguments) => unknown>, ...args: Arguments): void {
+    for (const callback of [...callbacks]) this.call(callback, ...args);
+  }
+
+  /** Tells whoever of `all` wants to know why something has ended, or, if nobody does, `onError`. */
+  callEnds(all: Iterable<{ onEnd?: (error: TidewireError) => void }>, error: TidewireError): void {
+    const told = [...all].flatMap(({ onEnd }) => onEnd ?? []);
+    if (told.length === 0) this.onError(error);
+    this.callAll(told, error);
+  }
+
+  /** The same as `checkUse`, for something that calls `callback`. */
+  checkCallback(callback: unknown): void {
+    this.checkUse();
+    if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'what is to be called must be a function');
+  }
+
   /** Throws if the connection was closed, or too much waits in its socket. */
   checkUse(): void {
     if (this.reason) throw new TidewireError('CLOSED', `the client is closed: ${this.reason.message}`, { cause: this.reason });

@@ -52,7 +52,8 @@ export class Events<App extends Schema = {}> {
   #queue: Waiting[] = [];
 
   constructor(
-    private readonly connection: Connection,
+    /** @internal */
+    readonly connection: Connection,
     { requestTimeoutMs = 15_000, pendingMax = 10_000 }: RequestLimits,
   ) {
     this.#timeoutMs = requestTimeoutMs;
@@ -104,8 +105,7 @@ export class Events<App extends Schema = {}> {
     options: SubscribeOptions = {},
   ): Subscription {
     checkName(name);
-    this.connection.checkUse();
-    if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the callback must be a function');
+    this.connection.checkCallback(callback);
     let all = this.#subscribers.get(name);
     if (options.from) {
       if (all) throw new TidewireError('INVALID_ARGUMENT', `"${name}" has a subscription already, whose place can't be changed`);
@@ -160,14 +160,13 @@ export class Events<App extends Schema = {}> {
   }
 
   #tellGap(gap: Gap): void {
-    for (const { onGap } of [...(this.#subscribers.get(gap.name) ?? [])]) if (onGap) this.connection.call(onGap, gap);
+    this.connection.callAll([...(this.#subscribers.get(gap.name) ?? [])].flatMap(({ onGap }) => onGap ?? []), gap);
   }
 
   #end(name: string, error: TidewireError): void {
-    const subscribers = [...(this.#subscribers.get(name) ?? [])];
+    const subscribers = this.#subscribers.get(name) ?? [];
     this.#forget(name);
-    if (!subscribers.some(({ onEnd }) => onEnd)) this.connection.onError(error);
-    for (const { onEnd } of subscribers) if (onEnd) this.connection.call(onEnd, error);
+    this.connection.callEnds(subscribers, error);
   }
 
   #forget(name: string): void {

@@ -22,32 +22,25 @@ interface Subscriber<Callback> extends PresenceOptions {
   callback: Callback;
 }
 
-/** What is known of one user. */
-interface Watched {
-  subscribers: Set<Subscriber<UserCallback>>;
-  isOnline: boolean | undefined;
-  /** Whether a change came after the server was asked: it is newer than the answer. */
-  isNewer: boolean;
-  known: Deferred;
-}
-
-/** What is known of all users. */
-interface Everyone {
-  subscribers: Set<Subscriber<EveryoneCallback>>;
-  users: Set<string> | undefined;
-  /** Changes that came after the server was asked. */
+/** A user who is watched, or all of them. */
+interface Watch {
+  subscribers: Set<Subscriber<UserCallback | EveryoneCallback>>;
+  /** Who of them is online; undefined until the server has answered. */
+  online: Set<string> | undefined;
+  /** Changes that came after the server was asked, and are newer than its answer. */
   newer: Map<string, boolean>;
   known: Deferred;
 }
 
+/** The key of the watch of all users; no user has this name. */
+const EVERYONE = '';
 /** The request for all users has no correlation id of its own. */
 const ALL = 'all';
 
 export class Presence {
   readonly #interest: Interest;
   readonly #requests: Requests;
-  readonly #watched = new Map<string, Watched>();
-  #everyone: Everyone | undefined;
+  readonly #watches = new Map<string, Watch>();
   /** The last request for all users: answers can't be told apart, so that one is asked after the other. */
   #lastAll: Promise<unknown> = Promise.resolve();
 
@@ -66,11 +59,10 @@ export class Presence {
     const own: Part = {
       handle: (message, code) => this.#handle(message, code),
       opened: (isNew) => {
-        if (isNew && this.#everyone) this.#sayAll(PresenceAction.SubscribeAll);
+        if (isNew && this.#watches.has(EVERYONE)) this.#sayAll(PresenceAction.SubscribeAll);
       },
       closed: (reason) => {
-        this.#everyone?.known.reject(reason);
-        for (const { known } of this.#watched.values()) known.reject(reason);
+        for (const { known } of this.#watches.values()) known.reject(reason);
       },
     };
     connection.parts.set(Topic.Presence, [this.#interest, this.#requests, own]);
@@ -95,41 +87,31 @@ export class Presence {
   /** Calls `callback` with whether `user` is online, now and whenever that changes. `ready` comes after the first call. */
   subscribe(user: string, callback: UserCallback, options: PresenceOptions = {}): Subscription {
     checkName(user, 'user');
-    this.#check(callback);
-    let watched = this.#watched.get(user);
-    if (!watched) {
-      watched = { subscribers: new Set(), isOnline: undefined, isNewer: false, known: deferred() };
-      this.#watched.set(user, watched);
-      this.#interest.want(user).catch(watched.known.reject);
-    }
-    const { subscribers, isOnline, known } = watched;
-    const subscriber = { ...options, callback };
-    subscribers.add(subscriber);
-    if (isOnline !== undefined) queueMicrotask(() => subscribers.has(subscriber) && this.connection.call(callback, isOnline, user));
-    return subscription(known.promise, () => {
-      subscribers.delete(subscriber);
-      if (subscribers.size > 0 || this.#watched.get(user)?.subscribers !== subscribers) return;
-      this.#watched.delete(user);
-      this.#interest.drop(user);
-    });
+    return this.#watch(user, { ...options, callback });
   }
 
   /** Calls `callback` with all other users who are online, now and whenever one comes or goes. `ready` comes after the first call. */
   subscribeAll(callback: EveryoneCallback, options: PresenceOptions = {}): Subscription {
-    this.#check(callback);
-    if (!this.#everyone) {
-      this.#everyone = { subscribers: new Set(), users: undefined, newer: new Map(), known: deferred() };
-      this.#sayAll(PresenceAction.SubscribeAll);
+    return this.#watch(EVERYONE, { ...options, callback });
+  }
+
+  #watch(key: string, subscriber: Subscriber<UserCallback | EveryoneCallback>): Subscription {
+    this.connection.checkCallback(subscriber.callback);
+    const watch: Watch = this.#watches.get(key) ?? { subscribers: new Set(), online: undefined, newer: new Map(), known: deferred() };
+    const { subscribers, known } = watch;
+    if (subscribers.size === 0) {
+      this.#watches.set(key, watch);
+      if (key === EVERYONE) this.#sayAll(PresenceAction.SubscribeAll);
+      else this.#interest.want(key).catch(known.reject);
     }
-    const { subscribers, users, known } = this.#everyone;
-    const subscriber = { ...options, callback };
     subscribers.add(subscriber);
-    if (users) queueMicrotask(() => subscribers.has(subscriber) && this.connection.call(callback, users));
+    if (watch.online) queueMicrotask(() => subscribers.has(subscriber) && this.#call(key, watch, subscriber));
     return subscription(known.promise, () => {
       subscribers.delete(subscriber);
-      if (subscribers.size > 0 || this.#everyone?.subscribers !== subscribers) return;
-      this.#everyone = undefined;
-      this.#sayAll(PresenceAction.UnsubscribeAll);
+      if (subscribers.size > 0 || this.#watches.get(key) !== watch) return;
+      this.#watches.delete(key);
+      if (key === EVERYONE) this.#sayAll(PresenceAction.UnsubscribeAll);
+      else this.#interest.drop(key);
     });
   }
 
@@ -137,62 +119,38 @@ export class Presence {
     const { action, name = '', correlationId, isAck, originalAction } = message;
     if (code !== undefined) {
       const error = refused(code);
-      if (originalAction === PresenceAction.SubscribeAll) this.#endAll(error);
+      if (originalAction === PresenceAction.SubscribeAll) this.#end(EVERYONE, error);
       else if (!this.#requests.settle(originalAction === PresenceAction.QueryAll ? ALL : correlationId, error)) this.connection.onError(error);
     } else if (action === PresenceAction.QueryResponse) this.#requests.settle(correlationId, message);
     else if (action === PresenceAction.QueryAllResponse) this.#requests.settle(ALL, message);
     else if (action === PresenceAction.SubscribeAll && isAck) void this.#learnAll();
-    else if (action === PresenceAction.Join || action === PresenceAction.Leave) {
-      const watched = this.#watched.get(name);
-      if (watched) watched.isNewer = true;
-      this.#set(name, action === PresenceAction.Join);
-    } else if (action === PresenceAction.JoinAll || action === PresenceAction.LeaveAll) {
-      this.#everyone?.newer.set(name, action === PresenceAction.JoinAll);
-      this.#setOfAll(name, action === PresenceAction.JoinAll);
+    else if (action === PresenceAction.Join || action === PresenceAction.Leave) this.#change(name, name, action === PresenceAction.Join);
+    else if (action === PresenceAction.JoinAll || action === PresenceAction.LeaveAll) {
+      this.#change(EVERYONE, name, action === PresenceAction.JoinAll);
     }
-  }
-
-  #check(callback: unknown): void {
-    this.connection.checkUse();
-    if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the callback must be a function');
   }
 
   #sayAll(action: number): void {
     this.connection.answer({ topic: Topic.Presence, action });
   }
 
-  /** Asks for the state of users who are watched from now on; changes that come meanwhile are newer than the answer. */
+  /** Asks for the state of users who are watched from now on. */
   async #learn(users: string[]): Promise<void> {
-    const asked = users.map((user) => [user, this.#watched.get(user)] as const);
-    for (const [, watched] of asked) if (watched) watched.isNewer = false;
+    const asked = users.map((user) => this.#asking(user));
     const states = await this.query(users).catch((error: TidewireError) => this.#unknown(error));
-    for (const [user, watched] of asked) {
-      const isOnline = states?.[user];
-      if (!watched || this.#watched.get(user) !== watched) continue;
-      if (isOnline !== undefined && !watched.isNewer) this.#set(user, isOnline);
-      watched.known.resolve();
-    }
+    users.forEach((user, at) => this.#take(user, asked[at], states && (states[user] ? [user] : [])));
   }
 
   async #learnAll(): Promise<void> {
-    const everyone = this.#everyone;
-    everyone?.newer.clear();
-    const answer = await this.all().catch((error: TidewireError) => this.#unknown(error));
-    if (!everyone || this.#everyone !== everyone) return;
-    if (answer) {
-      const online = new Set(answer);
-      for (const [user, isOnline] of everyone.newer) {
-        if (isOnline) online.add(user);
-        else online.delete(user);
-      }
-      if (everyone.users) {
-        for (const user of new Set([...everyone.users, ...online])) this.#setOfAll(user, online.has(user));
-      } else {
-        everyone.users = online;
-        for (const { callback } of [...everyone.subscribers]) this.connection.call(callback, online);
-      }
-    }
-    everyone.known.resolve();
+    const asked = this.#asking(EVERYONE);
+    this.#take(EVERYONE, asked, await this.all().catch((error: TidewireError) => this.#unknown(error)));
+  }
+
+  /** What comes from now on is newer than the answer. */
+  #asking(key: string): Watch | undefined {
+    const watch = this.#watches.get(key);
+    watch?.newer.clear();
+    return watch;
   }
 
   /** The state can't be had. If the connection is lost it is asked for again after that. */
@@ -201,36 +159,48 @@ export class Presence {
     return undefined;
   }
 
-  #set(user: string, isOnline: boolean): void {
-    const watched = this.#watched.get(user);
-    if (!watched || watched.isOnline === isOnline) return;
-    watched.isOnline = isOnline;
-    for (const { callback } of [...watched.subscribers]) this.connection.call(callback, isOnline, user);
+  /** Takes the answer to what `watch` asked. */
+  #take(key: string, watch: Watch | undefined, answer: string[] | undefined): void {
+    if (!watch || this.#watches.get(key) !== watch) return;
+    if (answer) {
+      const online = new Set(answer);
+      watch.newer.forEach((isOnline, user) => put(online, user, isOnline));
+      if (watch.online) for (const user of new Set([...watch.online, ...online])) this.#set(key, watch, user, online.has(user));
+      else {
+        watch.online = online;
+        for (const subscriber of [...watch.subscribers]) this.#call(key, watch, subscriber);
+      }
+    }
+    watch.known.resolve();
   }
 
-  #setOfAll(user: string, isOnline: boolean): void {
-    const { users, subscribers = [] } = this.#everyone ?? {};
-    if (!users || users.has(user) === isOnline) return;
-    if (isOnline) users.add(user);
-    else users.delete(user);
-    for (const { callback } of [...subscribers]) this.connection.call(callback, users, { user, isOnline });
+  #change(key: string, user: string, isOnline: boolean): void {
+    const watch = this.#watches.get(key);
+    watch?.newer.set(user, isOnline);
+    if (watch) this.#set(key, watch, user, isOnline);
   }
 
-  #end(user: string, error: TidewireError): void {
-    const subscribers = this.#watched.get(user)?.subscribers ?? [];
-    this.#watched.delete(user);
-    this.#tellEnd([...subscribers], error);
+  #set(key: string, watch: Watch, user: string, isOnline: boolean): void {
+    if (!watch.online || watch.online.has(user) === isOnline) return;
+    put(watch.online, user, isOnline);
+    for (const subscriber of [...watch.subscribers]) this.#call(key, watch, subscriber, { user, isOnline });
   }
 
-  #endAll(error: TidewireError): void {
-    const everyone = this.#everyone;
-    this.#everyone = undefined;
-    everyone?.known.reject(error);
-    this.#tellEnd([...(everyone?.subscribers ?? [])], error);
+  #call(key: string, { online }: Watch, { callback }: Subscriber<UserCallback | EveryoneCallback>, change?: { user: string; isOnline: boolean }): void {
+    const users = online as Set<string>;
+    if (key === EVERYONE) this.connection.call(callback as EveryoneCallback, users, change);
+    else this.connection.call(callback as UserCallback, users.has(key), key);
   }
 
-  #tellEnd(subscribers: PresenceOptions[], error: TidewireError): void {
-    if (!subscribers.some(({ onEnd }) => onEnd)) this.connection.onError(error);
-    for (const { onEnd } of subscribers) if (onEnd) this.connection.call(onEnd, error);
+  #end(key: string, error: TidewireError): void {
+    const watch = this.#watches.get(key);
+    this.#watches.delete(key);
+    watch?.known.reject(error);
+    this.connection.callEnds(watch?.subscribers ?? [], error);
   }
+}
+
+function put(users: Set<string>, user: string, isOnline: boolean): void {
+  if (isOnline) users.add(user);
+  else users.delete(user);
 }

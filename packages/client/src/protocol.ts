@@ -53,32 +53,10 @@ export interface Message {
   requestorData?: string;
 }
 
-/** How a field is read that is no text. */
-type Kind = 'number' | 'flag' | 'texts' | 'versions' | 'positions';
-
 export type FieldName = Exclude<keyof Message, 'topic'>;
 
-/** The kinds of fields that are no texts. */
-export const KINDS: Partial<Record<FieldName, Kind>> = {
-  action: 'number',
-  originalTopic: 'number',
-  originalAction: 'number',
-  version: 'number',
-  only: 'number',
-  missed: 'number',
-  epoch: 'number',
-  offset: 'number',
-  incarnation: 'number',
-  isError: 'flag',
-  isAck: 'flag',
-  isWriteAck: 'flag',
-  existed: 'flag',
-  batches: 'flag',
-  jumps: 'flag',
-  names: 'texts',
-  versions: 'versions',
-  positions: 'positions',
-};
+/** The fields whose numbers are flags. */
+export const FLAGS: readonly FieldName[] = ['isError', 'isAck', 'isWriteAck', 'existed', 'batches', 'jumps'];
 
 type Names = Array<FieldName | undefined>;
 
@@ -144,6 +122,7 @@ export const enum RecordAction {
   SubscribeCreateAndRead = 23,
   Unsubscribe = 26,
   HasProvider = 31,
+  HasNoProvider = 32,
   PatchMulti = 35,
   Fetch = 60,
   Fetched = 61,

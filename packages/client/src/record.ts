@@ -62,6 +62,8 @@ const copied = (value: unknown): unknown => valueOf(payload(value).data);
 export class Document {
   readonly ready = deferred();
   readonly subscribers = new Set<Subscriber>();
+  readonly watchers = new Set<(hasProvider: boolean) => void>();
+  hasProvider = false;
   /** Handles that are open. */
   users = 0;
   value: unknown;
@@ -154,8 +156,10 @@ export class Document {
     } else if (code !== undefined) {
       if (isOwn) this.#refuse(flight, refused(code, this.name));
       else if (!this.#isRead) this.ended(refused(code, this.name));
+    } else if (action === RecordAction.HasProvider || action === RecordAction.HasNoProvider) {
+      this.#provided(action === RecordAction.HasProvider);
     } else if (action !== RecordAction.Update && action !== RecordAction.Patch && action !== RecordAction.PatchMulti) {
-      // Notes, such as that the record has a provider.
+      // Notes, such as that it is subscribed already.
       return;
     } else if (version === next(this.version) || action === RecordAction.Update) {
       if (this.version < version || version === next(this.version)) this.#take(remote(this.#base, message), version);
@@ -172,6 +176,7 @@ export class Document {
 
   lost(): void {
     this.#isRead = false;
+    this.#provided(false);
     if (this.#flight) this.#flight.isRepeated = true;
   }
 
@@ -188,6 +193,12 @@ export class Document {
     this.#removed = error;
     this.end(error);
     this.#take(undefined, -1);
+  }
+
+  #provided(hasProvider: boolean): void {
+    if (this.hasProvider === hasProvider) return;
+    this.hasProvider = hasProvider;
+    this.connection.callAll(this.watchers, hasProvider);
   }
 
   #read(): void {

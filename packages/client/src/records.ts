@@ -57,6 +57,11 @@ export class RecordHandle<Doc = unknown> {
     return this.#document.isSaved;
   }
 
+  /** Whether a client that listens provides the record. */
+  get hasProvider(): boolean {
+    return this.#document.hasProvider;
+  }
+
   /** What stands at `path`. */
   get<At extends Path<Doc>>(path: At): ValueAt<Doc, At> | undefined {
     return this.#document.at(path) as ValueAt<Doc, At> | undefined;
@@ -101,12 +106,16 @@ export class RecordHandle<Doc = unknown> {
     const path = typeof first === 'string' ? first : undefined;
     const callback = path === undefined ? first : second;
     if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the callback must be a function');
-    const stop = this.#document.subscribe(path, callback as (value: never) => void);
-    this.#stops.add(stop);
-    return () => {
-      this.#stops.delete(stop);
-      stop();
-    };
+    return this.#keep(this.#document.subscribe(path, callback as (value: never) => void));
+  }
+
+  /** Calls `callback` when the record gets a provider, and when it has none any more; returns the removal. */
+  onProvider(callback: (hasProvider: boolean) => void): () => void {
+    this.#check();
+    // Each registration is one of its own.
+    const watcher = (hasProvider: boolean): void => callback(hasProvider);
+    this.#document.watchers.add(watcher);
+    return this.#keep(() => void this.#document.watchers.delete(watcher));
   }
 
   /** Ends the handle and its subscriptions; edits still reach the server. */
@@ -120,6 +129,15 @@ export class RecordHandle<Doc = unknown> {
   async #edit(change: [unknown] | [unknown, unknown]): Promise<void> {
     this.#check();
     return this.#document.edit([change.length === 1 ? { value: change[0] } : { path: change[0] as string, value: change[1] }]);
+  }
+
+  /** `stop`, which is called at the latest when the handle is closed. */
+  #keep(stop: () => void): () => void {
+    this.#stops.add(stop);
+    return () => {
+      this.#stops.delete(stop);
+      stop();
+    };
   }
 
   #check(): void {
@@ -136,7 +154,8 @@ export class Records<App extends Schema = {}> {
   #keys = 0;
 
   constructor(
-    private readonly connection: Connection,
+    /** @internal */
+    readonly connection: Connection,
     limits: RequestLimits,
   ) {
     this.#requests = new Requests(connection, limits);
@@ -232,10 +251,10 @@ export class Records<App extends Schema = {}> {
     const document = this.#documents.get(name);
     if (!document) return;
     this.#documents.delete(name);
-    const ends = [...(this.#onEnd.get(document) ?? [])];
+    const ends = this.#onEnd.get(document) ?? [];
     this.#onEnd.delete(document);
     document.remove(error);
-    for (const onEnd of ends) this.connection.call(onEnd, error);
+    this.connection.callAll(ends, error);
   }
 
   /** Lets go of a record that nobody holds and that has no edits left. */

@@ -97,8 +97,7 @@ export class Rpcs<App extends Schema = {}> {
     options: ProvideOptions = {},
   ): Subscription {
     checkName(name);
-    this.connection.checkUse();
-    if (typeof answer !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the provider must be a function');
+    this.connection.checkCallback(answer);
     if (this.#providers.has(name)) throw new TidewireError('INVALID_ARGUMENT', `"${name}" is provided by this client already`);
     const provider: Provider = { ...options, answer, running: new Set() };
     this.#providers.set(name, provider);
@@ -128,7 +127,7 @@ export class Rpcs<App extends Schema = {}> {
     const end = (): void => {
       isOver = true;
       provider.running.delete(end);
-      for (const listener of [...listeners]) this.connection.call(listener);
+      this.connection.callAll(listeners);
     };
     const signal: Signal = {
       get aborted() {
@@ -159,7 +158,6 @@ export class Rpcs<App extends Schema = {}> {
   #end(name: string, error: TidewireError): void {
     const provider = this.#providers.get(name);
     this.#providers.delete(name);
-    if (provider?.onEnd) this.connection.call(provider.onEnd, error);
-    else this.connection.onError(error);
+    this.connection.callEnds(provider ? [provider] : [], error);
   }
 }

@@ -1,5 +1,6 @@
 // The package as it is published: its entries and types for ESM and CommonJS, its size, and that importing it does nothing.
 
+import { transformSync } from 'esbuild';
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -13,6 +14,8 @@ const PACKAGE = resolve(import.meta.dirname, '..');
 const TOOLS = join(PACKAGE, 'node_modules/.bin');
 /** What a page has to load at most. */
 const BUNDLE_BYTES_MAX = 12 * 1024;
+/** What the other entries add to that at most. */
+const ENTRY_BYTES_MAX = { listen: 1100 };
 
 let folder = '';
 let tarball = '';
@@ -54,6 +57,18 @@ test('it is imported as ESM and as CommonJS', () => {
   runs('program.cjs', `const { Client, TidewireError } = require('@tidewire/client')\n${check}`);
 });
 
+test('its entries share what they have in common', () => {
+  const check = `
+    try {
+      listen(new Client('server:1').event, '', () => false)
+    } catch (error) {
+      if (error instanceof TidewireError && error.code === 'INVALID_ARGUMENT') process.exit(0)
+    }
+    process.exit(1)`;
+  runs('entries.mjs', `import { Client, TidewireError } from '@tidewire/client'\nimport { listen } from '@tidewire/client/listen'\n${check}`);
+  runs('entries.cjs', `const { Client, TidewireError } = require('@tidewire/client')\nconst { listen } = require('@tidewire/client/listen')\n${check}`);
+});
+
 test('it has no dependency at run time', () => {
   const { dependencies } = JSON.parse(readFileSync(join(PACKAGE, 'package.json'), 'utf8')) as { dependencies?: object };
   assert.equal(dependencies, undefined);
@@ -65,6 +80,15 @@ test('a page loads at most 12 KB', () => {
   console.log(`dist/tidewire.min.js: ${bytes} bytes with gzip`);
   assert.ok(bytes <= BUNDLE_BYTES_MAX, `${bytes} bytes`);
 });
+
+for (const [entry, bytesMax] of Object.entries(ENTRY_BYTES_MAX)) {
+  test(`the entry ${entry} adds at most ${bytesMax} bytes`, () => {
+    const { code } = transformSync(readFileSync(join(PACKAGE, `dist/esm/${entry}.js`), 'utf8'), { minify: true });
+    const bytes = gzipSync(code, { level: 9 }).length;
+    console.log(`dist/esm/${entry}.js: ${bytes} bytes with gzip`);
+    assert.ok(bytes <= bytesMax, `${bytes} bytes`);
+  });
+}
 
 test('it evaluates no text, and needs and touches no global while it is loaded', () => {
   const bundle = readFileSync(join(PACKAGE, 'dist/tidewire.min.js'), 'utf8');

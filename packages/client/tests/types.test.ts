@@ -3,6 +3,7 @@
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { Client } from '../src/index.js';
+import { listen } from '../src/listen.js';
 
 interface Todo {
   title: string;
@@ -129,6 +130,20 @@ export function records(client: Client<App>): void {
   // @ts-expect-error a strategy that is not known
   client.record.open('tree', { merge: 'newest' });
   void [title, text, name, tag, value, got];
+}
+
+export function listening(client: Client<App>, any: Client): void {
+  listen(client.event, '^chat/', (name) => name === 'chat/1' && (() => {}));
+  listen(client.record, '^todos/', async (name) => (client.record.open(name).close(), () => {}));
+  listen(any.event, '', (name: string) => name !== '' && (() => {}));
+  // @ts-expect-error no event has this name
+  listen(client.event, '^chat/', (name) => name === 'chats/1' && (() => {}));
+  // @ts-expect-error no record has this name
+  listen(client.record, '^todos/', (name) => name === 'tick' && (() => {}));
+  // @ts-expect-error whether it is served has to be said
+  listen(client.event, '^chat/', () => {});
+  // @ts-expect-error rpcs are provided, not listened for
+  listen(client.rpc, '^add$', () => false);
 }
 
 export function untyped(client: Client): void {
