@@ -251,7 +251,7 @@ impl Swarm {
         for &number in &self.burst {
             let connection = &self.connections[number];
             if let Some((socket, bytes)) = connection.unsealed() {
-                batch.push(number as u32, socket, [IoSlice::new(bytes)].into_iter());
+                batch.push(number as u32, socket, [IoSlice::new(bytes)]);
             }
         }
         self.sender.submit(batch, &mut self.completions);

@@ -8,11 +8,12 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use crate::alarm::Alarm;
 use crate::connection::{Connection, Connections, Flags, Key, Traffic};
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::outbox::{LogRange, Outbox};
@@ -24,6 +25,8 @@ use crate::turn_log::TurnLogs;
 
 /// Not the index of a connection: the descriptor limit is far below.
 const WAKER: Token = Token(usize::MAX);
+/// Neither is this.
+const ALARM: Token = Token(usize::MAX - 1);
 
 /// Readiness events taken from the kernel at once. More stay there for the next turn.
 const EVENTS_MAX: usize = 4096;
@@ -38,6 +41,13 @@ const SENDS_PER_LOOK: usize = 4;
 
 /// On loopback so many take as long as four sends.
 const LOOKS_MAX: usize = 64;
+
+/// A small flush looks around only once in so many times after so many times at which nobody came: where messages come one by
+/// one, the looks are all that could still be saved, one in a hundred of what a flush to ten costs.
+const VAIN_LOOKS_MAX: u32 = 16;
+
+/// Flushes of so many sends always look around: to visit all of them twice costs a hundred times what looking does.
+const LOOKS_ALWAYS_SENDS: usize = 256;
 
 /// What [`EventLoop::nap`] asks for. With the kernel's usual slack it gets about 80 µs, the time of ten sends, in which a dozen
 /// messages come from a peer that sends them one by one.
@@ -112,6 +122,7 @@ struct Submitted {
 /// A shard's loop over its connections. `C` is what the owner keeps with each.
 pub struct EventLoop<C> {
     poll: Poll,
+    alarm: Alarm,
     events: Events,
     connections: Connections<C>,
     to_read: VecDeque<Key>,
@@ -124,6 +135,8 @@ pub struct EventLoop<C> {
     inbound_bytes: usize,
     /// Whether the last poll was ended by the waker.
     is_woken: bool,
+    /// How many times in a row nobody came before a flush.
+    vain_looks: u32,
     sender: Sender,
     completions: Vec<Completion>,
     slice: Vec<Submitted>,
@@ -138,12 +151,16 @@ impl<C> EventLoop<C> {
     /// A loop without connections that sends through `sender`, and what wakes it from other threads.
     ///
     /// # Errors
-    /// The kernel gives no epoll or eventfd descriptor.
+    /// The kernel gives no descriptor for its poll, its waker or its alarm.
     pub fn new(budget: &MemoryBudget, sender: Sender) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
+        let alarm = Alarm::new()?;
+        poll.registry()
+            .register(&mut SourceFd(&alarm.fd()), ALARM, Interest::READABLE)?;
         let event_loop = Self {
             poll,
+            alarm,
             events: Events::with_capacity(EVENTS_MAX),
             connections: Connections::default(),
             to_read: VecDeque::new(),
@@ -152,6 +169,7 @@ impl<C> EventLoop<C> {
             listed: Vec::new(),
             inbound_bytes: 0,
             is_woken: false,
+            vain_looks: 0,
             sender,
             completions: Vec::new(),
             slice: Vec::new(),
@@ -284,6 +302,16 @@ impl<C> EventLoop<C> {
         Some(connection.state)
     }
 
+    /// Waits until something is ready, the waker was used, or `deadline` is reached, and notes who is ready. It may end earlier too, at
+    /// a deadline that was asked for before.
+    ///
+    /// # Errors
+    /// As of [`EventLoop::poll`].
+    pub fn poll_until(&mut self, deadline: Instant) -> io::Result<()> {
+        self.alarm.set(deadline)?;
+        self.poll(None)
+    }
+
     /// Waits until something is ready, `timeout` is over, or the waker was used, and notes who is ready.
     ///
     /// # Errors
@@ -297,6 +325,10 @@ impl<C> EventLoop<C> {
         for event in &self.events {
             if event.token() == WAKER {
                 self.is_woken = true;
+                continue;
+            }
+            if event.token() == ALARM {
+                self.alarm.gone_off();
                 continue;
             }
             let index = event.token().0 as u32;
@@ -333,13 +365,26 @@ impl<C> EventLoop<C> {
         Ok(())
     }
 
-    /// Looks a few times, without waiting, whether somebody comes before a flush of so many sends begins, and says so.
+    /// Looks a few times, without waiting, whether somebody comes before a flush of so many sends begins, and says so. A small
+    /// flush mostly does without after nobody has come for a while.
     ///
     /// # Errors
     /// As of [`EventLoop::poll`].
     pub fn look_around(&mut self, send_count: usize) -> io::Result<bool> {
-        for _ in 0..(send_count / SENDS_PER_LOOK).min(LOOKS_MAX) {
+        let looks = (send_count / SENDS_PER_LOOK).min(LOOKS_MAX);
+        if looks == 0 {
+            return Ok(false);
+        }
+        let is_vain = self.vain_looks >= VAIN_LOOKS_MAX
+            && !self.vain_looks.is_multiple_of(VAIN_LOOKS_MAX)
+            && send_count < LOOKS_ALWAYS_SENDS;
+        self.vain_looks = self.vain_looks.wrapping_add(1);
+        if is_vain {
+            return Ok(false);
+        }
+        for _ in 0..looks {
             if self.look()? {
+                self.vain_looks = 0;
                 return Ok(true);
             }
         }
@@ -598,21 +643,31 @@ impl<C> EventLoop<C> {
     pub fn submit_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
         self.gather_slice(logs, broken);
         let mut batch = self.sender.batch();
+        // In a crowd nearly everybody gets what the one before got.
+        let mut last: Option<(&LogRange, &[u8])> = None;
         for (token, submitted) in (0u32..).zip(&self.slice) {
             let Some(connection) = self.connections.get(submitted.queued.key) else {
                 continue;
             };
             let outbox = connection.outbox.as_deref();
             let socket = connection.socket.as_fd();
-            match &submitted.sealed {
-                None => {
-                    let new = ranges_of(&self.ranges, submitted.queued).iter();
+            match (&submitted.sealed, ranges_of(&self.ranges, submitted.queued)) {
+                (None, [range]) if outbox.is_none() => {
+                    let bytes = match last {
+                        Some((known, bytes)) if known == range => bytes,
+                        _ => logs.slice(range.format, &range.range),
+                    };
+                    last = Some((range, bytes));
+                    batch.push(token, socket, [io::IoSlice::new(bytes)]);
+                }
+                (None, new) => {
                     let slices = new
+                        .iter()
                         .map(|range| logs.slice(range.format, &range.range))
                         .chain(outbox.into_iter().flat_map(|outbox| outbox.slices(logs)));
                     batch.push(token, socket, slices.map(io::IoSlice::new));
                 }
-                Some(sealed) => {
+                (Some(sealed), _) => {
                     let slices = [
                         outbox.map_or(&[][..], Outbox::sealed),
                         self.arena.slice(sealed),
@@ -711,6 +766,15 @@ impl<C> EventLoop<C> {
         };
         connection.flags.queued_to_send = false;
         self.counts.sends += 1;
+        let new = ranges_of(&self.ranges, queued);
+        // The usual end: one range, all of it sent, and nothing was waiting.
+        if let (Ok(sent), [range], None) = (&result, new, &connection.outbox)
+            && *sent == range.bytes()
+        {
+            self.counts.bytes_out += *sent as u64;
+            connection.traffic.bytes_out += *sent as u64;
+            return;
+        }
         let mut sent = match result {
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -718,7 +782,6 @@ impl<C> EventLoop<C> {
         };
         self.counts.bytes_out += sent as u64;
         connection.traffic.bytes_out += sent as u64;
-        let new = ranges_of(&self.ranges, queued);
         let old_count = connection
             .outbox
             .as_ref()

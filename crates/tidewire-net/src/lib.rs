@@ -3,6 +3,7 @@
 //! Nothing here knows a message or a protocol. `unsafe` lives in this crate only, where a system call or the
 //! mailbox needs it; each block says why it is sound.
 
+mod alarm;
 pub mod allocator;
 pub mod any_certificate;
 pub mod background;

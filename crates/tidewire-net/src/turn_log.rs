@@ -66,13 +66,9 @@ impl TurnLog {
         self.end
     }
 
-    /// Forgets all turns that lie before `offset`.
+    /// Forgets all turns that lie before `offset`, but never the current one.
     pub fn release_before(&mut self, offset: u64) {
-        while self
-            .turns
-            .front()
-            .is_some_and(|turn| turn.end() <= offset && !turn.bytes.is_empty())
-        {
+        while self.turns.len() > 1 && self.turns[0].end() <= offset {
             let Some(Turn { mut bytes, .. }) = self.turns.pop_front() else {
                 return;
             };
@@ -99,7 +95,8 @@ impl TurnLog {
     /// Bytes in turns that are still alive.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.turns.iter().map(|turn| turn.bytes.len()).sum()
+        let first = self.turns.front().map_or(self.end, |turn| turn.start);
+        (self.end - first) as usize
     }
 }
 
@@ -107,6 +104,8 @@ impl TurnLog {
 #[derive(Debug)]
 pub struct TurnLogs {
     logs: Box<[TurnLog]>,
+    /// A bit for each log that has bytes alive or was given out to be written. Most turns write to one of them.
+    alive: u64,
     /// Where the turn starts that is being gathered, per log.
     starts: Box<[u64]>,
     /// Where the turn starts that is being sent, per log.
@@ -115,10 +114,15 @@ pub struct TurnLogs {
 
 impl TurnLogs {
     /// `count` empty logs.
+    ///
+    /// # Panics
+    /// They are more than 64, which is a defect of the caller.
     #[must_use]
     pub fn new(count: u8) -> Self {
+        assert!(u32::from(count) <= u64::BITS, "a bit for each log");
         let count = usize::from(count);
         Self {
+            alive: 0,
             logs: (0..count).map(|_| TurnLog::default()).collect(),
             starts: vec![0; count].into(),
             sending: vec![0; count].into(),
@@ -130,7 +134,9 @@ impl TurnLogs {
     /// # Panics
     /// There is no such format, which is a defect of the caller.
     pub fn log_mut(&mut self, format: u8) -> &mut TurnLog {
-        &mut self.logs[usize::from(format)]
+        let log = &mut self.logs[usize::from(format)];
+        self.alive |= 1 << format;
+        log
     }
 
     /// The bytes of a range that lies within one turn; empty if that turn was released, which the outbox's settling
@@ -147,14 +153,9 @@ impl TurnLogs {
 
     /// Seals the turn in every log, before its sends begin.
     pub fn begin_turn(&mut self) {
-        for ((log, start), sending) in self
-            .logs
-            .iter_mut()
-            .zip(&mut self.starts)
-            .zip(&mut self.sending)
-        {
-            *sending = *start;
-            *start = log.begin_turn();
+        for place in places(self.alive) {
+            self.sending[place] = self.starts[place];
+            self.starts[place] = self.logs[place].begin_turn();
         }
     }
 
@@ -166,16 +167,31 @@ impl TurnLogs {
 
     /// Forgets the turns before the one that was just sent.
     pub fn release(&mut self) {
-        for (log, sending) in self.logs.iter_mut().zip(&self.sending) {
-            log.release_before(*sending);
+        for place in places(self.alive) {
+            let log = &mut self.logs[place];
+            log.release_before(self.sending[place]);
+            if log.bytes() == 0 {
+                self.alive &= !(1 << place);
+            }
         }
     }
 
     /// Bytes in turns that are still alive.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.logs.iter().map(TurnLog::bytes).sum()
+        places(self.alive)
+            .map(|place| self.logs[place].bytes())
+            .sum()
     }
+}
+
+/// The places of the bits that are set.
+fn places(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = bits.checked_ilog2()?;
+        bits &= !(1 << place);
+        Some(place as usize)
+    })
 }
 
 #[cfg(test)]
@@ -235,6 +251,31 @@ mod tests {
         let start = log.begin_turn();
         log.release_before(start);
         assert!(log.spare.capacity() > 0);
+    }
+
+    #[test]
+    fn a_log_that_was_quiet_takes_part_in_turns_again() {
+        let mut logs = TurnLogs::new(3);
+        let mut turn = |texts: [&str; 3], alive_bytes: usize| {
+            for (format, text) in (0..).zip(texts) {
+                if !text.is_empty() {
+                    append(logs.log_mut(format), text);
+                }
+            }
+            logs.begin_turn();
+            logs.release();
+            assert_eq!(logs.bytes(), alive_bytes, "{texts:?}");
+        };
+        turn(["ab", "", "c"], 3);
+        turn(["", "d", ""], 1);
+        turn(["", "", ""], 0);
+        turn(["e", "", "fg"], 3);
+        let last = logs.log_mut(2).append(|out| out.extend_from_slice(b"hij"));
+        logs.begin_turn();
+        assert!(logs.is_ending(2, &(1..3)), "sent a turn ago");
+        assert!(!logs.is_ending(2, &last));
+        assert_eq!(logs.slice(2, &(1..3)), b"fg");
+        assert_eq!(logs.slice(2, &last), b"hij");
     }
 
     #[test]

@@ -693,3 +693,55 @@ fn a_look_around_finds_who_has_come_and_waits_for_nobody() {
     assert!(came);
     assert_eq!(fixture.event_loop.readable_count(), 1);
 }
+
+#[test]
+fn a_small_flush_looks_around_less_often_where_nobody_comes() {
+    const SMALL: usize = 8;
+    const LARGE: usize = 1000;
+    /// As often in vain, one flush in so many looks.
+    const VAIN: usize = 16;
+    let mut fixture = Fixture::new();
+    let (_, mut client) = fixture.connect(b"");
+    let mut look_in_vain = |fixture: &mut Fixture| {
+        for _ in 0..=VAIN {
+            assert!(!fixture.event_loop.look_around(SMALL).unwrap());
+        }
+        client.write_all(b"news").unwrap();
+        fixture.event_loop.poll(Some(DEADLINE)).unwrap();
+        assert_eq!(fixture.event_loop.readable_count(), 1);
+    };
+    look_in_vain(&mut fixture);
+    let found = (1..=VAIN).find(|_| fixture.event_loop.look_around(SMALL).unwrap());
+    assert_eq!(found, Some(VAIN), "then one looks that finds the peer");
+    assert!(
+        fixture.event_loop.look_around(SMALL).unwrap(),
+        "once somebody came, each looks again"
+    );
+    assert_eq!(fixture.read_until(4), b"news");
+    look_in_vain(&mut fixture);
+    assert!(
+        fixture.event_loop.look_around(LARGE).unwrap(),
+        "a large one always looks"
+    );
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline_also_when_a_later_one_was_asked_for_before() {
+    let mut fixture = Fixture::new();
+    let (_, mut client) = fixture.connect(b"");
+    // Ended by the peer, so the alarm stays set for the far deadline.
+    client.write_all(b"news").unwrap();
+    let far = Instant::now() + DEADLINE;
+    fixture.event_loop.poll_until(far).unwrap();
+    assert_eq!(fixture.read_until(4), b"news");
+    for wait in [30, 10, 0, 20] {
+        let (start, wait) = (Instant::now(), Duration::from_millis(wait));
+        let deadline = start + wait;
+        while Instant::now() < deadline {
+            fixture.event_loop.poll_until(deadline).unwrap();
+        }
+        // The poll that a past deadline ends at once.
+        fixture.event_loop.poll_until(deadline).unwrap();
+        assert!(start.elapsed() < DEADLINE / 2, "it waited for the far one");
+    }
+}

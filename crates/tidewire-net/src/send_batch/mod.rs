@@ -65,10 +65,10 @@ impl<'a> SendBatch<'a> {
         &mut self,
         token: u32,
         socket: BorrowedFd<'a>,
-        slices: impl Iterator<Item = IoSlice<'a>>,
+        slices: impl IntoIterator<Item = IoSlice<'a>>,
     ) {
         let first = self.slices.len();
-        self.slices.extend(slices.take(SLICES_MAX));
+        self.slices.extend(slices.into_iter().take(SLICES_MAX));
         self.sends.push(Prepared {
             token,
             socket,

@@ -115,6 +115,8 @@ pub(crate) struct Conductor {
     /// Changes of rights that somebody waits for.
     settlings: Vec<Settling>,
     gauges_published: Instant,
+    /// The engine's next deadline, as of the end of the last turn or the last deadline since.
+    engine_deadline: Option<Instant>,
     send_path: Path,
     is_stopped: bool,
 }
@@ -174,6 +176,7 @@ impl Conductor {
             close_all: None,
             settlings: Vec::new(),
             gauges_published: Instant(0),
+            engine_deadline: None,
             send_path,
             is_stopped: false,
         }
@@ -185,8 +188,13 @@ impl Conductor {
     /// The poll itself failed; the shard can't go on.
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.is_stopped {
-            let timeout = self.timeout();
-            self.event_loop.poll(Some(timeout))?;
+            match self.next_wake() {
+                Some(deadline) => {
+                    let deadline = self.own.0.clock.at(deadline.0);
+                    self.event_loop.poll_until(deadline)?;
+                }
+                None => self.event_loop.poll(Some(Duration::ZERO))?,
+            }
             self.turn()?;
         }
         Ok(())
@@ -235,8 +243,9 @@ impl Conductor {
         self.event_loop.send_first(added);
     }
 
-    /// How long the poll may wait.
-    fn timeout(&self) -> Duration {
+    /// Until when the poll may wait; `None` if there is something to do at once.
+    fn next_wake(&mut self) -> Option<Instant> {
+        self.engine_deadline = self.engine.next_deadline();
         let has_work = self.has_unflushed
             || !self.closing.is_empty()
             || self.carried.has_ending()
@@ -245,19 +254,17 @@ impl Conductor {
         let wants_wake =
             !self.without_credit.is_empty() || !self.quiet.is_empty() || !self.may_read();
         if has_work || self.credit.set_waiting(&self.confirmations, wants_wake) {
-            return Duration::ZERO;
+            return None;
         }
         let deadlines = [
-            self.engine.next_deadline(),
+            self.engine_deadline,
             self.lingering.front().map(|(deadline, _)| *deadline),
             self.close_all.as_ref().map(CloseAll::next_deadline),
             self.settlings.iter().filter_map(Settling::deadline).min(),
             self.carried.next_deadline(),
+            Some(self.now.monotonic + TURN_INTERVAL),
         ];
-        let next = deadlines.into_iter().flatten().min();
-        next.map_or(TURN_INTERVAL, |deadline| {
-            deadline.since(self.clock()).min(TURN_INTERVAL)
-        })
+        deadlines.into_iter().flatten().min()
     }
 
     fn clock(&self) -> Instant {
@@ -288,11 +295,11 @@ impl Conductor {
         self.take_confirmations();
         self.take_mail();
         if self
-            .engine
-            .next_deadline()
+            .engine_deadline
             .is_some_and(|deadline| deadline <= self.now.monotonic)
         {
             self.handle(Input::DeadlineReached);
+            self.engine_deadline = self.engine.next_deadline();
         }
         self.go_on_closing();
         self.release_carried();

@@ -311,6 +311,12 @@ impl Clock {
         u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// An instant of this clock, as the system knows it.
+    #[must_use]
+    pub fn at(&self, nanos: u64) -> Instant {
+        self.0 + Duration::from_nanos(nanos)
+    }
+
     /// How long ago an instant of this clock was.
     #[must_use]
     pub fn since(&self, nanos: u64) -> Duration {

@@ -1,0 +1,71 @@
+//! Ends the wait of a poll at a deadline. It stays set while later deadlines are asked for, so that a turn costs no system call,
+//! and the kernel no timer that is started and cancelled with each wait, as a timeout of the poll does.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// A timer of the kernel that goes off once, at the earliest deadline asked for since it went off last.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    timer: OwnedFd,
+    due: Option<Instant>,
+}
+
+impl Alarm {
+    /// An alarm that is not set.
+    ///
+    /// # Errors
+    /// The kernel gives no descriptor.
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
+        // SAFETY: the call has no pointers.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made, and nobody else knows it.
+        let timer = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { timer, due: None })
+    }
+
+    /// Its descriptor, which becomes readable anew each time it goes off, be it read or not.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.timer.as_raw_fd()
+    }
+
+    /// Goes off at `deadline` at the latest, at once if that has passed.
+    ///
+    /// # Errors
+    /// The kernel refuses, for which it has no reason.
+    pub(crate) fn set(&mut self, deadline: Instant) -> io::Result<()> {
+        if self.due.is_some_and(|due| due <= deadline) {
+            return Ok(());
+        }
+        // Zero would switch the timer off.
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = left.max(Duration::from_nanos(1));
+        let value = libc::timespec {
+            tv_sec: left.as_secs() as libc::time_t,
+            tv_nsec: left.subsec_nanos() as libc::c_long,
+        };
+        let once = libc::itimerspec {
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: value,
+        };
+        // SAFETY: the descriptor is open, the pointer is to a live value, and the old setting is not asked for.
+        match unsafe { libc::timerfd_settime(self.fd(), 0, &once, std::ptr::null_mut()) } {
+            0 => self.due = Some(deadline),
+            _ => return Err(io::Error::last_os_error()),
+        }
+        Ok(())
+    }
+
+    /// It has gone off.
+    pub(crate) fn gone_off(&mut self) {
+        self.due = None;
+    }
+}
