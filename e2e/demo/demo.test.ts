@@ -1,28 +1,169 @@
 // The demo that the binary serves, as somebody uses it who has started the server without any option.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
+import type { Page } from 'playwright-core';
 import { browserDuring } from '../browser/page.ts';
+import { client } from '../harness/driver/tidewire.ts';
 import { Server } from '../harness/server.ts';
-import { eventually } from '../harness/wait.ts';
-import { add, entries, openTab } from './tabs.ts';
+import { eventually, Inbox } from '../harness/wait.ts';
+import { add, connected, entries, openTab, people, scrolling, WIDE } from './tabs.ts';
 
-test('two tabs see each other and what the other one edits', async (t) => {
-  const server = await Server.during(t);
+const MARKUP = '<img src=x onerror="document.title = \'broken\'">';
+const LIST = 'tidewire-demo/todos';
+
+const refusals = (page: Page) => page.locator('.notice');
+const box = (page: Page, name: string) => page.getByRole('checkbox', { name });
+
+test('the demo', async (t) => {
+  const server = await Server.during(t, { withoutRules: true });
   const browser = await browserDuring(t);
-  const [one, other] = [await openTab(t, browser, server), await openTab(t, browser, server)];
-  const people = (page: typeof one): Promise<number> => page.getByRole('list', { name: 'Who is here' }).getByRole('listitem').count();
-  await eventually(async () => (await people(one)) === 2 && (await people(other)) === 2, 'each sees two people');
+  const tab = (inner: TestContext, options = {}): Promise<Page> => openTab(inner, browser, server, options);
 
-  await add(one, 'milk');
-  await other.getByRole('checkbox', { name: 'Done: milk' }).check();
-  await eventually(() => one.getByRole('checkbox', { name: 'Done: milk' }).isChecked(), 'the first tab sees it done');
-  await one.getByLabel('Text of the entry').fill('oat milk');
-  await eventually(async () => (await entries(other))[0] === 'oat milk', 'the other tab sees the text');
-  await other.getByRole('button', { name: 'Remove: oat milk' }).click();
-  await eventually(async () => (await entries(one)).length === 0, 'the first tab sees it removed');
+  await t.test('two tabs see each other and what the other one edits', async (inner) => {
+    const [one, other] = [await tab(inner), await tab(inner)];
+    await eventually(async () => (await people(one)).length === 2 && (await people(other)).length === 2, 'each sees two people');
+    await add(one, 'milk');
+    await box(other, 'Done: milk').check();
+    await eventually(() => box(one, 'Done: milk').isChecked(), 'the first tab sees it done');
+    await one.getByLabel('Text of the entry').fill('oat milk');
+    await eventually(async () => (await entries(other))[0] === 'oat milk', 'the other tab sees the text');
 
-  await other.context().close();
-  await eventually(async () => (await people(one)) === 1, 'who has left is gone');
-  assert.equal(await one.title(), 'Tidewire demo');
+    // Where the other one is.
+    await other.getByLabel('Text of the entry').focus();
+    const cursor = one.locator('.cursor');
+    await cursor.waitFor();
+    const [name = ''] = await people(other);
+    assert.equal(`${await cursor.textContent()} (you)`, name);
+
+    await other.getByRole('button', { name: 'Remove: oat milk' }).click();
+    await eventually(async () => (await entries(one)).length === 0, 'the first tab sees it removed');
+    await other.context().close();
+    await eventually(async () => (await people(one)).length === 1, 'who has left is gone');
+  });
+
+  await t.test('a name that is changed is seen by others, and kept when the page is loaded again', async (inner) => {
+    const [one, other] = [await tab(inner), await tab(inner)];
+    await one.getByLabel('Your name').fill('Ada');
+    await one.getByRole('button', { name: 'Change' }).click();
+    await eventually(async () => (await people(other)).includes('Ada'), 'the other tab sees the name');
+    assert.equal((await people(other)).length, 2);
+    await one.reload();
+    await connected(one);
+    assert.equal((await people(one))[0], 'Ada (you)');
+  });
+
+  await t.test('an edit of a locked list shows, is refused, and goes back where it was made', async (inner) => {
+    const [one, other] = [await tab(inner), await tab(inner)];
+    await add(one, 'kept');
+    await box(one, 'Lock').check();
+    await box(other, 'Lock').and(other.locator(':checked')).waitFor();
+    await box(other, 'Done: kept').click();
+    await refusals(other).filter({ hasText: 'taken back: MESSAGE_DENIED' }).waitFor();
+    assert.equal(await other.locator('.entry.refused').count(), 1);
+    assert.equal(await box(other, 'Done: kept').isChecked(), false);
+    await other.getByLabel('Text of the entry').fill('changed');
+    await eventually(async () => (await entries(other))[0] === 'kept', 'the text is taken back');
+    assert.deepEqual(await entries(one), ['kept']);
+    assert.equal(await refusals(one).textContent(), '');
+    await box(other, 'Lock').uncheck();
+    await box(one, 'Lock').and(one.locator(':not(:checked)')).waitFor();
+    await one.getByRole('button', { name: 'Remove: kept' }).click();
+    await eventually(async () => (await entries(other)).length === 0, 'an unlocked list can be changed');
+  });
+
+  await t.test('names and texts of others are text, whatever stands in them', async (inner) => {
+    const page = await tab(inner);
+    const stranger = client(inner, server.address, { auth: { username: MARKUP } });
+    await stranger.connect();
+    await stranger.record.set(LIST, { items: { [`t${MARKUP}`]: { text: MARKUP }, broken: 7, wrong: { text: {} } }, locked: 'no' });
+    await eventually(async () => (await entries(page))[0] === MARKUP, 'the text is there');
+    await eventually(async () => (await people(page)).includes(MARKUP), 'the name is there');
+    stranger.event.emit('tidewire-demo/cursor', { user: MARKUP, row: `t${MARKUP}` });
+    await page.locator('.cursor').filter({ hasText: MARKUP }).waitFor();
+    for (const wrong of [null, 7, { user: 7 }, { user: 'x', row: {} }]) stranger.event.emit('tidewire-demo/cursor', wrong);
+    await stranger.record.set('tidewire-demo/prices', { points: [MARKUP, 5, null] });
+    await page.locator('.number').filter({ hasText: '5.00' }).waitFor();
+    await stranger.rpc.provide('tidewire-demo/throw', () => ({ number: MARKUP, by: MARKUP })).ready;
+    const thrown = page.locator('.result').filter({ hasText: MARKUP });
+    await eventually(async () => {
+      await page.getByRole('button', { name: 'Throw a die' }).click();
+      return (await thrown.count()) === 1;
+    }, 'the stranger throws');
+    assert.equal(await page.locator('img').count(), 1);
+    assert.equal(await page.title(), 'Tidewire demo');
+    await stranger.record.set(LIST, {});
+  });
+
+  await t.test('prices go on in all tabs, each made once', async (inner) => {
+    const [one, other] = [await tab(inner), await tab(inner)];
+    const observer = client(inner, server.address);
+    await observer.connect();
+    const seen = new Inbox<number[]>('prices');
+    const record = observer.record.open('tidewire-demo/prices');
+    record.subscribe((value) => seen.push((value as { points: number[] }).points));
+    const [first = []] = await seen.count(6);
+    // Each is made of the one before: nothing was made twice.
+    for (const [i, points] of seen.seen.entries()) assert.equal(points.length, Math.min(first.length + i, 120));
+    for (const page of [one, other]) await page.locator('.number').filter({ hasText: seen.seen.at(-1)?.at(-1)?.toFixed(2) ?? '' }).waitFor();
+    record.close();
+  });
+
+  await t.test('a die is thrown by a tab', async (inner) => {
+    const [one] = [await tab(inner), await tab(inner)];
+    await one.getByRole('button', { name: 'Throw a die' }).click();
+    await one.locator('.result').filter({ hasText: /threw [1-6]\.$/ }).waitFor();
+  });
+
+  await t.test('what is edited while the server is down arrives when it is back', async (inner) => {
+    const [one, other] = [await tab(inner), await tab(inner)];
+    await add(one, 'before');
+    await eventually(async () => (await entries(other))[0] === 'before', 'the entry is there');
+    await server.kill();
+    for (const page of [one, other]) await page.getByRole('status').filter({ hasText: 'connection lost' }).waitFor();
+    await box(one, 'Done: before').check();
+    await add(other, 'meanwhile');
+    await server.start();
+    for (const page of [one, other]) {
+      await connected(page);
+      await eventually(async () => (await entries(page)).join() === 'meanwhile,before', 'both edits are there');
+      assert.equal(await box(page, 'Done: before').isChecked(), true);
+      await eventually(async () => (await people(page)).length === 2, 'both are here again');
+    }
+    await one.getByRole('button', { name: 'Remove all' }).click();
+    await eventually(async () => (await entries(other)).length === 0, 'the list is empty');
+  });
+
+  await t.test('a list of 1,000 entries scrolls smoothly while somebody else edits it', async (inner) => {
+    const [one, other] = [await tab(inner), await tab(inner)];
+    await one.getByRole('button', { name: 'Add 1,000' }).click();
+    await other.getByText('800 of 1000 to do').waitFor();
+    assert.ok((await entries(other)).length < 40, 'only rows that can be seen are in the page');
+    const editing = (async () => {
+      for (let i = 1; i <= 10; i += 1) await box(one, `Done: Entry ${i} of 1000`).setChecked(i % 2 === 0);
+    })();
+    const frames = await scrolling(other);
+    await editing;
+    const sorted = [...frames].sort((a, b) => a - b);
+    const [half = 0, most = 0, worst = 0] = [0.5, 0.95, 1].map((share) => sorted[Math.ceil(share * sorted.length) - 1]);
+    inner.diagnostic(`frames: median ${half.toFixed(1)} ms, 95% within ${most.toFixed(1)} ms, longest ${worst.toFixed(1)} ms`);
+    assert.ok(most <= 50 && worst <= 250, `frames of ${half}, ${most} and ${worst} ms`);
+    // The end of the list was reached.
+    await other.getByRole('checkbox', { name: 'Done: Entry 1000 of 1000' }).waitFor();
+    await one.getByRole('button', { name: 'Remove all' }).click();
+    await other.getByText('0 of 0 to do').waitFor();
+  });
+
+  await t.test('a phone of 360 pixels shows all of it, and nothing scrolls sideways', async (inner) => {
+    const page = await tab(inner, { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
+    await add(page, 'a text that is much too long for the row of a phone '.repeat(3));
+    const name = MARKUP.slice(0, 24);
+    await page.getByLabel('Your name').fill(name);
+    await page.getByRole('button', { name: 'Change' }).tap();
+    await eventually(async () => (await people(page))[0] === `${name} (you)`, 'the new name is there');
+    assert.deepEqual(await page.evaluate(WIDE), []);
+    for (const button of ['Throw a die', 'Add 1,000', 'Remove all']) await page.getByRole('button', { name: button }).tap();
+    await page.locator('.result').filter({ hasText: 'threw' }).waitFor();
+    await eventually(async () => (await entries(page)).length === 0, 'the list is empty');
+  });
 });

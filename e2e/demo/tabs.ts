@@ -39,3 +39,31 @@ export async function add(page: Page, text: string): Promise<void> {
   await page.getByLabel('New entry').fill(text);
   await page.getByRole('button', { name: 'Add', exact: true }).click();
 }
+
+/** The names of those who are here, the own one first. */
+export async function people(page: Page): Promise<string[]> {
+  return page.getByRole('list', { name: 'Who is here' }).getByRole('listitem').allTextContents();
+}
+
+/** Scrolls the list from its beginning to its end and gives back how long each frame took, in milliseconds. */
+export function scrolling(page: Page): Promise<number[]> {
+  return page.evaluate(`new Promise((done) => {
+    const list = document.querySelector('.rows');
+    const frames = [];
+    list.scrollTop = 0;
+    let last;
+    requestAnimationFrame(function step(now) {
+      if (last !== undefined) frames.push(now - last);
+      last = now;
+      const before = list.scrollTop;
+      list.scrollTop += 400;
+      if (list.scrollTop === before) done(frames);
+      else requestAnimationFrame(step);
+    });
+  })`);
+}
+
+/** For a page: what is wider than the window. */
+export const WIDE = `[...document.querySelectorAll('body *')]
+  .filter((element) => element.getBoundingClientRect().right > innerWidth + 1 || document.scrollingElement.scrollWidth > innerWidth)
+  .map((element) => element.outerHTML.slice(0, 100))`;

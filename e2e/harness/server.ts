@@ -42,6 +42,8 @@ export interface ServerOptions {
   denials?: boolean;
   /** The text of a deepstream `permissions.yml`; without it everything is allowed. */
   permissions?: string;
+  /** Whether there are no rules, as without any configuration: those of the demo hold for its names. */
+  withoutRules?: boolean;
   /** Beginnings of names whose records are whole values without versions. */
   hotPathPrefixes?: string[];
   /** Limits under the names of the server's section `limits`. */
@@ -171,7 +173,8 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     store: { cache: options.cacheBytesMax, ...options.store },
     stores: { ...options.stores },
   });
-  const permissions = options.permissions ? join(folder, 'permissions.yml') : options.denials ? 'test_rule' : 'allow_all';
+  const chosen = options.denials ? 'test_rule' : options.withoutRules ? 'none' : 'allow_all';
+  const permissions = options.permissions ? join(folder, 'permissions.yml') : chosen;
   const drain = options.drainTimeoutMs && { drain_timeout: milliseconds(options.drainTimeoutMs) };
   return { ...drain, permissions, ...sections };
 }

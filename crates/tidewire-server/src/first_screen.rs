@@ -103,6 +103,9 @@ pub fn first_screen(of: &Screen<'_>) -> String {
     row(
         "permission",
         &match &config.permissions {
+            Rules::None if plan.has_demo => {
+                "none: everybody may do everything, within the demo's rules in the demo".to_owned()
+            }
             Rules::None => "none: everybody may do everything".to_owned(),
             Rules::AllowAll => "allow_all: whoever is logged in may do everything".to_owned(),
             #[cfg(feature = "test-rules")]

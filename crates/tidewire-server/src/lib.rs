@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod node;
 pub mod penalty;
 pub mod permission;
+pub mod permission_demo;
 #[cfg(feature = "test-rules")]
 pub mod permission_test_rule;
 pub mod rights;

@@ -17,6 +17,7 @@ use crate::admin::audit;
 use crate::config::Problem;
 use crate::config::plan::Plan;
 use crate::config::value::Rules;
+use crate::permission_demo::DemoRules;
 
 /// Denials that are logged in one second; the others are only counted. A crowd that is denied must not fill the disk.
 const REPORTS_PER_SECOND_MAX: u64 = 20;
@@ -46,6 +47,7 @@ pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
 /// The first thing that is wrong with the file of rules.
 pub fn open(plan: &Plan) -> Result<Arc<dyn Permission>, Problem> {
     let rules: Arc<dyn Permission> = match &plan.config.permissions {
+        Rules::None if plan.has_demo => Arc::new(DemoRules::load()?),
         Rules::None | Rules::AllowAll => Arc::new(AllowAll),
         #[cfg(feature = "test-rules")]
         Rules::TestRule => Arc::new(crate::permission_test_rule::TestRule),

@@ -4,7 +4,9 @@ import { Client, type State } from '@tidewire/client';
 import { render } from 'preact';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Demo } from './app.ts';
+import { Die } from './die.tsx';
 import { People } from './people.tsx';
+import { Ticker } from './ticker.tsx';
 import { TodoList } from './todo-list.tsx';
 import { keepName, keptName, NAME_CHARACTERS_MAX, userId } from './user.ts';
 
@@ -31,7 +33,7 @@ function Page() {
         <h1>
           <img src="icon.svg" alt="" width="28" height="28" /> Tidewire
         </h1>
-        <p>Open this page in a second tab, or on a second machine of yours: whatever you change here is there at once.</p>
+        <p>Open this page in a second tab: whatever you change here is there at once.</p>
         <NameForm name={name} onName={setName} />
       </header>
       <Shared key={user} user={user} />
@@ -76,14 +78,18 @@ function Shared({ user }: { user: string }) {
 
   return (
     <>
-      <div class="status">
+      <section class="status" aria-label="Connection">
         <span class={`state ${state}`} role="status">
           {STATES[state]}
         </span>
         <People client={client} user={user} />
-      </div>
+      </section>
       <main>
-        <TodoList client={client} tell={tell} />
+        <TodoList client={client} user={user} tell={tell} />
+        <div class="side">
+          <Ticker client={client} />
+          <Die client={client} user={user} />
+        </div>
       </main>
       <div class="notice" role="alert">
         {notice}

@@ -2,28 +2,34 @@
 
 import type { Client, RecordHandle, TidewireError } from '@tidewire/client';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { Action } from './action.tsx';
 import type { Demo, Todos } from './app.ts';
+import { useCursors } from './cursors.ts';
 import { examples, newIds, rowsOf, withoutDone, type Row } from './todos.ts';
+import { colourOf, nameOf } from './user.ts';
 import { VirtualRows } from './virtual-rows.tsx';
 
 /** How long a row shows that its edit was refused. */
 const REFUSED_MS = 2_000;
 const TEXT_CHARACTERS_MAX = 200;
 const EXAMPLES = 1_000;
+const NOBODY: string[] = [];
 /** Entries from which no more examples are added: they would make the record larger than the server takes. */
 const ROWS_MAX = 5_000;
 
 export interface TodoListProps {
   client: Client<Demo>;
+  user: string;
   tell: (text: string) => void;
 }
 
-export function TodoList({ client, tell }: TodoListProps) {
+export function TodoList({ client, user, tell }: TodoListProps) {
   const [handle, setHandle] = useState<RecordHandle<Todos>>();
   const [value, setValue] = useState<Todos>();
   const [refused, setRefused] = useState<ReadonlySet<string>>(new Set());
   const [text, setText] = useState('');
   const field = useRef<HTMLInputElement>(null);
+  const { cursors, move } = useCursors(client, user);
 
   useEffect(() => {
     const opened = client.record.open('tidewire-demo/todos', {
@@ -36,6 +42,7 @@ export function TodoList({ client, tell }: TodoListProps) {
   }, [client]);
 
   const rows = useMemo(() => rowsOf(value), [value]);
+  const isLocked = value?.locked === true;
   const left = rows.filter(({ done }) => !done).length;
 
   /** Waits for the server's word about an edit of `id`. */
@@ -78,17 +85,32 @@ export function TodoList({ client, tell }: TodoListProps) {
         />
         <button disabled={value === undefined}>Add</button>
       </form>
-      <VirtualRows label="Entries" rows={rows} idOf={({ id }) => id}>
-        {(row) => <Entry row={row} isRefused={refused.has(row.id)} handle={handle} follow={follow} />}
+      <VirtualRows label="Entries" rows={rows} idOf={({ id }) => id} onEnter={move}>
+        {(row, tabIndex) => {
+          const users = cursors.get(row.id) ?? NOBODY;
+          return <Entry row={row} tabIndex={tabIndex} isRefused={refused.has(row.id)} users={users} handle={handle} follow={follow} />;
+        }}
       </VirtualRows>
+      <p class="hint">
+        {isLocked
+          ? 'Locked: a rule of the server refuses every edit. Try one, and see it taken back.'
+          : 'Edits show at once, here and in all other tabs. The arrow keys lead from entry to entry.'}
+      </p>
       <footer class="actions">
         <span class="count">{value === undefined ? 'Waiting for the server' : `${left} of ${rows.length} to do`}</span>
-        <button disabled={value === undefined || rows.length + EXAMPLES > ROWS_MAX} onClick={more}>
+        <Action isOff={value === undefined || rows.length + EXAMPLES > ROWS_MAX} act={more}>
           Add {EXAMPLES.toLocaleString('en')}
-        </button>
-        <button disabled={left === rows.length} onClick={() => follow(handle?.update(withoutDone))}>
+        </Action>
+        <Action isOff={left === rows.length} act={() => follow(handle?.update(withoutDone))}>
           Remove done
-        </button>
+        </Action>
+        <Action isOff={rows.length === 0} act={() => follow(handle?.setWithAck('items', {}))}>
+          Remove all
+        </Action>
+        <label class="lock">
+          <input type="checkbox" checked={isLocked} onChange={(event) => follow(handle?.setWithAck('locked', event.currentTarget.checked))} />
+          Lock
+        </label>
       </footer>
     </section>
   );
@@ -96,29 +118,45 @@ export function TodoList({ client, tell }: TodoListProps) {
 
 interface EntryProps {
   row: Row;
+  tabIndex: number;
+  /** Whose cursors are here. */
+  users: string[];
   isRefused: boolean;
   handle: RecordHandle<Todos> | undefined;
   follow: (edit: Promise<void> | undefined, id: string) => void;
 }
 
-function Entry({ row: { id, text, done }, isRefused, handle, follow }: EntryProps) {
+function Entry({ row: { id, text, done }, tabIndex, users, isRefused, handle, follow }: EntryProps) {
   return (
     <div class={`entry${done ? ' done' : ''}${isRefused ? ' refused' : ''}`}>
       <input
         type="checkbox"
+        tabIndex={tabIndex}
         aria-label={`Done: ${text}`}
         checked={done}
         onChange={(event) => follow(handle?.setWithAck(`items.${id}.done`, event.currentTarget.checked), id)}
       />
       <input
         class="text"
+        tabIndex={tabIndex}
         aria-label="Text of the entry"
         autocomplete="off"
         maxLength={TEXT_CHARACTERS_MAX}
         value={text}
         onInput={(event) => follow(handle?.setWithAck(`items.${id}.text`, event.currentTarget.value), id)}
       />
-      <button class="remove" aria-label={`Remove: ${text}`} onClick={() => follow(handle?.setWithAck(`items.${id}`, undefined), id)}>
+      {users.length > 0 ? (
+        <span class={`cursor ${colourOf(users[0] ?? '')}`}>
+          {nameOf(users[0] ?? '')}
+          {users.length > 1 ? ` +${users.length - 1}` : ''}
+        </span>
+      ) : null}
+      <button
+        class="remove"
+        tabIndex={tabIndex}
+        aria-label={`Remove: ${text}`}
+        onClick={() => follow(handle?.setWithAck(`items.${id}`, undefined), id)}
+      >
         ×
       </button>
     </div>

@@ -1,25 +1,38 @@
-// A long list of which only the rows that can be seen are in the page, and the one with the keyboard's focus.
+// A long list of which only the rows that can be seen are in the page, and the one that the keyboard was last in: Tab leads into that one
+// and out of the list again, the arrows lead from row to row.
 
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 /** Pixels. The style sheet gives rows the same height. */
 const ROW_HEIGHT = 48;
-/** Rows above and below those that can be seen, so that Tab finds the next one. */
-const AROUND = 4;
+/** Rows above and below those that can be seen: they are there before they are scrolled to. */
+const AROUND = 6;
+const CONTROLS = 'input, button';
 
 export interface VirtualRowsProps<Row> {
   label: string;
   rows: Row[];
   idOf: (row: Row) => string;
-  /** What stands in a row. */
-  children: (row: Row) => ComponentChildren;
+  /** Called with the row that has the focus or the pointer. */
+  onEnter: (id: string | null) => void;
+  /** What stands in a row; its controls have this `tabIndex`. */
+  children: (row: Row, tabIndex: number) => ComponentChildren;
 }
 
-export function VirtualRows<Row>({ label, rows, idOf, children }: VirtualRowsProps<Row>) {
+/** The control with the focus. */
+interface Focus {
+  id: string;
+  index: number;
+  /** Which one of its row it is. */
+  control: number;
+}
+
+export function VirtualRows<Row>({ label, rows, idOf, onEnter, children }: VirtualRowsProps<Row>) {
   const scroller = useRef<HTMLUListElement>(null);
   const [{ top, height }, setView] = useState({ top: 0, height: 0 });
-  const [focused, setFocused] = useState<string>();
+  const [focus, setFocus] = useState<Focus>();
+  const [active, setActive] = useState<string>();
 
   useLayoutEffect(() => {
     const element = scroller.current;
@@ -35,16 +48,45 @@ export function VirtualRows<Row>({ label, rows, idOf, children }: VirtualRowsPro
     };
   }, []);
 
+  const controlsOf = (index: number): HTMLElement[] => {
+    const row = scroller.current?.querySelector(`[data-index="${index}"]`);
+    return [...(row?.querySelectorAll<HTMLElement>(CONTROLS) ?? [])];
+  };
+  const indexOf = (id: string | undefined): number => (id === undefined ? -1 : rows.findIndex((row) => idOf(row) === id));
+  const focused = indexOf(focus?.id);
+
+  // Where the row with the focus was removed, the focus goes to the one in its place.
+  useLayoutEffect(() => {
+    if (!focus || focused >= 0) return;
+    const index = Math.min(focus.index, rows.length - 1);
+    setFocus(undefined);
+    controlsOf(index)[focus.control]?.focus();
+  }, [rows]);
+
+  /** Scrolls to a row, so that it is there, and gives it the focus. */
+  const go = (index: number, control: number): void => {
+    const element = scroller.current;
+    if (!element || index < 0 || index >= rows.length) return;
+    const above = index * ROW_HEIGHT;
+    if (above < element.scrollTop) element.scrollTop = above;
+    else if (above + ROW_HEIGHT > element.scrollTop + element.clientHeight) element.scrollTop = above + ROW_HEIGHT - element.clientHeight;
+    const controls = controlsOf(index);
+    if (controls.length > 0) controls[control]?.focus();
+    else requestAnimationFrame(() => controlsOf(index)[control]?.focus());
+  };
+
   const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - AROUND);
   const last = Math.min(rows.length, Math.ceil((top + height) / ROW_HEIGHT) + AROUND);
   const shown = Array.from({ length: Math.max(0, last - first) }, (_, i) => first + i);
-  const kept = focused === undefined ? -1 : rows.findIndex((row) => idOf(row) === focused);
-  if (kept >= 0 && kept < first) shown.unshift(kept);
-  if (kept >= last) shown.push(kept);
+  const tabbed = Math.max(0, indexOf(active));
+  if (tabbed < rows.length) {
+    if (tabbed < first) shown.unshift(tabbed);
+    else if (tabbed >= last) shown.push(tabbed);
+  }
 
   return (
-    <ul class="rows" aria-label={label} ref={scroller}>
-      <li class="rows-end" aria-hidden="true" style={{ top: `${rows.length * ROW_HEIGHT - 1}px` }} />
+    <ul class="rows" aria-label={label} ref={scroller} onPointerLeave={() => onEnter(focus?.id ?? null)}>
+      <li class="rows-end" aria-hidden="true" style={{ top: `${Math.max(0, rows.length * ROW_HEIGHT - 1)}px` }} />
       {shown.map((index) => {
         const row = rows[index] as Row;
         const id = idOf(row);
@@ -52,13 +94,28 @@ export function VirtualRows<Row>({ label, rows, idOf, children }: VirtualRowsPro
           <li
             class="row"
             key={id}
+            data-index={index}
             aria-setsize={rows.length}
             aria-posinset={index + 1}
             style={{ transform: `translateY(${index * ROW_HEIGHT}px)` }}
-            onFocusIn={() => setFocused(id)}
-            onFocusOut={() => setFocused(undefined)}
+            onPointerEnter={() => onEnter(id)}
+            onFocusIn={({ target }) => {
+              setFocus({ id, index, control: controlsOf(index).indexOf(target as HTMLElement) });
+              setActive(id);
+              onEnter(id);
+            }}
+            onFocusOut={() => {
+              setFocus(undefined);
+              onEnter(null);
+            }}
+            onKeyDown={(event) => {
+              const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+              if (step === undefined) return;
+              event.preventDefault();
+              go(index + step, controlsOf(index).indexOf(event.target as HTMLElement));
+            }}
           >
-            {children(row)}
+            {children(row, index === tabbed ? 0 : -1)}
           </li>
         );
       })}

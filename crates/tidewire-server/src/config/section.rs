@@ -278,7 +278,7 @@ section! {
     /// Web pages that are in the binary.
     Pages {
         /// Whether the demo is at `/` in development mode, where everybody may log in and `network.paths` has `/deepstream`. The names of
-        /// what it shares begin with `tidewire-demo/`.
+        /// what it shares begin with `tidewire-demo/`; where `permissions` is `none`, rules of its own hold for these.
         demo: bool = true;
     }
 }

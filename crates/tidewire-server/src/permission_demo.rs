@@ -1,0 +1,109 @@
+//! The judge of a server in development mode that has the demo and no rules: those of the demo hold for what is the demo's,
+//! everything else is allowed.
+
+use tidewire_core::permission::{Decision, Permission, Question};
+use tidewire_rules::limits::RuleLimits;
+use tidewire_rules::load::parse;
+
+use crate::config::Problem;
+use crate::permission::Reported;
+
+/// What the names of the demo begin with.
+const NAMES: &str = "tidewire-demo/";
+const RULES: &str = include_str!("../../../examples/demo/permissions.yml");
+/// What logs call the rules.
+const FILE: &str = "examples/demo/permissions.yml";
+
+/// The judge.
+#[derive(Debug)]
+pub struct DemoRules(Reported);
+
+impl DemoRules {
+    /// The rules that are in the binary.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with them; a test shows that nothing is.
+    pub fn load() -> Result<Self, Problem> {
+        match parse(RULES, FILE, &RuleLimits::default()) {
+            Ok(rules) => Ok(Self(Reported::new(rules, true))),
+            Err(errors) => Err(Problem::new(FILE, format!("{errors:?}"))),
+        }
+    }
+}
+
+impl Permission for DemoRules {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        match question.name {
+            Some(name) if name.starts_with(NAMES) => self.0.decide(question),
+            _ => Decision::Allow,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_core::effect::Principal;
+    use tidewire_core::permission::{Access, Asked};
+    use tidewire_core::time::WallTime;
+
+    use super::*;
+
+    const OPEN: &str = r#"{"locked":false}"#;
+    const LOCKED: &str = r#"{"locked":true}"#;
+
+    #[test]
+    fn a_locked_list_can_only_be_unlocked() {
+        let rules = DemoRules::load().expect("right");
+        let decide = |access, name, old_data, data| {
+            rules.decide(&Question {
+                principal: &Principal::new("ada".into()),
+                access,
+                by: Asked::Plainly,
+                name: Some(name),
+                data,
+                old_data,
+                now: WallTime::default(),
+                values: &[],
+            })
+        };
+        let list = "tidewire-demo/todos";
+        let check = |access, name, old_data, data, expected: Decision| {
+            assert_eq!(
+                decide(access, name, old_data, data),
+                expected,
+                "{access:?} {name} {old_data:?} {data:?}"
+            );
+        };
+        for (access, data) in [
+            (Access::RecordWrite, Some(LOCKED)),
+            (Access::RecordDelete, None),
+        ] {
+            check(access, list, None, data, Decision::Allow);
+            check(access, list, Some("{}"), data, Decision::Allow);
+            check(access, list, Some(OPEN), data, Decision::Allow);
+            check(access, list, Some(LOCKED), data, Decision::Deny);
+            check(access, "todos", Some(LOCKED), data, Decision::Allow);
+        }
+        check(
+            Access::RecordWrite,
+            list,
+            Some(LOCKED),
+            Some(OPEN),
+            Decision::Allow,
+        );
+        check(
+            Access::RecordRead,
+            list,
+            Some(LOCKED),
+            None,
+            Decision::Allow,
+        );
+        check(
+            Access::EventPublish,
+            "tidewire-demo/cursor",
+            None,
+            Some("1"),
+            Decision::Allow,
+        );
+    }
+}

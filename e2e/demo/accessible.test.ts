@@ -1,0 +1,100 @@
+// The demo for everybody: axe-core finds nothing, in light and in dark, and the keyboard alone leads to all of it.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+import type { Page } from 'playwright-core';
+import { browserDuring } from '../browser/page.ts';
+import { Server } from '../harness/server.ts';
+import { eventually } from '../harness/wait.ts';
+import { add, entries, openTab } from './tabs.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+/** What has the focus, by its name, and whether that can be seen. */
+const FOCUSED = `(() => {
+  const { activeElement: element } = document;
+  const name = element.getAttribute('aria-label') ?? element.labels?.[0]?.textContent ?? element.textContent;
+  return element === document.body ? '' : name.trim() + (getComputedStyle(element).outlineStyle === 'none' ? ' (not to be seen)' : '');
+})()`;
+
+/** What axe-core finds in the page. */
+async function findings(page: Page): Promise<string[]> {
+  await page.evaluate(AXE);
+  return page.evaluate(`axe.run().then(({ violations }) =>
+    violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) => id + ' ' + target.join(' ') + ': ' + failureSummary)))`);
+}
+
+test('the demo for everybody', async (t) => {
+  const server = await Server.during(t, { withoutRules: true });
+  const browser = await browserDuring(t);
+
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await t.test(`axe-core finds nothing in ${colorScheme}`, async (inner) => {
+      const page = await openTab(inner, browser, server, { colorScheme });
+      const other = await openTab(inner, browser, server, { colorScheme });
+      await add(page, 'to do');
+      await add(page, 'done');
+      await page.getByRole('checkbox', { name: 'Done: done' }).check();
+      await other.getByLabel('Text of the entry').first().focus();
+      await page.locator('.cursor').waitFor();
+      await page.getByRole('checkbox', { name: 'Lock' }).check();
+      await page.getByRole('checkbox', { name: 'Done: to do' }).click();
+      await page.getByRole('alert').filter({ hasText: 'taken back' }).waitFor();
+      await page.getByRole('button', { name: 'Throw a die' }).click();
+      await page.locator('.result').filter({ hasText: 'threw' }).waitFor();
+      assert.deepEqual(await findings(page), []);
+      await page.getByRole('checkbox', { name: 'Lock' }).uncheck();
+      await page.getByRole('button', { name: 'Remove all' }).click();
+      await eventually(async () => (await entries(other)).length === 0, 'the list is empty');
+    });
+  }
+
+  await t.test('the keyboard alone leads to all of it, and the focus is always to be seen', async (inner) => {
+    const page = await openTab(inner, browser, server);
+    const press = async (...keys: string[]): Promise<void> => {
+      for (const key of keys) await page.keyboard.press(key);
+    };
+    const focused = (): Promise<string> => page.evaluate(FOCUSED);
+    const walk = async (steps: number): Promise<string[]> => {
+      const names: string[] = [];
+      for (let i = 0; i < steps; i += 1) {
+        await press('Tab');
+        names.push(await focused());
+      }
+      return names;
+    };
+    assert.deepEqual(await walk(3), ['Your name', 'Change', 'New entry']);
+    for (const text of ['one', 'two', 'three']) {
+      await page.keyboard.type(text);
+      await press('Enter');
+    }
+    await eventually(async () => (await entries(page)).join() === 'three,two,one', 'three entries');
+    assert.deepEqual(await walk(2), ['Add', 'Done: three']);
+    await press('Space', 'ArrowDown', 'Space');
+    assert.equal(await focused(), 'Done: two');
+    await eventually(async () => (await page.locator(':checked').count()) === 2, 'two are done');
+    await press('Tab', 'End');
+    await page.keyboard.type('!');
+    await eventually(async () => (await entries(page))[1] === 'two!', 'the text is changed');
+    assert.deepEqual(await walk(1), ['Remove: two!']);
+    await press('Enter');
+    await eventually(async () => (await entries(page)).join() === 'three,one', 'the entry is removed');
+    await eventually(async () => (await focused()) === 'Remove: one', 'the focus goes to the entry in its place');
+    assert.deepEqual(await walk(5), ['Add 1,000', 'Remove done', 'Remove all', 'Lock', 'Throw a die']);
+    await press('Enter');
+    await page.locator('.result').filter({ hasText: 'threw' }).waitFor();
+    assert.equal(await focused(), 'Throw a die');
+    // Back into the list, where Tab left it, and to its last row of a thousand.
+    await press('Shift+Tab', 'Shift+Tab', 'Shift+Tab', 'Shift+Tab', 'Enter');
+    await page.getByText('of 1002 to do').waitFor();
+    await press('Shift+Tab');
+    assert.equal(await focused(), 'Remove: one');
+    for (let i = 0; i < 30; i += 1) await press('ArrowUp');
+    assert.match(await focused(), /^Remove: Entry 97\d of 1000$/);
+    assert.equal((await walk(3)).at(-1), 'Remove all');
+    await press('Enter');
+    await eventually(async () => (await entries(page)).length === 0, 'the list is empty');
+    assert.equal(await focused(), 'Remove all');
+  });
+});
