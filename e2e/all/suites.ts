@@ -32,6 +32,7 @@ export const SUITES: Suite[] = [
     commands: [
       npmOf('packages/client', 'check'),
       // Its types are those of the client as it is built.
+      npmOf('packages/react', 'check'),
       npmOf('packages/client', 'build'),
       npmOf('examples/demo', 'check'),
       ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
@@ -86,6 +87,12 @@ export const SUITES: Suite[] = [
     needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
     commands: [npmOf('packages/client', 'test'), npm('client')],
     budgetSeconds: 120,
+  },
+  {
+    name: 'react',
+    shows: 'the hooks in React 18 and 19: types, package and size; against the binary, drawn on a server, mounted twice',
+    commands: [npmOf('packages/react', 'test'), npm('react')],
+    budgetSeconds: 90,
   },
   {
     name: 'pages',

@@ -1,5 +1,5 @@
 // The code blocks of the documents run: JavaScript and TypeScript as programs against a server, whose output is that of a block of
-// text behind them, YAML through `tidewire config check`,
+// text behind them (of components only the types are checked here), YAML through `tidewire config check`,
 // shell lines as they stand, with the server's address in place of the default one.
 
 import assert from 'node:assert/strict';
@@ -13,7 +13,7 @@ import { Server } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
-const DOCUMENTS = ['README.md', 'packages/client/README.md', 'examples/demo/README.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'docs', 'docs/decisions', 'spec'];
+const DOCUMENTS = ['README.md', 'packages/client/README.md', 'packages/react/README.md', 'examples/demo/README.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'docs', 'docs/decisions', 'spec'];
 /** Commands of a block that other suites run (`bench`, `crash`), or that run this one. */
 const ELSEWHERE = /^((make|npm|cargo) |target\/release\/tidewire-bench )/;
 
@@ -57,6 +57,9 @@ function programFolder(t: TestContext): string {
     symlinkSync(join(REPOSITORY, 'e2e/node_modules', name), join(folder, 'node_modules', name));
   }
   symlinkSync(join(REPOSITORY, 'packages'), join(folder, 'node_modules/@tidewire'));
+  for (const name of ['react', 'react-dom', '@types/react', '@types/react-dom']) {
+    symlinkSync(join(REPOSITORY, 'packages/react/node_modules', name), join(folder, 'node_modules', name));
+  }
   return folder;
 }
 
@@ -130,11 +133,13 @@ for (const { place, language, text, expected } of blocks()) {
 
 test('the TypeScript of the documents has no errors of types', (t) => {
   const folder = programFolder(t);
-  const programs = blocks().filter(({ language }) => language === 'ts');
+  const programs = blocks().filter(({ language }) => language === 'ts' || language === 'tsx');
   assert.ok(programs.length > 0);
-  programs.forEach(({ text }, i) => writeFileSync(join(folder, `block${i}.mts`), text));
-  const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--types', 'node', '--skipLibCheck', 'false'];
-  const files = programs.map((_, i) => `block${i}.mts`);
+  writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
+  const files = programs.map(({ language }, i) => `block${i}.${language}`);
+  programs.forEach(({ text }, i) => writeFileSync(join(folder, files[i] as string), text));
+  const types = ['--types', 'node', '--skipLibCheck', 'false'];
+  const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--jsx', 'react-jsx', ...types];
   const checked = spawnSync(process.execPath, [TSC, ...options, ...files], { cwd: folder, encoding: 'utf8' });
   assert.equal(checked.status, 0, checked.stdout);
 });

@@ -1,0 +1,171 @@
+// The built package `@tidewire/react` in one version of React, on a document that is no browser's, with a look at what is sent.
+
+import type { TestContext } from 'node:test';
+import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { WebSocket } from 'ws';
+import { decode } from '../../packages/client/src/codec.ts';
+import type { Client, Schema, TidewireError, WebSocketClass } from '../../packages/client/src/index.ts';
+import type { Message } from '../../packages/client/src/protocol.ts';
+import type * as Hooks from '../../packages/react/src/index.ts';
+import type * as ReactTypes from '../../packages/react/node_modules/@types/react/index.d.ts';
+import type * as DomTypes from '../../packages/react/node_modules/@types/react-dom/client.d.ts';
+import type * as ServerTypes from '../../packages/react/node_modules/@types/react-dom/server.d.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { client as newClient } from '../harness/driver/tidewire.ts';
+import { eventually, within, DEADLINE_MS } from '../harness/wait.ts';
+
+const PACKAGE = resolve(import.meta.dirname, '../../packages/react');
+
+/** The folders with the versions of React that are tested. */
+export const VERSIONS: Record<string, string> = {
+  'React 18': join(PACKAGE, 'tests/react-18/node_modules'),
+  'React 19': join(PACKAGE, 'node_modules'),
+};
+
+/** An element, as far as it is looked at. */
+interface Drawn extends Element {
+  innerHTML: string;
+  readonly textContent: string | null;
+  append(child: Drawn): void;
+  remove(): void;
+}
+interface Window {
+  navigator: object;
+  document: { body: Drawn; createElement(tag: string): Drawn };
+}
+
+/** Its types would bring those of a browser to all tests. */
+const { JSDOM } = createRequire(import.meta.url)('jsdom') as { JSDOM: new (html: string, options: object) => { window: Window } };
+const { window } = new JSDOM('<!doctype html>', { url: 'http://localhost/' });
+// React looks for these when it is loaded.
+for (const [name, value] of Object.entries({ window, document: window.document, navigator: window.navigator })) {
+  Object.defineProperty(globalThis, name, { value, configurable: true });
+}
+
+/** Something that can be drawn. */
+export type Node = ReactTypes.ReactNode;
+
+/** One version of React with the hooks. */
+export interface Stage {
+  React: typeof ReactTypes;
+  createRoot: typeof DomTypes.createRoot;
+  hydrateRoot: typeof DomTypes.hydrateRoot;
+  server: typeof ServerTypes;
+  hooks: typeof Hooks;
+}
+
+/** Loads the package where it finds the React of `modules`, and no other. */
+export function stage(modules: string): Stage {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-react-'));
+  const home = join(folder, 'node_modules/@tidewire/react');
+  try {
+    mkdirSync(home, { recursive: true });
+    for (const part of ['package.json', 'dist']) cpSync(join(PACKAGE, part), join(home, part), { recursive: true });
+    for (const name of ['react', 'react-dom']) symlinkSync(join(modules, name), join(folder, 'node_modules', name));
+    const load = createRequire(join(folder, 'index.js'));
+    const { createRoot, hydrateRoot } = load('react-dom/client');
+    return { React: load('react'), createRoot, hydrateRoot, server: load('react-dom/server'), hooks: load('@tidewire/react') };
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** What a client has sent: each message, in order. */
+export class Sent {
+  readonly messages: Message[] = [];
+
+  /** Sockets whose messages are noted here. */
+  readonly webSocket: WebSocketClass = ((note: (data: Uint8Array) => void): WebSocketClass => {
+    return class extends WebSocket {
+      override send(data: Uint8Array): void {
+        note(data);
+        super.send(data);
+      }
+    };
+  })((data) => this.messages.push(...decode(data)));
+
+  /** The actions of the messages about `name` on a topic. */
+  about(topic: number, name: string): number[] {
+    return this.messages.filter((one) => one.topic === topic && (one.name === name || one.names?.includes(name))).map(({ action }) => action);
+  }
+}
+
+/** What a component shows, in the document. */
+export class Shown {
+  readonly element: Drawn = window.document.createElement('div');
+  readonly #root: DomTypes.Root;
+
+  constructor(
+    test: TestContext,
+    on: Stage,
+    /** What is drawn at first, on what a server has drawn already if there is `html`. */
+    node: Node,
+    html?: string,
+    errors: unknown[] = [],
+  ) {
+    window.document.body.append(this.element);
+    const options = { onRecoverableError: (error: unknown) => void errors.push(error) };
+    if (html === undefined) {
+      this.#root = on.createRoot(this.element, options);
+      this.#root.render(node);
+    } else {
+      this.element.innerHTML = html;
+      this.#root = on.hydrateRoot(this.element, node, options);
+    }
+    atEnd(test, () => {
+      this.#root.unmount();
+      this.element.remove();
+    });
+  }
+
+  draw(node: Node): void {
+    this.#root.render(node);
+  }
+
+  get text(): string {
+    return this.element.textContent ?? '';
+  }
+
+  /** Waits until exactly `text` is shown. */
+  async reads(text: string): Promise<void> {
+    await eventually(() => this.text === text, `"${text}" is shown`).catch((error: Error) => {
+      throw new Error(`${error.message}; shown is "${this.text}"`);
+    });
+  }
+}
+
+/** A client of a component, and what it sends. Nothing connects it but the hooks. */
+export function clientOfPage<App extends Schema = {}>(
+  test: TestContext,
+  address: string,
+  options: { errors?: string[]; auth?: object } = {},
+): { client: Client<App>; sent: Sent } {
+  const sent = new Sent();
+  return { client: newClient<App>(test, address, { ...options, webSocket: sent.webSocket }), sent };
+}
+
+/** Another client, which is connected. */
+export async function other<App extends Schema = {}>(test: TestContext, address: string, auth: object = {}): Promise<Client<App>> {
+  const made = newClient<App>(test, address, { auth });
+  await within(DEADLINE_MS, made.connect(), 'login');
+  return made;
+}
+
+/** Shows the error that components below have thrown. */
+export function boundaryOf({ React }: Stage): ReactTypes.ComponentClass<{ children?: Node }> {
+  return class extends React.Component<{ children?: Node }, { error?: TidewireError }> {
+    override state: { error?: TidewireError } = {};
+
+    static getDerivedStateFromError(error: TidewireError): object {
+      return { error };
+    }
+
+    override render(): Node {
+      const { error } = this.state;
+      return error ? `failed: ${error.code ?? error.message}` : this.props.children;
+    }
+  };
+}

@@ -1,0 +1,55 @@
+// A package as it is published: packed, and unpacked where a program can import it.
+
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after } from 'node:test';
+import { gzipSync } from 'node:zlib';
+
+export class Packed {
+  readonly #folder = mkdtempSync(join(tmpdir(), 'tidewire-package-'));
+  readonly #tarball: string;
+
+  /** The package in `home`, whose build has run before: `npm test` does it. To be made at the top of a file, after whose tests it is gone. */
+  constructor(private readonly home: string) {
+    after(() => rmSync(this.#folder, { recursive: true }));
+    execFileSync('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', this.#folder], { cwd: home });
+    const packed = readdirSync(this.#folder)[0];
+    assert.ok(packed, 'npm pack wrote a file');
+    this.#tarball = join(this.#folder, packed);
+    const { name } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8')) as { name: string };
+    const unpacked = join(this.#folder, 'node_modules', name);
+    mkdirSync(unpacked, { recursive: true });
+    execFileSync('tar', ['-xzf', this.#tarball, '--strip-components=1', '-C', unpacked]);
+  }
+
+  /** Puts a package that this one is developed with beside it. */
+  link(name: string): void {
+    symlinkSync(join(this.home, 'node_modules', name), join(this.#folder, 'node_modules', name));
+  }
+
+  /** Has publint, and the check of types for every way to import, look at it. */
+  check(...withoutTypes: string[]): void {
+    const exclude = withoutTypes.length > 0 ? ['--exclude-entrypoints', ...withoutTypes] : [];
+    for (const [tool, ...args] of [['publint', '--strict'], ['attw', ...exclude]] as const) {
+      const ran = spawnSync(join(this.home, 'node_modules/.bin', tool), [this.#tarball, ...args], { encoding: 'utf8' });
+      assert.equal(ran.status, 0, `${tool}: ${ran.stdout}${ran.stderr}`);
+    }
+  }
+
+  /** Runs a program that has it installed. */
+  runs(name: string, text: string): void {
+    writeFileSync(join(this.#folder, name), text);
+    const ran = spawnSync(process.execPath, [name], { cwd: this.#folder, encoding: 'utf8' });
+    assert.equal(ran.status, 0, ran.stderr);
+  }
+}
+
+/** Fails if `text` is larger than `max` bytes when it is compressed. */
+export function isSmall(name: string, text: string | Uint8Array, max: number): void {
+  const bytes = gzipSync(text, { level: 9 }).length;
+  console.log(`${name}: ${bytes} bytes with gzip`);
+  assert.ok(bytes <= max, `${bytes} bytes`);
+}

@@ -1,0 +1,70 @@
+// Records: their value or a part of it, and the edits.
+
+import type { Client, Merge, RecordHandle } from '@tidewire/client';
+import { useEffect, useMemo } from 'react';
+import { useLive, type Live, type LiveOptions } from './live.js';
+import { useClient } from './provider.js';
+import type { Kind } from './shared.js';
+
+/** The edits of a record. They show at once, in all components. */
+export type Edits<Doc> = Pick<RecordHandle<Doc>, 'set' | 'setWithAck' | 'patch' | 'update'>;
+
+export interface RecordOptions<Doc, At, Part> extends LiveOptions<Part> {
+  /** Shows what stands at this path only; the component is not drawn again when something else changes. */
+  path?: At;
+  /** What becomes of edits when somebody else was faster; it holds for all who show the record. By default `local`. */
+  merge?: Merge<Doc>;
+}
+
+/** An open record at one of its changes. */
+interface Open {
+  handle: RecordHandle;
+  value: unknown;
+}
+
+const RECORD: Kind<Open> = {
+  start(client, name, tell) {
+    const handle = client.record.open(name, { onEnd: (error) => tell({ value: undefined, isReady: false, error }) });
+    const show = (): void => {
+      // After the end there is no version; the reason follows.
+      if (handle.version >= 0) tell({ value: { handle, value: handle.value }, isReady: true, error: undefined });
+    };
+    handle.subscribe(show);
+    show();
+    handle.ready.catch((error) => tell({ error }));
+    return () => handle.close();
+  },
+};
+
+export function useRecord(
+  name: string | undefined,
+  { path, merge, ...options }: RecordOptions<unknown, string, unknown> = {},
+): Live<unknown> & Edits<unknown> {
+  const client = useClient();
+  const part = useMemo(() => ({ handle, value }: Open) => (path === undefined ? value : handle.get(path)), [path]);
+  const live = useLive(RECORD, name, options, part);
+  useEffect(() => {
+    if (name !== undefined && merge !== undefined && !client.closeReason) client.record.open(name, { merge }).close();
+  }, [client, name, merge]);
+  const edits = useMemo(() => editsOf(client, name), [client, name]);
+  return useMemo(() => ({ ...live, ...edits }), [live, edits]);
+}
+
+/** Each edit opens the record for itself: the client has one document for all handles, and keeps it until it is saved. */
+function editsOf(client: Client, name: string | undefined): Edits<unknown> {
+  const on = <Answer>(act: (handle: RecordHandle) => Answer): Answer => {
+    if (name === undefined) throw new Error('there is no record to edit: useRecord has no name');
+    const handle = client.record.open(name);
+    try {
+      return act(handle);
+    } finally {
+      handle.close();
+    }
+  };
+  return {
+    set: (...change: [unknown]) => on((handle) => handle.set(...change)),
+    setWithAck: (...change: [unknown]) => on((handle) => handle.setWithAck(...change)),
+    patch: (changes) => on((handle) => handle.patch(changes)),
+    update: (update) => on((handle) => handle.update(update)),
+  };
+}

@@ -1,0 +1,62 @@
+// Remote procedure calls: the last one's progress and answer, and providing while the component is shown.
+
+import type { ProvideOptions, RequestOptions, RpcContext } from '@tidewire/client';
+import { useCallback, useEffect, useMemo, useRef, useState } from 'react';
+import { useLatest } from './latest.js';
+import { useClient } from './provider.js';
+import { whileUsable } from './shared.js';
+
+/** How the last call goes. */
+export interface Progress<Value> {
+  /** What it was answered; undefined before the first answer, and after a failure. */
+  readonly value: Value | undefined;
+  /** Why it failed. */
+  readonly error: unknown;
+  readonly isRunning: boolean;
+}
+
+const IDLE: Progress<unknown> = { value: undefined, error: undefined, isRunning: false };
+
+export function useRpc(name: string): Progress<unknown> & { call(argument?: unknown, options?: RequestOptions): Promise<unknown> } {
+  const client = useClient();
+  const [last, setLast] = useState({ client, name, progress: IDLE });
+  const count = useRef(0);
+  const call = useCallback(
+    (argument?: unknown, options?: RequestOptions) => {
+      const number = (count.current += 1);
+      const show = (progress: Progress<unknown>): void => {
+        if (number === count.current) setLast({ client, name, progress });
+      };
+      setLast((before) => ({ client, name, progress: { value: before.name === name ? before.progress.value : undefined, error: undefined, isRunning: true } }));
+      const answer = client.rpc.call(name, argument, options);
+      // Who does not look at the promise sees the failure in `error`.
+      answer.then(
+        (value) => show({ value, error: undefined, isRunning: false }),
+        (error: unknown) => show({ value: undefined, error, isRunning: false }),
+      );
+      return answer;
+    },
+    [client, name],
+  );
+  // What another rpc answered is not shown as the answer of this one.
+  const progress = last.client === client && last.name === name ? last.progress : IDLE;
+  return useMemo(() => ({ ...progress, call }), [progress, call]);
+}
+
+export function useProvide(
+  name: string | undefined,
+  answer: (argument: unknown, context: RpcContext) => unknown,
+  options: ProvideOptions = {},
+): void {
+  const client = useClient();
+  const latest = useLatest({ answer, ...options });
+  const isEndTold = options.onEnd !== undefined;
+  useEffect(() => {
+    if (name === undefined) return;
+    return whileUsable(client, () =>
+      client.rpc.provide(name, (argument, context) => latest.current.answer(argument, context), {
+        ...(isEndTold && { onEnd: (error) => latest.current.onEnd?.(error) }),
+      }),
+    );
+  }, [client, name, isEndTold, latest]);
+}

@@ -1,0 +1,139 @@
+// What must not compile: `npm run check` fails where an expected error is missing, with the types of React 19 and of 18. Nothing here is called.
+
+import { test } from 'node:test';
+import { Client } from '@tidewire/client';
+import { createElement, type ReactNode } from 'react';
+import { TidewireProvider, hooks, useEvent, useRecord, useRpc } from '../src/index.js';
+
+interface Todo {
+  title: string;
+  done?: boolean;
+  steps: Array<{ text: string }>;
+}
+
+interface App {
+  records: {
+    [name: `todos/${string}`]: Todo;
+    names: string[];
+  };
+  events: {
+    [name: `chat/${string}`]: { text: string };
+    reload: undefined;
+  };
+  rpcs: {
+    add(argument: { a: number; b: number }): number;
+    now(): string;
+  };
+}
+
+const app = hooks<App>();
+
+export function Provider({ client, other }: { client: Client<App>; other: Client<{ records: { other: object } }> }): ReactNode {
+  createElement(app.TidewireProvider, { client }, 'below');
+  createElement(app.TidewireProvider, { client, autoConnect: false, keepMs: 0 });
+  createElement(TidewireProvider, { client });
+  // @ts-expect-error the client is missing
+  createElement(app.TidewireProvider, {});
+  // @ts-expect-error the client of another app
+  createElement(app.TidewireProvider, { client: other });
+  return createElement(app.TidewireProvider, { client, children: 'below' });
+}
+
+export function Records(): void {
+  const { value, isReady, error, set, patch, setWithAck, update, retry } = app.useRecord('todos/1');
+  const todo: Todo | undefined = value;
+  const code: string | undefined = error?.code;
+  set('title', 'new');
+  set({ title: 'whole', steps: [] });
+  void setWithAck('steps[0]', { text: 'first' });
+  void patch({ title: 'both', 'steps[0].text': 'at once' });
+  void update((before) => ({ ...before, done: true }));
+  retry();
+  const title: string | undefined = app.useRecord('todos/1', { path: 'title' }).value;
+  const text: string | undefined = app.useRecord('todos/1', { path: 'steps[0].text', initial: 'none', merge: 'remote' }).value;
+  const here: Todo = app.useRecord('todos/1', { suspense: true }).value;
+  const done: boolean | undefined = app.useRecord('todos/1', { suspense: true, path: 'done' }).value;
+  const none: Todo | undefined = app.useRecord(todo ? 'todos/2' : undefined).value;
+  const names: string[] | undefined = app.useRecord('names').value;
+  // @ts-expect-error no record has this name
+  app.useRecord('todo/1');
+  // @ts-expect-error no path of the document
+  app.useRecord('todos/1', { path: 'titel' });
+  // @ts-expect-error it may be missing
+  const certain: Todo = app.useRecord('todos/1').value;
+  // @ts-expect-error the path has text
+  const count: number | undefined = app.useRecord('todos/1', { path: 'title' }).value;
+  // @ts-expect-error another document
+  app.useRecord('names', { initial: [1] });
+  // @ts-expect-error another value at the path
+  app.useRecord('todos/1', { path: 'title', initial: 1 });
+  // @ts-expect-error nothing can be suspended without a name
+  app.useRecord(undefined, { suspense: true }).value.title;
+  // @ts-expect-error no option has this name
+  app.useRecord('names', { suspended: true });
+  // @ts-expect-error no path to edit
+  set('titel', 'new');
+  // @ts-expect-error another type
+  set('done', 'yes');
+  // @ts-expect-error a part is missing
+  void setWithAck({ title: 'whole' });
+  void [isReady, code, title, text, here, done, none, names, certain, count];
+}
+
+export function Events(): void {
+  const say = app.useEvent('chat/1', ({ text }, { name }) => text.length + name.length, { onGap: ({ missed }) => missed });
+  say({ text: 'hello' });
+  const reload = app.useEvent('reload', () => {});
+  reload();
+  // @ts-expect-error no event has this name
+  app.useEvent('chats/1', () => {});
+  // @ts-expect-error the payload is no number
+  app.useEvent('chat/1', (payload: number) => payload);
+  // @ts-expect-error a payload is missing
+  say();
+  // @ts-expect-error another payload
+  say({ words: 'hello' });
+}
+
+export function Presence(): void {
+  const isOnline: boolean | undefined = app.usePresence('bob').value;
+  const users: readonly string[] | undefined = app.usePresence().value;
+  const both: [boolean, readonly string[]] = [app.usePresence('bob', { suspense: true }).value, app.usePresence({ suspense: true }).value];
+  // @ts-expect-error a user id is text
+  app.usePresence(1);
+  // @ts-expect-error it may be missing
+  const certain: boolean = app.usePresence('bob').value;
+  void [isOnline, users, both, certain];
+}
+
+export function Rpcs(): void {
+  const add = app.useRpc('add');
+  const sum: number | undefined = add.value;
+  const answer: Promise<number> = add.call({ a: 1, b: 2 }, { timeoutMs: 10 });
+  const now: Promise<string> = app.useRpc('now').call();
+  app.useProvide('add', ({ a, b }) => a + b);
+  app.useProvide('now', async () => 'noon');
+  // @ts-expect-error nobody provides this
+  app.useRpc('sub');
+  // @ts-expect-error the argument is missing
+  add.call();
+  // @ts-expect-error a part of the argument is missing
+  add.call({ a: 1 });
+  // @ts-expect-error the result is a number
+  const text: Promise<string> = add.call({ a: 1, b: 2 });
+  // @ts-expect-error the provider gives text
+  app.useProvide('add', ({ a, b }) => `${a + b}`);
+  void [sum, answer, now, text];
+}
+
+export function Untyped(): void {
+  const { value, set } = useRecord('any record');
+  set('any.path', { any: 'value' });
+  useEvent('any event', (payload: unknown) => payload)('any payload');
+  const answer: Promise<unknown> = useRpc('any').call(1);
+  // @ts-expect-error what it is is not known
+  const text: string = value;
+  void [answer, text];
+}
+
+test('the types of this file were checked', () => {});
