@@ -13,22 +13,24 @@ export const FOREIGN_HOST = 'elsewhere.example';
 const BUNDLE = createRequire(import.meta.url).resolve('@deepstream/client/dist/bundle/ds.min.js');
 const PAGE = '<!doctype html><meta charset="utf-8"><title>page</title><script src="/client.js"></script>';
 
+/** How Chromium is started. */
+export const LAUNCH = {
+  executablePath: process.env['CHROMIUM_BIN'] ?? '/usr/bin/chromium',
+  args: [
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+    // The certificates of tests are signed by nobody.
+    '--ignore-certificate-errors',
+    `--host-resolver-rules=MAP ${FOREIGN_HOST} 127.0.0.1`,
+  ],
+};
+
 /** Starts Chromium; it ends with `test`. */
 export async function browserDuring(test: TestContext): Promise<Browser> {
-  const executablePath = process.env['CHROMIUM_BIN'] ?? '/usr/bin/chromium';
-  const browser = await chromium.launch({
-    executablePath,
-    args: [
-      '--no-sandbox',
-      '--disable-gpu',
-      '--disable-background-networking',
-      '--disable-component-update',
-      '--disable-sync',
-      // The certificates of tests are signed by nobody.
-      '--ignore-certificate-errors',
-      `--host-resolver-rules=MAP ${FOREIGN_HOST} 127.0.0.1`,
-    ],
-  });
+  const browser = await chromium.launch(LAUNCH);
   atEnd(test, () => browser.close());
   return browser;
 }

@@ -1,5 +1,5 @@
 // Builds `dist`: the entries of the package as ESM and as CommonJS, which share what they have in common, with their declarations, and one
-// script for pages.
+// script for pages, with what goes on without a connection and without that.
 
 import { build, type BuildOptions } from 'esbuild';
 import { execFileSync } from 'node:child_process';
@@ -11,7 +11,7 @@ const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
 const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
 /** Each is named in `exports` of package.json. */
-const ENTRIES = ['index', 'listen'];
+const ENTRIES = ['index', 'listen', 'offline'];
 
 rmSync(DIST, { recursive: true, force: true });
 mkdirSync(DIST);
@@ -25,4 +25,6 @@ await build({ ...COMMON, entryPoints, format: 'esm', splitting: true, outdir: jo
 // CommonJS can't be split, so it is made of the modules that can.
 const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.js'));
 await build({ ...COMMON, bundle: false, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', outdir: join(DIST, 'cjs') });
-await build({ ...COMMON, entryPoints: [join(HERE, 'src/page.ts')], format: 'iife', minify: true, outfile: join(DIST, 'tidewire.min.js') });
+for (const [page, script] of [['page', 'tidewire'], ['offline/page', 'tidewire-offline']]) {
+  await build({ ...COMMON, entryPoints: [join(HERE, `src/${page}.ts`)], format: 'iife', minify: true, outfile: join(DIST, `${script}.min.js`) });
+}

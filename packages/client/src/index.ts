@@ -9,7 +9,7 @@ export type { Subscription } from './interest.js';
 export type { EveryoneCallback, Presence, PresenceOptions, UserCallback } from './presence.js';
 export type { Position } from './protocol.js';
 export type { Conflict, Merge } from './record.js';
-export type { Changes, OpenOptions, RecordHandle, Records } from './records.js';
+export { RecordHandle, type Changes, type OpenOptions, type Records } from './records.js';
 export type { RequestLimits, RequestOptions, Signal } from './request.js';
 export { RpcError, RpcReject, type ProvideOptions, type RpcContext, type Rpcs } from './rpc.js';
 export type { Argument, EventsOf, Names, Optional, Path, RecordsOf, Result, RpcsOf, Schema, ValueAt } from './schema.js';

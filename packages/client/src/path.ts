@@ -33,17 +33,21 @@ export function valueAt(value: unknown, path: string): unknown {
   }, value);
 }
 
-/** `value` with `leaf` at `path`, or without what stands there if `leaf` is undefined. */
-export function withValue(value: unknown, path: string, leaf: unknown): unknown {
-  return changed(value, steps(path), leaf);
+/**
+ * `value` with `leaf` at `path`, or without what stands there if `leaf` is undefined. What is in `own` was copied before, and is changed in
+ * its place.
+ */
+export function withValue(value: unknown, path: string, leaf: unknown, own = new Set<unknown>()): unknown {
+  return changed(value, steps(path), leaf, own);
 }
 
-function changed(value: unknown, [step, ...rest]: Array<string | number>, leaf: unknown): unknown {
+function changed(value: unknown, [step, ...rest]: Array<string | number>, leaf: unknown, own: Set<unknown>): unknown {
   if (step === undefined) return leaf;
   const isNew = !isContainer(value);
-  const copy = (isNew ? (typeof step === 'number' ? [] : {}) : Array.isArray(value) ? [...value] : { ...value }) as Record<string | number, unknown>;
+  const copy = (own.has(value) ? value : isNew ? (typeof step === 'number' ? [] : {}) : Array.isArray(value) ? [...value] : { ...value }) as Record<string | number, unknown>;
+  own.add(copy);
   const inside = Object.hasOwn(copy, step) ? copy[step] : undefined;
-  const next = changed(inside, rest, leaf);
+  const next = changed(inside, rest, leaf, own);
   if (!Array.isArray(copy)) {
     if (next === undefined) delete copy[step];
     else copy[step] = next;

@@ -5,8 +5,9 @@ import type { Connection } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError, refused } from './error.js';
-import { reuse, steps, valueAt, withValue } from './path.js';
+import { reuse, steps, withValue } from './path.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
+import { Watched } from './watched.js';
 
 /** What a function that merges is told: the value of the server, this client's with its edits, and the last one that both had. */
 export interface Conflict<Value = unknown> {
@@ -45,28 +46,20 @@ interface Flight {
   isRepeated: boolean;
 }
 
-interface Subscriber {
-  path: string | undefined;
-  last: unknown;
-  callback: (value: never) => void;
-}
-
 /** Edits of one write. */
 const EDITS_MAX = 100;
 const VERSION_MAX = 2 ** 31 - 1;
 
-const next = (version: number): number => (version === VERSION_MAX ? 1 : version + 1);
+export const next = (version: number): number => (version === VERSION_MAX ? 1 : version + 1);
 /** Also what has no JSON is told where it is given. */
-const copied = (value: unknown): unknown => valueOf(payload(value).data);
+export const copied = (value: unknown): unknown => valueOf(payload(value).data);
 
-export class Document {
+export class Document extends Watched {
   readonly ready = deferred();
-  readonly subscribers = new Set<Subscriber>();
   readonly watchers = new Set<(hasProvider: boolean) => void>();
   hasProvider = false;
   /** Handles that are open. */
   users = 0;
-  value: unknown;
   version = -1;
   merge: Merge = 'local';
   /** Told what the server has, whenever that is heard. */
@@ -88,7 +81,9 @@ export class Document {
     private readonly ended: (error: TidewireError) => void,
     /** All edits are confirmed. */
     private readonly settled: () => void,
-  ) {}
+  ) {
+    super(connection);
+  }
 
   get isSaved(): boolean {
     return this.#edits.length === 0;
@@ -104,11 +99,7 @@ export class Document {
     this.connection.checkUse();
     if (this.#removed) throw this.#removed;
     const edit: Edit = {
-      patches: patches.map(({ path, value }) => {
-        if (path === undefined) checkDocument(value);
-        else steps(path);
-        return { ...(path !== undefined && { path }), value: copied(value) };
-      }),
+      patches: checked(patches),
       ...(update && { update }),
       ...(key && { key }),
       done: deferred(),
@@ -119,21 +110,6 @@ export class Document {
     this.#show();
     this.#write();
     return edit.done.promise;
-  }
-
-  /** What stands at `path`, or all. */
-  at(path: string | undefined): unknown {
-    return path === undefined ? this.value : valueAt(this.value, path);
-  }
-
-  subscribe(path: string | undefined, callback: Subscriber['callback']): () => void {
-    if (path !== undefined) steps(path);
-    const subscriber: Subscriber = { path, callback, last: this.at(path) };
-    this.subscribers.add(subscriber);
-    if (this.version >= 0) {
-      queueMicrotask(() => this.subscribers.has(subscriber) && this.connection.call(callback, subscriber.last as never));
-    }
-    return () => void this.subscribers.delete(subscriber);
   }
 
   handle(message: Message, code: string | undefined): void {
@@ -215,13 +191,7 @@ export class Document {
 
   /** Works the value out, and tells who sees a change. */
   #show(): void {
-    this.value = this.version < 0 ? undefined : reuse(this.value, applied(this.#base, this.#edits));
-    for (const subscriber of [...this.subscribers]) {
-      const value = this.at(subscriber.path);
-      if (value === subscriber.last) continue;
-      subscriber.last = value;
-      this.connection.call(subscriber.callback, value as never);
-    }
+    this.show(this.version < 0 ? undefined : applied(this.#base, this.#edits));
   }
 
   /** Sends the next edits, if nothing is on its way. */
@@ -303,15 +273,27 @@ export class Document {
   }
 }
 
-function checkDocument(value: unknown): void {
+/** `patches` with copies of their values. Throws where the server would refuse them. */
+export function checked(patches: Patch[]): Patch[] {
+  return patches.map(({ path, value }) => {
+    if (path === undefined) checkDocument(value);
+    else steps(path);
+    return { ...(path !== undefined && { path }), value: copied(value) };
+  });
+}
+
+export function checkDocument(value: unknown): void {
   if (typeof value !== 'object' || value === null) throw new TidewireError('INVALID_ARGUMENT', 'a record is an object or an array');
 }
 
 /** `value` after `edits`. */
-function applied(value: unknown, edits: Edit[]): unknown {
+export function applied(value: unknown, edits: Array<Pick<Edit, 'patches' | 'update'>>): unknown {
+  let own = new Set<unknown>();
   return edits.reduce((before, { patches, update }) => {
-    if (update) return copied(update(before as never));
-    return patches.reduce((inside, patch) => (patch.path === undefined ? patch.value : withValue(inside, patch.path, patch.value)), before);
+    if (!update) return patches.reduce((inside, patch) => (patch.path === undefined ? patch.value : withValue(inside, patch.path, patch.value, own)), before);
+    // The app may have kept what it was given.
+    own = new Set();
+    return copied(update(before as never));
   }, value);
 }
 

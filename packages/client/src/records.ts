@@ -2,6 +2,7 @@
 
 import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
+import { draw } from './draw.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest } from './interest.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
@@ -19,6 +20,12 @@ export interface OpenOptions<Doc = unknown> {
 /** Several paths with their values; undefined removes what is there. */
 export type Changes<Doc> = { readonly [At in Path<Doc>]?: ValueAt<Doc, At> | undefined };
 
+/** What the handles of a record share. */
+export type SharedRecord = Pick<
+  Document,
+  'name' | 'ready' | 'value' | 'version' | 'isSaved' | 'hasProvider' | 'watchers' | 'at' | 'edit' | 'saved' | 'subscribe'
+>;
+
 /**
  * A record that is open: its value, with the edits of this client that the server has not confirmed yet. Values are never changed, only
  * replaced: what did not change stays the same object. Do not change them either.
@@ -27,14 +34,14 @@ export class RecordHandle<Doc = unknown> {
   readonly name: string;
   /** Fulfilled when the value is here, rejected if the server refuses it. */
   readonly ready: Promise<void>;
-  readonly #document: Document;
+  readonly #document: SharedRecord;
   readonly #report: (error: TidewireError) => void;
   readonly #release: () => void;
   readonly #stops = new Set<() => void>();
   #isClosed = false;
 
-  /** Handles come from `client.record.open`. */
-  constructor(document: Document, report: (error: TidewireError) => void, release: () => void) {
+  /** Handles come from `client.record.open` and `offline.open`. */
+  constructor(document: SharedRecord, report: (error: TidewireError) => void, release: () => void) {
     this.name = document.name;
     this.ready = document.ready.promise;
     this.#document = document;
@@ -266,14 +273,8 @@ export class Records<App extends Schema = {}> {
     this.#interest.drop(name);
   }
 
-  /** A text that no other client draws. Only `getRandomValues` is there without a secure context. */
   #key(): string {
-    if (this.#keyPrefix === '') {
-      const random = new Uint32Array(4);
-      if (typeof crypto === 'undefined') random.forEach((_, i) => (random[i] = Math.random() * 2 ** 32));
-      else crypto.getRandomValues(random);
-      this.#keyPrefix = random.join('-');
-    }
+    this.#keyPrefix ||= draw();
     this.#keys += 1;
     return `${this.#keyPrefix}-${this.#keys}`;
   }

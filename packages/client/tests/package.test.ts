@@ -12,12 +12,14 @@ const PACKAGE = resolve(import.meta.dirname, '..');
 /** What a page has to load at most. */
 const BUNDLE_BYTES_MAX = 12 * 1024;
 /** What the other entries add to that at most. */
-const ENTRY_BYTES_MAX = { listen: 1100 };
+const ENTRY_BYTES_MAX = { listen: 1100, offline: 7 * 1024 };
 
 const packed = new Packed(PACKAGE);
 packed.link('ws');
 
-test('publint has nothing to say, and the types are right for every way to import', () => packed.check('./tidewire.min.js'));
+test('publint has nothing to say, and the types are right for every way to import', () => {
+  packed.check('./tidewire.min.js', './tidewire-offline.min.js');
+});
 
 test('it is imported as ESM and as CommonJS', () => {
   const check = "if (new Client('server:1').state !== 'closed' || !TidewireError) process.exit(1)";
@@ -37,6 +39,15 @@ test('its entries share what they have in common', () => {
   packed.runs('entries.cjs', `const { Client, TidewireError } = require('@tidewire/client')\nconst { listen } = require('@tidewire/client/listen')\n${check}`);
 });
 
+test('the offline entry is imported as ESM and as CommonJS, and gives handles of the client', () => {
+  const check = `
+    const offline = new Offline(new Client('server:1', { webSocket: class { close() {} } }))
+    if (!(offline.open('todo') instanceof RecordHandle)) process.exit(1)
+    offline.close()`;
+  packed.runs('offline.mjs', `import { Client, RecordHandle } from '@tidewire/client'\nimport { Offline } from '@tidewire/client/offline'\n${check}`);
+  packed.runs('offline.cjs', `const { Client, RecordHandle } = require('@tidewire/client')\nconst { Offline } = require('@tidewire/client/offline')\n${check}`);
+});
+
 test('it has no dependency at run time', () => {
   const { dependencies } = JSON.parse(readFileSync(join(PACKAGE, 'package.json'), 'utf8')) as { dependencies?: object };
   assert.equal(dependencies, undefined);
@@ -53,20 +64,22 @@ for (const [entry, bytesMax] of Object.entries(ENTRY_BYTES_MAX)) {
   });
 }
 
-test('it evaluates no text, and needs and touches no global while it is loaded', () => {
-  const bundle = readFileSync(join(PACKAGE, 'dist/tidewire.min.js'), 'utf8');
-  const touched: string[] = [];
-  const language = new Set(Object.getOwnPropertyNames(globalThis).filter((name) => name in runInNewContext('globalThis')));
-  const page = new Proxy({} as Record<string, unknown>, {
-    has: (_target, name) => typeof name === 'string' && name !== 'Tidewire' && !language.has(name),
-    get: (target, name) => {
-      if (typeof name === 'string') touched.push(name);
-      return target[name as string];
-    },
+for (const script of ['tidewire', 'tidewire-offline']) {
+  test(`${script} evaluates no text, and needs and touches no global while it is loaded`, () => {
+    const bundle = readFileSync(join(PACKAGE, `dist/${script}.min.js`), 'utf8');
+    const touched: string[] = [];
+    const language = new Set(Object.getOwnPropertyNames(globalThis).filter((name) => name in runInNewContext('globalThis')));
+    const page = new Proxy({} as Record<string, unknown>, {
+      has: (_target, name) => typeof name === 'string' && name !== 'Tidewire' && !language.has(name),
+      get: (target, name) => {
+        if (typeof name === 'string') touched.push(name);
+        return target[name as string];
+      },
+    });
+    const context = { page };
+    runInNewContext(`with (page) { ${bundle} }`, context, { contextCodeGeneration: { strings: false, wasm: false } });
+    assert.deepEqual(touched, []);
+    assert.equal(typeof (context as unknown as { Tidewire: { Client: unknown } }).Tidewire.Client, 'function');
+    assert.doesNotMatch(bundle, /\beval\b|\bFunction\(/);
   });
-  const context = { page };
-  runInNewContext(`with (page) { ${bundle} }`, context, { contextCodeGeneration: { strings: false, wasm: false } });
-  assert.deepEqual(touched, []);
-  assert.equal(typeof (context as unknown as { Tidewire: { Client: unknown } }).Tidewire.Client, 'function');
-  assert.doesNotMatch(bundle, /\beval\b|\bFunction\(/);
-});
+}

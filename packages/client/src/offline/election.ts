@@ -1,0 +1,95 @@
+// One tab of many leads: by a lock of the browser, or where there is none (it exists only in secure contexts) by a lease in the
+// database, which has to be renewed.
+
+import { LEASE_MS, type Database } from './database.js';
+
+interface Locks {
+  request(name: string, options: { signal?: AbortSignal; steal?: boolean }, callback: () => Promise<void>): Promise<void>;
+}
+
+export class Election {
+  isLeader = false;
+  #isOver = false;
+  #release: (() => void) | undefined;
+  /** The last request for the lock. */
+  #request: AbortController | undefined;
+  #timer: ReturnType<typeof setInterval> | undefined;
+  readonly #onHide = (): void => this.#resign();
+
+  constructor(
+    private readonly name: string,
+    private readonly tab: string,
+    private readonly database: Database,
+    /** Told when this tab begins to lead, and when it does so no more. */
+    private readonly changed: (isLeader: boolean) => void,
+    private readonly onLost: (error: unknown) => void,
+  ) {
+    const { locks } = (globalThis.navigator ?? {}) as { locks?: Locks };
+    if (locks) this.#queue(locks, false);
+    else this.#rent();
+  }
+
+  /** Gives the lead up; another tab takes it. */
+  stop(): void {
+    this.#isOver = true;
+    clearInterval(this.#timer);
+    globalThis.removeEventListener?.('pagehide', this.#onHide);
+    this.#request?.abort();
+    this.#resign();
+    this.#become(false);
+  }
+
+  /** Takes the lead from a tab that says nothing any more. A lease comes to its end by itself. */
+  take(): void {
+    const { locks } = (globalThis.navigator ?? {}) as { locks?: Locks };
+    if (this.isLeader || !locks || this.#timer !== undefined) return;
+    this.#request?.abort();
+    this.#queue(locks, true);
+  }
+
+  /** Waits for the lock. */
+  #queue(locks: Locks, steal: boolean): void {
+    const request = new AbortController();
+    this.#request = request;
+    const lead = (): Promise<void> => {
+      return new Promise((release) => {
+        if (this.#request !== request || this.#isOver) return release();
+        this.#release = release;
+        this.#become(true);
+      });
+    };
+    locks.request(this.name, steal ? { steal } : { signal: request.signal }, lead).catch((error: Error) => {
+      if (this.#request !== request || this.#isOver) return;
+      this.#become(false);
+      // Another tab has taken the lock.
+      if (error.name === 'AbortError') this.#queue(locks, false);
+      // Pages without an origin have locks that can't be used.
+      else this.#rent();
+    });
+  }
+
+  /** Leads while the lease in the database is this tab's. */
+  #rent(): void {
+    const renew = (): void => {
+      this.database.lease(this.tab, true).then(
+        (isLeader) => this.#isOver || this.#become(isLeader),
+        (error) => this.#isOver || this.onLost(error),
+      );
+    };
+    this.#timer = setInterval(renew, LEASE_MS / 3);
+    // Others need not wait until the lease is over.
+    globalThis.addEventListener?.('pagehide', this.#onHide);
+    renew();
+  }
+
+  #resign(): void {
+    this.#release?.();
+    if (this.#timer !== undefined) this.database.lease(this.tab, false).catch(() => undefined);
+  }
+
+  #become(isLeader: boolean): void {
+    if (isLeader === this.isLeader) return;
+    this.isLeader = isLeader;
+    this.changed(isLeader);
+  }
+}

@@ -1,0 +1,565 @@
+// The records of an app that go on without a connection: what all tabs of a browser share of them. One tab leads; it alone speaks to the
+// server. The others hear from it what the server has, and leave their edits in the queue that all share.
+
+import { RecordHandle, TidewireError, type Client, type OpenOptions, type Schema, type State } from '../index.js';
+import { deferred, type Deferred } from '../deferred.js';
+import { draw } from '../draw.js';
+import { checkName } from '../error.js';
+import type { Patch } from '../record.js';
+import type { Names, RecordsOf } from '../schema.js';
+import { Database, storageError, type Changes } from './database.js';
+import { byName, ids, rebased, rejected, rejections, sorted, type Edit, type Rejection } from './edit.js';
+import { Election } from './election.js';
+import type { OfflineOptions } from './options.js';
+import { Replica, type Tab } from './replica.js';
+import { Sender, type Host } from './sender.js';
+import type { OfflineState } from './state.js';
+
+/** What tabs tell each other. */
+type Note =
+  | { kind: 'edits'; edits: Edit[] }
+  | { kind: 'base'; name: string; value: unknown; version: number }
+  | { kind: 'made'; name: string; ids: string[]; on: number }
+  | { kind: 'replaced'; edits: Edit[]; by: Edit }
+  | { kind: 'rejected'; name: string; edits: Edit[]; code: string }
+  | { kind: 'dismissed'; id: string }
+  | { kind: 'ended'; name: string; code: string }
+  | { kind: 'hello'; connection: State }
+  | { kind: 'names'; tab: string; names: string[] };
+
+/** Milliseconds between two signs of the tab that leads. */
+const HELLO_MS = 2_000;
+/** Signs that a tab may leave without an answer until it counts as closed. */
+const HELLOS_MAX = 5;
+
+export class Offline<App extends Schema = {}> {
+  readonly #tab = draw();
+  readonly #client: Client;
+  readonly #options: Required<OfflineOptions>;
+  readonly #replicas = new Map<string, Replica>();
+  /** All edits that are not settled, by name. */
+  readonly #pending = new Map<string, Edit[]>();
+  readonly #outcomes = new Map<string, Deferred>();
+  /** Errors that are told by `onRejected`, or by the end of all. */
+  readonly #told = new WeakSet<TidewireError>();
+  readonly #rejections = new Map<string, Rejection>();
+  /** What is settled while the queue is being read. */
+  #settled: Set<string> | undefined;
+  #unkept: Edit[] = [];
+  #keeping: Promise<void> | undefined;
+  #isCaching = false;
+  #uncached = new Map<string, { value: unknown; version: number }>();
+  #database: Database | undefined;
+  #election: Election | undefined;
+  #sender: Sender | undefined;
+  #channel: BroadcastChannel | undefined;
+  #timer: ReturnType<typeof setInterval> | undefined;
+  #heardAt = Date.now();
+  #tickedAt = Date.now();
+  /** The records that other tabs have open. */
+  readonly #tabs = new Map<string, { names: Set<string>; missed: number }>();
+  #state: OfflineState = { mode: 'starting', reason: undefined, isLeader: false, connection: 'closed', pendingCount: 0 };
+  #isClosed = false;
+  readonly #onState = new Set<(state: OfflineState) => void>();
+  readonly #onRejected = new Set<(rejection: Rejection) => void>();
+  readonly #onError = new Set<(error: TidewireError) => void>();
+  readonly #started: Promise<void>;
+  readonly #onShow = (event: { persisted?: boolean }): void => {
+    if (event.persisted) void this.#load().catch((cause) => this.#lose(cause));
+  };
+
+  /**
+   * @param client the connection, which the tab that leads opens by itself: call `connect()` only where this tab needs one of its own for
+   *   events, rpc or presence
+   */
+  constructor(client: Client<App>, options: OfflineOptions = {}) {
+    this.#client = client as unknown as Client;
+    this.#options = {
+      database: 'tidewire',
+      merge: 'local',
+      editsMax: 10_000,
+      editBytesMax: 256 * 1024,
+      recordsMax: 10_000,
+      storageTimeoutMs: 5_000,
+      leaderTimeoutMs: 6_000,
+      ...options,
+    };
+    this.#started = this.#start();
+  }
+
+  /** How things stand; another object after each change. */
+  get state(): OfflineState {
+    return this.#state;
+  }
+
+  /** Calls `callback` after each change of the state; returns the removal. */
+  onState(callback: (state: OfflineState) => void): () => void {
+    this.#onState.add(callback);
+    return () => void this.#onState.delete(callback);
+  }
+
+  /**
+   * Calls `callback` with each edit that the server will never make, in every tab; first with those of earlier days that were not
+   * dismissed. Returns the removal.
+   */
+  onRejected(callback: (rejection: Rejection) => void): () => void {
+    this.#onRejected.add(callback);
+    for (const rejection of this.#rejections.values()) {
+      queueMicrotask(() => this.#onRejected.has(callback) && this.#call(callback, rejection));
+    }
+    return () => void this.#onRejected.delete(callback);
+  }
+
+  /** Forgets a rejected edit, in all tabs. */
+  async dismiss({ id }: Pick<Rejection, 'id'>): Promise<void> {
+    this.#rejections.delete(id);
+    this.#post({ kind: 'dismissed', id });
+    await this.#change({ dismiss: id });
+  }
+
+  /** Calls `callback` with what went wrong and was told to nobody else; returns the removal. Without any, errors go to the console. */
+  onError(callback: (error: TidewireError) => void): () => void {
+    this.#onError.add(callback);
+    return () => void this.#onError.delete(callback);
+  }
+
+  /**
+   * Opens a record: with what is kept on this device, the edits that wait, and what the server has as soon as there is a connection.
+   * `update` is made once, on what shows at the moment. Close the handle when it is not needed any more.
+   */
+  open<Name extends Names<RecordsOf<App>>>(
+    name: Name,
+    { onEnd = () => undefined }: Pick<OpenOptions, 'onEnd'> = {},
+  ): RecordHandle<RecordsOf<App>[Name]> {
+    checkName(name);
+    this.#checkUse();
+    const replica = this.#replicas.get(name) ?? this.#replica(name);
+    const told = (error: TidewireError): void => onEnd(error);
+    replica.ends.add(told);
+    const report = (error: TidewireError): void => void (this.#told.has(error) || this.#report(error));
+    return new RecordHandle<RecordsOf<App>[Name]>(replica, report, () => {
+      replica.ends.delete(told);
+      if (replica.ends.size > 0 || this.#replicas.get(name) !== replica) return;
+      this.#replicas.delete(name);
+      this.#namesChanged();
+    });
+  }
+
+  /** Fulfilled when all edits of this tab so far are on the disk of this device or made; rejected where nothing is kept. */
+  async kept(): Promise<void> {
+    await this.#started;
+    while (this.#keeping) await this.#keeping;
+    if (this.#state.reason && this.#state.pendingCount > 0) throw this.#state.reason;
+  }
+
+  /** Lets another tab lead, and ends all handles. Edits that are kept stay in the queue. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    await this.#started;
+    while (this.#keeping) await this.#keeping;
+    this.#isClosed = true;
+    clearInterval(this.#timer);
+    globalThis.removeEventListener?.('pageshow', this.#onShow as EventListener);
+    this.#sender?.stop();
+    this.#election?.stop();
+    this.#channel?.close();
+    this.#database?.close();
+    const closed = new TidewireError('CLOSED', 'the offline records were closed');
+    for (const replica of this.#replicas.values()) replica.end(closed);
+    for (const outcome of this.#outcomes.values()) this.#fail(outcome, closed);
+  }
+
+  // ---- starting, and the end of what is kept ----
+
+  async #start(): Promise<void> {
+    const { database, storageTimeoutMs } = this.#options;
+    const name = `tidewire:${database}`;
+    const lose = (cause: unknown): void => this.#lose(cause);
+    try {
+      this.#channel = new BroadcastChannel(name);
+      this.#channel.onmessage = ({ data }) => this.#hear(data as Note);
+      this.#database = await Database.open(name, storageTimeoutMs, lose);
+      await this.#load();
+    } catch (cause) {
+      return lose(cause);
+    }
+    this.#become({ mode: 'durable' });
+    this.#keep();
+    for (const replica of this.#replicas.values()) this.#restore(replica);
+    this.#election = new Election(name, this.#tab, this.#database, (isLeader) => this.#leads(isLeader), lose);
+    this.#timer = setInterval(() => this.#tick(), HELLO_MS);
+    globalThis.addEventListener?.('pageshow', this.#onShow as EventListener);
+    this.#namesChanged();
+  }
+
+  /** Reads the queue, in place of what is known of it. */
+  async #load(): Promise<void> {
+    const settled = (this.#settled = new Set());
+    const { edits, rejections: old } = (await this.#database?.load()) ?? { edits: [], rejections: [] };
+    const unkept = [...this.#pending.values()].flat().filter(({ seq }) => seq === undefined);
+    const all = [...edits, ...unkept].filter(({ id }) => !settled.has(id));
+    this.#pending.clear();
+    for (const [name, added] of byName(all)) this.#pending.set(name, sorted(added));
+    this.#become({ pendingCount: all.length });
+    this.#settled = undefined;
+    for (const rejection of old) this.#tell(rejection);
+    for (const replica of this.#replicas.values()) replica.refresh();
+  }
+
+  /** Nothing can be kept any more: this tab goes on alone. */
+  #lose(cause: unknown): void {
+    if (this.#state.mode === 'online-only' || this.#isClosed) return;
+    const { isLeader } = this.#state;
+    this.#become({ mode: 'online-only', reason: storageError(cause) });
+    clearInterval(this.#timer);
+    this.#election?.stop();
+    this.#channel?.close();
+    this.#channel = undefined;
+    // Edits of other tabs are theirs to make. The last leader goes on with those of tabs that are closed, too.
+    if (!isLeader) {
+      for (const [name, edits] of [...this.#pending]) this.#remove(name, edits.filter(({ tab }) => tab !== this.#tab).map(({ id }) => id));
+    }
+    this.#unkept = [];
+    this.#become({ isLeader: true });
+    this.#sender ??= new Sender(this.#client, this.#host());
+    for (const name of this.#pending.keys()) this.#sender.kick(name);
+  }
+
+  /** This tab begins to speak for all, or does so no more. */
+  #leads(isLeader: boolean): void {
+    if (this.#state.mode === 'online-only' || this.#isClosed) return;
+    if (!isLeader) {
+      this.#sender?.stop();
+      this.#sender = undefined;
+      this.#heardAt = Date.now();
+      return this.#become({ isLeader });
+    }
+    // What the one before has settled is not in the queue any more.
+    this.#load().then(
+      () => {
+        if (!this.#election?.isLeader || this.#sender || this.#isClosed) return;
+        this.#become({ isLeader });
+        const host = this.#host();
+        this.#sender = new Sender(this.#client, host);
+        host.connectionChanged();
+      },
+      (cause) => this.#lose(cause),
+    );
+  }
+
+  /** Says that this tab leads, or looks whether another one still does. */
+  #tick(): void {
+    const now = Date.now();
+    const hasSlept = now - this.#tickedAt > 2 * HELLO_MS;
+    this.#tickedAt = now;
+    if (this.#sender) {
+      for (const [tab, about] of this.#tabs) if ((about.missed += 1) > HELLOS_MAX) this.#tabs.delete(tab);
+      this.#sender.hold();
+      return this.#post({ kind: 'hello', connection: this.#client.state });
+    }
+    if (hasSlept) this.#heardAt = now;
+    const { document } = globalThis as { document?: { visibilityState: string } };
+    if (now - this.#heardAt > this.#options.leaderTimeoutMs && document?.visibilityState !== 'hidden') {
+      this.#heardAt = now;
+      this.#election?.take();
+    }
+  }
+
+  // ---- records of this tab ----
+
+  #replica(name: string): Replica {
+    const tab: Tab = {
+      call: (callback, ...args) => this.#call(callback, ...args),
+      pending: (of) => this.#pending.get(of) ?? [],
+      saved: async (of) => {
+        await Promise.all((this.#pending.get(of) ?? []).map((edit) => this.#outcome(edit.id).promise));
+      },
+      add: (of, patches, on, base) => this.#add(of, patches, on, base),
+    };
+    const replica = new Replica(name, tab);
+    this.#replicas.set(name, replica);
+    if (this.#state.mode === 'durable') this.#restore(replica);
+    this.#namesChanged();
+    return replica;
+  }
+
+  /** Shows what is kept of a record, unless newer is here already. */
+  #restore(replica: Replica): void {
+    const base = this.#sender?.base(replica.name);
+    if (base) return replica.take(base.value, base.version);
+    this.#database?.read(replica.name).then(
+      (found) => found && replica.version < 0 && replica.take(found.value, found.version),
+      (cause) => this.#lose(cause),
+    );
+  }
+
+  #add(name: string, patches: Patch[], on: number, base: unknown): Promise<void> {
+    this.#checkUse();
+    const { editsMax, editBytesMax, merge } = this.#options;
+    if (this.#state.pendingCount + this.#rejections.size >= editsMax) {
+      throw new TidewireError('TOO_MANY_PENDING', `more than ${editsMax} edits wait: dismiss rejected ones, or raise editsMax`, { subject: name });
+    }
+    if (new TextEncoder().encode(JSON.stringify(patches)).length > editBytesMax) {
+      throw new TidewireError('INVALID_ARGUMENT', `the edit has more than ${editBytesMax} bytes: make several, or raise editBytesMax`, { subject: name });
+    }
+    const edit: Edit = { id: draw(), name, patches, tab: this.#tab, on, ...(typeof merge === 'function' && { base }) };
+    const outcome = this.#outcome(edit.id);
+    this.#replace(name, [...(this.#pending.get(name) ?? []), edit]);
+    if (this.#state.mode === 'online-only') this.#sender?.kick(name);
+    else {
+      this.#unkept.push(edit);
+      this.#keep();
+    }
+    return outcome.promise;
+  }
+
+  #outcome(id: string): Deferred {
+    const outcome = this.#outcomes.get(id) ?? deferred();
+    this.#outcomes.set(id, outcome);
+    return outcome;
+  }
+
+  /** Puts new edits on the disk, all that came meanwhile in one step. */
+  #keep(): void {
+    if (this.#keeping || this.#state.mode !== 'durable') return;
+    const work = async (): Promise<void> => {
+      while (this.#unkept.length > 0) {
+        const edits = this.#unkept.splice(0);
+        const places = await this.#database?.change({ add: edits });
+        const kept = edits.map((edit, at) => ({ ...edit, seq: places?.[at] as number }));
+        this.#post({ kind: 'edits', edits: kept });
+        this.#takeEdits(kept);
+      }
+    };
+    this.#keeping = work()
+      .catch((cause) => this.#lose(cause))
+      .finally(() => {
+        this.#keeping = undefined;
+        if (this.#unkept.length > 0) this.#keep();
+      });
+  }
+
+  // ---- the queue ----
+
+  /** Puts edits into their places, instead of what was known of them. */
+  #insert(edits: Edit[]): void {
+    for (const [name, added] of byName(edits)) {
+      const all = new Map((this.#pending.get(name) ?? []).map((edit) => [edit.id, edit]));
+      for (const edit of added) all.set(edit.id, edit);
+      this.#replace(name, sorted(all.values()));
+    }
+  }
+
+  #remove(name: string, removed: string[]): void {
+    const gone = new Set(removed);
+    gone.forEach((id) => this.#settled?.add(id));
+    this.#replace(name, (this.#pending.get(name) ?? []).filter(({ id }) => !gone.has(id)));
+  }
+
+  #replace(name: string, edits: Edit[]): void {
+    const pendingCount = this.#state.pendingCount - (this.#pending.get(name)?.length ?? 0) + edits.length;
+    if (edits.length > 0) this.#pending.set(name, edits);
+    else this.#pending.delete(name);
+    this.#become({ pendingCount });
+  }
+
+  #takeEdits(edits: Edit[]): void {
+    this.#insert(edits);
+    for (const name of byName(edits).keys()) {
+      this.#replicas.get(name)?.refresh();
+      this.#sender?.kick(name);
+    }
+  }
+
+  #takeMade(name: string, made: string[], on: number): void {
+    this.#remove(name, made);
+    const left = this.#pending.get(name);
+    if (left) this.#pending.set(name, rebased(left, on));
+    this.#replicas.get(name)?.refresh();
+    for (const id of made) this.#settle(id);
+  }
+
+  #takeRejected(name: string, edits: Edit[], code: string): void {
+    this.#remove(name, edits.map(({ id }) => id));
+    this.#replicas.get(name)?.refresh();
+    for (const rejection of edits.flatMap((edit) => rejections(edit, code))) this.#tell(rejection);
+    for (const id of edits.flatMap(ids)) this.#settle(id, rejected(name, code));
+  }
+
+  #settle(id: string, error?: TidewireError): void {
+    const outcome = this.#outcomes.get(id);
+    this.#outcomes.delete(id);
+    if (error) this.#fail(outcome, error);
+    else outcome?.resolve();
+  }
+
+  #fail(outcome: Deferred | undefined, error: TidewireError): void {
+    this.#told.add(error);
+    outcome?.reject(error);
+  }
+
+  #tell(rejection: Rejection): void {
+    if (this.#rejections.has(rejection.id)) return;
+    this.#rejections.set(rejection.id, rejection);
+    for (const callback of [...this.#onRejected]) this.#call(callback, rejection);
+  }
+
+  // ---- between tabs ----
+
+  #hear(note: Note): void {
+    if (note.kind === 'edits') this.#takeEdits(note.edits);
+    else if (note.kind === 'base') this.#replicas.get(note.name)?.take(note.value, note.version);
+    else if (note.kind === 'made') this.#takeMade(note.name, note.ids, note.on);
+    else if (note.kind === 'rejected') this.#takeRejected(note.name, note.edits, note.code);
+    else if (note.kind === 'dismissed') this.#rejections.delete(note.id);
+    else if (note.kind === 'ended') this.#end(note.name, rejected(note.name, note.code));
+    else if (note.kind === 'replaced') {
+      this.#remove(note.by.name, note.edits.map(({ id }) => id));
+      this.#takeEdits([note.by]);
+    } else if (note.kind === 'hello') {
+      this.#heardAt = Date.now();
+      this.#become({ connection: note.connection });
+      this.#namesChanged();
+    } else this.#hearNames(note.tab, note.names);
+  }
+
+  /** Another tab has these records open. */
+  #hearNames(tab: string, names: string[]): void {
+    const before = this.#tabs.get(tab)?.names;
+    this.#tabs.set(tab, { names: new Set(names), missed: 0 });
+    if (!this.#sender) return;
+    this.#sender.hold();
+    for (const name of names) {
+      const base = before?.has(name) ? undefined : this.#sender.base(name);
+      if (base) this.#post({ kind: 'base', name, ...base });
+    }
+  }
+
+  #namesChanged(): void {
+    if (this.#sender) this.#sender.hold();
+    else this.#post({ kind: 'names', tab: this.#tab, names: [...this.#replicas.keys()] });
+  }
+
+  #post(note: Note): void {
+    this.#channel?.postMessage(note);
+  }
+
+  // ---- for the tab that leads ----
+
+  #host(): Host {
+    const isDurable = (): boolean => this.#state.mode === 'durable';
+    const sendable = (name: string): Edit[] => (this.#pending.get(name) ?? []).filter(({ seq }) => seq !== undefined || !isDurable());
+    return {
+      merge: this.#options.merge,
+      wanted: () => new Set([...this.#replicas.keys(), ...this.#pending.keys(), ...[...this.#tabs.values()].flatMap(({ names }) => [...names])]),
+      sendable,
+      mark: async (edits, keys) => {
+        const marked = edits.map((edit, at) => ({ ...edit, sent: keys[at] ?? (keys[0] as string) }));
+        if (isDurable()) await this.#change({ put: marked });
+        this.#insert(marked);
+      },
+      made: async (name, edits, on) => {
+        const base = this.#sender?.base(name);
+        const gone = new Set(edits);
+        // Where nothing is merged by path, what is left must not look as if somebody else had been faster.
+        const put = this.#options.merge === 'local' ? [] : rebased(sendable(name).filter((edit) => !gone.has(edit)), on);
+        await this.#change({ remove: edits, put, ...(base && { cache: [{ name, ...base }] }) });
+        const made = edits.flatMap(ids);
+        this.#takeMade(name, made, on);
+        this.#post({ kind: 'made', name, ids: made, on });
+      },
+      reject: async (name, edits, code) => {
+        await this.#change({ remove: edits, reject: edits.flatMap((edit) => rejections(edit, code)) });
+        this.#takeRejected(name, edits, code);
+        this.#post({ kind: 'rejected', name, edits, code });
+      },
+      replace: async (edits, value, on, base) => {
+        const { name } = edits[0] as Edit;
+        let by: Edit = { id: draw(), name, patches: [{ value }], tab: this.#tab, on, base, merged: edits };
+        const places = await this.#change({ remove: edits, add: [by] });
+        if (places?.[0] !== undefined) by = { ...by, seq: places[0] };
+        this.#remove(name, edits.map(({ id }) => id));
+        this.#takeEdits([by]);
+        this.#post({ kind: 'replaced', edits, by });
+      },
+      based: (name, value, version) => {
+        this.#replicas.get(name)?.take(value, version);
+        this.#post({ kind: 'base', name, value, version });
+        this.#uncached.set(name, { value, version });
+        void this.#cache();
+      },
+      ended: (name, error) => {
+        const edits = this.#pending.get(name) ?? [];
+        this.#uncached.delete(name);
+        void this.#change({ forget: name, remove: edits, reject: edits.flatMap((edit) => rejections(edit, error.code)) });
+        this.#takeRejected(name, edits, error.code);
+        this.#post({ kind: 'rejected', name, edits, code: error.code });
+        this.#end(name, error);
+        this.#post({ kind: 'ended', name, code: error.code });
+      },
+      connectionChanged: () => {
+        this.#become({ connection: this.#client.state });
+        this.#post({ kind: 'hello', connection: this.#client.state });
+      },
+      report: (error) => this.#report(error),
+    };
+  }
+
+  /** Keeps what the server has; of each record the newest only. */
+  async #cache(): Promise<void> {
+    if (this.#isCaching) return;
+    this.#isCaching = true;
+    while (this.#uncached.size > 0) {
+      const cache = [...this.#uncached].map(([name, base]) => ({ name, ...base }));
+      this.#uncached.clear();
+      await this.#change({ cache });
+    }
+    this.#isCaching = false;
+  }
+
+  async #change(changes: Changes): Promise<number[] | undefined> {
+    if (this.#state.mode === 'durable') {
+      return this.#database?.change(changes, this.#options.recordsMax).catch((cause) => {
+        this.#lose(cause);
+        return undefined;
+      });
+    }
+    // What is settled must not come back another day, if the browser still lets it be removed.
+    const { remove, dismiss } = changes;
+    if (remove || dismiss) await this.#database?.change({ ...(remove && { remove }), ...(dismiss && { dismiss }) }).catch(() => undefined);
+    return undefined;
+  }
+
+  #end(name: string, error: TidewireError): void {
+    const replica = this.#replicas.get(name);
+    this.#replicas.delete(name);
+    replica?.end(error);
+  }
+
+  // ---- what the app is told ----
+
+  #become(change: Partial<OfflineState>): void {
+    const next = { ...this.#state, ...change };
+    const isSame = (Object.keys(next) as Array<keyof OfflineState>).every((key) => next[key] === this.#state[key]);
+    if (isSame) return;
+    this.#state = next;
+    for (const callback of [...this.#onState]) this.#call(callback, next);
+  }
+
+  #call<Arguments extends unknown[]>(callback: (...args: Arguments) => unknown, ...args: Arguments): void {
+    try {
+      callback(...args);
+    } catch (cause) {
+      this.#report(new TidewireError('CALLBACK_FAILED', `a callback failed: ${String(cause)}`, { cause }));
+    }
+  }
+
+  #report(error: TidewireError): void {
+    if (this.#onError.size === 0) console.error(error);
+    for (const callback of [...this.#onError]) callback(error);
+  }
+
+  #checkUse(): void {
+    if (this.#isClosed) throw new TidewireError('CLOSED', 'the offline records were closed');
+  }
+}

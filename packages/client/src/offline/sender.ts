@@ -1,0 +1,187 @@
+// What the tab that leads does: it holds the records that any tab has open or has edits of, and has the server make the edits, one write
+// of a record after the other. An edit that can't be made is taken out, and those behind it go on.
+
+import { TidewireError, type Client, type RecordHandle } from '../index.js';
+import { draw } from '../draw.js';
+import { applied, type Document } from '../record.js';
+import { group, isOn, reasonOf, type Edit, type OfflineMerge } from './edit.js';
+
+/** What the sender asks of its tab. */
+export interface Host {
+  readonly merge: OfflineMerge;
+  /** The records that are to be held. */
+  wanted(): Set<string>;
+  /** The edits of `name` that may be sent, in their order. */
+  sendable(name: string): Edit[];
+  /** Keeps that `edits` travel under these keys, one for each or one for all. */
+  mark(edits: Edit[], keys: string[]): Promise<void>;
+  /** The server has made `edits`, on this version. */
+  made(name: string, edits: Edit[], on: number): Promise<void>;
+  reject(name: string, edits: Edit[], code: string): Promise<void>;
+  /** Replaces `edits` by one that sets the record to `value`. */
+  replace(edits: Edit[], value: unknown, on: number, base: unknown): Promise<void>;
+  based(name: string, value: unknown, version: number): void;
+  ended(name: string, error: TidewireError): void;
+  connectionChanged(): void;
+  report(error: TidewireError): void;
+}
+
+interface Held {
+  handle: RecordHandle;
+  document: Document;
+  base: { value: unknown; version: number } | undefined;
+  /** Whether the base is that of this session. */
+  isFresh: boolean;
+  isBusy: boolean;
+}
+
+/** The wait before another attempt in milliseconds: that of the first, and of the last. */
+const RETRY_MIN_MS = 200;
+const RETRY_MAX_MS = 10_000;
+
+export class Sender {
+  readonly #held = new Map<string, Held>();
+  readonly #timers = new Set<ReturnType<typeof setTimeout>>();
+  readonly #hasConnected: boolean;
+  readonly #stopState: () => void;
+
+  constructor(
+    private readonly client: Client,
+    private readonly host: Host,
+  ) {
+    this.#stopState = client.onState((state) => {
+      // `checking` and `stale` go on in the same session.
+      if (state === 'waiting' || state === 'closed') for (const held of this.#held.values()) held.isFresh = false;
+      host.connectionChanged();
+    });
+    this.#hasConnected = client.state === 'closed';
+    // That it is refused is told by its state.
+    if (this.#hasConnected) client.connect().catch(() => undefined);
+    this.hold();
+  }
+
+  stop(): void {
+    this.#stopState();
+    this.#timers.forEach((timer) => clearTimeout(timer));
+    for (const name of [...this.#held.keys()]) this.#drop(name);
+    if (this.#hasConnected) this.client.close();
+  }
+
+  /** Opens what is wanted, and lets go of what is not. */
+  hold(): void {
+    const wanted = this.host.wanted();
+    for (const name of wanted) if (!this.#held.has(name)) this.#open(name);
+    for (const [name, held] of [...this.#held]) if (!wanted.has(name) && !held.isBusy) this.#drop(name);
+  }
+
+  /** What the server has of `name`, as far as is known. */
+  base(name: string): { value: unknown; version: number } | undefined {
+    return this.#held.get(name)?.base;
+  }
+
+  /** Sends what may be sent of `name`. */
+  kick(name: string): void {
+    const held = this.#held.get(name);
+    if (!held) return this.hold();
+    if (held.isBusy || !held.isFresh) return;
+    held.isBusy = true;
+    void this.#send(name, held).finally(() => {
+      held.isBusy = false;
+      if (this.#held.get(name) !== held) return;
+      if (held.isFresh && this.host.sendable(name).length > 0) this.kick(name);
+      else this.hold();
+    });
+  }
+
+  #open(name: string): void {
+    const { record } = this.client;
+    const handle = record.open(name, { merge: this.host.merge, onEnd: (error) => this.#ended(name, error) });
+    const document = record.document(name) as Document;
+    const held: Held = { handle, document, base: undefined, isFresh: false, isBusy: false };
+    this.#held.set(name, held);
+    const took = (value: unknown, version: number): void => {
+      if (version < 0) return;
+      held.base = { value, version };
+      held.isFresh = true;
+      this.host.based(name, value, version);
+      this.kick(name);
+    };
+    document.took = took;
+    // The app has it open, too.
+    if (this.client.state === 'open' && document.version >= 0) took(document.value, document.version);
+  }
+
+  #drop(name: string): void {
+    const held = this.#held.get(name);
+    this.#held.delete(name);
+    if (held) held.document.took = undefined;
+    held?.handle.close();
+  }
+
+  #ended(name: string, error: TidewireError): void {
+    this.#held.delete(name);
+    if (reasonOf(error)) this.host.ended(name, error);
+    else this.#later(RETRY_MAX_MS, () => this.hold());
+  }
+
+  async #send(name: string, held: Held): Promise<void> {
+    let waitMs = RETRY_MIN_MS;
+    const isHeld = (): boolean => this.#held.get(name) === held && held.isFresh;
+    for (let edits = await this.#next(name, held); edits && isHeld(); edits = await this.#next(name, held)) {
+      const on = held.document.version;
+      const patches = edits.flatMap((edit) => edit.patches);
+      const error = await held.document.edit(patches, undefined, edits[0]?.sent).then(
+        () => undefined,
+        (reason: TidewireError) => reason,
+      );
+      // Whoever leads now sends it again under the same key.
+      if (this.#held.get(name) !== held) return;
+      const reason = error && reasonOf(error);
+      if (!error) await this.host.made(name, edits, on);
+      else if (reason && (edits.length === 1 || reason === 'conflict')) await this.host.reject(name, edits, error.code);
+      else if (reason) await this.host.mark(edits, edits.map(({ id }) => id));
+      else {
+        await new Promise<void>((done) => this.#later(waitMs, done));
+        waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
+      }
+    }
+  }
+
+  /** The edits of the next write of `name`, whose key is kept. */
+  async #next(name: string, held: Held): Promise<Edit[] | undefined> {
+    const edits = this.host.sendable(name);
+    const [first] = edits;
+    if (!first) return undefined;
+    const { version } = held.document;
+    const { merge } = this.host;
+    if (first.sent !== undefined || merge === 'local' || isOn(first, version)) {
+      const next = group(merge === 'local' ? edits : edits.filter((edit) => edit.on === first.on));
+      if (first.sent === undefined) await this.host.mark(next, [draw()]);
+    } else if (merge === 'remote') await this.host.reject(name, edits, 'CONFLICT');
+    else await this.#merge(name, edits, first, held, merge);
+    const [marked, ...more] = this.host.sendable(name);
+    return marked && (marked.sent === undefined ? this.#next(name, held) : group([marked, ...more]));
+  }
+
+  /** Somebody else was faster: a function of the app says what becomes of the edits. */
+  async #merge(name: string, edits: Edit[], first: Edit, held: Held, merge: Exclude<OfflineMerge, string>): Promise<void> {
+    const remote = held.base?.value;
+    const { version } = held.document;
+    let value: unknown;
+    try {
+      value = merge({ name, remote, local: applied(first.base, edits), base: first.base });
+    } catch (cause) {
+      this.host.report(new TidewireError('CALLBACK_FAILED', `the function that merges failed: ${String(cause)}`, { subject: name, cause }));
+      return this.host.reject(name, edits, 'CONFLICT');
+    }
+    return this.host.replace(edits, value, version, remote);
+  }
+
+  #later(ms: number, act: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      act();
+    }, ms);
+    this.#timers.add(timer);
+  }
+}
