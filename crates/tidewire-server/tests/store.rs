@@ -16,7 +16,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use store_suite::{Open, Subject, delete, load, put, record};
 use tempfile::TempDir;
-use tidewire_core::store::Loaded;
+use tidewire_core::store::{Expected, Loaded, StoreWrite, StoredRecord, Written};
 use tidewire_core::text::Name;
 use tidewire_server::store::folder::{DataFolder, FolderError};
 use tidewire_server::store::memory::MemoryDisk;
@@ -227,6 +227,28 @@ fn a_report_names_what_is_corrupt() {
     assert!(!report.is_sound());
     let text = "1 sound, 2 corrupt, 2 kept aside\ncorrupt record \"a\"\ncorrupt record \"c\"";
     assert_eq!(report.to_string(), text);
+}
+
+/// The store remembers where it has written a record, and the row of one that was deleted goes to the next new name.
+#[test]
+fn a_row_that_went_to_another_name_is_not_written_over() {
+    let mut subject = SqliteFolder::default();
+    let mut store = subject.open();
+    let expecting = |expected, name, record: &StoredRecord| StoreWrite {
+        expected,
+        ..put(name, record.clone())
+    };
+    let [first, second, third] = [1, 2, 3].map(|version| record(version, "[]"));
+    let mut commit = |write| assert_eq!(store.commit(&[write]).unwrap(), [Written::Done]);
+    commit(expecting(Expected::Missing, "a", &first));
+    commit(expecting(Expected::of(&first), "a", &second));
+    commit(delete("a"));
+    commit(expecting(Expected::Missing, "b", &first));
+    commit(expecting(Expected::Missing, "a", &first));
+    commit(expecting(Expected::of(&first), "a", &second));
+    commit(expecting(Expected::of(&second), "a", &third));
+    let found = [Loaded::Found(third), Loaded::Found(first)];
+    assert_eq!(load(&mut *store, &["a", "b"]), found);
 }
 
 /// The first page of the index of names is overwritten, which no checksum of a record covers.

@@ -26,6 +26,7 @@ use tidewire_core::text::{Name, Payload};
 use super::check::{CheckReport, check_records};
 use super::folder::{self, DataFolder, FolderError};
 use super::range::ScanRange;
+use super::row_id::RowIds;
 use super::{checksum, epoch_after};
 
 /// The version of the stored format, see `spec/store.md`.
@@ -89,6 +90,10 @@ const ADD: &str =
     ON CONFLICT (name) DO NOTHING";
 const REPLACE: &str = "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5
     WHERE name = ?1 AND incarnation = ?6 AND version = ?7";
+const REPLACE_AT: &str =
+    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5
+    WHERE rowid = ?8 AND name = ?1 AND incarnation = ?6 AND version = ?7";
+const FIND: &str = "SELECT rowid FROM records WHERE name = ?1";
 const HEAD: &str = "SELECT incarnation, version FROM records WHERE name = ?1";
 const DELETE: &str = "DELETE FROM records WHERE name = ?1";
 const LOAD: &str = "SELECT name, incarnation, version, data, checksum FROM records WHERE name = ?1";
@@ -149,6 +154,7 @@ pub struct SqliteStore {
     /// None after a failed commit, until the next one.
     connection: Option<Connection>,
     closed: bool,
+    rows: RowIds,
     /// The size of the log at which the next checkpoint is tried.
     checkpoint_bytes: u64,
 }
@@ -177,6 +183,7 @@ impl SqliteStore {
             opened,
             connection: Some(connection),
             closed: false,
+            rows: RowIds::default(),
             checkpoint_bytes: CHECKPOINT_BYTES,
         };
         Ok((store, opened))
@@ -238,11 +245,12 @@ impl Store for SqliteStore {
         if term < newest {
             return Err(StoreError::stale_term(term, newest));
         }
-        self.attempt(|connection| {
+        let mut rows = std::mem::take(&mut self.rows);
+        let written = self.attempt(|connection| {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let written = {
-                let mut statements = Statements::prepare(&transaction)?;
+                let mut statements = Statements::prepare(&transaction, &mut rows)?;
                 let write = |write| statements.write(write);
                 writes
                     .iter()
@@ -251,7 +259,9 @@ impl Store for SqliteStore {
             };
             transaction.commit()?;
             Ok(written)
-        })
+        });
+        self.rows = rows;
+        written
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
@@ -288,20 +298,29 @@ impl Store for SqliteStore {
 
 /// What a commit runs for each of its writes.
 struct Statements<'transaction> {
+    rows: &'transaction mut RowIds,
     put: CachedStatement<'transaction>,
     add: CachedStatement<'transaction>,
     replace: CachedStatement<'transaction>,
+    replace_at: CachedStatement<'transaction>,
+    find: CachedStatement<'transaction>,
     delete: CachedStatement<'transaction>,
     head: CachedStatement<'transaction>,
     load: CachedStatement<'transaction>,
 }
 
 impl<'transaction> Statements<'transaction> {
-    fn prepare(transaction: &'transaction Transaction<'_>) -> rusqlite::Result<Self> {
+    fn prepare(
+        transaction: &'transaction Transaction<'_>,
+        rows: &'transaction mut RowIds,
+    ) -> rusqlite::Result<Self> {
         Ok(Self {
+            rows,
             put: transaction.prepare_cached(PUT)?,
             add: transaction.prepare_cached(ADD)?,
             replace: transaction.prepare_cached(REPLACE)?,
+            replace_at: transaction.prepare_cached(REPLACE_AT)?,
+            find: transaction.prepare_cached(FIND)?,
             delete: transaction.prepare_cached(DELETE)?,
             head: transaction.prepare_cached(HEAD)?,
             load: transaction.prepare_cached(LOAD)?,
@@ -326,36 +345,78 @@ impl<'transaction> Statements<'transaction> {
         }
     }
 
-    /// Writes a record if what is expected is there, and says whether it was: one look at the name for both. A damaged row
-    /// is what was expected if its head says so, as for a delete.
+    /// Writes a record if what is expected is there, and says whether it was. A damaged row is what was expected if its head says
+    /// so, as for a delete.
     fn put(
         &mut self,
-        name: &str,
+        name: &Name,
         expected: Expected,
         record: &StoredRecord,
     ) -> rusqlite::Result<bool> {
         let (incarnation, version) = (record.incarnation.0.cast_signed(), record.version.0);
         let (data, checksum) = (record.data.as_str(), checksum(name, record));
+        let name_text = name.as_str();
         let rows = match expected {
             Expected::Anything => {
                 self.put
-                    .execute(params![name, incarnation, version, data, checksum])?
+                    .execute(params![name_text, incarnation, version, data, checksum])?
             }
             Expected::Missing => {
                 self.add
-                    .execute(params![name, incarnation, version, data, checksum])?
+                    .execute(params![name_text, incarnation, version, data, checksum])?
             }
-            Expected::At(was, at) => self.replace.execute(params![
-                name,
-                incarnation,
-                version,
-                data,
-                checksum,
-                was.0.cast_signed(),
-                at.0
-            ])?,
+            Expected::At(was, at) => {
+                let (was, at) = (was.0.cast_signed(), at.0);
+                let mut rows = 0;
+                if let Some(row) = self.row_of(name)? {
+                    rows = self.replace_at.execute(params![
+                        name_text,
+                        incarnation,
+                        version,
+                        data,
+                        checksum,
+                        was,
+                        at,
+                        row
+                    ])?;
+                }
+                // It lies elsewhere now, or is not what is expected.
+                if rows == 0 {
+                    rows = self.replace.execute(params![
+                        name_text,
+                        incarnation,
+                        version,
+                        data,
+                        checksum,
+                        was,
+                        at
+                    ])?;
+                    if rows > 0 {
+                        self.find_row(name)?;
+                    }
+                }
+                rows
+            }
         };
         Ok(rows > 0)
+    }
+
+    /// Where the record lies, or lay when it was written last.
+    fn row_of(&mut self, name: &Name) -> rusqlite::Result<Option<i64>> {
+        match self.rows.of(name) {
+            Some(row) => Ok(Some(row)),
+            None => self.find_row(name),
+        }
+    }
+
+    /// Looks where the record lies, and remembers it.
+    fn find_row(&mut self, name: &Name) -> rusqlite::Result<Option<i64>> {
+        let row = self.find.query_row([name.as_str()], |row| row.get(0));
+        let row = row.optional()?;
+        if let Some(row) = row {
+            self.rows.note(name, row);
+        }
+        Ok(row)
     }
 
     /// A damaged row is what was expected if its head says so: the owner has it in memory, and what it writes is sound.

@@ -67,7 +67,19 @@ impl<'a> Reader<'a> {
     /// # Errors
     ///
     /// The input ends inside it, or it is longer than that.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
+        // Nearly all have one byte: tags, actions, flags, lengths of names.
+        match self.rest {
+            [byte @ 0..0x80, rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for (index, byte) in self.rest.iter().take(10).enumerate() {
             if index == 9 && *byte > 1 {

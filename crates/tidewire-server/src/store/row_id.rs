@@ -1,0 +1,51 @@
+//! Where the records lie that were written lately. The next write of one needs no look at the index of names then.
+//!
+//! What stands here may be outdated: a name can be deleted and its row given to another. So whoever uses it asks for the name,
+//! too, and looks it up where that is not met.
+
+use std::collections::HashMap;
+
+use tidewire_core::text::Name;
+
+/// How many names are remembered; with more, all are forgotten. About 8 MB.
+const NAMES_MAX: usize = 1 << 16;
+
+/// Row ids of the table of records, by name.
+#[derive(Debug, Default)]
+pub(super) struct RowIds(HashMap<Name, i64>);
+
+impl RowIds {
+    /// Where the record was last.
+    pub(super) fn of(&self, name: &str) -> Option<i64> {
+        self.0.get(name).copied()
+    }
+
+    /// The record is there now.
+    pub(super) fn note(&mut self, name: &Name, row: i64) {
+        if self.0.len() >= NAMES_MAX && !self.0.contains_key(name) {
+            self.0.clear();
+        }
+        self.0.insert(name.clone(), row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_place_counts_and_names_are_bounded() {
+        let mut rows = RowIds::default();
+        let name = |number: usize| Name::from(format!("{number}").as_str());
+        rows.note(&name(0), 7);
+        rows.note(&name(0), 8);
+        assert_eq!((rows.of("0"), rows.of("1")), (Some(8), None));
+        for number in 1..NAMES_MAX {
+            rows.note(&name(number), 1);
+        }
+        rows.note(&name(0), 9);
+        assert_eq!((rows.of("0"), rows.0.len()), (Some(9), NAMES_MAX));
+        rows.note(&name(NAMES_MAX), 1);
+        assert_eq!((rows.of("0"), rows.0.len()), (None, 1));
+    }
+}
