@@ -95,6 +95,13 @@ export const SUITES: Suite[] = [
     budgetSeconds: 90,
   },
   {
+    name: 'packages',
+    shows: 'both packages as npm installs them: on this Node and on Node 22, in an app that Vite builds for Chromium, drawn on a server',
+    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    commands: [npm('packages')],
+    budgetSeconds: 180,
+  },
+  {
     name: 'pages',
     shows: 'the web pages in the binary are what their sources give',
     commands: [npm('pages-fresh')],
