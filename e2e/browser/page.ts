@@ -28,9 +28,9 @@ export const LAUNCH = {
   ],
 };
 
-/** Starts Chromium; it ends with `test`. */
-export async function browserDuring(test: TestContext): Promise<Browser> {
-  const browser = await chromium.launch(LAUNCH);
+/** Starts Chromium, with more arguments if need be; it ends with `test`. */
+export async function browserDuring(test: TestContext, ...args: string[]): Promise<Browser> {
+  const browser = await chromium.launch({ ...LAUNCH, args: [...LAUNCH.args, ...args] });
   atEnd(test, () => browser.close());
   return browser;
 }

@@ -2,11 +2,11 @@
 // after a pause, and in a renderer that stands still.
 
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
 import { browserDuring, FOREIGN_HOST, openPage, servePage } from '../browser/page.ts';
+import { renderers } from '../browser/renderer.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
@@ -59,25 +59,6 @@ async function hears(page: Page, name: string): Promise<void> {
 }
 
 const heardBy = (page: Page): Promise<unknown[]> => page.evaluate(() => (globalThis as any).heard as unknown[]);
-
-/** The processes that draw the pages of a browser, and those that wait for one. */
-function renderers(browserPid: number): number[] {
-  const children = (parent: number): number[] => {
-    return readdirSync(`/proc/${parent}/task`).flatMap((task) => {
-      const text = readFileSync(`/proc/${parent}/task/${task}/children`, 'utf8').trim();
-      return text === '' ? [] : text.split(' ').map(Number);
-    });
-  };
-  const all = (parent: number): number[] => children(parent).flatMap((child) => [child, ...all(child)]);
-  return all(browserPid).filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer'));
-}
-
-/** The process of the browser: the child of this one that is Chromium. */
-function browserPid(): number {
-  const text = readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').trim();
-  const pid = text.split(' ').map(Number).find((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('chrom'));
-  return pid ?? assert.fail('no browser is a child of this process');
-}
 
 test('the client in a browser', async (t) => {
   const browser: Browser = await browserDuring(t);
@@ -174,7 +155,7 @@ test('the client in a browser', async (t) => {
     const sleeper = new Inbox<boolean>('presence of the page');
     await publisher.presence.subscribe('sleeper', sleeper.push).ready;
     // Which of them draws this page is not told. No other page is open.
-    const stopped = renderers(browserPid());
+    const stopped = renderers();
     const signal = (name: NodeJS.Signals): void => stopped.forEach((pid) => process.kill(pid, name));
     signal('SIGSTOP');
     atEnd(inner, () => signal('SIGCONT'));

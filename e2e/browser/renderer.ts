@@ -1,0 +1,41 @@
+// The processes of the browser, to be stopped as a system does that is short of memory.
+
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Page } from 'playwright-core';
+
+/** The processes that draw the pages of the browser, and those that wait for one. */
+export function renderers(): number[] {
+  const children = (parent: number): number[] => {
+    return readdirSync(`/proc/${parent}/task`).flatMap((task) => {
+      const text = readFileSync(`/proc/${parent}/task/${task}/children`, 'utf8').trim();
+      return text === '' ? [] : text.split(' ').map(Number);
+    });
+  };
+  const all = (parent: number): number[] => children(parent).flatMap((child) => [child, ...all(child)]);
+  return all(browserPid()).filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer'));
+}
+
+/** The process of the browser: the child of this one that is Chromium. */
+function browserPid(): number {
+  const text = readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').trim();
+  const pid = text.split(' ').map(Number).find((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('chrom'));
+  return pid ?? assert.fail('no browser is a child of this process');
+}
+
+/** Milliseconds without an answer after which a page is taken for stopped. */
+const ANSWER_MS = 500;
+
+/** The process that draws `page`: the one without which it does not answer. */
+export async function rendererOf(page: Page): Promise<number> {
+  for (const pid of renderers()) {
+    process.kill(pid, 'SIGSTOP');
+    const answer = page.evaluate(() => true);
+    const answers = await Promise.race([answer, pause(ANSWER_MS, false)]);
+    process.kill(pid, 'SIGCONT');
+    await answer;
+    if (!answers) return pid;
+  }
+  return assert.fail('the page answers without any renderer');
+}

@@ -1,0 +1,164 @@
+// Records that several tabs of Chromium hold together: one connection for all, whoever leads and however that ends; and what a tab has
+// after the server was away, after it stood still, and after its clock was moved.
+
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import type { BrowserContext } from 'playwright-core';
+import { browserDuring, FOREIGN_HOST, servePage } from '../browser/page.ts';
+import { rendererOf } from '../browser/renderer.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { client } from '../harness/driver/tidewire.ts';
+import { fresh } from '../harness/names.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { Server } from '../harness/server.ts';
+import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
+import { OFFLINE_SCRIPT, Tab } from './tab.ts';
+
+/** How long a tab may take to have every change after it stood still. */
+const BACK_MS = 1_000;
+
+test('records that several tabs hold', async (t) => {
+  // Each tab has a process of its own, so that one can be stopped alone.
+  const browser = await browserDuring(t, '--disable-features=ProcessPerSiteUpToMainFrameThreshold');
+  const port = await servePage(t, { script: OFFLINE_SCRIPT });
+  const origin = `http://localhost:${port}`;
+  const foreign = `http://${FOREIGN_HOST}:${port}`;
+  const server = await Server.during(t, { origins: [foreign] });
+  const other = client(t, server.address);
+  await within(DEADLINE_MS, other.connect(), 'login');
+
+  const device = async (inner: TestContext): Promise<BrowserContext> => {
+    const context = await browser.newContext();
+    atEnd(inner, () => context.close());
+    return context;
+  };
+
+  for (const [from, hasLocks] of [[origin, true], [foreign, false]] as const) {
+    await t.test(`two tabs have one connection, and the other one when the first is closed, ${hasLocks ? 'with' : 'without'} locks`, async (inner) => {
+      const name = fresh('record');
+      await other.record.set(name, { title: 'old' });
+      const proxy = await Proxy.during(inner, server);
+      const context = await device(inner);
+      const first = await Tab.during(inner, context, from, proxy.address);
+      assert.equal(await first.page.evaluate(() => Boolean((globalThis as any).navigator.locks)), hasLocks);
+      await first.until({ isLeader: true, connection: 'open' });
+      const second = await Tab.during(inner, context, from, proxy.address);
+      await second.until({ mode: 'durable', isLeader: false, connection: 'open' });
+      await second.record(name);
+      await second.shows(name, { title: 'old' });
+      // What the server has comes through the first, and so does what the second edits.
+      await other.record.set(name, { title: 'new' });
+      await second.shows(name, { title: 'new' });
+      assert.equal(await within(DEADLINE_MS, second.setWithAck(name, 'from', 'second'), 'the edit has an end'), 'made');
+      assert.deepEqual(await other.record.get(name), { title: 'new', from: 'second' });
+      await first.record(name);
+      await first.set(name, 'from', 'first');
+      await second.shows(name, { title: 'new', from: 'first' });
+      assert.deepEqual([proxy.openCount, proxy.connectedAt.length], [1, 1]);
+      await first.close();
+      await second.until({ isLeader: true, connection: 'open', pendingCount: 0 });
+      await other.record.set(name, { title: 'newer' });
+      await second.shows(name, { title: 'newer' });
+      assert.equal(await second.setWithAck(name, 'from', 'second'), 'made');
+      assert.deepEqual([proxy.openCount, proxy.connectedAt.length], [1, 2]);
+    });
+  }
+
+  await t.test('a tab takes over from one that stands still, which steps back when it goes on', async (inner) => {
+    const name = fresh('record');
+    const context = await device(inner);
+    const options = { leaderTimeoutMs: 3_000 };
+    const first = await Tab.during(inner, context, origin, server.address, options);
+    await first.until({ isLeader: true, connection: 'open' });
+    const second = await Tab.during(inner, context, origin, server.address, options);
+    await second.record(name);
+    await second.until({ isLeader: false, connection: 'open' });
+    const pid = await rendererOf(first.page);
+    process.kill(pid, 'SIGSTOP');
+    atEnd(inner, () => void process.kill(pid, 'SIGCONT'));
+    const answer = first.page.evaluate(() => 'answered');
+    assert.equal(await within(DEADLINE_MS, second.setWithAck(name, 'title', 'mine'), 'the edit has an end'), 'made');
+    assert.equal(await Promise.race([answer, Promise.resolve('none')]), 'none');
+    assert.equal((await second.state()).isLeader, true);
+    process.kill(pid, 'SIGCONT');
+    await first.until({ isLeader: false });
+    await first.record(name);
+    await first.shows(name, { title: 'mine' });
+    assert.equal((await second.state()).isLeader, true);
+  });
+
+  await t.test('an edit without a connection is merged with what another device has written meanwhile', async (inner) => {
+    const name = fresh('record');
+    const [mine, theirs] = [await device(inner), await device(inner)];
+    const [alice, bob] = [await Tab.during(inner, mine, origin, server.address), await Tab.during(inner, theirs, origin, server.address)];
+    await alice.record(name);
+    await bob.record(name);
+    await alice.until({ connection: 'open' });
+    await mine.setOffline(true);
+    await alice.until({ connection: 'waiting' });
+    await alice.set(name, 'todos.a', 'hers');
+    assert.equal(await bob.setWithAck(name, 'todos.b', 'his'), 'made');
+    assert.deepEqual([await alice.value(name), await bob.value(name)], [{ todos: { a: 'hers' } }, { todos: { b: 'his' } }]);
+    await mine.setOffline(false);
+    for (const tab of [alice, bob]) await eventually(async () => Object.keys(((await tab.value(name)) as any).todos).length === 2, 'both have both');
+    await alice.until({ pendingCount: 0 });
+    assert.deepEqual(await other.record.get(name), { todos: { b: 'his', a: 'hers' } });
+  });
+
+  await t.test('a tab comes back by itself when the server is killed and started again', async (inner) => {
+    const name = fresh('record');
+    const own = await Server.during(inner, { origins: [origin] });
+    const tab = await Tab.during(inner, await device(inner), origin, own.address);
+    assert.equal(await tab.setWithAck(name, 'title', 'before'), 'made');
+    await own.kill();
+    await tab.until({ connection: 'waiting' });
+    await tab.set(name, 'title', 'meanwhile');
+    await own.start();
+    await tab.until({ connection: 'open', pendingCount: 0 });
+    const reader = client(inner, own.address);
+    await within(DEADLINE_MS, reader.connect(), 'login');
+    assert.deepEqual(await reader.record.get(name), { title: 'meanwhile' });
+  });
+
+  await t.test('a tab that stood still until its session was over has every change within a second', async (inner) => {
+    const name = fresh('record');
+    const short = await Server.during(inner, { heartbeatIntervalMs: 300, origins: [origin] });
+    const writer = client(inner, short.address, { heartbeatIntervalMs: 100 });
+    await within(DEADLINE_MS, writer.connect(), 'login');
+    await writer.record.set(name, { count: 0 });
+    const sleeper = new Inbox<boolean>('presence of the tab');
+    await writer.presence.subscribe('sleeper', sleeper.push).ready;
+    const tab = await Tab.during(inner, await device(inner), origin, short.address, { heartbeatIntervalMs: 100, user: 'sleeper' });
+    await tab.record(name);
+    await tab.shows(name, { count: 0 });
+    const pid = await rendererOf(tab.page);
+    await tab.until({ connection: 'open' });
+    await sleeper.until((seen) => seen.at(-1) === true);
+    process.kill(pid, 'SIGSTOP');
+    atEnd(inner, () => void process.kill(pid, 'SIGCONT'));
+    const answer = tab.page.evaluate(() => 'answered');
+    await sleeper.until((seen) => seen.at(-1) === false, DEADLINE_MS, 'the session is over');
+    await writer.record.set(name, { count: 1 });
+    // It did stand still: what was asked of it before has no answer yet.
+    assert.equal(await Promise.race([answer, Promise.resolve('none')]), 'none');
+    process.kill(pid, 'SIGCONT');
+    await tab.shows(name, { count: 1 }, BACK_MS);
+  });
+
+  await t.test('a tab whose clock was moved half an hour has every change within a second', async (inner) => {
+    const name = fresh('record');
+    await other.record.set(name, { count: 0 });
+    const context = await device(inner);
+    await context.clock.install();
+    const tab = await Tab.during(inner, context, origin, server.address);
+    await tab.record(name);
+    await tab.until({ isLeader: true, connection: 'open' });
+    const before = await tab.page.evaluate(() => Date.now());
+    await tab.page.clock.fastForward('30:00');
+    assert.ok((await tab.page.evaluate(() => Date.now())) - before >= 1_800_000, 'its clock was moved');
+    await other.record.set(name, { count: 1 });
+    await tab.shows(name, { count: 1 }, BACK_MS);
+    assert.equal(await within(DEADLINE_MS, tab.setWithAck(name, 'mine', true), 'an edit is made'), 'made');
+    assert.equal((await tab.state()).mode, 'durable');
+  });
+});
