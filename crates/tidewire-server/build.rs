@@ -1,5 +1,7 @@
-//! Lists the files in `pages/`, so that the binary has them: one site for each folder. Nothing is built here; the folders hold what
-//! `make pages` has made of the sources.
+//! Lists the web pages that the binary has: one site for each folder in `pages/`, which holds what `make pages` has made of its
+//! sources, and the documentation, which is made here.
+
+mod book;
 
 use std::env::var;
 use std::fmt::Write as _;
@@ -7,27 +9,34 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let root = PathBuf::from(var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("pages");
+    let package = PathBuf::from(var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(var("OUT_DIR").expect("cargo sets it"));
+    let root = package.join("pages");
     println!("cargo:rerun-if-changed={}", root.display());
     let mut code = String::new();
     for folder in entries(&root) {
-        let name = file_name(&folder);
         let mut files = Vec::new();
         collect(&folder, "", &mut files);
-        files.sort();
-        let constant = name.to_ascii_uppercase();
-        let _ = writeln!(code, "static {constant}_FILES: [File; {}] = [", files.len());
-        for (path, place) in files {
-            let place = place.display().to_string();
-            let _ = writeln!(code, "    File::new({path:?}, include_bytes!({place:?})),");
-        }
-        let _ = writeln!(
-            code,
-            "];\n/// What was built of the site `{name}`.\npub static {constant}: Site = Site::new({name:?}, &{constant}_FILES);"
-        );
+        list(&mut code, file_name(&folder), files);
     }
-    let target = PathBuf::from(var("OUT_DIR").expect("cargo sets it")).join("sites.rs");
-    fs::write(target, code).expect("the target folder can be written to");
+    let documents = book::make(&package.join("../.."), &out.join("docs"));
+    list(&mut code, "docs", documents);
+    fs::write(out.join("sites.rs"), code).expect("the target folder can be written to");
+}
+
+/// Writes the constant of a site.
+fn list(code: &mut String, name: &str, mut files: Vec<(String, PathBuf)>) {
+    files.sort();
+    let constant = name.to_ascii_uppercase();
+    let _ = writeln!(code, "static {constant}_FILES: [File; {}] = [", files.len());
+    for (path, place) in files {
+        let place = place.display().to_string();
+        let _ = writeln!(code, "    File::new({path:?}, include_bytes!({place:?})),");
+    }
+    let _ = writeln!(
+        code,
+        "];\n/// What was built of the site `{name}`.\npub static {constant}: Site = Site::new({name:?}, &{constant}_FILES);"
+    );
 }
 
 /// All files below `folder`, each with its path there.
@@ -51,7 +60,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries
 }
 
-fn file_name(path: &Path) -> String {
+fn file_name(path: &Path) -> &str {
     let name = path.file_name().expect("an entry of a folder has a name");
-    name.to_str().expect("names of pages are UTF-8").to_owned()
+    name.to_str().expect("names of pages are UTF-8")
 }

@@ -1,29 +1,19 @@
 // The demo for everybody: axe-core finds nothing, in light and in dark, and the keyboard alone leads to all of it.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { test } from 'node:test';
-import type { Page } from 'playwright-core';
+import { findings } from '../browser/axe.ts';
 import { browserDuring } from '../browser/page.ts';
 import { Server } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
 import { add, entries, openTab } from './tabs.ts';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 /** What has the focus, by its name, and whether that can be seen. */
 const FOCUSED = `(() => {
   const { activeElement: element } = document;
   const name = element.getAttribute('aria-label') ?? element.labels?.[0]?.textContent ?? element.textContent;
   return element === document.body ? '' : name.trim() + (getComputedStyle(element).outlineStyle === 'none' ? ' (not to be seen)' : '');
 })()`;
-
-/** What axe-core finds in the page. */
-async function findings(page: Page): Promise<string[]> {
-  await page.evaluate(AXE);
-  return page.evaluate(`axe.run().then(({ violations }) =>
-    violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) => id + ' ' + target.join(' ') + ': ' + failureSummary)))`);
-}
 
 test('the demo for everybody', async (t) => {
   const server = await Server.during(t, { withoutRules: true });

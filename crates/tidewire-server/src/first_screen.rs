@@ -75,6 +75,9 @@ pub fn first_screen(of: &Screen<'_>) -> String {
             let name = if plan.has_demo { "demo" } else { "page" };
             row(name, &format!("{host}/"));
         }
+        if plan.has_docs {
+            row("docs", &format!("{host}/docs/"));
+        }
         if let Some(key) = of.admin_key {
             row("admin key", &format!("{key}, for {host}{PATH}/api"));
         }

@@ -8,7 +8,7 @@ use super::layer::{Loaded, Problem};
 use super::machine::Machine;
 use super::option::join;
 use super::routes;
-use super::section::{AuthKind, ClientCertificates, Config, Store, StoreKind};
+use super::section::{AuthKind, ClientCertificates, Config, DocsWhen, Store, StoreKind};
 use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
 use crate::front::tls::Speaks;
@@ -41,6 +41,8 @@ pub struct Plan {
     pub is_development: bool,
     /// Whether the demo is served.
     pub has_demo: bool,
+    /// Whether the documentation is at `/docs/`.
+    pub has_docs: bool,
     /// Where to listen; the port may be 0.
     pub addresses: Vec<SocketAddr>,
     /// Where TLS is spoken besides, if it has a port of its own.
@@ -251,6 +253,11 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             && lets_everybody_in
             && config.pages.demo
             && config.network.paths.iter().any(|path| path == DEMO_PATH),
+        has_docs: match config.pages.docs {
+            DocsWhen::Development => is_development,
+            DocsWhen::Always => true,
+            DocsWhen::Never => false,
+        },
         admin_page: admin_page(&config, is_development),
         admin_address,
         tls_addresses: tls_addresses(&config, &addresses),

@@ -274,9 +274,23 @@ section! {
     }
 }
 
+choice! {
+    /// When the documentation is served.
+    DocsWhen {
+        /// In development mode.
+        Development = "development",
+        /// Always.
+        Always = "always",
+        /// Never.
+        Never = "never",
+    }
+}
+
 section! {
     /// Web pages that are in the binary.
     Pages {
+        /// When the documentation of this version is at `/docs/`. Whoever reaches the server can read it.
+        docs: DocsWhen = DocsWhen::Development;
         /// Whether the demo is at `/` in development mode, where everybody may log in and `network.paths` has `/deepstream`. The names of
         /// what it shares begin with `tidewire-demo/`; where `permissions` is `none`, rules of its own hold for these.
         demo: bool = true;

@@ -131,6 +131,13 @@ pub struct Front {
     pub admin_page: OnceLock<Page>,
 }
 
+/// The web pages of the port that is for all.
+fn sites(plan: &Plan) -> Vec<Mounted> {
+    let docs = plan.has_docs.then(|| Mounted::new("/docs/", &site::DOCS));
+    let demo = plan.has_demo.then(|| Mounted::new("/", &site::DEMO));
+    docs.into_iter().chain(demo).collect()
+}
+
 impl Front {
     /// A front as the plan says; nothing is accepted yet.
     #[must_use]
@@ -154,10 +161,7 @@ impl Front {
             json_paths: plan.config.network.json_paths.to_vec(),
             takes_deflate: plan.config.compression.enabled,
             is_development: plan.is_development,
-            sites: match plan.has_demo {
-                true => vec![Mounted::new("/", &site::DEMO)],
-                false => Vec::new(),
-            },
+            sites: sites(plan),
             store: plan.config.store.kind,
             proxy_protocol: plan.config.network.proxy_protocol,
             head_timeout: plan.config.http.head_timeout,

@@ -392,7 +392,8 @@ mod tests {
     #[test]
     fn every_file_has_a_type_and_comes_back_whole() {
         assert!(DEMO.files.is_sorted_by_key(|file| file.path));
-        for file in DEMO.files {
+        assert!(DOCS.files.is_sorted_by_key(|file| file.path));
+        for file in DEMO.files.iter().chain(DOCS.files) {
             assert_ne!(content_type(file.path), UNKNOWN, "{}", file.path);
             if let Some(gzip) = &file.prepared().gzip {
                 let mut bytes = Vec::new();
@@ -405,11 +406,10 @@ mod tests {
 
     #[test]
     fn nothing_stands_inline() {
-        for file in DEMO
-            .files
-            .iter()
-            .filter(|file| file.path.ends_with(".html"))
-        {
+        for file in DEMO.files.iter().chain(DOCS.files) {
+            if !file.path.ends_with(".html") {
+                continue;
+            }
             let text = std::str::from_utf8(file.bytes).expect("UTF-8");
             assert!(!text.contains("<style"), "{}", file.path);
             assert!(!text.contains(" style="), "{}", file.path);
@@ -418,5 +418,36 @@ mod tests {
                 assert!(head.contains(" src=") && rest.starts_with("</script>"));
             }
         }
+    }
+
+    #[test]
+    fn links_within_the_documentation_lead_somewhere() {
+        let text = |file: &File| std::str::from_utf8(file.bytes).expect("UTF-8");
+        let mut count = 0;
+        let mut broken = Vec::new();
+        for file in DOCS.files {
+            let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let links = text(file).split("<a ").skip(1);
+            let links = links.filter_map(|link| link.split_once("href=\"")?.1.split_once('"'));
+            for (link, _) in links.filter(|(link, _)| !link.contains("://")) {
+                count += 1;
+                let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+                let place = match path.strip_prefix("../") {
+                    _ if path.is_empty() => file.path.to_owned(),
+                    Some(path) => path.to_owned(),
+                    None if folder.is_empty() => path.to_owned(),
+                    None => format!("{folder}/{path}"),
+                };
+                let target = DOCS.file(&place);
+                let has_anchor = |target: &File| {
+                    anchor.is_empty() || text(target).contains(&format!("id=\"{anchor}\""))
+                };
+                if !target.is_some_and(has_anchor) {
+                    broken.push(format!("{}: {link}", file.path));
+                }
+            }
+        }
+        assert_eq!(broken, Vec::<String>::new());
+        assert!(count > 500, "{count} links");
     }
 }
