@@ -144,6 +144,12 @@ export const PROOFS: Proof[] = [
     figures: [/connects at .*/, /pass \d+/, /fail \d+/],
   },
   {
+    name: 'offline',
+    command: npm('offline'),
+    env: { OFFLINE_EDITS: '10000', OFFLINE_DEVICES: '20' },
+    figures: [/\d+ edits of 20 devices, .*/, /planted fault: .*/, /fail \d+/],
+  },
+  {
     name: 'store-speed',
     command: npm('store-speed'),
     figures: [
