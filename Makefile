@@ -1,7 +1,7 @@
 # The few commands a person types. Thin over cargo and npm; `make` lists them.
 
 .DEFAULT_GOAL := help
-NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json
+NODE_TESTS := e2e/node_modules/.package-lock.json packages/client/node_modules/.package-lock.json packages/react/node_modules/.package-lock.json examples/demo/node_modules/.package-lock.json packages/admin/node_modules/.package-lock.json
 
 .PHONY: help
 help: ## lists the commands

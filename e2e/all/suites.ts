@@ -35,6 +35,7 @@ export const SUITES: Suite[] = [
       npmOf('packages/react', 'check'),
       npmOf('packages/client', 'build'),
       npmOf('examples/demo', 'check'),
+      npmOf('packages/admin', 'check'),
       ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
       // As the fuzz targets build it.
       ['cargo', 'clippy', '--locked', '--package', 'tidewire-server', '--no-default-features', '--features', 'fuzzing', '--', '-D', 'warnings'],
@@ -155,6 +156,13 @@ export const SUITES: Suite[] = [
     shows: 'the demo in Chromium: two tabs, refused edits, 1,000 entries, markup in names, a restart, a phone, axe-core, the keyboard',
     needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
     commands: [npm('demo')],
+    budgetSeconds: 120,
+  },
+  {
+    name: 'admin',
+    shows: 'the admin page in Chromium: keys, figures, records, on a phone, by keyboard, with axe-core, and names that are no markup',
+    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    commands: [npm('admin')],
     budgetSeconds: 120,
   },
   {

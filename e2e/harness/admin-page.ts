@@ -6,7 +6,7 @@ import type { Server } from './server.ts';
 
 /** The key that a server in development mode has made, as the first screen shows it. */
 export async function shownKey(server: Server): Promise<string> {
-  const row = /admin key +([\w-]+),/;
+  const row = /admin page +http\S+\/admin\/#key=([\w-]+)/;
   await server.prints(row);
   return row.exec(server.output)?.[1] as string;
 }

@@ -8,6 +8,7 @@ const REPOSITORY = resolve(import.meta.dirname, '../..');
 export const COMMITTED = join(REPOSITORY, 'crates/tidewire-server/pages');
 /** The sites, by the names of their folders, and where their sources are: packages whose script `build` takes the folder to build into. */
 export const SITES: Record<string, string> = {
+  admin: 'packages/admin',
   demo: 'examples/demo',
 };
 

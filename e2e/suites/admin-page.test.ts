@@ -41,12 +41,12 @@ describe('the admin page', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(development.output.split(key).length, 2, 'the key is printed once');
     await development.stop();
     await development.start();
-    const keys = (): string[] => [...development.output.matchAll(/admin key +([\w-]+),/g)].map((found) => found[1] as string);
+    const keys = (): string[] => [...development.output.matchAll(/\/admin\/#key=([\w-]+)/g)].map((found) => found[1] as string);
     await eventually(() => new Set(keys()).size === 2, 'another start makes another key');
     const auth = { chain: ['jwt'], jwt: { secret: 'a secret that is long enough for HMAC' } };
     const off = await Server.during(t, { auth });
     assert.equal((await off.get('/admin/api/session')).status, 404);
-    assert.ok(!off.output.includes('admin key'));
+    assert.ok(!off.output.includes('admin page'));
     const unwanted = await startWithAdmin(t, { admin: { page: false } });
     assert.equal((await signIn(unwanted, ADMIN_KEY)).status, 404);
   });

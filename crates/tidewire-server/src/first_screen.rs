@@ -78,8 +78,11 @@ pub fn first_screen(of: &Screen<'_>) -> String {
         if plan.has_docs {
             row("docs", &format!("{host}/docs/"));
         }
-        if let Some(key) = of.admin_key {
-            row("admin key", &format!("{key}, for {host}{PATH}/api"));
+        if plan.admin_page.is_on() {
+            // A fragment is sent to no server, so it ends in no log.
+            let key = of.admin_key.map(|key| format!("#key={key}"));
+            let key = key.unwrap_or_default();
+            row("admin page", &format!("{host}{PATH}/{key}"));
         }
     }
     if let Some(certificate) = &config.tls.certificate.0 {
@@ -228,7 +231,7 @@ mod tests {
             "up to 936",
             "on disk, synced: SQLite",
             "io_uring",
-            "admin key     a key, for http://127.0.0.1:6020/admin/api\n",
+            "admin page    http://127.0.0.1:6020/admin/#key=a key\n",
             "development",
         ] {
             assert!(screen.contains(part), "{part} in {screen}");

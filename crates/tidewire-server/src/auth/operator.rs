@@ -16,6 +16,9 @@ const USER: &str = "operator";
 /// The field of a login that has the ticket.
 const FIELD: &str = "adminTicket";
 
+/// The reason for whoever comes with a ticket that is none, or none any more.
+const TICKET_INVALID: &str = "TICKET_INVALID";
+
 /// The tickets that were given and not used.
 #[derive(Debug, Default)]
 pub struct Operators(Tickets<Arc<Principal>>);
@@ -36,7 +39,7 @@ impl Operators {
         Some(match principal {
             Some(principal) => AuthOutcome::Accepted(principal),
             None => AuthOutcome::Refused {
-                client_data: super::reason("TICKET_INVALID"),
+                client_data: super::reason(TICKET_INVALID),
             },
         })
     }

@@ -272,6 +272,8 @@ mod tests {
         File::new("index.html", b"<h1>site</h1>"),
         File::new("page.js", &[b'x'; 4_000]),
     ];
+    /// All that are in the binary.
+    static SITES: [&Site; 3] = [&ADMIN, &DEMO, &DOCS];
     static SITE: Site = Site::new("site", &FILES);
 
     fn asked(headers: &[(HeaderName, &'static str)]) -> HeaderMap {
@@ -391,9 +393,10 @@ mod tests {
 
     #[test]
     fn every_file_has_a_type_and_comes_back_whole() {
-        assert!(DEMO.files.is_sorted_by_key(|file| file.path));
-        assert!(DOCS.files.is_sorted_by_key(|file| file.path));
-        for file in DEMO.files.iter().chain(DOCS.files) {
+        for site in SITES {
+            assert!(site.files.is_sorted_by_key(|file| file.path));
+        }
+        for file in SITES.iter().flat_map(|site| site.files) {
             assert_ne!(content_type(file.path), UNKNOWN, "{}", file.path);
             if let Some(gzip) = &file.prepared().gzip {
                 let mut bytes = Vec::new();
@@ -406,10 +409,8 @@ mod tests {
 
     #[test]
     fn nothing_stands_inline() {
-        for file in DEMO.files.iter().chain(DOCS.files) {
-            if !file.path.ends_with(".html") {
-                continue;
-            }
+        let files = SITES.iter().flat_map(|site| site.files);
+        for file in files.filter(|file| file.path.ends_with(".html")) {
             let text = std::str::from_utf8(file.bytes).expect("UTF-8");
             assert!(!text.contains("<style"), "{}", file.path);
             assert!(!text.contains(" style="), "{}", file.path);

@@ -40,6 +40,7 @@ use crate::auth::operator::{Operators, operator};
 use crate::config::section::Admin as Options;
 use crate::config::value::Rules;
 use crate::front::origin::is_own_page;
+use crate::front::site::{ADMIN, Mounted};
 use crate::metrics::ShardNumbers;
 use crate::shard::handle::ShardHandle;
 use crate::store::thread::StoreClient;
@@ -83,6 +84,8 @@ pub struct Page {
     sessions: Sessions,
     attempts: Attempts,
     parts: Parts,
+    /// What a browser loads.
+    site: Mounted,
     /// Held by whoever looks through all names: one at a time, whatever it costs.
     looking: tokio::sync::Mutex<()>,
 }
@@ -113,6 +116,7 @@ impl Page {
             sessions: Sessions::new(options.session_lifetime, options.sessions_max),
             attempts: Attempts::new(options.wrong_keys_max),
             parts,
+            site: Mounted::new("/admin/", &ADMIN),
             looking: tokio::sync::Mutex::default(),
         }
     }
@@ -141,7 +145,8 @@ impl Page {
         let method = request.parts.method.clone();
         let path = request.parts.uri.path().to_owned();
         let Some(path) = path.strip_prefix(API) else {
-            return Err(nothing());
+            let found = self.site.answer(&method, &path, &request.parts.headers);
+            return found.ok_or_else(nothing);
         };
         if (&method, path) == (&Method::POST, "/session") {
             return self.sign_in(request, is_encrypted).await;

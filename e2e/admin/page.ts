@@ -1,0 +1,49 @@
+// The admin page in a tab of a real browser.
+
+import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { shownKey } from '../harness/admin-page.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import type { Server } from '../harness/server.ts';
+
+export const VIEWS = ['Overview', 'Connections', 'Names', 'Records', 'Try out', 'Rules', 'Revoke'];
+
+/** Opens the address in a tab. What the browser complains about fails the test, but for answers that the page itself tells of. */
+export async function openPage(t: TestContext, browser: Browser, address: string, options: BrowserContextOptions = {}): Promise<Page> {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  const complaints: string[] = [];
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('dialog', (dialog) => void dialog.accept());
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !message.text().startsWith('Failed to load resource')) complaints.push(message.text());
+  });
+  atEnd(t, async () => {
+    await context.close();
+    assert.deepEqual(complaints, []);
+  });
+  await page.goto(address);
+  return page;
+}
+
+/** Opens the page as the first screen says, and waits until somebody is signed in. */
+export async function enter(t: TestContext, browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<Page> {
+  const page = await openPage(t, browser, `http://${server.address}/admin/#key=${await shownKey(server)}`, options);
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  return page;
+}
+
+export async function view(page: Page, name: string): Promise<void> {
+  await page.getByRole('navigation').getByRole('button', { name, exact: true }).click();
+  await page.getByRole('heading', { level: 2 }).first().waitFor();
+}
+
+/** How far the page scrolls sideways, in pixels, and what is wider than the window. */
+export function overflow(page: Page): Promise<{ by: number; wide: string[] }> {
+  return page.evaluate(() => {
+    const { document, innerWidth } = globalThis as any;
+    const wide = [...document.querySelectorAll('body *')].filter((element: any) => element.getBoundingClientRect().right > innerWidth + 0.5);
+    return { by: document.scrollingElement.scrollWidth - innerWidth, wide: wide.map((element: any) => element.outerHTML.slice(0, 80)) };
+  });
+}

@@ -1,0 +1,152 @@
+// The page: a key, then one view at a time. Figures are asked for as long as the page is open, so that plots go on in every view.
+
+import { render } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { Connections } from './connections.tsx';
+import { point, type Figures, type Point } from './figures.ts';
+import { Names } from './names.tsx';
+import { Overview } from './overview.tsx';
+import { Records } from './records.tsx';
+import { Revocations } from './revocations.tsx';
+import { RulesView } from './rules.tsx';
+import { keptSession, reason, Refused, Server, signIn, type Session } from './server.ts';
+import { Trial } from './trial.tsx';
+
+const FIGURES_MS = 1_000;
+/** Five minutes of them. */
+const POINTS_MAX = 300;
+
+const VIEWS = ['Overview', 'Connections', 'Names', 'Records', 'Try out', 'Rules', 'Revoke'] as const;
+type View = (typeof VIEWS)[number];
+
+/** The key that the first screen of the server has put into the address; it does not stay there. */
+function takeKey(): string | undefined {
+  const key = /^#key=(.+)$/.exec(location.hash)?.[1];
+  if (key !== undefined) history.replaceState(null, '', location.pathname);
+  return key;
+}
+
+function Page() {
+  const [session, setSession] = useState<Session | null>();
+  const [problem, setProblem] = useState('');
+
+  const enter = async (key: string): Promise<void> => {
+    try {
+      setSession(await signIn(key));
+      setProblem('');
+    } catch (error) {
+      const seconds = error instanceof Refused ? error.retryAfter : undefined;
+      setProblem(seconds === undefined ? reason(error) : `${reason(error)}; try again in ${seconds} s`);
+      setSession(null);
+    }
+  };
+  useEffect(() => {
+    const key = takeKey();
+    if (key !== undefined) return void enter(key);
+    keptSession().then(
+      (kept) => setSession(kept ?? null),
+      (error: unknown) => (setProblem(reason(error)), setSession(null)),
+    );
+  }, []);
+
+  if (session === undefined) return <p class="quiet">One moment …</p>;
+  if (session === null) return <SignIn problem={problem} onKey={enter} />;
+  return <SignedIn key={session.token} session={session} onEnd={() => setSession(null)} />;
+}
+
+function SignIn({ problem, onKey }: { problem: string; onKey: (key: string) => void }) {
+  const [key, setKey] = useState('');
+  const submit = (event: SubmitEvent): void => {
+    event.preventDefault();
+    onKey(key);
+  };
+  return (
+    <main>
+      <h1>Tidewire admin</h1>
+      <form class="card fields" onSubmit={submit}>
+        <label>
+          Key
+          <input type="password" required value={key} onInput={(event) => setKey(event.currentTarget.value)} autocomplete="current-password" />
+        </label>
+        <p class="quiet">In development mode the first screen of the server shows it, elsewhere it is that of admin.key_file.</p>
+        <button>Sign in</button>
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      </form>
+    </main>
+  );
+}
+
+function SignedIn({ session, onEnd }: { session: Session; onEnd: () => void }) {
+  const [server] = useState(() => new Server(session, onEnd));
+  const [view, setView] = useState<View>('Overview');
+  const [revoked, setRevoked] = useState('');
+  const [figures, setFigures] = useState<Figures>();
+  const [points, setPoints] = useState<readonly Point[]>([]);
+  const [problem, setProblem] = useState('');
+
+  useEffect(() => {
+    let before: Figures | undefined;
+    let isOver = false;
+    let timer: ReturnType<typeof setTimeout>;
+    const load = async (): Promise<void> => {
+      try {
+        const began = performance.now();
+        const now = await server.ask<Figures>('GET', '/figures');
+        const roundTrip = performance.now() - began;
+        if (isOver) return;
+        const last = before;
+        before = now;
+        setFigures(now);
+        if (last) setPoints((known) => [...known, point(last, now, roundTrip)].slice(-POINTS_MAX));
+        setProblem('');
+      } catch (error) {
+        setProblem(reason(error));
+      }
+      if (!isOver) timer = setTimeout(load, FIGURES_MS);
+    };
+    void load();
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, []);
+
+  const revoke = (user: string): void => {
+    setRevoked(user);
+    setView('Revoke');
+  };
+  return (
+    <>
+      <header class="top">
+        <h1>Tidewire admin</h1>
+        <span class="quiet">{session.version}</span>
+        <button type="button" onClick={() => void server.signOut().catch((error: unknown) => setProblem(reason(error)))}>
+          Sign out
+        </button>
+      </header>
+      <nav aria-label="Views">
+        {VIEWS.map((name) => (
+          <button type="button" key={name} aria-current={name === view ? 'page' : undefined} onClick={() => (setRevoked(''), setView(name))}>
+            {name}
+          </button>
+        ))}
+      </nav>
+      <p class="problem" role="alert">
+        {problem}
+      </p>
+      <main>
+        {view === 'Overview' && <Overview figures={figures} points={points} />}
+        {view === 'Connections' && <Connections server={server} onRevoke={revoke} />}
+        {view === 'Names' && <Names server={server} />}
+        {view === 'Records' && <Records server={server} />}
+        {view === 'Try out' && <Trial server={server} />}
+        {view === 'Rules' && <RulesView server={server} />}
+        {view === 'Revoke' && <Revocations key={revoked} server={server} wanted={revoked} />}
+      </main>
+    </>
+  );
+}
+
+render(<Page />, document.getElementById('page') as HTMLElement);
