@@ -10,7 +10,7 @@ help: ## lists the commands
 .PHONY: run
 run: ## builds the server and starts it on its defaults
 	cargo build --locked --release --package tidewire-server
-	exec target/release/tidewire start
+	exec $(or $(CARGO_TARGET_DIR),target)/release/tidewire start
 
 .PHONY: test
 test: $(NODE_TESTS) ## everything that must hold on every commit; SKIP=crash,bench leaves suites out by name
@@ -20,6 +20,10 @@ test: $(NODE_TESTS) ## everything that must hold on every commit; SKIP=crash,ben
 check: $(NODE_TESTS) ## format, lints and unit tests, within five minutes
 	SKIP= ONLY="tidy lint" $(MAKE) --no-print-directory test
 	cargo test --locked --workspace --all-features --lib --bins
+
+.PHONY: newcomer
+newcomer: $(NODE_TESTS) ## what a newcomer does, with a clock: clones, builds (not timed), runs, and opens two tabs; takes as long as the build
+	npm --prefix e2e run --silent newcomer
 
 .PHONY: pages
 pages: $(NODE_TESTS) ## builds the web pages that are in the binary, after a change of their sources

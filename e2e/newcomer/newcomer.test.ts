@@ -1,0 +1,80 @@
+// What a newcomer does, with a clock: a clean clone, `make run` without any configuration, two tabs of a real browser in which each sees
+// the edits of the other. Building is not timed: it is done before, so that `make run` finds nothing to do.
+
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { test } from 'node:test';
+import { browserDuring } from '../browser/page.ts';
+import { add, connected, entries } from '../demo/tabs.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { eventually, within } from '../harness/wait.ts';
+
+const REPOSITORY = resolve(import.meta.dirname, '../..');
+/** Where the screenshots are kept. */
+const ARTEFACTS = join(REPOSITORY, 'target/newcomer');
+const DEADLINE_MS = 60_000;
+/** Of the build, which is not timed. */
+const BUILD_DEADLINE_MS = 1_800_000;
+const STOP_DEADLINE_MS = 25_000;
+/** Options by the environment would be configuration. */
+const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
+
+function run(command: string[], cwd: string): void {
+  const [program = '', ...args] = command;
+  const ran = spawnSync(program, args, { cwd, env: ENVIRONMENT, encoding: 'utf8', timeout: BUILD_DEADLINE_MS, maxBuffer: 1 << 26 });
+  assert.equal(ran.status, 0, `${command.join(' ')}\n${ran.stderr}`);
+}
+
+test('from make run to two tabs that see each other within a minute', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-newcomer-'));
+  atEnd(t, () => rmSync(folder, { recursive: true }));
+  run(['git', 'clone', '--quiet', REPOSITORY, folder], REPOSITORY);
+  run(['cargo', 'build', '--locked', '--release', '--package', 'tidewire-server'], folder);
+  const browser = await browserDuring(t);
+
+  const began = performance.now();
+  const seconds = (): string => ((performance.now() - began) / 1_000).toFixed(1);
+  const child = spawn('make', ['--no-print-directory', 'run'], { cwd: folder, env: ENVIRONMENT, detached: true });
+  const ended = new Promise((done) => child.once('exit', done));
+  atEnd(t, async () => {
+    if (child.exitCode !== null) return;
+    process.kill(-(child.pid as number), 'SIGTERM');
+    await within(STOP_DEADLINE_MS, ended, 'make run ends after SIGTERM');
+  });
+  let output = '';
+  const printed = new Promise<string>((done, failed) => {
+    const keep = (text: Buffer): void => {
+      output += text.toString();
+      const address = /^ready on/m.test(output) ? /^ +demo +(http:\S+)$/m.exec(output)?.[1] : undefined;
+      if (address !== undefined) done(address);
+    };
+    child.stdout.on('data', keep);
+    child.stderr.on('data', keep);
+    void ended.then(() => failed(new Error(`make run ended:\n${output}`)));
+  });
+  const address = await within(DEADLINE_MS, printed, 'make run prints the address of the demo');
+  t.diagnostic(`${seconds()} s: the first screen with ${address}`);
+
+  const context = await browser.newContext();
+  const tabs = [await context.newPage(), await context.newPage()] as const;
+  for (const page of tabs) {
+    await page.goto(address);
+    await connected(page);
+  }
+  const [one, other] = tabs;
+  await add(one, 'from the first tab');
+  await eventually(async () => (await entries(other)).includes('from the first tab'), 'the second tab sees the first');
+  await add(other, 'from the second tab');
+  await eventually(async () => (await entries(one)).includes('from the second tab'), 'the first tab sees the second');
+  const took = performance.now() - began;
+  t.diagnostic(`${seconds()} s: both tabs have both edits`);
+  assert.ok(took < DEADLINE_MS, `it took ${took} ms`);
+
+  mkdirSync(ARTEFACTS, { recursive: true });
+  await one.screenshot({ path: join(ARTEFACTS, 'first-tab.png') });
+  await other.screenshot({ path: join(ARTEFACTS, 'second-tab.png') });
+  t.diagnostic(`screenshots are in ${ARTEFACTS}`);
+});
