@@ -28,6 +28,8 @@ const MENU: [(&str, Group); 5] = [
             ("docs/authentication.md", "authentication.html"),
             ("docs/permissions.md", "permissions.html"),
             ("docs/client.md", "client-reference.html"),
+            ("docs/react.md", "react-reference.html"),
+            ("docs/offline.md", "offline.html"),
             ("docs/http-api.md", "http-api.html"),
             ("docs/errors.md", "errors.html"),
         ],

@@ -196,6 +196,17 @@ fn messages_have_the_actions_of_the_wire() {
             expected.insert(format!("{topic} {number} {name}"));
         }
     }
+    let listen = read("crates/tidewire-wire/src/protocol/deepstream/listen.rs");
+    for (field, name) in [
+        ("invalid_pattern", "INVALID_LISTEN_REGEX"),
+        ("response_timeout", "LISTEN_RESPONSE_TIMEOUT"),
+    ] {
+        let pattern = format!(r"(?s)const (EVENT|RECORD):[^}}]*?{field}: (\d+),");
+        let numbers = found::<2>(&pattern, &listen);
+        assert_eq!(numbers.len(), 2, "{field}");
+        let told = numbers.iter();
+        expected.extend(told.map(|[topic, number]| format!("{topic} {number} {name}")));
+    }
     let rows = &table()["message"];
     let told: BTreeSet<String> = rows
         .iter()
