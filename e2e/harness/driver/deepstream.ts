@@ -1,6 +1,6 @@
 // The unmodified npm client as a driver.
 
-import { C, close, connect, discarded, inState, record, subscribed } from '../client.ts';
+import { C, close, connect, discarded, inState, list, record, subscribed } from '../client.ts';
 import { fresh } from '../names.ts';
 import { Inbox } from '../wait.ts';
 import type { Change, Driver, Peer } from './driver.ts';
@@ -63,6 +63,30 @@ export const DEEPSTREAM: Driver = {
             const inbox = new Inbox<unknown>(`values of ${name}`);
             if (path === undefined) opened.subscribe(inbox.push);
             else opened.subscribe(path, inbox.push);
+            return inbox;
+          },
+        };
+      },
+      async list(name) {
+        const opened = await list(client, name);
+        const acknowledged = (change: (done: (error: string | null) => void) => void): Promise<void> => {
+          return new Promise((done, fail) => change((error) => (error ? fail(new Error(error)) : done())));
+        };
+        return {
+          entries: () => opened.getEntries(),
+          set: async (entries) => void (await opened.setEntriesWithAck(entries)),
+          add: (entry, index) => acknowledged((done) => opened.addEntry(entry, index, done as never)),
+          remove: (entry, index) => acknowledged((done) => opened.removeEntry(entry, index, done as never)),
+          changes() {
+            const inbox = new Inbox<readonly string[]>(`entries of ${name}`);
+            opened.subscribe(inbox.push);
+            return inbox;
+          },
+          events() {
+            const inbox = new Inbox<string>(`changes of ${name}`);
+            for (const kind of ['added', 'moved', 'removed']) {
+              opened.on(`entry-${kind}`, (entry: string, index: number) => inbox.push(`${kind} ${entry} ${index}`));
+            }
             return inbox;
           },
         };

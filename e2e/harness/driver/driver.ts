@@ -59,6 +59,19 @@ export interface Asked {
   reject(): Promise<void>;
 }
 
+/** A list that is open. */
+export interface PeerList {
+  entries(): readonly string[];
+  /** Changes are fulfilled when they are durable. */
+  set(entries: string[]): Promise<void>;
+  add(entry: string, index?: number): Promise<void>;
+  remove(entry: string, index?: number): Promise<void>;
+  /** Whole entries from now on. */
+  changes(): Inbox<readonly string[]>;
+  /** What is added, moved and removed from now on, such as `added x 0`. */
+  events(): Inbox<string>;
+}
+
 /** A client of either kind that is logged in. What needs the server's confirmation waits for it. */
 export interface Peer {
   emit(name: string, payload?: unknown): void;
@@ -73,6 +86,8 @@ export interface Peer {
   watch(users: string[], one?: string): Promise<Listening<Change>>;
   /** The record `name`, ready for use. */
   record(name: string): Promise<PeerRecord>;
+  /** The list `name`, ready for use. */
+  list(name: string): Promise<PeerList>;
   /** The value of a record without opening it. */
   snapshot(name: string): Promise<unknown>;
   /** Holds a name, so that listening clients are asked for it; gives back how to leave it. */

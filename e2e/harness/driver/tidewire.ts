@@ -4,6 +4,7 @@ import type { TestContext } from 'node:test';
 import { WebSocket } from 'ws';
 import { decode } from '../../../packages/client/src/codec.ts';
 import { listen, type Served } from '../../../packages/client/src/listen.ts';
+import { openList } from '../../../packages/client/src/lists.ts';
 import { Client, RpcError, RpcReject, TidewireError } from '../../../packages/client/src/index.ts';
 import type { ClientOptions, Schema, State, WebSocketClass } from '../../../packages/client/src/index.ts';
 import { atEnd } from '../cleanup.ts';
@@ -135,6 +136,31 @@ export const TIDEWIRE: Driver = {
             };
             if (path === undefined) opened.subscribe(note);
             else opened.subscribe(path, note);
+            return inbox;
+          },
+        };
+      },
+      async list(name) {
+        const opened = openList(made.record, name);
+        await within(DEADLINE_MS, opened.ready, `list ${name}`);
+        return {
+          entries: () => opened.entries,
+          set: (entries) => opened.set(entries),
+          add: (entry, index) => opened.add(entry, index),
+          remove: (entry, index) => opened.remove(entry, index),
+          changes() {
+            const inbox = new Inbox<readonly string[]>(`entries of ${name}`);
+            // What is there now is no change.
+            let isFirst = true;
+            opened.subscribe((entries) => {
+              if (!isFirst) inbox.push(entries);
+              isFirst = false;
+            });
+            return inbox;
+          },
+          events() {
+            const inbox = new Inbox<string>(`changes of ${name}`);
+            opened.onEntry(({ kind, entry, index }) => inbox.push(`${kind} ${entry} ${index}`));
             return inbox;
           },
         };

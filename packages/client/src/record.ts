@@ -94,8 +94,11 @@ export class Document extends Watched {
     await Promise.all(this.#edits.map(({ done }) => done.promise));
   }
 
-  /** With a `key` the edit is a write of its own, which the server makes once although a client before this one may have sent it. */
-  async edit(patches: Patch[], update?: Edit['update'], key?: string): Promise<void> {
+  /**
+   * With a `key` the edit is a write of its own, which the server makes once although a client before this one may have sent it. One that may
+   * be skipped is not made if it changes nothing and no other waits.
+   */
+  async edit(patches: Patch[], update?: Edit['update'], key?: string, isSkippedIfEqual = false): Promise<void> {
     this.connection.checkUse();
     if (this.#removed) throw this.#removed;
     const edit: Edit = {
@@ -105,7 +108,11 @@ export class Document extends Watched {
       done: deferred(),
     };
     // A function that fails changes nothing, and its caller is told.
-    if (this.version >= 0) checkDocument(applied(this.value, [edit]));
+    if (this.version >= 0) {
+      const result = applied(this.value, [edit]);
+      checkDocument(result);
+      if (isSkippedIfEqual && this.isSaved && reuse(this.value, result) === this.value) return;
+    }
     this.#edits.push(edit);
     this.#show();
     this.#write();
@@ -231,9 +238,11 @@ export class Document extends Watched {
     // After a restart the server has forgotten keys: this may be what the first one made.
     if (flight.isRepeated && version === flight.message.version && reuse(flight.result, value) === flight.result) return this.#confirm(flight);
     this.#flight = undefined;
+    // The version that it was to make is somebody else's: it was not made.
+    const isUnknown = flight.isRepeated && version !== flight.message.version;
     const local = this.value;
     const edits = this.#edits;
-    if (flight.isRepeated && edits.slice(0, flight.count).some(({ update }) => update)) {
+    if (isUnknown && edits.slice(0, flight.count).some(({ update }) => update)) {
       this.#edits = edits.slice(flight.count);
       this.#fail(edits.slice(0, flight.count), new TidewireError('WRITE_UNKNOWN', 'nobody knows whether the update was made', { subject: this.name }));
     } else if (this.merge === 'remote') {

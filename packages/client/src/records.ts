@@ -74,18 +74,18 @@ export class RecordHandle<Doc = unknown> {
     return this.#document.at(path) as ValueAt<Doc, At> | undefined;
   }
 
-  /** Replaces the document, or what stands at a path; undefined removes that. It shows at once. A refusal rolls it back, and is told by `onError`. */
+  /** Replaces the document, or what stands at a path; undefined removes that. It shows at once; what changes nothing is not sent. A refusal rolls it back, and is told by `onError`. */
   set(value: Doc): void;
   set<At extends Path<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): void;
   set(...change: [unknown] | [unknown, unknown]): void {
-    this.#edit(change).catch(this.#report);
+    this.#edit(change, true).catch(this.#report);
   }
 
   /** The same, fulfilled when it is on the server's disk, and rejected when it is refused. */
   setWithAck(value: Doc): Promise<void>;
   setWithAck<At extends Path<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): Promise<void>;
   setWithAck(...change: [unknown] | [unknown, unknown]): Promise<void> {
-    return this.#edit(change);
+    return this.#edit(change, false);
   }
 
   /** Changes several paths in one step; fulfilled and rejected like `setWithAck`. */
@@ -133,9 +133,10 @@ export class RecordHandle<Doc = unknown> {
     this.#release();
   }
 
-  async #edit(change: [unknown] | [unknown, unknown]): Promise<void> {
+  async #edit(change: [unknown] | [unknown, unknown], isSkippedIfEqual: boolean): Promise<void> {
     this.#check();
-    return this.#document.edit([change.length === 1 ? { value: change[0] } : { path: change[0] as string, value: change[1] }]);
+    const patch = change.length === 1 ? { value: change[0] } : { path: change[0] as string, value: change[1] };
+    return this.#document.edit([patch], undefined, undefined, isSkippedIfEqual);
   }
 
   /** `stop`, which is called at the latest when the handle is closed. */

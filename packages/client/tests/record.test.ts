@@ -244,6 +244,38 @@ test('after a restart that forgot keys, what looks like the own write is it, and
   assert.deepEqual([record.value, record.isSaved, last().take()], [{ count: 9 }, true, []]);
 });
 
+test('a repeated update whose version somebody else has made was not made, and is made again', async (t) => {
+  const { record, last, returns } = await opened(t, 1, { count: 1 });
+  const done = record.update((todo) => ({ ...todo, count: (todo.count ?? 0) + 1 }));
+  await settle();
+  last().take();
+  await returns(2, { title: 'theirs', count: 1 });
+  last().says(exists(sent(last()), 2, { title: 'theirs', count: 1 }));
+  const again = sent(last());
+  assert.deepEqual(shown(again), [RecordAction.Update, 3, undefined, '{"title":"theirs","count":2}']);
+  last().says(acknowledged(again));
+  await done;
+  assert.deepEqual(record.value, { title: 'theirs', count: 2 });
+});
+
+test('what changes nothing is not sent, unless it waits for the disk or for edits before it', async (t) => {
+  const { record, last } = await opened(t, 1, { title: 'old', tags: ['a'] });
+  record.set('title', 'old');
+  record.set({ tags: ['a'], title: 'old' });
+  record.set('count', undefined);
+  await settle();
+  assert.deepEqual([last().take(), record.isSaved], [[], true]);
+  const done = record.setWithAck('title', 'old');
+  await settle();
+  const write = sent(last());
+  assert.deepEqual(shown(write), [RecordAction.Patch, 2, 'title', '"old"']);
+  record.set('title', 'old');
+  assert.equal(record.isSaved, false);
+  last().says(acknowledged(write));
+  await done;
+  assert.deepEqual(shown(sent(last())), [RecordAction.Patch, 3, 'title', '"old"']);
+});
+
 test('a change that is missing has the record read again, and one that is known is ignored', async (t) => {
   const { record, last } = await opened(t, 5);
   last().says(patch(5, 'title', 'known'), update(4, { title: 'older' }));

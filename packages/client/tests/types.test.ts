@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { Client } from '../src/index.js';
 import { listen } from '../src/listen.js';
+import { openList } from '../src/lists.js';
 
 interface Todo {
   title: string;
@@ -22,6 +23,7 @@ interface App {
   records: {
     [name: `todos/${string}`]: Todo;
     names: string[];
+    order: Array<`todos/${string}`>;
     tree: Tree;
     board: { cards?: { [id: string]: { text: string; marks: number[] } } };
   };
@@ -144,6 +146,26 @@ export function listening(client: Client<App>, any: Client): void {
   listen(client.event, '^chat/', () => {});
   // @ts-expect-error rpcs are provided, not listened for
   listen(client.rpc, '^add$', () => false);
+}
+
+export function lists(client: Client<App>, any: Client): void {
+  const order = openList(client.record, 'order');
+  void order.add('todos/1', 0);
+  const first: `todos/${string}` | undefined = order.entries[0];
+  order.onEntry(({ kind, entry, index }) => `${kind === 'added'} ${client.record.open(entry).name} ${index + 1}`);
+  void openList(client.record, 'names').set(['any']);
+  void openList(any.record, 'any').add('text');
+  // @ts-expect-error the record is no list
+  openList(client.record, 'todos/1');
+  // @ts-expect-error no record has this name
+  openList(client.record, 'ordre');
+  // @ts-expect-error no entry of this list
+  void order.add('1');
+  // @ts-expect-error the same for several
+  void order.set(['todos/1', '1']);
+  // @ts-expect-error there is no such change
+  order.onEntry(({ kind }) => kind === 'replaced');
+  void first;
 }
 
 export function untyped(client: Client): void {

@@ -1,0 +1,179 @@
+// Lists: records that hold texts in an order, such as the names of other records. An entry of its own, `@tidewire/client/lists`.
+
+import { TidewireError } from './error.js';
+import type { OpenOptions, RecordHandle, Records } from './records.js';
+import type { Names, RecordsOf, Schema } from './schema.js';
+
+/** The names whose documents are lists, where the app says what its documents are. */
+export type ListNames<App> = {
+  [Name in Names<RecordsOf<App>>]: unknown extends RecordsOf<App>[Name] ? Name : RecordsOf<App>[Name] extends readonly string[] ? Name : never;
+}[Names<RecordsOf<App>>];
+
+/** What a list holds. */
+export type EntryOf<Doc> = unknown extends Doc ? string : Doc extends ReadonlyArray<infer Entry extends string> ? Entry : never;
+
+/** What has become of an entry: where it is now, or where it was removed from. */
+export interface EntryChange<Entry extends string = string> {
+  readonly kind: 'added' | 'moved' | 'removed';
+  readonly entry: Entry;
+  readonly index: number;
+}
+
+/** How a list is opened; concurrent changes are always made again on the newer entries. */
+export type ListOptions = Pick<OpenOptions, 'onEnd'>;
+
+/**
+ * Opens the list `name`, which is created if there is no such record. Close the handle when it is not needed any more.
+ *
+ * @param records `client.record`
+ */
+export function openList<App extends Schema, Name extends ListNames<App>>(
+  records: Records<App>,
+  name: Name,
+  options: ListOptions = {},
+): ListHandle<EntryOf<RecordsOf<App>[Name]>> {
+  return new ListHandle((records as unknown as Records).open(name, options));
+}
+
+/** A list that is open. What it gives is never changed, only replaced. */
+export class ListHandle<Entry extends string = string> {
+  readonly #record: RecordHandle;
+
+  /** Handles come from `openList`. */
+  constructor(record: RecordHandle) {
+    this.#record = record;
+  }
+
+  get name(): string {
+    return this.#record.name;
+  }
+
+  /** Fulfilled when the entries are here, rejected if the server refuses them. */
+  get ready(): Promise<void> {
+    return this.#record.ready;
+  }
+
+  /** Whether all changes are durable at the server. */
+  get isSaved(): boolean {
+    return this.#record.isSaved;
+  }
+
+  /** The version that the server has confirmed; -1 before `ready`. */
+  get version(): number {
+    return this.#record.version;
+  }
+
+  /** The entries in their order; none before `ready`, and while the record holds no list. */
+  get entries(): readonly Entry[] {
+    return entriesOf(this.#record.value);
+  }
+
+  has(entry: Entry): boolean {
+    return this.entries.includes(entry);
+  }
+
+  /** Adds an entry at the end, or before the one at `index`. Fulfilled, like all changes, when it is on the server's disk. */
+  async add(entry: Entry, index?: number): Promise<void> {
+    checkEntry(entry);
+    this.#checkIndex(index, this.entries.length);
+    const change = (entries: readonly Entry[]): Entry[] => [...entries.slice(0, index), entry, ...(index === undefined ? [] : entries.slice(index))];
+    await this.#change(change, (entries) => entries.includes(entry));
+  }
+
+  /** Removes an entry wherever it stands, or only the one at `index`, also if that has moved meanwhile. */
+  async remove(entry: Entry, index?: number): Promise<void> {
+    this.#checkIndex(index, this.entries.length - 1);
+    if (index !== undefined && this.entries[index] !== entry) return;
+    const isSame = (one: Entry): boolean => one === entry;
+    const earlier = index === undefined ? 0 : this.entries.slice(0, index).filter(isSame).length;
+    const count = this.entries.filter(isSame).length;
+    const change = (entries: readonly Entry[]): Entry[] => {
+      let seen = 0;
+      return entries.filter((one) => !isSame(one) || (index !== undefined && seen++ !== earlier));
+    };
+    await this.#change(change, (entries) => entries.filter(isSame).length < count);
+  }
+
+  /** Replaces all entries. */
+  async set(entries: readonly Entry[]): Promise<void> {
+    if (!Array.isArray(entries)) throw new TidewireError('INVALID_ARGUMENT', 'the entries must be an array of texts');
+    entries.forEach(checkEntry);
+    await this.#record.setWithAck([...entries]);
+  }
+
+  /** Fulfilled when all changes so far are durable; rejected with the first refusal. */
+  saved(): Promise<void> {
+    return this.#record.saved();
+  }
+
+  /** Calls `callback` with the entries as soon as they are here and whenever they change; returns the removal. */
+  subscribe(callback: (entries: readonly Entry[]) => void): () => void {
+    return this.#record.subscribe((value) => callback(entriesOf(value)));
+  }
+
+  /** Calls `callback` with each entry that is added, moved or removed from now on; returns the removal. */
+  onEntry(callback: (change: EntryChange<Entry>) => void): () => void {
+    let before: readonly Entry[] | undefined;
+    return this.#record.subscribe((value) => {
+      const after = entriesOf<Entry>(value);
+      const changes = before ? changesOf(before, after) : [];
+      before = after;
+      changes.forEach(callback);
+    });
+  }
+
+  /** Ends the handle and its subscriptions; changes still reach the server. */
+  close(): void {
+    this.#record.close();
+  }
+
+  /** Changes the entries, again on the newer ones if somebody else was faster. */
+  async #change(change: (entries: readonly Entry[]) => Entry[], isMade: (entries: readonly Entry[]) => boolean): Promise<void> {
+    try {
+      await this.#record.update((value) => change(entriesOf(value)));
+    } catch (error) {
+      if (!(error instanceof TidewireError) || error.code !== 'WRITE_UNKNOWN') throw error;
+      // A connection was lost, and nobody knows whether it was made. The entries of now say whether it has to be.
+      if (!isMade(this.entries)) await this.#change(change, isMade);
+    }
+  }
+
+  #checkIndex(index: number | undefined, max: number): void {
+    if (index === undefined || (Number.isInteger(index) && index >= 0 && (index <= max || this.version < 0))) return;
+    throw new TidewireError('INVALID_ARGUMENT', `the index must be a whole number from 0 to ${max}`, { subject: this.name });
+  }
+}
+
+function checkEntry(entry: unknown): void {
+  if (typeof entry !== 'string') throw new TidewireError('INVALID_ARGUMENT', 'an entry of a list must be a text');
+}
+
+const NONE: readonly never[] = [];
+
+function entriesOf<Entry extends string>(value: unknown): readonly Entry[] {
+  return Array.isArray(value) ? (value as Entry[]) : NONE;
+}
+
+/** Each entry with the places where it stands. */
+function placesOf<Entry extends string>(entries: readonly Entry[]): Map<Entry, number[]> {
+  const places = new Map<Entry, number[]>();
+  entries.forEach((entry, index) => places.set(entry, [...(places.get(entry) ?? []), index]));
+  return places;
+}
+
+/** What leads from `before` to `after`: what is removed comes first. Of an entry that stands at several places the last ones come and go. */
+export function changesOf<Entry extends string>(before: readonly Entry[], after: readonly Entry[]): Array<EntryChange<Entry>> {
+  const [old, now] = [placesOf(before), placesOf(after)];
+  const changes: Array<EntryChange<Entry>> = [];
+  for (const [entry, places] of old) {
+    const left = now.get(entry)?.length ?? 0;
+    for (const index of places.slice(left)) changes.push({ kind: 'removed', entry, index });
+  }
+  for (const [entry, places] of now) {
+    const was = old.get(entry) ?? [];
+    places.forEach((index, at) => {
+      if (was[at] !== index) changes.push({ kind: was[at] === undefined ? 'added' : 'moved', entry, index });
+    });
+  }
+  return changes;
+}
