@@ -28,6 +28,9 @@ pub enum Check {
     Durable,
     /// What is committed is the owner's newest value, and what is loaded is what was committed.
     StoreContent,
+    /// Of records that another process writes as well, what was acknowledged was kept, and in the end every subscriber has what is
+    /// stored.
+    Shared,
     /// A record is asked for, given to and found in the store that its name leads to.
     Routed,
     /// A request is answered, once.

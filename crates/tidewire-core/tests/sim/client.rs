@@ -16,6 +16,7 @@ use crate::record_model::{Seen, Stamp};
 use crate::right::{GUARDED, Right, is_guarded};
 use crate::rude::{Rude, is_rude};
 use crate::services::Services;
+use crate::shared::{SHARED, is_shared};
 use crate::wire::{Act, Delta, Heard, Said, apply, parse};
 
 pub const RECORDS: [&str; 9] = [
@@ -71,6 +72,10 @@ pub struct Client {
     provided: BTreeMap<String, bool>,
     pub services: Services,
     pub guarded: GuardedClient,
+    /// What it does with records that another process writes as well.
+    pub shared: GuardedClient,
+    /// There are such records in this run.
+    pub shares: bool,
     /// Rules change, so it leaves all records alone but the guarded ones.
     pub is_ruled: bool,
 }
@@ -93,6 +98,8 @@ impl Client {
             provided: BTreeMap::new(),
             services: Services::default(),
             guarded: GuardedClient::default(),
+            shared: GuardedClient::default(),
+            shares: false,
             is_ruled: false,
         }
     }
@@ -112,6 +119,7 @@ impl Client {
         self.provided.clear();
         self.services.lost();
         self.guarded.lost();
+        self.shared.lost();
     }
 
     /// What it is about to send.
@@ -147,7 +155,12 @@ impl Client {
         }
         if self.is_ruled && random.chance(40) {
             *next_event += 1;
-            let said = self.guarded.act(random, *next_event);
+            let said = self.guarded.act(&GUARDED, random, *next_event);
+            return self.say(said);
+        }
+        if self.shares && random.chance(20) {
+            *next_event += 1;
+            let said = self.shared.act(&SHARED, random, *next_event);
             return self.say(said);
         }
         let kinds = if self.is_ruled { 7 } else { 21 };
@@ -197,7 +210,8 @@ impl Client {
         let said = self.services.hear(heard, random);
         self.outgoing.extend(said);
         self.outgoing.extend(self.guarded.hear(heard));
-        if name_of(heard).is_some_and(|name| is_guarded(name) || is_rude(name)) {
+        self.outgoing.extend(self.shared.hear(heard));
+        if name_of(heard).is_some_and(|name| is_guarded(name) || is_rude(name) || is_shared(name)) {
             return;
         }
         match heard {
@@ -295,9 +309,9 @@ impl Client {
         self.say(Said::EventUnsubscribe { names, id });
     }
 
-    /// Writes every guarded record.
-    pub fn write_guarded(&mut self, next_event: &mut u64) {
-        for name in GUARDED {
+    /// Writes each of some records, of which nobody else knows.
+    pub fn write_all(&mut self, names: &[&str], next_event: &mut u64) {
+        for name in names {
             *next_event += 1;
             self.say(guarded::write(name, *next_event));
         }

@@ -31,6 +31,8 @@ pub enum Fault {
     CommitForgotten,
     /// A commit goes to another store.
     CommitAstray,
+    /// The store does not say that it has refused a write.
+    RefusalMissed,
     /// An owner takes one store for that of every record.
     RouteIgnored,
     /// The store says that it has committed before it has synced.
@@ -123,7 +125,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 67] = [
+    pub const ALL: [(Self, &[Check]); 68] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -139,6 +141,7 @@ impl Fault {
             Self::CommitAstray,
             &[Check::Durable, Check::StoreContent, Check::Routed],
         ),
+        (Self::RefusalMissed, &[Check::Shared]),
         (Self::RouteIgnored, &[Check::Routed]),
         (Self::AckBeforeSync, &[Check::Durable]),
         (Self::OnlySyncedAgain, &[Check::Durable]),

@@ -1,30 +1,36 @@
-//! The records of runs in which rules change: what a client does with them, and who must have heard what in the end.
+//! The records of runs in which rules change: what a client does with them, as with those of `shared.rs`, and who must have heard what in
+//! the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use tidewire_core::address::SessionId;
-use tidewire_core::message::RecordBulk;
+use tidewire_core::message::{RecordAction, RecordBulk};
 
 use crate::random::Random;
-use crate::right::{GUARDED, Right};
+use crate::right::Right;
 use crate::wire::{Act, Delta, Heard, Said, parse};
 
-/// What one client does with guarded records.
+/// What one client does with records that have a model of their own.
 #[derive(Debug, Default)]
 pub struct GuardedClient {
     wanted: BTreeSet<String>,
 }
 
 impl GuardedClient {
+    /// Whether it wants to be subscribed.
+    pub fn wants(&self, name: &str) -> bool {
+        self.wanted.contains(name)
+    }
+
     /// The connection is gone, and its subscriptions with it.
     pub fn lost(&mut self) {
         self.wanted.clear();
     }
 
     /// Does something of its own accord; `number` is new.
-    pub fn act(&mut self, random: &mut Random, number: u64) -> Said {
-        let name = random.pick(&GUARDED).to_string();
+    pub fn act(&mut self, names: &[&str], random: &mut Random, number: u64) -> Said {
+        let name = random.pick(names).to_string();
         match random.below(9) {
             0..4 => self.change(name, random, number),
             4..8 => write(&name, number),
@@ -48,13 +54,18 @@ impl GuardedClient {
         }
     }
 
-    /// Hears that a subscription has ended. It may have asked for the next one already, which it then gives back, so that
-    /// it knows what it has.
+    /// Hears that a subscription has ended, or was refused. It may have asked for the next one already, which it then gives back, so
+    /// that it knows what it has.
     pub fn hear(&mut self, heard: &Heard) -> Option<Said> {
-        let Heard::Ended {
+        let (Heard::Ended {
             right: Right::Record(name),
             ..
-        } = heard
+        }
+        | Heard::RecordRefused {
+            name,
+            action: Some(RecordAction::Bulk(_)),
+            ..
+        }) = heard
         else {
             return None;
         };

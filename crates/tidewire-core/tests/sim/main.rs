@@ -21,6 +21,7 @@ mod rpc_model;
 mod rude;
 mod seen;
 mod services;
+mod shared;
 mod sim;
 mod store;
 mod stores;

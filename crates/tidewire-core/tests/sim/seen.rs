@@ -17,7 +17,7 @@ const LEAST: Size = Size {
 };
 
 /// What many runs have to meet: troubles and what came of them, what the functions of the store returned, error codes.
-const TO_MEET: [&str; 69] = [
+const TO_MEET: [&str; 71] = [
     "close: BARRED",
     "close: EXPIRED",
     "close: INVALID_LOGIN",
@@ -63,6 +63,7 @@ const TO_MEET: [&str; 69] = [
     "store: closed",
     "store: closing failed",
     "store: commit done",
+    "store: commit done, and a write of it refused",
     "store: commit failed, full",
     "store: commit failed, stale term",
     "store: commit failed, not synced",
@@ -87,6 +88,7 @@ const TO_MEET: [&str; 69] = [
     "trouble: slow store",
     "trouble: sync error",
     "trouble: write error",
+    "trouble: write of another process",
 ];
 
 /// See the head of this file.

@@ -46,6 +46,7 @@ use crate::record_model::{RecordModel, Stamp, Terms};
 use crate::right::is_guarded;
 use crate::rpc_model::RpcModel;
 use crate::rude::{self, is_rude};
+use crate::shared::{SHARED, SharedModel, foreign, is_shared};
 use crate::store::{Asked, NumberedWrite};
 use crate::stores::{SimStores, routes};
 use crate::tally::Tally;
@@ -147,6 +148,9 @@ pub struct Sim {
     rpcs: RpcModel,
     presences: PresenceModel,
     guarded: GuardedModel,
+    shared: SharedModel,
+    /// Another process writes some records in this run.
+    is_shared: bool,
     /// Patterns that a session has taken back: session, whether records, pattern.
     unlistened: BTreeMap<(SessionId, bool, String), Unlistened>,
     rulings: Rulings,
@@ -240,6 +244,10 @@ impl Sim {
         let rpcs = RpcModel::new(settings.rpc_accept_timeout, settings.rpc_response_timeout);
         let is_ruled = random.chance(20);
         let is_changing = is_ruled || random.chance(20);
+        // The model of other records does not know how much room these take.
+        let has_room =
+            settings.limits.dirty_records_max == Settings::default().limits.dirty_records_max;
+        let is_shared = has_room && !is_ruled && random.chance(30);
         let clients = (0..CLIENTS_MIN + random.below(3))
             .map(|index| {
                 let format = if random.chance(50) { NEW } else { OLD };
@@ -247,6 +255,7 @@ impl Sim {
                 let mut client = Client::new(format!("user{}", index % 3), format, jumps);
                 client.services.salt = random.next();
                 client.is_ruled = is_ruled;
+                client.shares = is_shared;
                 client
             })
             .collect();
@@ -277,6 +286,8 @@ impl Sim {
             rpcs,
             presences: PresenceModel::default(),
             guarded: GuardedModel::default(),
+            shared: SharedModel::default(),
+            is_shared,
             unlistened: BTreeMap::new(),
             rulings: Rulings::default(),
             rights: Rights::default(),
@@ -378,6 +389,7 @@ impl Sim {
         self.quiet()?;
         self.providers_are_right()?;
         self.guarded_records_go_on()?;
+        self.shared_records_go_on()?;
         self.all_clients(Client::unsubscribe_all);
         self.settle()?;
         self.providers_are_right()?;
@@ -449,6 +461,7 @@ impl Sim {
             88..92 => self.interest_moves()?,
             92..94 => self.confirm_interest()?,
             94..96 => self.late_things_come()?,
+            97 if self.is_shared && self.random.chance(30) => self.another_process_writes(),
             96 if self.random.chance(30) => self.rights_change(),
             96 => self.time_passes(),
             97 => self.nothing_is_done()?,
@@ -500,7 +513,10 @@ impl Sim {
             return Ok(failed);
         }
         let number = |write: &StoreWrite| {
-            let change_count = self.records.commits(shard, &write.name, &write.change)?;
+            let change_count = match is_shared(&write.name) {
+                true => 0,
+                false => self.records.commits(shard, &write.name, &write.change)?,
+            };
             Ok(NumberedWrite {
                 write: write.clone(),
                 change_count,
@@ -601,6 +617,12 @@ impl Sim {
                 {
                     let id = write.correlation.as_deref().unwrap_or_default();
                     self.rights.judged_write(name, id, shard);
+                }
+                if let RecordRequestKind::Write(name, write) = &request.what
+                    && is_shared(name)
+                {
+                    let id = write.correlation.as_deref().unwrap_or_default();
+                    self.shared.arrive(name, id);
                 }
             }
             Entry::Rights { number, .. } if !self.outside.faults.is_on(Fault::MarkerLost) => {
@@ -742,22 +764,34 @@ impl Sim {
             return Ok(false);
         };
         let place = self.random.below(store.answers.len());
-        let (shard, completion, names) = store.answers.remove(place);
+        let (shard, mut completion, names) = store.answers.remove(place);
+        if let StoreCompletion::Committed {
+            result: Ok(written),
+            ..
+        } = &mut completion
+            && written.contains(&Written::Refused)
+            && self.outside.faults.is_on(Fault::RefusalMissed)
+        {
+            written.fill(Written::Done);
+        }
         let now = self.now.monotonic.0;
         if self.trace {
             println!("{:6} shard {shard} gets {completion:?}", self.summary.steps);
         }
         match &completion {
             StoreCompletion::Loaded { records } => {
-                for (name, result) in records {
+                for (name, result) in records.iter().filter(|(name, _)| !is_shared(name)) {
                     let found = matches!(result, Ok(Loaded::Found(_) | Loaded::Missing));
                     self.records.loaded(shard, now, name, found, &self.stores)?;
                 }
             }
             StoreCompletion::Committed { result, .. } => {
-                let refused = matches!(result, Ok(written) if written.contains(&Written::Refused));
-                ensure(!refused, Check::StoreContent, || {
-                    format!("{names:?} were committed by their only owner and refused")
+                let written = result.as_deref().unwrap_or_default();
+                let mut refused = names.iter().zip(written);
+                let refused = refused
+                    .find(|(name, written)| !is_shared(name) && **written == Written::Refused);
+                ensure(refused.is_none(), Check::StoreContent, || {
+                    format!("{refused:?} was committed by its only owner")
                 })?;
                 if result.is_ok() {
                     self.records.committed(shard, &names);
@@ -766,6 +800,16 @@ impl Sim {
         }
         self.input(shard, Input::Store(completion))?;
         Ok(true)
+    }
+
+    /// Another process writes a record, of which its owner learns with its next commit.
+    fn another_process_writes(&mut self) {
+        self.next_event += 1;
+        self.shared.write(self.next_event);
+        let name = *self.random.pick(&SHARED);
+        let store = self.stores.of_mut(name);
+        store.written_by_another(name, foreign(self.next_event));
+        self.met.add("trouble: write of another process");
     }
 
     fn interest_moves(&mut self) -> Checked {
@@ -842,7 +886,7 @@ impl Sim {
 
 /// Whether a request is for a record that the model of records does not know.
 fn is_about_others(what: &RecordRequestKind) -> bool {
-    let is_other = |name: &str| is_guarded(name) || is_rude(name);
+    let is_other = |name: &str| is_guarded(name) || is_rude(name) || is_shared(name);
     match what {
         RecordRequestKind::Bulk { names, .. } => names.iter().any(|(name, _)| is_other(name)),
         RecordRequestKind::Recheck(name, _)

@@ -2,7 +2,7 @@
 
 mod log;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidewire_core::effect::StoreCompletion;
 use tidewire_core::route::StoreId;
@@ -16,6 +16,7 @@ use tidewire_core::time::Instant;
 use crate::disk::Failures;
 use crate::fault::{Fault, Faults};
 use crate::random::Random;
+use crate::shared::{is_shared, number_of};
 use crate::tally::Tally;
 use log::LogStore;
 
@@ -58,6 +59,8 @@ pub struct SimStore {
     /// to do, that of an earlier transaction.
     changes: BTreeMap<(String, u64), usize>,
     kept: BTreeMap<String, usize>,
+    /// Writes of clients that it has taken, of records that another process writes as well.
+    shared: BTreeMap<String, BTreeSet<u64>>,
     /// What was there before the last commit of each record, for the fault that loads it.
     before: BTreeMap<String, [Option<StoredRecord>; 2]>,
     pub asked: Vec<(usize, Asked)>,
@@ -77,6 +80,7 @@ impl SimStore {
             reader: None,
             changes: BTreeMap::new(),
             kept: BTreeMap::new(),
+            shared: BTreeMap::new(),
             before: BTreeMap::new(),
             asked: Vec::new(),
             slow_until: Instant(0),
@@ -104,6 +108,21 @@ impl SimStore {
         };
         let done = self.log.commit(self.term, &[write]);
         done.expect("nothing has failed yet");
+    }
+
+    /// Another process writes a record, whatever is there. Where the disk fails nothing may come of it.
+    pub fn written_by_another(&mut self, name: &str, record: StoredRecord) {
+        let write = StoreWrite {
+            name: Name::from(name),
+            expected: Expected::Anything,
+            change: StoreChange::Put(record),
+        };
+        drop(self.log.commit(self.term, &[write]));
+    }
+
+    /// Writes of clients that it has taken, of a record that another process writes as well.
+    pub fn shared(&self, name: &str) -> BTreeSet<u64> {
+        self.shared.get(name).cloned().unwrap_or_default()
     }
 
     pub fn ask(&mut self, shard: usize, asked: Asked) {
@@ -286,7 +305,13 @@ impl SimStore {
             self.changes.insert((name.clone(), origin), count);
             self.kept.insert(name, count);
         }
-        for write in writes {
+        for (write, written) in writes.into_iter().zip(&written) {
+            if let (StoreChange::Put(record), Written::Done) = (&write.change, written)
+                && is_shared(&write.name)
+            {
+                let shared = self.shared.entry(write.name.to_string()).or_default();
+                shared.insert(number_of(record.data.as_str()));
+            }
             let record = match write.change {
                 StoreChange::Put(record) => Some(record),
                 StoreChange::Delete => None,

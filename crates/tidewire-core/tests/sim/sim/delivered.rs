@@ -9,7 +9,16 @@ use crate::check::{Check, Checked, ensure};
 use crate::expected::name_of;
 use crate::right::is_guarded;
 use crate::rude::is_rude;
+use crate::shared::is_shared;
 use crate::wire::Heard;
+
+/// The record that is shown, or of which a write is acknowledged.
+fn written_or_shown(heard: &Heard) -> Option<&str> {
+    match heard {
+        Heard::Written { name, .. } => Some(name),
+        _ => name_of(heard),
+    }
+}
 
 impl Sim {
     pub(super) fn deliver(&mut self, session: SessionId, heard: Heard) -> Checked {
@@ -29,7 +38,12 @@ impl Sim {
         self.not_expelled(session, &heard)?;
         self.judged_by_new_rules(session, &heard)?;
         let now = self.now.monotonic.0;
+        if let Some(name) = written_or_shown(&heard).filter(|name| is_shared(name)) {
+            let kept = self.stores.of(name).shared(name);
+            self.shared.hear(session, &heard, &kept)?;
+        }
         let stamp = match &heard {
+            _ if written_or_shown(&heard).is_some_and(is_shared) => None,
             Heard::Event { name, data } => Some(self.events.hear(session, name, data)?),
             Heard::Ended { .. } => None,
             Heard::Written { name, .. } if is_guarded(name) => {

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use tidewire_core::store::Loaded;
 use tidewire_core::time::Instant;
 
 use super::{PAUSE_MS, PAUSES, ROUNDS_MAX, SHARDS, Sim, shown};
-use crate::check::{Check, Checked, Violation, ensure};
+use crate::check::{Check, Checked, Violation, ensure, violated};
 use crate::client::{Client, EVENTS, RECORDS};
+use crate::shared::{SHARED, number_of};
 
 impl Sim {
     pub(super) fn quiet(&self) -> Checked {
@@ -58,6 +60,37 @@ impl Sim {
                         )
                     },
                 )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end one client writes the records that another process writes as well, and every other one that holds one has what is
+    /// stored: this write, or what was there instead.
+    pub(super) fn shared_records_go_on(&mut self) -> Checked {
+        let writer = self.clients.iter().position(|client| client.open);
+        let Some(writer) = writer.filter(|_| self.is_shared) else {
+            return Ok(());
+        };
+        let mut number = self.next_event;
+        self.clients[writer].write_all(&SHARED, &mut number);
+        self.next_event = number;
+        self.send(writer);
+        self.settle()?;
+        for name in SHARED {
+            let found = self.stores.of_mut(name).scan(usize::MAX, 0);
+            let stored = found.into_iter().find(|(found, _)| found.as_str() == name);
+            let Some((_, Loaded::Found(stored))) = stored else {
+                return violated(Check::Shared, format!("{name} is stored as {stored:?}"));
+            };
+            for (index, client) in self.clients.iter().enumerate() {
+                let Some(session) = client.session else {
+                    continue;
+                };
+                if index != writer && client.shared.wants(name) {
+                    let stored = number_of(stored.data.as_str());
+                    self.shared.is_up_to_date(session, name, stored)?;
+                }
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::check::{Check, Checked, ensure};
 use crate::fault::Fault;
 use crate::guarded::written_number;
 use crate::judge::{Judge, Rules};
-use crate::right::{Holding, Right, holding_of, is_guarded, mutable};
+use crate::right::{GUARDED, Holding, Right, holding_of, is_guarded, mutable};
 use crate::wire::{Heard, RpcHeard};
 
 /// Changes that may be under way at a time.
@@ -388,7 +388,7 @@ impl Sim {
         let mut number = self.next_event;
         for index in 0..self.clients.len() {
             if self.clients[index].open {
-                self.clients[index].write_guarded(&mut number);
+                self.clients[index].write_all(&GUARDED, &mut number);
                 self.send(index);
             }
         }

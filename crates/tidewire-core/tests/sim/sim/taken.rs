@@ -11,6 +11,7 @@ use crate::check::{Checked, Violation};
 use crate::judge;
 use crate::record_model::{Kind, Request, Stamp};
 use crate::right::{Right, is_guarded};
+use crate::shared::is_shared;
 use crate::wire::Said;
 
 impl Sim {
@@ -20,7 +21,7 @@ impl Sim {
         if self.trace {
             println!("{:6} {} said {said:?}", self.summary.steps, shown(session));
         }
-        if self.guarded_taken(session, said) {
+        if self.guarded_taken(session, said) || self.shared_taken(session, said) {
             return Ok(());
         }
         match said {
@@ -107,6 +108,21 @@ impl Sim {
     fn mutes(&self, session: SessionId, name: &str) -> bool {
         let rules = self.rights.at(usize::from(session.home.shard));
         rules.mute.contains(name)
+    }
+
+    /// A message about records that another process writes as well.
+    fn shared_taken(&mut self, session: SessionId, said: &Said) -> bool {
+        match said {
+            Said::Bulk { names, .. } => names.iter().any(|name| is_shared(name)),
+            Said::Write { name, id, .. } if is_shared(name) => {
+                if self.owner(name) == usize::from(session.home.shard) {
+                    self.shared.arrive(name, id.as_deref().unwrap_or_default());
+                }
+                true
+            }
+            Said::Head { name } => is_shared(name),
+            _ => false,
+        }
     }
 
     /// A message about guarded records, which only the rights know of.

@@ -10,6 +10,7 @@ use super::{NANOS_PER_MILLI, SHARDS, Sim};
 use crate::check::{Check, Checked, Violation, ensure};
 use crate::disk::Failures;
 use crate::outside::Outside;
+use crate::shared::is_shared;
 use crate::store::End;
 use crate::stores::SimStores;
 use crate::trouble::Trouble;
@@ -177,7 +178,10 @@ impl Sim {
                 self.is_routed(&name, store)?;
                 let count = self.stores.of(&name).change_count(&name);
                 if let Loaded::Found(record) = loaded {
-                    let is_right = self.records.has_made(&name, count, &record);
+                    let is_right = match is_shared(&name) {
+                        true => self.shared.has_made(&name, &record),
+                        false => self.records.has_made(&name, count, &record),
+                    };
                     ensure(is_right, Check::StoreContent, || {
                         format!("{name} is stored after change {count} as {record:?}")
                     })?;

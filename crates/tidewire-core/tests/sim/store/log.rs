@@ -165,7 +165,10 @@ impl Store for LogStore {
             return Err(StoreError::stale_term(term, log.term));
         }
         let outcome = log.reopen().and_then(|()| log.commit(writes));
-        log.met.add(match outcome {
+        log.met.add(match &outcome {
+            Ok(written) if written.contains(&Written::Refused) => {
+                "store: commit done, and a write of it refused"
+            }
             Ok(_) => "store: commit done",
             Err(DiskError::Full) => "store: commit failed, full",
             Err(DiskError::Sync) => "store: commit failed, not synced",
