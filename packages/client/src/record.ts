@@ -212,7 +212,8 @@ export class Document extends Watched {
     const message: Message = {
       topic: Topic.Record,
       name: this.name,
-      version: next(this.version),
+      // What is merged by path and has a key is made whoever was faster; the record is read behind it.
+      version: key && this.merge === 'local' ? -1 : next(this.version),
       isWriteAck: true,
       key: key ?? this.draw(),
       ...written(edits, patches, result),
@@ -226,7 +227,8 @@ export class Document extends Watched {
     this.#alone = Math.max(0, this.#alone - 1);
     const edits = this.#edits.splice(0, flight.count);
     const { version = 0 } = flight.message;
-    if (version === next(this.version)) this.#take(flight.result, version);
+    if (version < 0) this.#take(applied(this.#base, edits), this.version);
+    else if (version === next(this.version)) this.#take(flight.result, version);
     else this.#show();
     // It may have been made as an earlier version.
     if (edits[0]?.key) this.#read();
