@@ -68,11 +68,21 @@ function changed(value: unknown, [step, ...rest]: Array<string | number>, leaf: 
   return copy;
 }
 
+/** Whether both say the same, in whatever order their keys are. */
+export function isEqual(one: unknown, other: unknown): boolean {
+  if (one === other || !isContainer(one) || !isContainer(other)) return one === other;
+  const entries = Object.entries(one);
+  const isAlike = Array.isArray(one) === Array.isArray(other) && entries.length === Object.keys(other).length;
+  return isAlike && entries.every(([key, value]) => Object.hasOwn(other, key) && isEqual(value, (other as Record<string, unknown>)[key]));
+}
+
 /** `next`, but `old` where it says the same, so that what did not change stays the same object. */
 export function reuse(old: unknown, next: unknown): unknown {
-  if (!isContainer(old) || !isContainer(next) || Array.isArray(old) !== Array.isArray(next)) return old === next ? old : next;
-  const [before, after] = [old, next] as Array<Record<string, unknown>>;
-  let isSame = Object.keys(before as object).length === Object.keys(after as object).length;
+  if (old === next || !isContainer(old) || !isContainer(next) || Array.isArray(old) !== Array.isArray(next)) return next;
+  const known = Object.keys(old);
+  const keys = Object.keys(next);
+  // Their order counts: all copies of a value have the same bytes.
+  let isSame = known.length === keys.length && known.every((key, at) => key === keys[at]);
   const result = (Array.isArray(next) ? [] : {}) as Record<string, unknown>;
   for (const [key, value] of Object.entries(next)) {
     const was = Object.hasOwn(old, key) ? (old as Record<string, unknown>)[key] : undefined;

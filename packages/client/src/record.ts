@@ -5,7 +5,7 @@ import type { Connection } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError, refused } from './error.js';
-import { reuse, steps, withValue } from './path.js';
+import { isEqual, reuse, steps, withValue } from './path.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
 import { Watched } from './watched.js';
 
@@ -111,7 +111,7 @@ export class Document extends Watched {
     if (this.version >= 0) {
       const result = applied(this.value, [edit]);
       checkDocument(result);
-      if (isSkippedIfEqual && this.isSaved && reuse(this.value, result) === this.value) return;
+      if (isSkippedIfEqual && this.isSaved && isEqual(this.value, result)) return;
     }
     this.#edits.push(edit);
     this.#show();
@@ -238,7 +238,7 @@ export class Document extends Watched {
 
   #conflict(flight: Flight, value: unknown, version: number): void {
     // After a restart the server has forgotten keys: this may be what the first one made.
-    if (flight.isRepeated && version === flight.message.version && reuse(flight.result, value) === flight.result) return this.#confirm(flight);
+    if (flight.isRepeated && version === flight.message.version && isEqual(flight.result, value)) return this.#confirm(flight);
     this.#flight = undefined;
     // The version that it was to make is somebody else's: it was not made.
     const isUnknown = flight.isRepeated && version !== flight.message.version;
