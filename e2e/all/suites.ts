@@ -127,6 +127,14 @@ export const SUITES: Suite[] = [
     group: 'silence',
   },
   {
+    name: 'dashboard',
+    shows: 'Prometheus scrapes a busy server, and every expression of the dashboard for Grafana gives numbers',
+    needs: [{ program: 'prometheus', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'prometheus'] }],
+    commands: [npm('dashboard')],
+    budgetSeconds: 60,
+    group: 'silence',
+  },
+  {
     name: 'schemathesis',
     shows: 'the HTTP API does what /openapi.json says, logged in and not, and planted differences are found',
     needs: [{ program: 'python3', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'python3-venv'] }],

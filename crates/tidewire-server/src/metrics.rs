@@ -2,6 +2,8 @@
 //!
 //! What a shard counts, it counts alone; a collector sums it when somebody asks.
 
+pub mod process;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -33,6 +33,7 @@ use crate::front::place::Adopter;
 use crate::front::tls::{Speaks, Tls};
 use crate::front::{Doors, Front, accept};
 use crate::log::sum_peer_lines;
+use crate::metrics::process::ProcessNumbers;
 use crate::metrics::{Metrics, ShardNumbers};
 use crate::permission;
 use crate::rights::Rights;
@@ -172,6 +173,7 @@ impl Node {
         auth.run(runtime.handle());
         let numbers = ShardNumbers::new(Arc::clone(&handles), healths);
         metrics.register(Box::new(numbers.clone()));
+        metrics.register(Box::new(ProcessNumbers));
         let rights = Rights::new(
             Arc::clone(shards.handles()),
             plan.config.limits.revocations_max,

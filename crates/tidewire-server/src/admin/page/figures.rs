@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Page, shown};
 use crate::api::Answer;
 use crate::auth::jwt;
+use crate::metrics::process::resident_bytes;
 
 impl Page {
     /// Reads counters that the shards keep anyway; nobody waits for it.
@@ -26,14 +27,4 @@ impl Page {
         }
         shown(StatusCode::OK, &figures)
     }
-}
-
-/// Memory of the process, where the system tells it.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kibibytes << 10)
 }

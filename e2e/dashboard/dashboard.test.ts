@@ -1,0 +1,99 @@
+// The dashboard file for Grafana: a real Prometheus scrapes a server that clients keep busy, and each expression of each panel has
+// to give a number. Grafana itself is not among Debian's packages, so what it would reject of the file is checked by hand below.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { atEnd } from '../harness/cleanup.ts';
+import { connect, record, subscribed } from '../harness/client.ts';
+import { fresh } from '../harness/names.ts';
+import { Server } from '../harness/server.ts';
+import { eventually } from '../harness/wait.ts';
+import { Prometheus, type Dashboard, type Panel } from './prometheus.ts';
+
+const DOCS = resolve(import.meta.dirname, '../../docs');
+const read = (): Dashboard => JSON.parse(readFileSync(`${DOCS}/grafana/tidewire.json`, 'utf8')) as Dashboard;
+const COLUMNS = 24;
+/** Between two rounds of the load. */
+const ROUND_MS = 20;
+
+/** The configuration of Prometheus that the documents give. */
+function documentedConfiguration(): string {
+  const [, found] = /^```text\n(scrape_configs:\n[\s\S]*?)^```$/m.exec(readFileSync(`${DOCS}/operations.md`, 'utf8')) ?? [];
+  assert.ok(found, 'docs/operations.md has a configuration of Prometheus');
+  return found;
+}
+
+/** Clients that publish, write and call until the test is over. */
+async function load(t: TestContext, server: Server): Promise<void> {
+  const [client, other] = [await connect(t, server), await connect(t, server)];
+  const event = fresh('event');
+  const call = fresh('call');
+  const inbox = await subscribed(other, event);
+  other.rpc.provide(call, (argument, response) => response.send(argument));
+  const written = await record(client, fresh('record'));
+  const over = new AbortController();
+  const busy = (async () => {
+    for (let round = 0; !over.signal.aborted; round += 1) {
+      client.event.emit(event, round);
+      assert.equal(await inbox.next(), round);
+      await Promise.all([written.setWithAck('round', round), client.rpc.make(call, round)]);
+      await pause(ROUND_MS);
+    }
+  })();
+  // An earlier end is an error, which is thrown where the load ends.
+  busy.catch(() => {});
+  atEnd(t, () => (over.abort(), busy));
+}
+
+test('every expression of every panel gives numbers of a server under load, and one of an unknown metric is found', async (t) => {
+  const server = await Server.during(t);
+  await load(t, server);
+  const prometheus = await Prometheus.during(t, documentedConfiguration(), server.address);
+  const dashboard = read();
+  await eventually(async () => (await prometheus.query('count_over_time(up[4s]) >= 3')).length > 0, 'the server was scraped three times');
+  const variables = await prometheus.variables(dashboard);
+  assert.deepEqual([variables['job'], variables['instance']], ['tidewire', server.address]);
+  assert.deepEqual(await prometheus.complaints(dashboard, variables), []);
+
+  const planted = {
+    ...panels(dashboard)[0]!,
+    title: 'planted',
+    targets: ['sum(tidewire_unheard_of{job="$job"})', 'sum(tidewire_connections{job="$work"})', 'sum(tidewire_connections', 'vector(0) / 0'].map(asked),
+  };
+  const complaints = await prometheus.complaints({ ...dashboard, panels: [planted] }, variables);
+  const expected = [/no data: .*unheard_of/, /no data: .*\$work/, /parse error/, /no number/];
+  assert.equal(complaints.length, expected.length, complaints.join('\n'));
+  expected.forEach((pattern, i) => assert.match(complaints[i] as string, pattern));
+});
+
+test('the panels have numbers of their own, ask the chosen source, and lie beside each other', () => {
+  const { panels: all, templating } = read();
+  assert.equal(new Set(all.map(({ id }) => id)).size, all.length);
+  const cells = new Map<string, string>();
+  for (const { title, gridPos: { x, y, w, h } } of all) {
+    assert.ok(x >= 0 && x + w <= COLUMNS, title);
+    for (let cell = 0; cell < w * h; cell += 1) {
+      const place = `${x + (cell % w)} ${y + Math.floor(cell / w)}`;
+      assert.equal(cells.get(place), undefined, `${title} lies over ${cells.get(place)}`);
+      cells.set(place, title);
+    }
+  }
+  const names = templating.list.map(({ name }) => name);
+  assert.deepEqual(names, ['datasource', 'job', 'instance']);
+  for (const { title, targets = [] } of panels(read())) {
+    assert.ok(targets.length > 0, `${title} asks nothing`);
+    for (const { datasource } of targets) assert.equal(datasource.uid, '${datasource}', title);
+  }
+});
+
+/** The panels that are no rows. */
+function panels(dashboard: Dashboard): Panel[] {
+  return dashboard.panels.filter(({ type }) => type !== 'row');
+}
+
+function asked(expr: string): NonNullable<Panel['targets']>[number] {
+  return { expr, legendFormat: '', datasource: { uid: '${datasource}' } };
+}
