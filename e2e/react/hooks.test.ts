@@ -7,7 +7,7 @@ import { inState } from '../harness/driver/tidewire.ts';
 import { fresh, freshUser } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
-import { Shown, VERSIONS, boundaryOf, clientOfPage, other, stage, type Node } from './stage.ts';
+import { Shown, VERSIONS, boundaryOf, other, page as pageOn, stage, type Node, type PageOptions } from './stage.ts';
 
 interface App {
   records: { [name: `todo/${string}`]: { title?: string; done?: boolean } };
@@ -29,19 +29,11 @@ record:
 for (const [version, modules] of Object.entries(VERSIONS)) {
   describe(version, { concurrency: true, timeout: 60_000 }, () => {
     const on = stage(modules);
-    const { createElement: h, StrictMode, Suspense, memo } = on.React;
-    const { TidewireProvider, useConnection, useRecord, useEvent, usePresence, useRpc, useProvide } = on.hooks.hooks<App>();
+    const { createElement: h, Suspense, memo } = on.React;
+    const { useConnection, useRecord, useEvent, usePresence, useRpc, useProvide } = on.hooks.hooks<App>();
     const Boundary = boundaryOf(on);
 
-    /** A page on which `node` is drawn below a provider. */
-    function page(t: TestContext, server: Server, node: Node, options: { errors?: string[]; auth?: object; keepMs?: number; autoConnect?: boolean } = {}) {
-      const { client, sent } = clientOfPage<App>(t, server.address, options);
-      const { keepMs = 0, autoConnect = true } = options;
-      // React mounts twice what StrictMode surrounds from the root on.
-      const below = (child: Node): Node => h(StrictMode, null, h(TidewireProvider, { client, keepMs, autoConnect }, child));
-      const shown = new Shown(t, on, below(node));
-      return { client, sent, shown, draw: (child: Node) => shown.draw(below(child)) };
-    }
+    const page = (t: TestContext, server: Server, node: Node, options?: PageOptions) => pageOn<App>(t, on, server.address, node, options);
 
     const texts = (...parts: unknown[]): Node => parts.map((part) => JSON.stringify(part) ?? 'nothing').join(' ');
 

@@ -10,6 +10,7 @@ import { decode } from '../../packages/client/src/codec.ts';
 import type { Client, Schema, TidewireError, WebSocketClass } from '../../packages/client/src/index.ts';
 import type { Message } from '../../packages/client/src/protocol.ts';
 import type * as Hooks from '../../packages/react/src/index.ts';
+import type * as Lists from '../../packages/react/src/lists.ts';
 import type * as ReactTypes from '../../packages/react/node_modules/@types/react/index.d.ts';
 import type * as DomTypes from '../../packages/react/node_modules/@types/react-dom/client.d.ts';
 import type * as ServerTypes from '../../packages/react/node_modules/@types/react-dom/server.d.ts';
@@ -18,6 +19,7 @@ import { client as newClient } from '../harness/driver/tidewire.ts';
 import { eventually, within, DEADLINE_MS } from '../harness/wait.ts';
 
 const PACKAGE = resolve(import.meta.dirname, '../../packages/react');
+const CLIENT = resolve(import.meta.dirname, '../../packages/client');
 
 /** The folders with the versions of React that are tested. */
 export const VERSIONS: Record<string, string> = {
@@ -55,6 +57,7 @@ export interface Stage {
   hydrateRoot: typeof DomTypes.hydrateRoot;
   server: typeof ServerTypes;
   hooks: typeof Hooks;
+  lists: typeof Lists;
 }
 
 /** Loads the package where it finds the React of `modules`, and no other. */
@@ -65,9 +68,11 @@ export function stage(modules: string): Stage {
     mkdirSync(home, { recursive: true });
     for (const part of ['package.json', 'dist']) cpSync(join(PACKAGE, part), join(home, part), { recursive: true });
     for (const name of ['react', 'react-dom']) symlinkSync(join(modules, name), join(folder, 'node_modules', name));
+    symlinkSync(CLIENT, join(folder, 'node_modules/@tidewire/client'));
     const load = createRequire(join(folder, 'index.js'));
     const { createRoot, hydrateRoot } = load('react-dom/client');
-    return { React: load('react'), createRoot, hydrateRoot, server: load('react-dom/server'), hooks: load('@tidewire/react') };
+    const server = load('react-dom/server');
+    return { React: load('react'), createRoot, hydrateRoot, server, hooks: load('@tidewire/react'), lists: load('@tidewire/react/lists') };
   } finally {
     rmSync(folder, { recursive: true });
   }
@@ -145,6 +150,26 @@ export function clientOfPage<App extends Schema = {}>(
 ): { client: Client<App>; sent: Sent } {
   const sent = new Sent();
   return { client: newClient<App>(test, address, { ...options, webSocket: sent.webSocket }), sent };
+}
+
+/** How a page differs from others. */
+export interface PageOptions {
+  errors?: string[];
+  auth?: object;
+  keepMs?: number;
+  autoConnect?: boolean;
+}
+
+/** A page on which `node` is drawn below a provider, in StrictMode. */
+export function page<App extends Schema = {}>(test: TestContext, on: Stage, address: string, node: Node, options: PageOptions = {}) {
+  const { createElement, StrictMode } = on.React;
+  const { TidewireProvider } = on.hooks.hooks<App>();
+  const { client, sent } = clientOfPage<App>(test, address, options);
+  const { keepMs = 0, autoConnect = true } = options;
+  // React mounts twice what StrictMode surrounds from the root on.
+  const below = (child: Node): Node => createElement(StrictMode, null, createElement(TidewireProvider, { client, keepMs, autoConnect }, child));
+  const shown = new Shown(test, on, below(node));
+  return { client, sent, shown, draw: (child: Node) => shown.draw(below(child)) };
 }
 
 /** Another client, which is connected. */

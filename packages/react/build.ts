@@ -1,23 +1,17 @@
-// Builds `dist`: one module for ESM and one for CommonJS, with the declarations beside them. React and the client stay outside.
+// Builds `dist`: the entries of the package as ESM and as CommonJS, which share what they have in common, with their declarations. React and
+// the client stay outside.
 
 import { build, type BuildOptions } from 'esbuild';
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
 const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
-const COMMON: BuildOptions = {
-  entryPoints: [join(HERE, 'src/index.ts')],
-  bundle: true,
-  external: ['react', '@tidewire/client'],
-  target: 'es2022',
-  sourcemap: true,
-  logLevel: 'warning',
-  // Where components of servers exist, those that use hooks are none.
-  banner: { js: "'use client';" },
-};
+const COMMON: BuildOptions = { target: 'es2022', sourcemap: true, logLevel: 'warning' };
+/** Each is named in `exports` of package.json. */
+const ENTRIES = ['index', 'lists'];
 
 rmSync(DIST, { recursive: true, force: true });
 mkdirSync(DIST);
@@ -27,5 +21,17 @@ const declarations = ['--paths', 'null', '--rootDir', join(HERE, 'src'), '--decl
 execFileSync(process.execPath, [tsc, '--project', HERE, ...declarations], { stdio: 'inherit' });
 cpSync(join(DIST, 'esm'), join(DIST, 'cjs'), { recursive: true });
 writeFileSync(join(DIST, 'cjs/package.json'), '{ "type": "commonjs" }\n');
-await build({ ...COMMON, format: 'esm', outfile: join(DIST, 'esm/index.js') });
-await build({ ...COMMON, format: 'cjs', outfile: join(DIST, 'cjs/index.js') });
+await build({
+  ...COMMON,
+  entryPoints: ENTRIES.map((entry) => join(HERE, `src/${entry}.ts`)),
+  bundle: true,
+  external: ['react', '@tidewire/client'],
+  format: 'esm',
+  splitting: true,
+  outdir: join(DIST, 'esm'),
+  // Where components of servers exist, those that use hooks are none.
+  banner: { js: "'use client';" },
+});
+// CommonJS can't be split, so it is made of the modules that can.
+const modules = readdirSync(join(DIST, 'esm')).filter((file) => file.endsWith('.js'));
+await build({ ...COMMON, entryPoints: modules.map((file) => join(DIST, 'esm', file)), format: 'cjs', outdir: join(DIST, 'cjs') });

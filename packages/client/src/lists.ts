@@ -150,7 +150,8 @@ function checkEntry(entry: unknown): void {
 
 const NONE: readonly never[] = [];
 
-function entriesOf<Entry extends string>(value: unknown): readonly Entry[] {
+/** The entries of a document: none if it is no list. */
+export function entriesOf<Entry extends string>(value: unknown): readonly Entry[] {
   return Array.isArray(value) ? (value as Entry[]) : NONE;
 }
 

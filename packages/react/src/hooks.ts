@@ -30,7 +30,7 @@ export type Part<Doc, At> = At extends string ? ValueAt<Doc, At> | undefined : D
 
 /** Something that is there: the component was suspended until then. */
 export type Ready<Value> = Live<Value> & { readonly value: Value };
-type Suspended = { suspense: true };
+export type Suspended = { suspense: true };
 
 type DocOf<App, Name> = Name extends Names<RecordsOf<App>> ? RecordsOf<App>[Name] : never;
 type AnyPath<Doc> = Path<Doc> | undefined;

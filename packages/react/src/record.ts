@@ -17,12 +17,12 @@ export interface RecordOptions<Doc, At, Part> extends LiveOptions<Part> {
 }
 
 /** An open record at one of its changes. */
-interface Open {
+export interface Open {
   handle: RecordHandle;
   value: unknown;
 }
 
-const RECORD: Kind<Open> = {
+export const RECORD: Kind<Open> = {
   start(client, name, tell) {
     const handle = client.record.open(name, { onEnd: (error) => tell({ value: undefined, isReady: false, error }) });
     const show = (): void => {

@@ -1,8 +1,8 @@
 // The package as it is published: its entries and types for ESM and CommonJS, and its size.
 
 import assert from 'node:assert/strict';
-import { transformSync } from 'esbuild';
-import { readFileSync } from 'node:fs';
+import { buildSync, transformSync } from 'esbuild';
+import { readFileSync, readdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { test } from 'node:test';
 import { Packed, isSmall } from '../../client/tests/packed.js';
@@ -10,9 +10,13 @@ import { Packed, isSmall } from '../../client/tests/packed.js';
 const PACKAGE = resolve(import.meta.dirname, '..');
 /** What a page has to load at most, beside React and the client. */
 const BYTES_MAX = 3 * 1024;
+/** What the entry of lists adds to that at most. */
+const LISTS_BYTES_MAX = 600;
 
 const packed = new Packed(PACKAGE);
 packed.link('react');
+packed.link('react-dom');
+packed.link('@tidewire/client');
 
 test('publint has nothing to say, and the types are right for every way to import', () => packed.check());
 
@@ -22,16 +26,47 @@ test('it is imported as ESM and as CommonJS, and loads nothing but React', () =>
   packed.runs('program.cjs', `const { TidewireProvider, hooks, useRecord } = require('@tidewire/react')\n${check}`);
 });
 
+test('the entry of lists shares the provider of the other one', () => {
+  const check = `
+    const List = () => useList('names', { initial: ['milk'] }).value[0]
+    const page = createElement(TidewireProvider, { client: new Client('server:1') }, createElement(List))
+    if (listHooks().useList !== useList || renderToString(page) !== 'milk') process.exit(1)`;
+  const names = [
+    ['{ Client }', '@tidewire/client'],
+    ['{ TidewireProvider }', '@tidewire/react'],
+    ['{ listHooks, useList }', '@tidewire/react/lists'],
+    ['{ createElement }', 'react'],
+    ['{ renderToString }', 'react-dom/server'],
+  ];
+  packed.runs('lists.mjs', names.map(([what, from]) => `import ${what} from '${from}'\n`).join('') + check);
+  packed.runs('lists.cjs', names.map(([what, from]) => `const ${what} = require('${from}')\n`).join('') + check);
+});
+
 test('it has no dependency at run time', () => {
   const { dependencies } = JSON.parse(readFileSync(join(PACKAGE, 'package.json'), 'utf8')) as { dependencies?: object };
   assert.equal(dependencies, undefined);
 });
 
+/** An entry as a page loads it, with what it shares with others. */
+function loaded(entry: string): string {
+  const entryPoints = [join(PACKAGE, `dist/esm/${entry}.js`)];
+  const { outputFiles } = buildSync({ entryPoints, bundle: true, external: ['react', '@tidewire/client'], format: 'esm', minify: true, write: false });
+  return outputFiles[0]?.text ?? '';
+}
+
 test('a page loads at most 3 KB of it', () => {
-  const { code } = transformSync(readFileSync(join(PACKAGE, 'dist/esm/index.js'), 'utf8'), { minify: true });
-  isSmall('dist/esm/index.js, minified', code, BYTES_MAX);
+  isSmall('dist/esm/index.js with its modules, minified', loaded('index'), BYTES_MAX);
 });
 
-test('both entries say that they are for browsers', () => {
-  for (const entry of ['esm', 'cjs']) assert.match(readFileSync(join(PACKAGE, `dist/${entry}/index.js`), 'utf8'), /^(?:"use strict";\n)?['"]use client['"];/);
+test(`the entry of lists adds at most ${LISTS_BYTES_MAX} bytes`, () => {
+  const { code } = transformSync(readFileSync(join(PACKAGE, 'dist/esm/lists.js'), 'utf8'), { minify: true });
+  isSmall('dist/esm/lists.js, minified', code, LISTS_BYTES_MAX);
+});
+
+test('all modules say that they are for browsers', () => {
+  for (const kind of ['esm', 'cjs']) {
+    const modules = readdirSync(join(PACKAGE, 'dist', kind)).filter((file) => file.endsWith('.js'));
+    assert.ok(modules.length >= 2);
+    for (const file of modules) assert.match(readFileSync(join(PACKAGE, 'dist', kind, file), 'utf8'), /^(?:"use strict";\n)?['"]use client['"];/, `${kind}/${file}`);
+  }
 });

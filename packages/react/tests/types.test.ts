@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { Client } from '@tidewire/client';
 import { createElement, type ReactNode } from 'react';
 import { TidewireProvider, hooks, useEvent, useRecord, useRpc } from '../src/index.js';
+import { listHooks, useList } from '../src/lists.js';
 
 interface Todo {
   title: string;
@@ -15,6 +16,7 @@ interface App {
   records: {
     [name: `todos/${string}`]: Todo;
     names: string[];
+    open: Array<`todos/${string}`>;
   };
   events: {
     [name: `chat/${string}`]: { text: string };
@@ -26,7 +28,7 @@ interface App {
   };
 }
 
-const app = hooks<App>();
+const app = { ...hooks<App>(), ...listHooks<App>() };
 
 export function Provider({ client, other }: { client: Client<App>; other: Client<{ records: { other: object } }> }): ReactNode {
   createElement(app.TidewireProvider, { client }, 'below');
@@ -80,6 +82,38 @@ export function Records(): void {
   void [isReady, code, title, text, here, done, none, names, certain, count];
 }
 
+export function Lists(): void {
+  const { value, isReady, error, retry, add, remove, set } = app.useList('open');
+  const entries: ReadonlyArray<`todos/${string}`> | undefined = value;
+  const made: Promise<void> = add('todos/1', 0);
+  void remove('todos/1');
+  void set(['todos/2', 'todos/1']);
+  retry();
+  const here: readonly string[] = app.useList('names', { suspense: true }).value;
+  const shown: readonly string[] | undefined = app.useList(isReady ? 'names' : undefined, { initial: ['milk'] }).value;
+  // @ts-expect-error no record has this name
+  app.useList('closed');
+  // @ts-expect-error its documents are no lists
+  app.useList('todos/1');
+  // @ts-expect-error another type of entry
+  void add('milk');
+  // @ts-expect-error one of the entries is no name of a todo
+  void set(['todos/1', 'milk']);
+  // @ts-expect-error another type of index
+  void remove('todos/1', 'first');
+  // @ts-expect-error it may be missing
+  const certain: readonly string[] = app.useList('names').value;
+  // @ts-expect-error what is shown is not to be changed
+  here.push('milk');
+  // @ts-expect-error another type of entry
+  app.useList('open', { initial: ['milk'] });
+  // @ts-expect-error a list has no parts
+  app.useList('names', { path: '0' });
+  // @ts-expect-error nothing can be suspended without a name
+  app.useList(undefined, { suspense: true }).value.length;
+  void [entries, error, made, here, shown, certain];
+}
+
 export function Events(): void {
   const say = app.useEvent('chat/1', ({ text }, { name }) => text.length + name.length, { onGap: ({ missed }) => missed });
   say({ text: 'hello' });
@@ -129,11 +163,12 @@ export function Rpcs(): void {
 export function Untyped(): void {
   const { value, set } = useRecord('any record');
   set('any.path', { any: 'value' });
+  const entries: readonly string[] | undefined = useList('any list').value;
   useEvent('any event', (payload: unknown) => payload)('any payload');
   const answer: Promise<unknown> = useRpc('any').call(1);
   // @ts-expect-error what it is is not known
   const text: string = value;
-  void [answer, text];
+  void [answer, text, entries];
 }
 
 test('the types of this file were checked', () => {});
