@@ -143,6 +143,13 @@ export const SUITES: Suite[] = [
     group: 'silence',
   },
   {
+    name: 'packaging',
+    shows: "systemd takes the unit, which leaves an intruder little, and its times fit the server's",
+    needs: [{ program: 'systemd-analyze', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'systemd'] }],
+    commands: [npm('packaging')],
+    budgetSeconds: 30,
+  },
+  {
     name: 'container',
     shows: 'the transport cases in a container: user 1000, read-only root, 1,024 descriptors, no io_uring',
     needs: [

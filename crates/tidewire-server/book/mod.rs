@@ -37,6 +37,7 @@ const MENU: [(&str, Group); 5] = [
     (
         "Operate",
         &[
+            ("docs/deployment.md", "deployment.html"),
             ("docs/operations.md", "operations.html"),
             ("docs/configuration.md", "configuration.html"),
             ("docs/stores.md", "stores.html"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_net::allocator::give_back_large_blocks;
@@ -25,6 +26,7 @@ use crate::log::{self, LogHandle};
 use crate::node::{Node, Stopped};
 use crate::permission;
 use crate::rules;
+use crate::service_manager::ServiceManager;
 use crate::store_command;
 use crate::torture;
 use crate::torture::sabotage::{self, Break};
@@ -219,7 +221,13 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
     });
     print_out(&screen)?;
     tracing::info!(addresses = ?node.addresses(), tls_addresses = ?node.tls_addresses(), "ready");
-    serve(node, signals, sources, &loaded, &log)
+    let manager = ServiceManager::of_process();
+    manager.ready(screen.lines().last().unwrap_or_default());
+    let signs = manager
+        .clone()
+        .give_signs_of_life(Arc::clone(&node.front().status));
+    node.runtime().spawn(signs);
+    serve(node, signals, sources, &loaded, &log, &manager)
 }
 
 /// The signals that a server knows; waiting for them also works as process 1 of a container.
@@ -263,12 +271,16 @@ fn serve(
     sources: &Sources,
     loaded: &Loaded,
     log: &LogHandle,
+    manager: &ServiceManager,
 ) -> Result<Exit, Failure> {
     let mut current = loaded.clone();
     loop {
         match wait(&node, &mut signals) {
             Wake::Stop => break,
-            Wake::Reload => reload(&mut node, sources, &mut current, log),
+            Wake::Reload => {
+                manager.reloading();
+                manager.ready(&reload(&mut node, sources, &mut current, log));
+            }
             Wake::ShardLost => {
                 let line =
                     "a shard has ended by itself; please report this and start the server again";
@@ -276,6 +288,7 @@ fn serve(
             }
         }
     }
+    manager.stopping();
     node.runtime().spawn(async move {
         signals.stop().await;
         eprintln!(
@@ -307,13 +320,14 @@ fn wait(node: &Node, signals: &mut Signals) -> Wake {
     })
 }
 
-/// Applies the configuration anew; a wrong one changes nothing.
-fn reload(node: &mut Node, sources: &Sources, current: &mut Loaded, log: &LogHandle) {
+/// Applies the configuration anew; a wrong one changes nothing. Says how it went.
+fn reload(node: &mut Node, sources: &Sources, current: &mut Loaded, log: &LogHandle) -> String {
     let (loaded, plan) = match planned(sources) {
         Ok(planned) => planned,
         Err(failure) => {
-            tracing::error!("not reloaded, everything stays as it was: {failure}");
-            return;
+            let line = format!("not reloaded, everything stays as it was: {failure}");
+            tracing::error!("{line}");
+            return line;
         }
     };
     let waiting = print::changed_without_reload(current, &loaded);
@@ -327,6 +341,7 @@ fn reload(node: &mut Node, sources: &Sources, current: &mut Loaded, log: &LogHan
     node.reload(&plan);
     *current = loaded;
     tracing::info!("reloaded");
+    "reloaded".to_owned()
 }
 
 fn cut_off(stopped: &Stopped) -> String {

@@ -22,6 +22,7 @@ pub mod permission_test_rule;
 pub mod rights;
 pub mod rules;
 pub mod rules_file;
+pub mod service_manager;
 pub mod shard;
 pub mod status;
 pub mod store;

@@ -1,0 +1,157 @@
+//! What a service manager is told by a real server: when it serves, reloads, lives and stops.
+
+mod client;
+mod process;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
+use std::time::Instant;
+
+use client::DEADLINE;
+use process::{Server, tidewire};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+const START: [&str; 5] = ["start", "--shards", "1", "--config", "own.yml"];
+
+/// What systemd is to the server.
+struct Manager {
+    folder: TempDir,
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    /// Listens in a folder with a configuration.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
+        let manager = Self { folder, socket };
+        manager.configure("network: {host: 127.0.0.1, port: 0}\n");
+        manager
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(self.folder.path().join("own.yml"), text).expect("written");
+    }
+
+    fn name(&self) -> OsString {
+        self.folder.path().join("notify").into()
+    }
+
+    /// The next datagram, as lines.
+    #[track_caller]
+    fn next(&self) -> Vec<String> {
+        self.socket
+            .set_read_timeout(Some(DEADLINE))
+            .expect("a timeout");
+        let mut bytes = [0; 1024];
+        let length = self.socket.recv(&mut bytes).expect("the manager is told");
+        let text = String::from_utf8(bytes[..length].to_vec()).expect("text");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The next one that begins with `first`, behind signs of life only.
+    #[track_caller]
+    fn expect(&self, first: &str) -> Vec<String> {
+        loop {
+            let lines = self.next();
+            if lines[0] == first {
+                return lines;
+            }
+            assert_eq!(lines, ["WATCHDOG=1"], "before {first}");
+        }
+    }
+}
+
+#[test]
+fn it_is_told_when_the_server_serves_lives_reloads_and_stops() {
+    let manager = Manager::new();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = tidewire(manager.folder.path(), &START);
+    command.env("NOTIFY_SOCKET", manager.name());
+    command.env("WATCHDOG_USEC", "100000");
+    let mut server = Server::start_command(folder, command);
+
+    let status = format!("STATUS=ready on http://{}", server.address);
+    assert_eq!(manager.next(), ["READY=1", &status]);
+    let start = Instant::now();
+    for _ in 0..8 {
+        assert_eq!(manager.next(), ["WATCHDOG=1"]);
+    }
+    // One at once, and then one each quarter of the time.
+    assert!(start.elapsed().as_millis() >= 100, "{:?}", start.elapsed());
+
+    server.signal(Signal::HUP);
+    let reloading = manager.expect("RELOADING=1");
+    let micros: u64 = reloading[1]
+        .strip_prefix("MONOTONIC_USEC=")
+        .and_then(|number| number.parse().ok())
+        .expect("a time");
+    assert!(micros > 0);
+    assert_eq!(manager.expect("READY=1")[1], "STATUS=reloaded");
+
+    manager.configure("network: {host: 127.0.0.1, prot: 0}\n");
+    server.signal(Signal::HUP);
+    manager.expect("RELOADING=1");
+    let status = manager.expect("READY=1").remove(1);
+    assert!(
+        status.starts_with("STATUS=not reloaded, everything stays as it was: ")
+            && status.contains("prot"),
+        "{status}"
+    );
+
+    server.signal(Signal::TERM);
+    manager.expect("STOPPING=1");
+    assert_eq!(server.expect_end().0, 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn its_socket_may_have_an_abstract_name() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+
+    let mut manager = Manager::new();
+    let name = format!("tidewire-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    manager.socket = UnixDatagram::bind_addr(&address).expect("a socket");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = tidewire(manager.folder.path(), &START);
+    command.env("NOTIFY_SOCKET", format!("@{name}"));
+    let _server = Server::start_command(folder, command);
+    assert_eq!(manager.next()[0], "READY=1");
+}
+
+#[test]
+fn a_start_that_fails_is_not_ready() {
+    let manager = Manager::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    manager.configure(&format!(
+        "network: {{host: 127.0.0.1, port: {}}}\n",
+        address.port()
+    ));
+    let mut command = tidewire(manager.folder.path(), &START);
+    let output = command
+        .env("NOTIFY_SOCKET", manager.name())
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(3));
+    manager.socket.set_nonblocking(true).expect("it can be set");
+    let error = manager.socket.recv(&mut [0]).expect_err("nothing came");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn without_one_the_server_serves_all_the_same() {
+    let manager = Manager::new();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = tidewire(manager.folder.path(), &START);
+    command.env("NOTIFY_SOCKET", "/nowhere/notify");
+    let server = Server::start_command(folder, command);
+    server.expect_log("NOTIFY_SOCKET can't be used");
+    assert_eq!(server.get("/health").expect("an answer").0, 200);
+}
