@@ -189,8 +189,16 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'documents',
-    shows: 'the code blocks of the documents run, their links lead somewhere, make run starts',
-    needs: [{ program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] }],
+    shows: 'each code block of the documents is proved by its language, their links lead somewhere, make run starts',
+    needs: [
+      { program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] },
+      { program: 'nginx', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'nginx-light'] },
+      { program: 'haproxy', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'haproxy'] },
+      { program: 'systemd-analyze', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'systemd'] },
+      { program: 'redis-server', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'redis-server'] },
+      { program: 'pg_ctlcluster', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'postgresql'] },
+      { program: 'sqlite3', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'sqlite3'] },
+    ],
     // `make run` builds the server alone, whose dependencies have fewer features than the workspace's.
     commands: [npm('documents')],
     budgetSeconds: 300,

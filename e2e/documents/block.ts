@@ -1,0 +1,78 @@
+// The code blocks of the repository's documents.
+
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+
+export const REPOSITORY = resolve(import.meta.dirname, '../..');
+
+export interface Block {
+  document: string;
+  /** Document and line. */
+  place: string;
+  /** The first word behind the fence; `indented` if there is no fence. */
+  language: string;
+  /** The second word: which of the things of this language it is. */
+  word: string;
+  text: string;
+  /** What the program prints, if the next block says so. */
+  expected?: string;
+  /** The last configuration above it. */
+  configuration: string;
+  /** The last file of rules above it. */
+  rules: string;
+}
+
+/** Languages of programs, whose output a block of text may follow. */
+const PROGRAMS = ['js', 'ts', 'sh'];
+
+/** All documents, from the repository's root. */
+export function documents(): string[] {
+  const args = ['ls-files', '--cached', '--others', '--exclude-standard', '--deduplicate', '*.md'];
+  const { status, stdout, stderr } = spawnSync('git', args, { cwd: REPOSITORY, encoding: 'utf8' });
+  if (status !== 0) throw new Error(`git: ${stderr}`);
+  return stdout.split('\n').filter((path) => path !== '');
+}
+
+export function blocksOf(document: string, content = readFileSync(join(REPOSITORY, document), 'utf8')): Block[] {
+  const found: Block[] = [];
+  let [configuration, rules] = ['', ''];
+  let open: Block | undefined;
+  let fence = '';
+  let isFree = true;
+  let isInList = false;
+  content.split('\n').forEach((line, i) => {
+    const begins = /^( *(```+|~~~+)) *(\S*) *(\S*)/.exec(line);
+    if (open !== undefined) {
+      if (line === fence) {
+        if (open.language === 'yaml') configuration = open.text;
+        if (open.language === 'yml' && isRules(open.text)) rules = open.text;
+        const before = found.at(-2);
+        if (open.language === 'text' && before !== undefined && PROGRAMS.includes(before.language)) {
+          before.expected = open.text;
+          found.pop();
+        }
+        open = undefined;
+      } else {
+        open.text += `${line}\n`;
+      }
+    } else if (begins !== null) {
+      const [, mark = '', , language = '', word = ''] = begins;
+      fence = mark;
+      open = { document, place: `${document}:${i + 1}`, language, word, text: '', configuration, rules };
+      found.push(open);
+    } else if (isFree && !isInList && /^( {4}|\t)\S/.test(line)) {
+      found.push({ document, place: `${document}:${i + 1}`, language: 'indented', word: '', text: line, configuration, rules });
+    } else if (/^\S/.test(line)) {
+      isInList = /^([-*+]|\d+\.) /.test(line);
+    }
+    isFree = line.trim() === '';
+  });
+  if (open !== undefined) throw new Error(`${open.place}: the block has no end`);
+  return found;
+}
+
+/** Whether this is a file of rules, and not one of cases for them, of users or of keys. */
+export function isRules(text: string): boolean {
+  return /^(record|event|rpc|presence):/m.test(text);
+}

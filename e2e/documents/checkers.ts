@@ -1,0 +1,204 @@
+// How blocks are proved, by language. A block whose language is not here is an error.
+
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { Database } from '../harness/database.ts';
+import { Server, binary, freePort } from '../harness/server.ts';
+import { within } from '../harness/wait.ts';
+import { REPOSITORY, isRules, type Block } from './block.ts';
+import { configurationFolder, programFolder, temporaryFolder, withCertificates } from './folder.ts';
+import { JSON_CHECKS, checkExport } from './json.ts';
+import { checkTerminal, psql } from './terminal.ts';
+
+/** What is shown, and what shows it. */
+export interface Checker {
+  shows: string;
+  check(t: TestContext, block: Block): void | Promise<void>;
+}
+
+/** Commands of a block that other suites run (`bench`, `crash`, `torture`), or that run this one. */
+const ELSEWHERE = /^(([A-Z_]+=\S+ )?(make|npm|cargo) |target\/release\/tidewire-bench |tidewire torture )/;
+const TSX = import.meta.resolve('tsx');
+/** What an nginx has around a part of its configuration, in which its certificates are those of a test. */
+const NGINX_CONTEXTS: [inside: RegExp, around: (text: string, folder: string) => string][] = [
+  [/^http \{/m, (text) => text],
+  [/^(server|map|upstream) /m, (text) => `http {\n${text}\n}`],
+  [/^location /m, (text) => `http { server {\n${text}\n} }`],
+];
+
+export const CHECKERS: Record<string, Checker> = {
+  js: { shows: 'runs', check: runProgram },
+  ts: { shows: 'runs', check: runProgram },
+  // Components need a page; their types are checked with those of the programs.
+  tsx: { shows: 'has types', check: () => undefined },
+  sh: { shows: 'runs', check: runShell },
+  console: { shows: 'shows what is printed', check: checkTerminal },
+  yaml: {
+    shows: 'is a configuration',
+    check: (t, { text, rules }) => tidewire(configurationFolder(t, text, rules), 'config', 'check'),
+  },
+  yml: { shows: 'is a file of rules, of cases for them, of users or of keys', check: checkYaml },
+  json: {
+    shows: 'is what it is shown as',
+    check: (t, { text, word }) => {
+      const check = JSON_CHECKS[word];
+      assert.ok(check, `say behind the word json what it is: ${Object.keys(JSON_CHECKS).join(', ')}`);
+      return check(t, JSON.parse(text));
+    },
+  },
+  jsonl: { shows: 'can be imported', check: (t, { text }) => checkExport(t, text) },
+  nginx: { shows: 'is taken by nginx', check: checkNginx },
+  haproxy: {
+    shows: 'is taken by haproxy',
+    check: (t, { text }) => {
+      const folder = configurationFolder(t, '', '');
+      writeFileSync(join(folder, 'haproxy.cfg'), withCertificates(text, folder));
+      // Without warnings, too: exit code 0 alone allows them.
+      program(folder, 'haproxy', '-c', '-dW', '-f', 'haproxy.cfg');
+    },
+  },
+  systemd: {
+    shows: 'is taken by systemd',
+    check: (t, { text }) => {
+      const folder = temporaryFolder(t);
+      const unit = text.replace(/^(Exec\w+=)\/\S*\/tidewire\b/gm, `$1${binary()}`);
+      assert.notEqual(unit, text, 'the unit starts /.../tidewire');
+      writeFileSync(join(folder, 'tidewire.service'), unit);
+      // Of what it passes over it only warns, of other units of this machine too.
+      const warnings = program(folder, 'systemd-analyze', 'verify', './tidewire.service');
+      assert.ok(!warnings.includes('tidewire.service'), warnings);
+    },
+  },
+  redis: { shows: 'is taken by Redis', check: checkRedis },
+  sql: { shows: 'is what the store has, or can be asked of it', check: checkSql },
+  picture: { shows: 'shows crates that depend on each other', check: checkPicture },
+};
+
+async function runProgram(t: TestContext, { text, language, expected }: Block): Promise<void> {
+  const server = await Server.during(t, { history: ['kept/*'] });
+  const file = join(programFolder(t), `block.m${language}`);
+  writeFileSync(file, text.replaceAll('localhost:6020', server.address));
+  const child = spawn(process.execPath, ['--import', TSX, file], { stdio: ['ignore', 'pipe', 'inherit'] });
+  t.after(() => child.kill('SIGKILL'));
+  let output = '';
+  child.stdout.on('data', (bytes: Buffer) => (output += bytes.toString()));
+  const code = await within(20_000, new Promise((done) => child.once('close', done)), 'the program ends');
+  assert.equal(code, 0);
+  if (expected !== undefined) assert.equal(output, expected);
+}
+
+async function runShell(t: TestContext, { text, configuration, rules, expected }: Block): Promise<void> {
+  const commands = text.split('\n').filter((line) => line !== '' && !line.startsWith('#') && !ELSEWHERE.test(line));
+  if (commands.length === 0) return;
+  const server = await Server.during(t);
+  const folder = configurationFolder(t, configuration, rules);
+  const path = `${dirname(server.binary)}${delimiter}${process.env['PATH']}`;
+  // With a configuration the commands are about that one.
+  const address = configuration === '' ? { TIDEWIRE_NETWORK__PORT: String(server.port) } : {};
+  const env = { ...process.env, PATH: path, ...address };
+  let output = '';
+  for (const line of commands) {
+    const command = line.replaceAll('localhost:6020', server.address);
+    const ran = spawnSync('bash', ['-c', command], { cwd: folder, env, encoding: 'utf8', timeout: 20_000 });
+    assert.equal(ran.status, 0, `${command}\n${ran.stderr}`);
+    output += ran.stdout;
+  }
+  if (expected !== undefined) assert.equal(output, expected);
+}
+
+function checkYaml(t: TestContext, { text, rules }: Block): void {
+  const permissions = ['--permissions', 'permissions.yml'];
+  if (isRules(text)) return tidewire(configurationFolder(t, '', text), 'config', 'check', ...permissions);
+  const folder = configurationFolder(t, '', rules);
+  if (/^cases:/m.test(text)) {
+    writeFileSync(join(folder, 'cases.yml'), text);
+    tidewire(folder, 'rules', 'test', 'cases.yml');
+  } else if (/^ +password:/m.test(text)) {
+    const { stdout } = spawnSync(binary(), ['hash'], { input: 'a password', encoding: 'utf8' });
+    writeFileSync(join(folder, 'users.yml'), text.replaceAll(/\$argon2id\$\S*\.\.\.$/gm, stdout.trim()));
+    tidewire(folder, 'config', 'check', ...permissions, '--auth-chain', 'file', '--auth-file-path', 'users.yml');
+  } else if (/^ +hash:/m.test(text)) {
+    const made = spawnSync(binary(), ['key', '--id', 'one'], { encoding: 'utf8' });
+    const hash = /sha256:\S+/.exec(made.stdout)?.[0] as string;
+    writeFileSync(join(folder, 'keys.yml'), text.replaceAll('sha256:...', hash));
+    tidewire(folder, 'config', 'check', ...permissions, '--auth-chain', 'keys', '--auth-keys-path', 'keys.yml');
+  } else {
+    assert.fail('these are neither rules nor cases, users or keys; a configuration is a block of yaml');
+  }
+}
+
+function checkNginx(t: TestContext, { text }: Block): void {
+  const folder = configurationFolder(t, '', '');
+  const around = NGINX_CONTEXTS.find(([inside]) => inside.test(text))?.[1];
+  assert.ok(around, 'the block has http, server or location');
+  const own = `pid ${folder}/nginx.pid;\nerror_log stderr;\n${/^events /m.test(text) ? '' : 'events {}\n'}`;
+  const whole = own + around(withCertificates(text, folder), folder);
+  writeFileSync(join(folder, 'nginx.conf'), whole);
+  program(folder, 'nginx', '-t', '-q', '-e', 'stderr', '-p', folder, '-c', join(folder, 'nginx.conf'));
+}
+
+/** It has no way to check a configuration but to start with it. */
+async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
+  const folder = temporaryFolder(t);
+  writeFileSync(join(folder, 'redis.conf'), `${text}\nport ${await freePort()}\nbind 127.0.0.1\n`);
+  const child = spawn('redis-server', ['redis.conf'], { cwd: folder, stdio: ['ignore', 'pipe', 'pipe'] });
+  t.after(() => child.kill('SIGKILL'));
+  const said = new Promise<string>((done) => {
+    let output = '';
+    const keep = (bytes: Buffer): void => {
+      output += bytes.toString();
+      if (output.includes('Ready to accept connections')) done('ready');
+    };
+    child.stdout.on('data', keep);
+    child.stderr.on('data', keep);
+    child.once('close', () => done(output));
+  });
+  assert.equal(await within(20_000, said, 'Redis starts or ends'), 'ready');
+}
+
+/** Of a table it is what the source of the store has; everything else is run on these tables. */
+async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
+  const source = { sqlite: 'sqlite.rs', postgres: 'postgres.rs' }[word];
+  assert.ok(source, 'say behind the word sql which one: sqlite, postgres');
+  const content = readFileSync(join(REPOSITORY, 'crates/tidewire-server/src/store', source), 'utf8');
+  const plain = (sql: string): string => sql.replace(/\s+/g, ' ').replaceAll('IF NOT EXISTS ', '').trim();
+  const tables = [...plain(content).matchAll(/CREATE TABLE tidewire_\w+ \([^;"]*\)(?=;)/g)].map(([table]) => `${table};`);
+  const queries: string[] = [];
+  for (const statement of plain(text).split(/(?<=;) ?/).filter((part) => part !== '')) {
+    if (/^CREATE TABLE/.test(statement)) assert.ok(plain(content).includes(statement), `${statement} is in ${source}`);
+    else queries.push(statement);
+  }
+  if (queries.length === 0) return;
+  assert.equal(word, 'postgres', `${document} asks something of another database than PostgreSQL`);
+  const database = await Database.during(t, 'postgres');
+  psql(database, 'postgres', [...tables, ...queries].join('\n'));
+}
+
+/** Arrows lead from a crate to one that it depends on; a line that begins with an arrow goes on with the crate above. */
+function checkPicture(_: TestContext, { text }: Block): void {
+  assert.match(text, /[─►]/, 'a picture has lines or arrows; code has its language');
+  let first = '';
+  for (const line of text.split('\n')) {
+    const crates = [...line.matchAll(/tidewire-[a-z]+/g)].map(([name]) => name);
+    if (/^tidewire-/.test(line)) first = crates[0] as string;
+    else if (/^ *[├└]/.test(line)) crates.unshift(first);
+    crates.slice(1).forEach((name, i) => {
+      const manifest = readFileSync(join(REPOSITORY, 'crates', crates[i] as string, 'Cargo.toml'), 'utf8');
+      assert.match(manifest, new RegExp(`^${name}\\b`, 'm'), `${crates[i]} depends on ${name}`);
+    });
+  }
+}
+
+function tidewire(folder: string, ...args: string[]): void {
+  program(folder, binary(), ...args);
+}
+
+/** Runs a program that must end well, and returns its warnings. */
+function program(cwd: string, name: string, ...args: string[]): string {
+  const { status, stdout, stderr, error } = spawnSync(name, args, { cwd, encoding: 'utf8', timeout: 30_000 });
+  assert.equal(status, 0, `${name} ${args.join(' ')}: ${error?.message ?? ''}${stderr}${stdout}`);
+  return stderr;
+}

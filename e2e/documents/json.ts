@@ -1,0 +1,120 @@
+// What blocks of JSON stand for: each is compared with what a server says or keeps, or is given to a server that must take it.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import type { TestContext } from 'node:test';
+import { ADMIN_KEY, admin, startWithAdmin } from '../harness/admin.ts';
+import { atEnd } from '../harness/cleanup.ts';
+import { connect, open, subscribed } from '../harness/client.ts';
+import { JsonPeer } from '../harness/json-peer.ts';
+import { Operator } from '../harness/admin-page.ts';
+import { Server, binary } from '../harness/server.ts';
+import { eventually } from '../harness/wait.ts';
+import { temporaryFolder } from './folder.ts';
+
+/** By the word behind `json`: says whether the value is what it is shown as. */
+export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Promise<void>> = {
+  /** What a client may send on the JSON endpoint. */
+  message: async (t, value) => {
+    const server = await Server.during(t);
+    const peer = await JsonPeer.login(server);
+    const reader = await connect(t, server);
+    const { name, parsedData } = value as { name: string; parsedData: unknown };
+    const seen = await subscribed(reader, name);
+    peer.send(value as Parameters<JsonPeer['send']>[0]);
+    assert.deepEqual(await seen.next(), parsedData);
+  },
+  revocation: async (t, value) => {
+    const server = await startWithAdmin(t);
+    const { kind, name } = value as Record<string, string>;
+    const [status, answer] = await admin(server, 'POST', '/revocations', { [kind as string]: name });
+    assert.equal(status, 201, JSON.stringify(answer));
+    sameShape(value, answer);
+  },
+  /** The body that makes a user. */
+  user: async (t, value) => {
+    const server = await Server.during(t, { adminKey: ADMIN_KEY, auth: { chain: ['store'] } });
+    const [status, answer] = await admin(server, 'PUT', '/users/alice', value);
+    assert.equal(status, 201, JSON.stringify(answer));
+  },
+  'stored-user': async (t, value) => {
+    const folder = temporaryFolder(t);
+    const options = ['--data', join(folder, 'data'), '--auth-chain', 'store', '--permissions', 'allow_all'];
+    run(['user', 'add', 'alice', '--server-data', '{"role":"admin"}', ...options], folder, 'correct horse battery');
+    const query = ['data/records.sqlite', "SELECT data FROM records WHERE name LIKE '%user/alice'"];
+    const { stdout, stderr } = spawnSync('sqlite3', query, { cwd: folder, encoding: 'utf8' });
+    assert.notEqual(stdout, '', stderr);
+    sameShape(value, JSON.parse(stdout));
+  },
+  backup: async (t, value) => {
+    const server = await Server.during(t);
+    run(['store', 'backup', 'copy', '--data', server.dataFolder], server.folder);
+    sameShape(value, JSON.parse(readFileSync(join(server.folder, 'copy/backup.json'), 'utf8')));
+  },
+  /** A line of the audit log. */
+  audit: async (t, value) => {
+    const server = await Server.during(t, { adminKey: ADMIN_KEY });
+    const operator = await Operator.of(server, ADMIN_KEY);
+    const { action, name } = value as { action: string; name: string };
+    await operator.ask('PUT', `/records/${encodeURIComponent(JSON.parse(name))}`, {});
+    const isLine = (line: string): boolean => line.includes(`"action":"${action}"`);
+    await eventually(() => server.output.split('\n').some(isLine), 'the audit log has a line');
+    const line = JSON.parse(server.output.split('\n').find(isLine) as string);
+    sameShape(value, line);
+    assert.equal(line.name, name);
+  },
+  /** The body of a request to the webhook. */
+  webhook: async (t, value) => {
+    const bodies: unknown[] = [];
+    const hook = createServer((request, response) => {
+      void text(request).then((body) => {
+        bodies.push(JSON.parse(body));
+        response.end();
+      });
+    });
+    hook.listen(0, '127.0.0.1');
+    await once(hook, 'listening');
+    atEnd(t, () => void hook.close());
+    const url = `http://127.0.0.1:${(hook.address() as AddressInfo).port}/`;
+    const server = await Server.during(t, { auth: { chain: ['webhook'], webhook: { url } } });
+    const client = open(server.address);
+    atEnd(t, () => client.close());
+    await client.login({});
+    sameShape(value, bodies[0]);
+  },
+};
+
+/** Imports lines of JSON as an export has them. */
+export function checkExport(t: TestContext, lines: string): void {
+  const folder = temporaryFolder(t);
+  writeFileSync(join(folder, 'export.jsonl'), lines);
+  const [, record = '{}'] = lines.split('\n');
+  run(['store', 'import', 'export.jsonl', '--data', 'data'], folder);
+  run(['store', 'export', 'again.jsonl', '--data', 'data'], folder);
+  const { name, data } = JSON.parse(record) as Record<string, unknown>;
+  const again = JSON.parse(readFileSync(join(folder, 'again.jsonl'), 'utf8').split('\n')[1] as string);
+  assert.deepEqual([again.name, again.data], [name, data]);
+}
+
+function run(args: string[], cwd: string, input = ''): void {
+  const { status, stderr } = spawnSync(binary(), args, { cwd, input, encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+}
+
+/** Fails unless both have the same members of the same types. `null` and empty objects of the example may be anything. */
+function sameShape(example: unknown, real: unknown, place = 'the value'): void {
+  if (example === null) return;
+  assert.equal(Array.isArray(real), Array.isArray(example), place);
+  assert.equal(typeof real, typeof example, place);
+  if (typeof example !== 'object') return;
+  const wanted = Object.entries(example);
+  if (wanted.length === 0) return;
+  if (!Array.isArray(example)) assert.deepEqual(Object.keys(real as object).sort(), wanted.map(([key]) => key).sort(), place);
+  for (const [key, value] of wanted) sameShape(value, (real as Record<string, unknown>)[key], `${place}.${key}`);
+}
