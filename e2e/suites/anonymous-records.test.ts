@@ -4,11 +4,78 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { connect, discarded, pair } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
+import { DRIVERS, peers } from '../harness/driver/driver.ts';
 import { fresh } from '../harness/names.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
-describe('anonymous records', { concurrency: 8 }, () => {
+for (const driver of DRIVERS) {
+  describe(`anonymous records with ${driver.name}`, { concurrency: 8 }, () => {
+    let server: Server;
+    before(async () => {
+      server = await Server.start();
+    });
+    after(() => server.dispose());
+
+    test('it reads, writes and follows the record of its name', async (t) => {
+      const [alice, bob] = await peers(driver, t, server);
+      const name = fresh('record');
+      const mine = alice.anonymous();
+      assert.equal(mine.get(), undefined);
+      const seen = mine.changes('b');
+      await mine.switchTo(name);
+      await mine.setAtWithAck('a', 1);
+      const theirs = await bob.record(name);
+      await theirs.setAtWithAck('b', 2);
+      assert.equal(await seen.find((value) => value !== undefined), 2);
+      assert.deepEqual([mine.get(), mine.get('a')], [{ a: 1, b: 2 }, 1]);
+    });
+
+    test('its subscriptions move to the next name', async (t) => {
+      const [alice, bob] = await peers(driver, t, server);
+      const [first, second] = [fresh('record'), fresh('record')];
+      const theirs = [await bob.record(first), await bob.record(second)] as const;
+      await theirs[0].setWithAck({ value: 'first' });
+      await theirs[1].setWithAck({ value: 'second' });
+      const mine = alice.anonymous();
+      const [seen, silent] = [mine.changes('value'), mine.changes('value')];
+      await mine.switchTo(first);
+      for (const inbox of [seen, silent]) await inbox.find((value) => value === 'first');
+      silent.stop();
+      await mine.switchTo(second);
+      await seen.find((value) => value === 'second');
+      await theirs[0].setAtWithAck('value', 'stale');
+      await theirs[1].setAtWithAck('value', 'current');
+      await seen.find((value) => value === 'current');
+      const heard = (all: unknown[]): unknown[] => all.filter((value) => value !== undefined);
+      assert.deepEqual([heard(seen.seen), heard(silent.seen)], [['first', 'second', 'current'], ['first']]);
+    });
+
+    test('what was edited before it is switched reaches the server', async (t) => {
+      const [alice, bob] = await peers(driver, t, server);
+      const [first, second] = [fresh('record'), fresh('record')];
+      const mine = alice.anonymous();
+      await mine.switchTo(first);
+      mine.setAt('edited', true);
+      await mine.switchTo(second);
+      assert.deepEqual(mine.get(), {});
+      await eventually(async () => JSON.stringify(await bob.snapshot(first)) === '{"edited":true}', 'the edit is at the server');
+    });
+
+    test('switched twice at once it follows the last name', async (t) => {
+      const [alice, bob] = await peers(driver, t, server);
+      const [first, second] = [fresh('record'), fresh('record')];
+      await (await bob.record(first)).setWithAck({ value: 'first' });
+      await (await bob.record(second)).setWithAck({ value: 'second' });
+      const mine = alice.anonymous();
+      void mine.switchTo(first);
+      await mine.switchTo(second);
+      assert.equal(mine.get('value'), 'second');
+    });
+  });
+}
+
+describe('anonymous records of deepstream clients', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
     server = await Server.start();
@@ -35,25 +102,6 @@ describe('anonymous records', { concurrency: 8 }, () => {
     const methods = ['setName', 'get', 'set', 'setWithAck', 'subscribe'] as const;
     covers(methods.map((method) => `AnonymousRecord.${method}` as const), 'success');
     covers('RecordHandler.getAnonymousRecord', 'success');
-  });
-
-  test('its subscriptions move to the next name', async (t) => {
-    const [alice, bob] = await pair(t, server);
-    const [first, second] = [fresh('record'), fresh('record')];
-    await bob.record.setDataWithAck(first, { value: 'first' });
-    await bob.record.setDataWithAck(second, { value: 'second' });
-    const mine = alice.record.getAnonymousRecord();
-    const seen = new Inbox<unknown>('values');
-    mine.subscribe('value', seen.push);
-    await mine.setName(first);
-    assert.equal(await seen.next(), 'first');
-    await mine.setName(second);
-    assert.equal(await seen.next(), 'second');
-    await discarded(alice, first);
-    await bob.record.setDataWithAck(first, { value: 'stale' });
-    await bob.record.setDataWithAck(second, { value: 'current' });
-    assert.equal(await seen.next(), 'current');
-    assert.deepEqual(seen.seen, ['first', 'second', 'current']);
   });
 
   test('setName and whenReady tell callbacks', async (t) => {

@@ -2,7 +2,7 @@
 
 import { C, close, connect, discarded, inState, list, record, subscribed } from '../client.ts';
 import { fresh } from '../names.ts';
-import { Inbox } from '../wait.ts';
+import { DEADLINE_MS, Inbox, within } from '../wait.ts';
 import type { Change, Driver, Peer } from './driver.ts';
 
 const { EVENT_ACTION, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION, CONNECTION_STATE } = C;
@@ -88,6 +88,20 @@ export const DEEPSTREAM: Driver = {
               opened.on(`entry-${kind}`, (entry: string, index: number) => inbox.push(`${kind} ${entry} ${index}`));
             }
             return inbox;
+          },
+        };
+      },
+      anonymous() {
+        const opened = client.record.getAnonymousRecord();
+        return {
+          switchTo: async (name) => void (await within(DEADLINE_MS, Promise.resolve(opened.setName(name)), `record ${name}`)),
+          get: (path) => opened.get(path),
+          setAt: (path, value) => opened.set(path, value as never),
+          setAtWithAck: async (path, value) => void (await opened.setWithAck(path, value as never)),
+          changes(path) {
+            const inbox = new Inbox<unknown>(`values at ${path}`);
+            opened.subscribe(path, inbox.push, true);
+            return Object.assign(inbox, { stop: () => opened.unsubscribe(path, inbox.push) });
           },
         };
       },

@@ -45,6 +45,18 @@ export interface PeerRecord {
   changes(path?: string): Inbox<any>;
 }
 
+/** A record whose name can be switched. */
+export interface PeerAnonymous {
+  /** Fulfilled when the value of the record is here. */
+  switchTo(name: string): Promise<void>;
+  /** The document, or what stands at a path; undefined without a name. */
+  get(path?: string): unknown;
+  setAt(path: string, value: unknown): void;
+  setAtWithAck(path: string, value: unknown): Promise<void>;
+  /** What stands at a path, now and after every switch and change. */
+  changes(path: string): Inbox<any> & { stop(): void };
+}
+
 /** What can be listened for. */
 export type Listened = 'EVENT' | 'RECORD';
 
@@ -88,6 +100,8 @@ export interface Peer {
   record(name: string): Promise<PeerRecord>;
   /** The list `name`, ready for use. */
   list(name: string): Promise<PeerList>;
+  /** A handle without a name. */
+  anonymous(): PeerAnonymous;
   /** The value of a record without opening it. */
   snapshot(name: string): Promise<unknown>;
   /** Holds a name, so that listening clients are asked for it; gives back how to leave it. */

@@ -3,6 +3,7 @@
 import type { TestContext } from 'node:test';
 import { WebSocket } from 'ws';
 import { decode } from '../../../packages/client/src/codec.ts';
+import { openAnonymous } from '../../../packages/client/src/anonymous.ts';
 import { listen, type Served } from '../../../packages/client/src/listen.ts';
 import { openList } from '../../../packages/client/src/lists.ts';
 import { Client, RpcError, RpcReject, TidewireError } from '../../../packages/client/src/index.ts';
@@ -162,6 +163,19 @@ export const TIDEWIRE: Driver = {
             const inbox = new Inbox<string>(`changes of ${name}`);
             opened.onEntry(({ kind, entry, index }) => inbox.push(`${kind} ${entry} ${index}`));
             return inbox;
+          },
+        };
+      },
+      anonymous() {
+        const opened = openAnonymous<Schema, string>(made.record, undefined);
+        return {
+          switchTo: (name) => within(DEADLINE_MS, opened.switchTo(name), `record ${name}`),
+          get: (path) => (path === undefined ? opened.value : opened.get(path)),
+          setAt: (path, value) => opened.set(path, value),
+          setAtWithAck: (path, value) => opened.setWithAck(path, value),
+          changes(path) {
+            const inbox = new Inbox<unknown>(`values at ${path}`);
+            return Object.assign(inbox, { stop: opened.subscribe(path, inbox.push) });
           },
         };
       },

@@ -2,6 +2,7 @@
 
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
+import { openAnonymous } from '../src/anonymous.js';
 import { Client } from '../src/index.js';
 import { listen } from '../src/listen.js';
 import { openList } from '../src/lists.js';
@@ -166,6 +167,37 @@ export function lists(client: Client<App>, any: Client): void {
   // @ts-expect-error there is no such change
   order.onEntry(({ kind }) => kind === 'replaced');
   void first;
+}
+
+export function anonymous(client: Client<App>, any: Client): void {
+  const todo = openAnonymous(client.record, 'todos/1');
+  void todo.switchTo('todos/2');
+  void todo.switchTo(undefined);
+  todo.onName((name: `todos/${string}` | undefined) => name);
+  todo.set('title', 'new');
+  void todo.setWithAck({ title: 'whole', tags: [] });
+  void todo.patch({ title: 'both', 'tags[0]': 'at once' });
+  void todo.update((before) => ({ ...before, done: true }));
+  todo.subscribe('title', (title: string | undefined) => title);
+  const value: Todo | undefined = todo.value;
+  const later = openAnonymous<App, `todos/${string}`>(client.record, undefined);
+  void later.switchTo('todos/2');
+  void openAnonymous(any.record, 'any').switchTo('any other');
+  // @ts-expect-error no record has this name
+  openAnonymous(client.record, 'todo/1');
+  // @ts-expect-error a record of another type
+  void todo.switchTo('names');
+  // @ts-expect-error the same without a first name
+  void later.switchTo('names');
+  // @ts-expect-error no path to edit
+  todo.set('titel', 'new');
+  // @ts-expect-error another type of value
+  todo.set('title', 1);
+  // @ts-expect-error it may be missing
+  const certain: Todo = todo.value;
+  // @ts-expect-error the path has text
+  todo.subscribe('title', (title: number | undefined) => title);
+  void [value, certain];
 }
 
 export function untyped(client: Client): void {

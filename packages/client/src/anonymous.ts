@@ -1,0 +1,173 @@
+// Anonymous records: one handle whose record can be exchanged, with its subscriptions. An entry of its own, `@tidewire/client/anonymous`.
+
+import { deferred } from './deferred.js';
+import { TidewireError } from './error.js';
+import type { OpenOptions, RecordHandle, Records } from './records.js';
+import type { Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
+
+/** The names whose documents are of the type `Doc`. */
+export type NamesOf<App, Doc> = {
+  [Name in Names<RecordsOf<App>>]: [Doc, RecordsOf<App>[Name]] extends [RecordsOf<App>[Name], Doc] ? Name : never;
+}[Names<RecordsOf<App>>];
+
+/**
+ * Opens a handle that can be switched to other records of the same type, at first to `name`. Close it when it is not needed any more.
+ *
+ * @param records `client.record`
+ * @param name a record, or undefined for none yet: then the types of the names have to be given, as in ``openAnonymous<App, `todos/${string}`>``
+ */
+export function openAnonymous<App extends Schema, Name extends Names<RecordsOf<App>>>(
+  records: Records<App>,
+  name: Name | undefined,
+  options: OpenOptions<RecordsOf<App>[Name]> = {},
+): AnonymousRecord<RecordsOf<App>[Name], NamesOf<App, RecordsOf<App>[Name]>> {
+  const made = new AnonymousRecord<RecordsOf<App>[Name], NamesOf<App, RecordsOf<App>[Name]>>(records as unknown as Records, options as OpenOptions);
+  void made.switchTo(name as NamesOf<App, RecordsOf<App>[Name]> | undefined);
+  return made;
+}
+
+/** A callback, where it looks, and its removal from the record of now. */
+interface Watch {
+  path: string | undefined;
+  callback: (value: unknown) => void;
+  stop?: (() => void) | undefined;
+}
+
+/** A record whose name can be switched. Without a name it has no value, and can't be edited. */
+export class AnonymousRecord<Doc = unknown, Name extends string = string> {
+  readonly #records: Records;
+  readonly #options: OpenOptions;
+  readonly #watches = new Set<Watch>();
+  readonly #onName = new Set<(name: Name | undefined) => void>();
+  #handle: RecordHandle | undefined;
+  #ready = deferred();
+  #isReady = false;
+  /** The record of now was refused or deleted. */
+  #hasEnded = false;
+  #isClosed = false;
+
+  /** Handles come from `openAnonymous`. */
+  constructor(records: Records, options: OpenOptions) {
+    this.#records = records;
+    this.#options = options;
+  }
+
+  /** The name of the record of now. */
+  get name(): Name | undefined {
+    return this.#handle?.name as Name | undefined;
+  }
+
+  /** Fulfilled when the value of the record of now is here, rejected if the server refuses it. */
+  get ready(): Promise<void> {
+    return this.#ready.promise;
+  }
+
+  /** The document; undefined before `ready`, without a name, and after the record was deleted. */
+  get value(): Doc | undefined {
+    return this.#handle?.value as Doc | undefined;
+  }
+
+  /** The version that the server has confirmed; -1 before `ready` and without a name. */
+  get version(): number {
+    return this.#handle?.version ?? -1;
+  }
+
+  /** Whether all edits of the record of now are durable at the server. */
+  get isSaved(): boolean {
+    return this.#handle?.isSaved ?? true;
+  }
+
+  /** What stands at a path. */
+  readonly get: RecordHandle<Doc>['get'] = (path) => this.#handle?.get(path) as never;
+
+  /** The edits are those of the record of now, and stay with it: after a switch they still reach the server. */
+  readonly set: RecordHandle<Doc>['set'] = (...change: unknown[]) => this.#named().set(...(change as [unknown]));
+  readonly setWithAck: RecordHandle<Doc>['setWithAck'] = async (...change: unknown[]) => this.#named().setWithAck(...(change as [unknown]));
+  readonly patch: RecordHandle<Doc>['patch'] = async (changes) => this.#named().patch(changes as object);
+  readonly update: RecordHandle<Doc>['update'] = async (update) => this.#named().update(update as never);
+
+  /** Fulfilled when all edits of the record of now are durable; rejected with the first refusal. */
+  async saved(): Promise<void> {
+    await this.#handle?.saved();
+  }
+
+  /**
+   * Follows another record from now on, or none. Fulfilled when its value is here, rejected if the server refuses it. If it is switched
+   * again before, the promise is that of the last switch.
+   */
+  switchTo(name: Name | undefined): Promise<void> {
+    if (this.#isClosed) throw closed();
+    if (name === this.name && !this.#hasEnded) return this.ready;
+    const onEnd = (error: TidewireError): void => {
+      this.#hasEnded = true;
+      this.#options.onEnd?.(error);
+    };
+    const handle = name === undefined ? undefined : this.#records.open(name, { ...this.#options, onEnd });
+    this.#handle?.close();
+    this.#handle = handle;
+    this.#hasEnded = false;
+    if (this.#isReady) this.#ready = deferred();
+    this.#isReady = false;
+    if (handle) {
+      handle.ready.then(
+        () => this.#settle(handle),
+        (error) => this.#settle(handle, error),
+      );
+    } else this.#settle(undefined);
+    for (const watch of this.#watches) this.#follow(watch);
+    this.#records.connection.callAll(this.#onName, name);
+    return this.ready;
+  }
+
+  /** Calls `callback` with the document, or with what stands at a path, as soon as it is here, at every change, and after every switch; returns the removal. */
+  subscribe(callback: (value: Doc | undefined) => void): () => void;
+  subscribe<At extends Path<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
+  subscribe(...args: [unknown, unknown?]): () => void {
+    if (this.#isClosed) throw closed();
+    const path = typeof args[0] === 'string' ? args[0] : undefined;
+    const callback = path === undefined ? args[0] : args[1];
+    this.#records.connection.checkCallback(callback);
+    const watch: Watch = { path, callback: callback as Watch['callback'] };
+    this.#follow(watch);
+    this.#watches.add(watch);
+    return () => {
+      this.#watches.delete(watch);
+      watch.stop?.();
+    };
+  }
+
+  /** Calls `callback` with the name after every switch; returns the removal. */
+  onName(callback: (name: Name | undefined) => void): () => void {
+    this.#onName.add(callback);
+    return () => void this.#onName.delete(callback);
+  }
+
+  /** Ends the handle and its subscriptions; edits still reach the server. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#handle?.close();
+    this.#ready.reject(closed());
+  }
+
+  #follow(watch: Watch): void {
+    const { path, callback } = watch;
+    watch.stop = path === undefined ? this.#handle?.subscribe(callback) : this.#handle?.subscribe(path, callback);
+  }
+
+  #settle(handle: RecordHandle | undefined, error?: unknown): void {
+    if (handle !== this.#handle) return;
+    this.#isReady = true;
+    if (error === undefined) this.#ready.resolve();
+    else this.#ready.reject(error);
+  }
+
+  #named(): RecordHandle {
+    if (this.#handle) return this.#handle;
+    throw new TidewireError('INVALID_ARGUMENT', 'there is no record to edit: switchTo() gives the handle a name');
+  }
+}
+
+function closed(): TidewireError {
+  return new TidewireError('CLOSED', 'the anonymous record is closed');
+}
