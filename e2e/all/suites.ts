@@ -197,6 +197,7 @@ export const SUITES: Suite[] = [
       { program: 'systemd-analyze', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'systemd'] },
       { program: 'redis-server', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'redis-server'] },
       { program: 'pg_ctlcluster', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'postgresql'] },
+      { program: 'promtool', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'prometheus'] },
       { program: 'sqlite3', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'sqlite3'] },
     ],
     // `make run` builds the server alone, whose dependencies have fewer features than the workspace's.

@@ -42,12 +42,13 @@ for (const [language, text, wrong] of [
   ['haproxy', 'defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\nbackend servers\n  server one 127.0.0.1:6020\nfrontend clients\n  bind 127.0.0.1:6080\n  default_backend servers\n', 'sever'],
   ['systemd', '[Service]\nType=notify\nExecStart=/usr/bin/tidewire\n', 'nonotify'],
   ['redis', 'appendonly yes\n', 'maybe'],
+  ['prometheus', 'scrape_configs:\n  - job_name: tidewire\n', 'jobname'],
 ] as const) {
   const right = { place: 'planted', document: 'planted.md', language, word: '', configuration: '', rules: '' };
   const check = async (t: TestContext, content: string): Promise<void> => CHECKERS[language]?.check(t, { ...right, text: content });
   test(`a planted block of ${language} is taken, and refused with ${wrong} in it`, async (t) => {
     await check(t, text);
-    const broken = text.replace(/proxy_pass|listen|server one|notify|yes/, (found) => (found === 'server one' ? `${wrong} one` : wrong));
+    const broken = text.replace(/proxy_pass|listen|server one|notify|yes|job_name/, (found) => (found === 'server one' ? `${wrong} one` : wrong));
     assert.notEqual(broken, text);
     await assert.rejects(check(t, broken));
   });

@@ -73,6 +73,14 @@ export const CHECKERS: Record<string, Checker> = {
     },
   },
   redis: { shows: 'is taken by Redis', check: checkRedis },
+  prometheus: {
+    shows: 'is taken by Prometheus',
+    check: (t, { text }) => {
+      const folder = temporaryFolder(t);
+      writeFileSync(join(folder, 'prometheus.yml'), text);
+      program(folder, 'promtool', 'check', 'config', 'prometheus.yml');
+    },
+  },
   sql: { shows: 'is what the store has, or can be asked of it', check: checkSql },
   picture: { shows: 'shows crates that depend on each other', check: checkPicture },
 };
