@@ -52,13 +52,13 @@ export const SUITES: Suite[] = [
       ['cargo', 'fetch', '--locked'],
       ['cargo', 'deny', '--offline', 'check', 'licenses', 'bans', 'sources'],
     ],
-    budgetSeconds: 60,
+    budgetSeconds: 120,
   },
   {
     name: 'unit',
     shows: 'unit tests, properties, vectors, the fuzz corpus and the faults that its mutations find, seams, the simulation',
     commands: [test('--workspace', '--all-features')],
-    budgetSeconds: 900,
+    budgetSeconds: 1_500,
     group: 'compile',
   },
   {
@@ -66,7 +66,7 @@ export const SUITES: Suite[] = [
     shows: 'the release binary',
     // Its last crates keep one core busy; it takes what the unit tests leave of the other.
     commands: [['chrt', '--idle', '0', 'cargo', 'build', '--locked', '--release', '--workspace']],
-    budgetSeconds: 1_200,
+    budgetSeconds: 1_500,
     group: 'compile',
   },
   {

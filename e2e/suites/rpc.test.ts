@@ -11,6 +11,9 @@ import { Server, againstOriginal } from '../harness/server.ts';
 import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, Inbox, within } from '../harness/wait.ts';
 
+/** Callers and providers share one process here, which may stand still for longer than the default of a second. */
+const PATIENT = { rpcAcceptTimeoutMs: DEADLINE_MS };
+
 type DeepstreamProvider = Parameters<TestClient['rpc']['provide']>[1];
 
 const RPC = C.TOPIC.RPC;
@@ -35,7 +38,7 @@ for (const driver of DRIVERS) {
   describe(`rpc with ${driver.name}`, { concurrency: 8 }, () => {
     let server: Server;
     before(async () => {
-      server = await Server.start();
+      server = await Server.start(PATIENT);
     });
     after(() => server.dispose());
     const connect = (t: TestContext, options?: PeerOptions): Promise<Peer> => driver.connect(t, server, options);
@@ -159,7 +162,7 @@ for (const driver of DRIVERS) {
 describe('rpc of deepstream clients', { concurrency: 8 }, () => {
   let server: Server;
   before(async () => {
-    server = await Server.start();
+    server = await Server.start(PATIENT);
   });
   after(() => server.dispose());
 

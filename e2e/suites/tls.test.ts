@@ -93,7 +93,7 @@ describe('tls', { skip: againstOriginal && 'the original server speaks no TLS', 
 
   test('heartbeats over wss keep a connection for longer than silence ends one', async (t) => {
     // A login on a busy machine is not to be taken for silence.
-    const { server, shown } = await secured(t, { heartbeatIntervalMs: 1_000 });
+    const { server, shown } = await secured(t, { heartbeatIntervalMs: 2_000 });
     const alive = await secureClient(t, server, shown, { heartbeatInterval: 300 });
     const lost: string[] = [];
     alive.on('connectionStateChanged', (state: string) => lost.push(state));
