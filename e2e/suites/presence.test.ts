@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
+import { getMessage } from '@deepstream/protobuf/dist/src/message-builder.js';
 import { C, connect, type TestClient } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { DRIVERS, type Peer } from '../harness/driver/driver.ts';
@@ -157,6 +158,28 @@ describe('presence of deepstream clients', { concurrency: 8 }, () => {
     const all = new Inbox<unknown>('all');
     client.presence.getAll((error, users) => all.push([error, users?.includes(bob)]));
     assert.deepEqual(await all.next(), [null, true]);
+  });
+
+  test('who watches as soon as its login is answered does not hear that its own user has come', async (t) => {
+    // The interest of all shards is visible, so nothing holds up those who come, and one shard has much else to do.
+    for (let i = 0; i < 4; i += 1) await watches(await online(t, freshUser()), []);
+    const busy = await RawPeer.login(server);
+    const emit = getMessage({ topic: C.TOPIC.EVENT, action: C.EVENT_ACTION.EMIT, name: 'unheard', data: '1' } as never, false);
+    const emits = Buffer.concat(Array.from({ length: 20_000 }, () => Buffer.from(emit)));
+    const users = Array.from({ length: 20 }, () => freshUser());
+    const own: Change[] = [];
+    for (const user of users) {
+      const client = await connect(t, server, { login: false });
+      const note = (name: string, isOnline: boolean): void => void (name === user && own.push([name, isOnline]));
+      client.presence.subscribe(note);
+      client.presence.subscribe(user, note);
+      busy.sendBytes(emits);
+      await client.login({ username: user });
+      // The owner of the user answers behind what it has told of it.
+      assert.deepEqual(await client.presence.getAll([user]), { [user]: true });
+    }
+    busy.close();
+    assert.deepEqual(own, []);
   });
 
   test('a watcher may drop everything at once', async (t) => {

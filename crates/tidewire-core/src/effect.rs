@@ -160,6 +160,8 @@ pub enum News<'a> {
         user: &'a str,
         /// Whether the user is online now.
         online: bool,
+        /// Who is not told: the session with which the user has come.
+        except: Option<SessionId>,
     },
 }
 
@@ -190,10 +192,12 @@ impl News<'_> {
                 everyone,
                 user,
                 online,
+                except,
             } => Publication::User {
                 everyone,
                 user: user.into(),
                 online,
+                except,
             },
         }
     }
@@ -217,6 +221,8 @@ pub enum Publication {
         user: Name,
         /// Whether the user is online now.
         online: bool,
+        /// Who is not told: the session with which the user has come.
+        except: Option<SessionId>,
     },
 }
 
@@ -233,10 +239,12 @@ impl Publication {
                 everyone,
                 user,
                 online,
+                except,
             } => News::User {
                 everyone: *everyone,
                 user,
                 online: *online,
+                except: *except,
             },
         }
     }

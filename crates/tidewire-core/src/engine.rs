@@ -580,7 +580,7 @@ impl Shard {
             parts.expiries.remove(expires_at, Seat::of(id));
         }
         if let Some(principal) = session.principal().filter(|_| !session.is_passing) {
-            login::count_online(&mut desk, &principal.user_id, false);
+            login::count_online(&mut desk, &principal.user_id, id, false);
         }
     }
 
@@ -781,8 +781,8 @@ impl Shard {
             }
             Entry::Rpc(entry) => rpcs.handle(desk, entry),
             Entry::RpcDelivery(delivery) => rpc::deliver(desk, &delivery),
-            Entry::Online { user } => presences.count(desk, user, true),
-            Entry::Offline { user } => presences.count(desk, user, false),
+            Entry::Online { user, session } => presences.count(desk, user, Some(session)),
+            Entry::Offline { user } => presences.count(desk, user, None),
             Entry::PresenceQuery { gather, users } => presences.query(desk, gather, users),
             Entry::Gathered { gather, part } => gathered(desk, gather, true, part),
             Entry::SessionEnded { session } => {

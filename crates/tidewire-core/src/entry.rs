@@ -84,6 +84,8 @@ pub enum Entry {
     Online {
         /// The user.
         user: Name,
+        /// The session, which is not told that its own user has come.
+        session: SessionId,
     },
     /// To the owner of a user id: a session of that user has ended.
     Offline {

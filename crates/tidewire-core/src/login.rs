@@ -160,7 +160,7 @@ pub(crate) fn decided<E: Effects>(
             let data = principal.client_data().map(Payload::as_str);
             desk.send(id, &Message::Auth(Auth::Successful { data }));
             if !is_passing {
-                count_online(desk, &principal.user_id, true);
+                count_online(desk, &principal.user_id, id, true);
             }
         }
         AuthOutcome::Refused { client_data } => {
@@ -351,14 +351,19 @@ pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> bo
 }
 
 /// Tells the user's owner that one of its sessions has opened or ended.
-pub(crate) fn count_online<E: Effects>(desk: &mut Desk<'_, E>, user: &Name, opened: bool) {
+pub(crate) fn count_online<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    user: &Name,
+    session: SessionId,
+    opened: bool,
+) {
     if user.as_str() != presence::INVISIBLE {
         let user = user.clone();
         let owner = desk.place.owner(&user);
         desk.post(
             owner,
             if opened {
-                Entry::Online { user }
+                Entry::Online { user, session }
             } else {
                 Entry::Offline { user }
             },

@@ -31,24 +31,29 @@ impl PresenceOwner {
         self.online.len()
     }
 
-    /// A session of the user has opened or ended. The first and the last are news.
-    pub(crate) fn count<E: Effects>(&mut self, desk: &mut Desk<'_, E>, user: Name, opened: bool) {
+    /// This session of the user has opened, or one has ended. The first and the last are news to all but themselves.
+    pub(crate) fn count<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        user: Name,
+        opened: Option<SessionId>,
+    ) {
         let sessions = self.online.entry(user.clone()).or_insert(0);
-        *sessions = if opened {
-            *sessions + 1
-        } else {
-            sessions.saturating_sub(1)
+        *sessions = match opened {
+            Some(_) => *sessions + 1,
+            None => sessions.saturating_sub(1),
         };
         let sessions = *sessions;
         if sessions == 0 {
             self.online.remove(&user);
         }
-        if sessions == u32::from(opened) {
+        if sessions == u32::from(opened.is_some()) {
             for everyone in [true, false] {
                 let news = News::User {
                     everyone,
                     user: &user,
-                    online: opened,
+                    online: opened.is_some(),
+                    except: opened,
                 };
                 deliver(desk, &news);
                 desk.out.publish(news);
@@ -80,13 +85,14 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, news: &News<'_>) {
         everyone,
         user,
         online,
+        except,
     } = *news
     {
         let (topic, key) = if everyone { (ALL, "") } else { (USER, user) };
         desk.fan_out(
             topic,
             key,
-            None,
+            except,
             &Message::Presence(Presence::Changed {
                 name: user,
                 online,

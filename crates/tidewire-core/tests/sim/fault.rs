@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use tidewire_core::effect::Publication;
 use tidewire_core::entry::{Answer, Asker, CallNotice, Entry, Listening, Published};
 use tidewire_core::store::Version;
 use tidewire_core::text::Payload;
@@ -53,6 +54,8 @@ pub enum Fault {
     CallMisdirected,
     /// A change of presence is not handed to a shard.
     NoticeLost,
+    /// A session is told that its own user has come.
+    OwnNoticeGiven,
     /// The owner of a user is not told of a session.
     SessionUncounted,
     /// An owner is not told that a listener is gone.
@@ -125,7 +128,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, each with the checks of which one must find it.
-    pub const ALL: [(Self, &[Check]); 68] = [
+    pub const ALL: [(Self, &[Check]); 69] = [
         (
             Self::MailboxReordered,
             &[Check::ConnectionOrder, Check::RecordOrder],
@@ -152,6 +155,7 @@ impl Fault {
         (Self::CallLost, &[Check::RpcAnsweredOnce]),
         (Self::CallMisdirected, &[Check::RpcFromProvider]),
         (Self::NoticeLost, &[Check::PresenceNotices]),
+        (Self::OwnNoticeGiven, &[Check::PresenceNotices]),
         (Self::SessionUncounted, &[Check::PresenceQuery]),
         (Self::EndForgotten, &[Check::NothingLeaks]),
         (Self::ListenNoticeLost, &[Check::OneProvider]),
@@ -337,6 +341,7 @@ impl Faults {
             (Some(Fault::ProviderUnknown), Entry::RecordPublished { what, .. }) => {
                 matches!(what, Published::Provided(_))
             }
+            (Some(Fault::OwnNoticeGiven), Entry::Publication(Publication::User { .. })) => true,
             _ => false,
         };
         if !concerns || !self.strike() {
@@ -347,6 +352,12 @@ impl Faults {
             (Some(Fault::CallMisdirected), Entry::RpcDelivery(mut delivery)) => {
                 delivery.what = CallNotice::Response(Some(Payload::from_checked("0")));
                 vec![Entry::RpcDelivery(delivery)]
+            }
+            (Some(Fault::OwnNoticeGiven), Entry::Publication(mut publication)) => {
+                if let Publication::User { except, .. } = &mut publication {
+                    *except = None;
+                }
+                vec![Entry::Publication(publication)]
             }
             (Some(Fault::RuleMisled), Entry::Value { name, asker, .. }) => {
                 let value = Payload::from_checked(r#"{"open":true}"#);

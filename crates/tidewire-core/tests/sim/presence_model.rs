@@ -9,6 +9,14 @@ use crate::check::{Check, Checked, ensure, violated};
 use crate::services::presence_of;
 use crate::wire::parse;
 
+/// A user has come or gone.
+#[derive(Debug)]
+struct Change {
+    online: bool,
+    /// Who must not hear of it: the session with which the user has come.
+    by: Option<SessionId>,
+}
+
 /// One session's watch over one user, or over all.
 #[derive(Debug, Default)]
 struct Watch {
@@ -36,25 +44,27 @@ impl Watch {
 #[derive(Debug, Default)]
 pub struct PresenceModel {
     sessions: BTreeMap<String, usize>,
-    /// Every change of each user: whether online.
-    changes: BTreeMap<String, Vec<bool>>,
+    /// Every change of each user.
+    changes: BTreeMap<String, Vec<Change>>,
     /// The user, or `None` for all.
     watches: BTreeMap<(SessionId, Option<String>), Watch>,
     queries: BTreeMap<(SessionId, Option<String>), usize>,
 }
 
 impl PresenceModel {
-    /// The owner counts a session of the user.
-    pub fn count(&mut self, user: &str, opened: bool) {
+    /// The owner counts a session of the user: that which has opened, or one less.
+    pub fn count(&mut self, user: &str, opened: Option<SessionId>) {
         let sessions = self.sessions.entry(user.into()).or_insert(0);
         let before = *sessions;
-        *sessions = if opened {
-            before + 1
-        } else {
-            before.saturating_sub(1)
+        *sessions = match opened {
+            Some(_) => before + 1,
+            None => before.saturating_sub(1),
         };
         if (before == 0) != (*sessions == 0) {
-            self.changes.entry(user.into()).or_default().push(opened);
+            self.changes.entry(user.into()).or_default().push(Change {
+                online: opened.is_some(),
+                by: opened,
+            });
         }
     }
 
@@ -103,7 +113,8 @@ impl PresenceModel {
         }
     }
 
-    /// A session hears of a change: it must be the next one, or one that comes after others from before the ack.
+    /// A session hears of a change: it must be the next one, or one that comes after others from before the ack. Its own is
+    /// none of them.
     pub fn hear(&mut self, session: SessionId, user: &str, online: bool, all: bool) -> Checked {
         let key = (session, (!all).then(|| user.to_owned()));
         let changes = self.changes.get(user).map_or(&[][..], Vec::as_slice);
@@ -115,8 +126,9 @@ impl PresenceModel {
             .or_insert_with(|| BTreeSet::from([0]));
         let mut next = BTreeSet::new();
         for place in &*places {
-            for (heard, change) in changes.iter().enumerate().skip(*place) {
-                if *change == online {
+            let others = changes.iter().enumerate().skip(*place);
+            for (heard, change) in others.filter(|(_, change)| change.by != Some(session)) {
+                if change.online == online {
                     next.insert(heard + 1);
                 }
                 if heard >= required_from {
@@ -189,11 +201,12 @@ impl PresenceModel {
             for (changed, changes) in &self.changes {
                 let all = user.as_ref().is_none_or(|user| user == changed);
                 let required_from = watch.required_from(changed);
-                let complete = changes.len() <= required_from
-                    || watch
-                        .heard
-                        .get(changed)
-                        .is_some_and(|places| places.contains(&changes.len()));
+                let own = |change: &Change| change.by == Some(*session);
+                let complete = changes.iter().skip(required_from).all(own)
+                    || watch.heard.get(changed).is_some_and(|places| {
+                        let mut last = places.iter().next_back().into_iter();
+                        last.any(|last| changes.iter().skip(*last).all(own))
+                    });
                 ensure(!all || complete, Check::PresenceNotices, || {
                     format!("{session:?} has not heard all of {changed}: {changes:?}, {watch:?}")
                 })?;

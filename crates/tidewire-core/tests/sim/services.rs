@@ -113,6 +113,10 @@ impl Services {
                     self.ending.remove(place);
                 }
             }
+            Heard::LoggedIn if !self.calm && !self.watches_all && random.chance(50) => {
+                self.watches_all = true;
+                return vec![Said::WatchAll];
+            }
             Heard::Ended { right, .. } => return self.ended(right),
             Heard::Removed { records, name, .. } | Heard::ListenTimeout { records, name } => {
                 self.providing.remove(&(*records, name.clone()));

@@ -633,8 +633,8 @@ impl Sim {
                 what: CallAnswer::Withdrawn,
                 ..
             }) => self.rpcs.turned_back(correlation),
-            Entry::Online { user } => self.presences.count(user, true),
-            Entry::Offline { user } => self.presences.count(user, false),
+            Entry::Online { user, session } => self.presences.count(user, Some(*session)),
+            Entry::Offline { user } => self.presences.count(user, None),
             _ => {}
         }
         if let Entry::Publication(Publication::Event { name, data }) = &entry {

@@ -126,7 +126,7 @@ impl Sim {
             let outcome = AuthOutcome::Accepted(Arc::new(principal.clone()));
             let owner = self.owner(&principal.user_id);
             if owner == usize::from(session.home.shard) {
-                self.presences.count(&principal.user_id, true);
+                self.presences.count(&principal.user_id, Some(session));
             }
             let completion = AuthCompletion { session, outcome };
             return self.input(shard, Input::Auth(completion));
@@ -232,7 +232,7 @@ impl Sim {
         self.presences.session_ended(session);
         self.rights.session_ended(session);
         if connection.open && self.owner(&user) == shard {
-            self.presences.count(&user, false);
+            self.presences.count(&user, None);
         }
         self.places[shard].push(session.index);
         Ok(())

@@ -112,13 +112,13 @@ impl Sim {
             let revoked = self.rights.is_revoked(shard, user, self.now.wall);
             if detention.accepted && !detention.refuse && !revoked {
                 connection.open = true;
-                opened.push(connection.client);
+                opened.push((*session, connection.client));
             }
         }
-        for client in opened {
+        for (session, client) in opened {
             let user = self.clients[client].user.clone();
             if self.owner(&user) == shard {
-                self.presences.count(&user, true);
+                self.presences.count(&user, Some(session));
             }
         }
     }
