@@ -82,6 +82,17 @@ test('links between the documents lead somewhere', () => {
   assert.deepEqual(broken, []);
 });
 
+test('the tests that the guarantees name are there', () => {
+  const page = readFileSync(join(REPOSITORY, 'docs/guarantees.md'), 'utf8');
+  const named = [...page.matchAll(/`([^`]+) · ([^`]+)`/g)].filter(([, file]) => file !== 'FILE');
+  const isThere = (file: string, name: string): boolean => readFileSync(join(REPOSITORY, file), 'utf8').includes(name);
+  assert.deepEqual(named.filter(([, file = '', name = '']) => !isThere(file, name)).map(([span]) => span), []);
+  assert.ok(named.length >= 30, `the page names ${named.length} tests`);
+  // A promise stands in a row of two: what is said, and what shows it.
+  const bare = page.split('\n').filter((line) => line.split(' | ').length === 2 && !/ · |SIM|Guaranteed|^\|-/.test(line));
+  assert.deepEqual(bare, []);
+});
+
 test('make run says where it listens', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
   t.after(() => rmSync(folder, { recursive: true }));

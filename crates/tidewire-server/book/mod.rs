@@ -16,6 +16,7 @@ const MENU: [(&str, Group); 5] = [
         "Begin",
         &[
             ("README.md", "index.html"),
+            ("docs/five-minutes.md", "five-minutes.html"),
             ("packages/client/README.md", "client.html"),
             ("packages/react/README.md", "react.html"),
             ("examples/demo/README.md", "demo.html"),
@@ -25,6 +26,12 @@ const MENU: [(&str, Group); 5] = [
     (
         "Use",
         &[
+            ("docs/records.md", "records.html"),
+            ("docs/events.md", "events.html"),
+            ("docs/rpc.md", "rpc.html"),
+            ("docs/presence.md", "presence.html"),
+            ("docs/listening.md", "listening.html"),
+            ("docs/guarantees.md", "guarantees.html"),
             ("docs/authentication.md", "authentication.html"),
             ("docs/permissions.md", "permissions.html"),
             ("docs/client.md", "client-reference.html"),
