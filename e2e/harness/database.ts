@@ -3,10 +3,10 @@
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
-import { basename, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import type { ClientCertificate } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
@@ -106,7 +106,16 @@ function mongodbLike(...flags: string[]): Kind {
     ],
     prepare: () => {
       if (existsSync(libraries)) return;
-      run('mvn', ['-q', '-B', '-f', join(MONGODB_FOLDER, 'pom.xml'), 'dependency:copy-dependencies']);
+      mkdirSync(dirname(libraries), { recursive: true });
+      // Under a name of its own first: another suite may be fetching them, too.
+      const fetched = mkdtempSync(`${libraries}-`);
+      run('mvn', ['-q', '-B', '-f', join(MONGODB_FOLDER, 'pom.xml'), 'dependency:copy-dependencies', `-Dlibraries=${fetched}`]);
+      try {
+        renameSync(fetched, libraries);
+      } catch (error) {
+        if (!existsSync(libraries)) throw error;
+        rmSync(fetched, { recursive: true });
+      }
     },
     crash: 'SIGKILL',
     url: (port) => `mongodb://127.0.0.1:${port}`,
