@@ -213,7 +213,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'documents',
-    shows: 'each code block of the documents is proved by its language, their links lead somewhere, make run starts',
+    shows: 'each code block of the documents is proved by its language, references are fresh, links lead somewhere, make run starts',
     needs: [
       { program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] },
       { program: 'nginx', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'nginx-light'] },

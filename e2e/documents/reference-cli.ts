@@ -1,0 +1,70 @@
+// `docs/cli.md`, made of what the program says for `--help`.
+
+import { spawnSync } from 'node:child_process';
+import { binary } from '../harness/server.ts';
+
+/** An argument or option with its text. */
+type Row = [name: string, text: string];
+
+interface Command {
+  words: string[];
+  about: string;
+  usage: string;
+  arguments: Row[];
+  options: Row[];
+}
+
+/** From this option on come those of the configuration, which all commands take. */
+const FIRST_OF_ALL = '--config <FILE>';
+
+export function cliReference(): string {
+  const page = [
+    '# The command line',
+    '',
+    'This page is made of what `tidewire COMMAND --help` says, by `npm --prefix e2e run references`.',
+    '',
+    'Every command also takes `--config FILE`, the configuration (`tidewire.yml` by default, if there is one), and the flag of every option of',
+    '[configuration.md](configuration.md). What the codes at the end of a command mean is in [errors.md](errors.md#exit-codes).',
+  ];
+  for (const command of commands([])) {
+    page.push('', `## \`${['tidewire', ...command.words].join(' ')}\``, '', `${command.about}.`, '', `Usage: \`${command.usage}\``);
+    const rows = [...command.arguments, ...command.options];
+    if (rows.length > 0) page.push('', '| Argument | Means |', '|---|---|', ...rows.map(([name, text]) => `| \`${name.replaceAll('|', '\\|')}\` | ${text.replaceAll('|', '\\|')} |`));
+  }
+  return `${page.join('\n')}\n`;
+}
+
+/** The command of these words and those below it, without `help`. */
+function commands(words: string[]): Command[] {
+  const { stdout, status, stderr } = spawnSync(binary(), [...words, '--help'], { encoding: 'utf8' });
+  if (status !== 0) throw new Error(`tidewire ${words.join(' ')} --help: ${stderr}`);
+  const below = rows(stdout, 'Commands').map(([name]) => name).filter((name) => name !== 'help');
+  const deeper = below.flatMap((name) => commands([...words, name]));
+  if (words.length > 0 && below.length > 0) return deeper;
+  const options = rows(stdout, 'Options');
+  const end = options.findIndex(([name]) => name === FIRST_OF_ALL);
+  if (end < 0) throw new Error(`tidewire ${words.join(' ')} --help does not have ${FIRST_OF_ALL}`);
+  const command: Command = {
+    words,
+    about: stdout.slice(0, stdout.indexOf('\n')),
+    usage: /^Usage: (.*)$/m.exec(stdout)?.[1] ?? '',
+    arguments: rows(stdout, 'Arguments'),
+    options: options.slice(0, end),
+  };
+  return [command, ...deeper];
+}
+
+/** What stands below a heading: names, and behind or below each its text. */
+function rows(help: string, heading: string): Row[] {
+  const found: Row[] = [];
+  const start = help.indexOf(`\n${heading}:\n`);
+  if (start < 0) return found;
+  for (const line of help.slice(start + heading.length + 3).split('\n')) {
+    const entry = /^ {2,6}(\S.*?)(?: {2,}(.*))?$/.exec(line);
+    if (/^\S/.test(line)) break;
+    const last = found.at(-1);
+    if (entry?.[1] !== undefined) found.push([entry[1], entry[2] ?? '']);
+    else if (last !== undefined && line.trim() !== '') last[1] = `${last[1]} ${line.trim()}`.trim();
+  }
+  return found;
+}
