@@ -172,7 +172,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'container',
-    shows: 'the transport cases in a container: user 1000, read-only root, 1,024 descriptors, no io_uring',
+    shows: 'the image of the Dockerfile: a client, the health check, no shell, an open server is refused; the transport cases in it: user 1000, read-only root, no io_uring',
     needs: [
       { program: 'buildah', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'buildah'] },
       { program: 'mmdebstrap', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'mmdebstrap'] },

@@ -1,4 +1,5 @@
-// Runs suites against servers in a container (see `harness/container.ts`): `npm run container -- events records`.
+// Builds the image of packaging/Dockerfile, looks at it (`image.test.ts`), and runs suites against servers in it (see
+// `harness/container.ts`): `npm run container -- events records`, all of them without names.
 // Needs root, buildah and mmdebstrap, and the release build of the server.
 
 import { spawnSync } from 'node:child_process';
@@ -14,10 +15,12 @@ if (!existsSync(binary)) throw new Error(`no binary at ${binary}: cargo build --
 const folder = mkdtempSync(join(tmpdir(), 'tidewire-container-'));
 try {
   buildContainer(folder, binary);
-  const suites = ['--import', 'tsx', join(E2E, 'run.ts'), ...process.argv.slice(2)];
   const env = { ...process.env, E2E_CONTAINER: folder };
-  const { status } = spawnSync(process.execPath, suites, { cwd: E2E, env, stdio: 'inherit' });
-  process.exitCode = status ?? 1;
+  const run = (...args: string[]): number => {
+    return spawnSync(process.execPath, ['--import', 'tsx', ...args], { cwd: E2E, env, stdio: 'inherit' }).status ?? 1;
+  };
+  const ofImage = run('--test', 'container/image.test.ts');
+  process.exitCode = run('run.ts', ...process.argv.slice(2)) || ofImage;
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

@@ -47,7 +47,7 @@ const QUICK: Partial<ClientOptions> = {
 };
 
 /** A new client that is logged in (unless told otherwise) and ends with the test. */
-export async function connect(test: TestContext, server: Server, options: ConnectOptions = {}): Promise<TestClient> {
+export async function connect(test: TestContext, server: Pick<Server, 'address'>, options: ConnectOptions = {}): Promise<TestClient> {
   const { login = {}, errors = [], through, ...clientOptions } = options;
   const client = open(through ?? server.address, clientOptions);
   atEnd(test, () => {

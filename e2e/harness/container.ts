@@ -1,19 +1,29 @@
-// Servers in a container as hardened deployments run them: user 1000 without rights, a read-only root, 1,024 descriptors,
-// only the data folder writable, and the system calls that a container may make, among which io_uring is not.
+// Servers in a container as hardened deployments run them: the image of packaging/Dockerfile, whose user has no rights, a read-only
+// root, 1,024 descriptors, only the data folder writable, and the system calls that a container may make, among which io_uring is not.
 // `container/main.ts` builds the image; here each server of a run is started in it.
 
 import { execFileSync } from 'node:child_process';
-import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 
 /** The user inside, who has no name. */
 export const USER = 1000;
 export const DESCRIPTORS = 1024;
 
-/** The server's program inside. */
-const PROGRAM = '/usr/local/bin/tidewire';
+const DOCKERFILE = resolve(import.meta.dirname, '../../packaging/Dockerfile');
+/** What the image stands on: no shell, no user, nothing that the server does not need. */
+const BASE = 'localhost/base';
+const IMAGE = 'localhost/tidewire';
 const NAME = 'tidewire';
+
+/** What the image says of itself. */
+export interface ImageSettings {
+  User: string;
+  Entrypoint: string[];
+  Env: string[];
+  Healthcheck: { Test: string[] };
+}
 
 /**
  * Makes the container's root read-only and runs a command, in a mount namespace that ends with it. buildah has no option for
@@ -34,14 +44,21 @@ export function containerFolder(): string | undefined {
   return process.env['E2E_CONTAINER'] || undefined;
 }
 
-/** Makes a container of the smallest system that the binary needs, and of the binary. Gives the folder that has it. */
+/** Makes the image of the smallest system that the binary needs, and a container of it in `folder`. */
 export function buildContainer(folder: string, binary: string): void {
   const system = join(folder, 'system.tar');
   run('mmdebstrap', '--quiet', '--variant=extract', '--include=libc6,libgcc-s1', 'bookworm', system);
+  const base = buildah(folder, 'from', '--quiet', 'scratch').trim();
+  buildah(folder, 'add', '--quiet', base, system, '/');
+  buildah(folder, 'commit', '--quiet', '--rm', base, BASE);
+  const context = join(folder, 'context');
+  mkdirSync(context);
+  copyFileSync(binary, join(context, 'tidewire'));
+  // Only this format has health checks.
+  const chosen = ['--format', 'docker', '--isolation', 'chroot', '--build-arg', `BASE=${BASE}`];
+  buildah(folder, 'build', '--quiet', ...chosen, '--file', DOCKERFILE, '--tag', IMAGE, context);
   const limit = `nofile=${DESCRIPTORS}:${DESCRIPTORS}`;
-  buildah(folder, 'from', '--quiet', '--isolation', 'chroot', '--ulimit', limit, '--name', NAME, 'scratch');
-  buildah(folder, 'add', '--quiet', NAME, system, '/');
-  buildah(folder, 'copy', '--quiet', NAME, binary, PROGRAM);
+  buildah(folder, 'from', '--quiet', '--isolation', 'chroot', '--ulimit', limit, '--name', NAME, IMAGE);
   const root = buildah(folder, 'mount', NAME).trim();
   // What buildah mounts something on, since it can't make it later.
   for (const path of ['dev', 'etc', 'proc', 'run', 'sys', tmpdir()]) mkdirSync(join(root, path), { recursive: true });
@@ -50,15 +67,31 @@ export function buildContainer(folder: string, binary: string): void {
   writeFileSync(join(folder, 'enter.sh'), ENTER);
 }
 
+/** The root of the container, as this machine sees it. */
+export function containerRoot(folder: string): string {
+  return readFileSync(join(folder, 'root'), 'utf8');
+}
+
+/** What the image of the container says of itself. */
+export function imageSettings(folder: string): ImageSettings {
+  const { Docker } = JSON.parse(buildah(folder, 'inspect', '--type', 'image', IMAGE)) as { Docker: { config: ImageSettings } };
+  return Docker.config;
+}
+
 /** The command that runs `command`, the server's own, in the container of `folder`. It reads `own` and writes `data`. */
-export function containedCommand(folder: string, root: string, command: string[], own: string, data: string): string[] {
+export function containedCommand(folder: string, command: string[], own: string, data: string): string[] {
   mkdirSync(data, { recursive: true });
   chmodSync(own, 0o755);
   chownSync(data, USER, USER);
   const volumes = [`${tmpdir()}:${tmpdir()}:ro`, `${data}:${data}`].flatMap((volume) => ['--volume', volume]);
   const [, ...args] = command;
-  const inside = ['run', '--isolation', 'chroot', '--user', `${USER}:${USER}`, ...volumes, NAME, '--', PROGRAM, ...args];
-  return ['unshare', '--mount', 'sh', join(folder, 'enter.sh'), root, 'buildah', ...storage(folder), ...inside];
+  return insideCommand(folder, [...imageSettings(folder).Entrypoint, ...args], volumes);
+}
+
+/** The command that runs `command` as the image's user in the container of `folder`, with options of `buildah run`. */
+export function insideCommand(folder: string, command: string[], options: string[]): string[] {
+  const inside = ['run', '--isolation', 'chroot', ...options, NAME, '--', ...command];
+  return ['unshare', '--mount', 'sh', join(folder, 'enter.sh'), containerRoot(folder), 'buildah', ...storage(folder), ...inside];
 }
 
 /** The container keeps nothing outside its folder. */

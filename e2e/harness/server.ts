@@ -435,8 +435,7 @@ export class Server {
   #contained(command: string[]): string[] {
     const container = containerFolder();
     if (container === undefined) return command;
-    const root = readFileSync(join(container, 'root'), 'utf8');
-    return containedCommand(container, root, command, this.folder, this.dataFolder);
+    return containedCommand(container, command, this.folder, this.dataFolder);
   }
 
   async #answers(): Promise<boolean> {
@@ -472,7 +471,7 @@ process.on('exit', () => {
 });
 
 /** The server behind the processes of a launcher: each has the next one as its only child, and the server has none. */
-function innermost(pid: number): number {
+export function innermost(pid: number): number {
   const tasks = `/proc/${pid}/task`;
   // A thread that has ended meanwhile has no children any more.
   const childrenOf = (task: string): string => {

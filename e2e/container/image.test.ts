@@ -1,0 +1,89 @@
+// The image as it is: its own command, variables, user and health check, on a base without a shell.
+
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { connect } from '../harness/client.ts';
+import { USER, containerFolder, containerRoot, imageSettings, insideCommand } from '../harness/container.ts';
+import { fresh } from '../harness/names.ts';
+import { freePort, innermost } from '../harness/server.ts';
+import { within } from '../harness/wait.ts';
+
+const START_MS = 30_000;
+/** What an operator says who wants an open server. */
+const OPEN = ['TIDEWIRE_AUTH__OPEN_ON_PUBLIC_ADDRESS=true', 'TIDEWIRE_PERMISSIONS=allow_all', 'TIDEWIRE_DRAIN_DELAY=0s'];
+
+const folder = containerFolder() ?? assert.fail('npm run container builds the image');
+const image = imageSettings(folder);
+
+/** What runs `command` in the container with variables beside those of the image. */
+function inside(command: string[], variables: string[]): [program: string, args: string[]] {
+  const [program, ...args] = insideCommand(folder, command, variables.flatMap((variable) => ['--env', variable]));
+  return [program as string, args];
+}
+
+function runInside(command: string[], variables: string[]): { status: number | null; said: string } {
+  const { status, stdout, stderr } = spawnSync(...inside(command, variables), { encoding: 'utf8', timeout: START_MS });
+  return { status, said: stdout + stderr };
+}
+
+/** Starts the image's own command and waits for its first screen. */
+async function start(t: TestContext, variables: string[]): Promise<{ pid: number; ended: Promise<number | null> }> {
+  const child = spawn(...inside(image.Entrypoint, variables), { stdio: ['ignore', 'pipe', 'pipe'] });
+  const ended = new Promise<number | null>((done) => child.once('exit', done));
+  const pid = (): number => innermost(child.pid as number);
+  t.after(async () => {
+    if (child.exitCode !== null) return;
+    process.kill(pid(), 'SIGKILL');
+    await ended;
+  });
+  let output = '';
+  const ready = new Promise<void>((done) => {
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on('data', (text: Buffer) => {
+        output += text.toString();
+        if (/^ready on /m.test(output)) done();
+      });
+    }
+  });
+  const early = ended.then((code) => assert.fail(`it ended with ${code}:\n${output}`));
+  await within(START_MS, Promise.race([ready, early]), 'the image starts');
+  early.catch(() => {});
+  return { pid: pid(), ended };
+}
+
+test('there is no shell, and nobody is root', () => {
+  for (const path of ['bin/sh', 'usr/bin/sh', 'bin/bash', 'usr/bin/bash']) assert.ok(!existsSync(join(containerRoot(folder), path)), path);
+  assert.equal(image.User, `${USER}:${USER}`);
+});
+
+test('a server that everybody may log in to does not start, and says two ways out', async () => {
+  const { status, said } = runInside(image.Entrypoint, [`TIDEWIRE_NETWORK__PORT=${await freePort()}`]);
+  assert.equal(status, 2, said);
+  assert.match(said, /network\.host \(TIDEWIRE_NETWORK__HOST\).*everybody may log in/);
+  assert.match(said, /auth\.chain/);
+  assert.match(said, /auth\.open_on_public_address/);
+});
+
+test('it serves a client that writes, is found well, and stops', async (t) => {
+  const port = await freePort();
+  const variables = [...OPEN, `TIDEWIRE_NETWORK__PORT=${port}`];
+  const [kind, ...check] = image.Healthcheck.Test;
+  assert.equal(kind, 'CMD', 'without a shell');
+  const before = runInside(check, variables);
+  assert.equal(before.status, 1, before.said);
+  assert.match(before.said, new RegExp(`http://127\\.0\\.0\\.1:${port}/health: .*; see the log of the server, or start it`));
+
+  const { pid, ended } = await start(t, variables);
+  assert.match(readFileSync(`/proc/${pid}/status`, 'utf8'), new RegExp(`^Uid:\\t${USER}\\t${USER}\\t${USER}\\t${USER}$`, 'm'));
+  const client = await connect(t, { address: `127.0.0.1:${port}` });
+  const record = await client.record.getRecord(fresh('record')).whenReady();
+  await record.setWithAck({ kept: true });
+  assert.deepEqual(runInside(check, variables), { status: 0, said: '' });
+
+  client.close();
+  process.kill(pid, 'SIGTERM');
+  assert.equal(await within(START_MS, ended, 'the server stops'), 0);
+});
