@@ -162,6 +162,24 @@ test('records without a connection', async (t) => {
     await tab.shows(name, { count: 2, done: true });
   });
 
+  await t.test('of many edits in one write that is refused for one of them, the others need few writes', async (inner) => {
+    const name = fresh('record');
+    const tab = await tabOf(inner);
+    await tab.record(name);
+    await tab.page.context().setOffline(true);
+    await tab.until({ connection: 'waiting' });
+    const bad = 23;
+    for (let i = 0; i < 64; i += 1) await tab.set(name, i === bad ? 'title' : `at${i}`, i === bad ? 'forbidden' : i);
+    await tab.page.context().setOffline(false);
+    await tab.until({ pendingCount: 0 });
+    assert.deepEqual((await tab.rejections()).map(({ changes }) => changes), [[{ path: 'title', value: 'forbidden' }]]);
+    const record = other.record.open(name);
+    await within(DEADLINE_MS, record.ready, 'the record');
+    assert.equal(Object.keys(record.value as object).length, 63);
+    // Each half of what is refused is tried alone: 32 edits, 16, and so on down to one.
+    assert.ok(record.version <= 7, `${record.version} writes`);
+  });
+
   for (const [merge, value, ends] of [
     ['local', { title: 'alice', done: true }, ['made', 'made']],
     ['remote', { title: 'bob' }, ['CONFLICT', 'CONFLICT']],

@@ -7,7 +7,7 @@ import { draw } from '../draw.js';
 import { checkName } from '../error.js';
 import type { Patch } from '../record.js';
 import type { Names, RecordsOf } from '../schema.js';
-import { Database, storageError, type Changes } from './database.js';
+import { Database, storageError, type CachedRecord, type Changes } from './database.js';
 import { byName, ids, rebased, rejected, rejections, sorted, type Edit, type Rejection } from './edit.js';
 import { Election } from './election.js';
 import type { OfflineOptions } from './options.js';
@@ -31,6 +31,8 @@ type Note =
 const HELLO_MS = 2_000;
 /** Signs that a tab may leave without an answer until it counts as closed. */
 const HELLOS_MAX = 5;
+/** Milliseconds between two times that what the server has is put on the disk. */
+const CACHE_INTERVAL_MS = 200;
 
 export class Offline<App extends Schema = {}> {
   readonly #tab = draw();
@@ -157,6 +159,7 @@ export class Offline<App extends Schema = {}> {
     if (this.#isClosed) return;
     await this.#started;
     while (this.#keeping) await this.#keeping;
+    if (this.#uncached.size > 0) await this.#change({ cache: this.#takeUncached() });
     this.#isClosed = true;
     clearInterval(this.#timer);
     globalThis.removeEventListener?.('pageshow', this.#onShow as EventListener);
@@ -484,7 +487,8 @@ export class Offline<App extends Schema = {}> {
       },
       based: (name, value, version) => {
         this.#replicas.get(name)?.take(value, version);
-        this.#post({ kind: 'base', name, value, version });
+        // A tab that comes later says what it has open, and is told then.
+        if (this.#tabs.size > 0) this.#post({ kind: 'base', name, value, version });
         this.#uncached.set(name, { value, version });
         void this.#cache();
       },
@@ -510,11 +514,17 @@ export class Offline<App extends Schema = {}> {
     if (this.#isCaching) return;
     this.#isCaching = true;
     while (this.#uncached.size > 0) {
-      const cache = [...this.#uncached].map(([name, base]) => ({ name, ...base }));
-      this.#uncached.clear();
-      await this.#change({ cache });
+      await this.#change({ cache: this.#takeUncached() });
+      // Of many changes in a row only some are kept; what comes first is at once.
+      if (this.#uncached.size > 0) await new Promise((done) => setTimeout(done, CACHE_INTERVAL_MS));
     }
     this.#isCaching = false;
+  }
+
+  #takeUncached(): CachedRecord[] {
+    const cache = [...this.#uncached].map(([name, base]) => ({ name, ...base }));
+    this.#uncached.clear();
+    return cache;
   }
 
   async #change(changes: Changes): Promise<number[] | undefined> {

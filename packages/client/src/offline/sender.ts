@@ -139,7 +139,7 @@ export class Sender {
       const reason = error && reasonOf(error);
       if (!error) await this.host.made(name, edits, on);
       else if (reason && (edits.length === 1 || reason === 'conflict')) await this.host.reject(name, edits, error.code);
-      else if (reason) await this.host.mark(edits, edits.map(({ id }) => id));
+      else if (reason) await this.host.mark(edits, halves(edits));
       else {
         await new Promise<void>((done) => this.#later(waitMs, done));
         waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
@@ -184,4 +184,10 @@ export class Sender {
     }, ms);
     this.#timers.add(timer);
   }
+}
+
+/** Keys for `edits`, of which the server refused at least one: each half is tried as a write of its own, until the bad one is alone. */
+function halves(edits: Edit[]): string[] {
+  const [first, second] = [draw(), draw()];
+  return edits.map((_edit, at) => (at < edits.length / 2 ? first : second));
 }
