@@ -25,6 +25,7 @@ export function programFolder(t: TestContext): string {
     symlinkSync(join(REPOSITORY, 'e2e/node_modules', name), join(folder, 'node_modules', name));
   }
   symlinkSync(join(REPOSITORY, 'packages'), join(folder, 'node_modules/@tidewire'));
+  symlinkSync(join(REPOSITORY, 'packages/client/node_modules/valibot'), join(folder, 'node_modules/valibot'));
   for (const name of ['react', 'react-dom', '@types/react', '@types/react-dom']) {
     symlinkSync(join(REPOSITORY, 'packages/react/node_modules', name), join(folder, 'node_modules', name));
   }

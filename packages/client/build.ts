@@ -11,7 +11,7 @@ const HERE = import.meta.dirname;
 const DIST = join(HERE, 'dist');
 const COMMON: BuildOptions = { bundle: true, target: 'es2022', sourcemap: true, logLevel: 'warning' };
 /** Each is named in `exports` of package.json. */
-const ENTRIES = ['index', 'anonymous', 'listen', 'lists', 'offline'];
+const ENTRIES = ['index', 'anonymous', 'listen', 'lists', 'offline', 'validation'];
 
 rmSync(DIST, { recursive: true, force: true });
 mkdirSync(DIST);

@@ -32,6 +32,12 @@ export interface AuthContext {
 /** Credentials, or a function that is asked for them before each login. */
 export type Auth = Credentials | ((context: AuthContext) => Credentials | Promise<Credentials>);
 
+/** What is validated: a whole document, a payload, or one end of a call. */
+export type ValueKind = 'record' | 'event' | 'argument' | 'result';
+
+/** Gives back what is wrong with a value; undefined if nothing is. */
+export type Validate = (kind: ValueKind, name: string, value: unknown) => TidewireError | undefined;
+
 export interface ConnectionOptions {
   /** Credentials, or a function that gives them; by default `{}`. */
   auth?: Auth;
@@ -51,6 +57,8 @@ export interface ConnectionOptions {
   reconnectMaxMs?: number;
   /** Bytes that may wait in the socket before sending is refused with `OVERLOADED`; by default 16 MiB. */
   sendBufferBytesMax?: number;
+  /** Judges what is sent and what comes: `validateWith` of `@tidewire/client/validation` makes it of schemas. */
+  validate?: Validate;
 }
 
 /** Something that takes part in the talk about a topic. */
@@ -83,7 +91,9 @@ export class Connection {
   /** Told about what nobody else is. */
   onError: (error: TidewireError) => void = () => {};
 
-  readonly #options: Required<Omit<ConnectionOptions, 'auth' | 'webSocket'>>;
+  readonly validate: Validate | undefined;
+
+  readonly #options: Required<Omit<ConnectionOptions, 'auth' | 'webSocket' | 'validate'>>;
   #auth: Auth;
   #state: State = 'closed';
   #socket: WebSocketLike | undefined;
@@ -112,6 +122,7 @@ export class Connection {
     private readonly settings: ConnectionOptions,
   ) {
     this.#auth = settings.auth ?? {};
+    this.validate = settings.validate;
     this.#options = {
       heartbeatIntervalMs: 15_000,
       staleAfterMs: 4_000,
@@ -207,6 +218,12 @@ export class Connection {
     const told = [...all].flatMap(({ onEnd }) => onEnd ?? []);
     if (told.length === 0) this.onError(error);
     this.callAll(told, error);
+  }
+
+  /** Throws what is wrong with the value that `data` has. */
+  judge(kind: ValueKind, name: string, data: string | undefined): void {
+    const error = this.validate?.(kind, name, valueOf(data));
+    if (error) throw error;
   }
 
   /** The same as `checkUse`, for something that calls `callback`. */

@@ -91,6 +91,7 @@ export class Events<App extends Schema = {}> {
     checkName(name);
     this.connection.checkUse();
     const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value) };
+    this.connection.judge('event', name, message.data);
     if (this.#queue.length > 0 || !this.connection.send(message)) {
       if (this.#queue.length >= this.#max) throw tooMany(this.#max);
       this.#queue.push({ message, deadline: Date.now() + this.#timeoutMs });
@@ -156,6 +157,8 @@ export class Events<App extends Schema = {}> {
     const position = offset === undefined || !last ? undefined : { epoch: last.epoch, offset };
     if (position) this.#positions.set(name, position);
     const context: EventContext = position ? { name, position } : { name };
+    const error = this.connection.validate?.('event', name, valueOf(data));
+    if (error) return this.connection.onError(error);
     for (const { callback } of [...subscribers]) this.connection.call(callback, valueOf(data) as never, context);
   }
 

@@ -1,7 +1,7 @@
 // The client of Tidewire. Importing this does nothing but define.
 
 export { Client, type ClientOptions } from './client.js';
-export type { Auth, AuthContext, ConnectionOptions, Credentials, State } from './connection.js';
+export type { Auth, AuthContext, ConnectionOptions, Credentials, State, Validate, ValueKind } from './connection.js';
 export type { WebSocketClass, WebSocketLike } from './environment.js';
 export { TidewireError } from './error.js';
 export type { EventContext, Events, Gap, SubscribeOptions } from './event.js';

@@ -111,6 +111,8 @@ export class Document extends Watched {
     if (this.version >= 0) {
       const result = applied(this.value, [edit]);
       checkDocument(result);
+      const error = this.connection.validate?.('record', this.name, result);
+      if (error) throw error;
       if (isSkippedIfEqual && this.isSaved && isEqual(this.value, result)) return;
     }
     this.#edits.push(edit);
@@ -194,6 +196,9 @@ export class Document extends Watched {
     this.version = version;
     this.#show();
     this.took?.(value, version);
+    // One that was only just created is empty.
+    const error = version > 0 && this.connection.validate?.('record', this.name, value);
+    if (error) this.connection.onError(error);
   }
 
   /** Works the value out, and tells who sees a change. */
@@ -209,6 +214,12 @@ export class Document extends Watched {
     const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : end < 0 ? EDITS_MAX : Math.min(end, EDITS_MAX));
     const patches = edits.flatMap((edit) => edit.patches);
     const result = applied(this.#base, edits);
+    // On what they were made it was right, if that was known.
+    const error = this.connection.validate?.('record', this.name, result);
+    if (error) {
+      this.#refuse({ count: edits.length }, error);
+      return this.#write();
+    }
     const message: Message = {
       topic: Topic.Record,
       name: this.name,
@@ -265,7 +276,7 @@ export class Document extends Watched {
     if (this.isSaved) this.settled();
   }
 
-  #refuse(flight: Flight, error: TidewireError): void {
+  #refuse(flight: Pick<Flight, 'count'>, error: TidewireError): void {
     this.#flight = undefined;
     if (flight.count > 1) {
       this.#alone = flight.count;

@@ -224,6 +224,7 @@ export class Records<App extends Schema = {}> {
   async get<Name extends Names<RecordsOf<App>>>(name: Name, options?: RequestOptions): Promise<RecordsOf<App>[Name] | undefined> {
     checkName(name);
     const answer = await this.#requests.ask({ topic: Topic.Record, action: RecordAction.Fetch, name }, true, options);
+    this.connection.judge('record', name, answer.data);
     return valueOf(answer.data) as RecordsOf<App>[Name] | undefined;
   }
 
@@ -231,6 +232,7 @@ export class Records<App extends Schema = {}> {
   async set<Name extends Names<RecordsOf<App>>>(name: Name, value: RecordsOf<App>[Name], options?: RequestOptions): Promise<void> {
     checkName(name);
     const fields = { version: -1, isWriteAck: true, key: this.#key(), ...payload(value) };
+    this.connection.judge('record', name, fields.data);
     await this.#requests.ask({ topic: Topic.Record, action: RecordAction.CreateAndUpdate, name, ...fields }, true, options);
   }
 

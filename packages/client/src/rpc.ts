@@ -78,9 +78,13 @@ export class Rpcs<App extends Schema = {}> {
   ): Promise<Result<RpcsOf<App>[Name]>> {
     checkName(name);
     const message: Message = { topic: Topic.Rpc, action: RpcAction.Request, name, ...payload(argument) };
+    this.connection.judge('argument', name, message.data);
     const answer = await this.#requests.ask(message, false, options);
     const value = valueOf(answer.data);
-    if (answer.action === RpcAction.Response) return value as Result<RpcsOf<App>[Name]>;
+    if (answer.action === RpcAction.Response) {
+      this.connection.judge('result', name, answer.data);
+      return value as Result<RpcsOf<App>[Name]>;
+    }
     throw new TidewireError('REQUEST_ERROR', `the provider of "${name}" refused the call`, { subject: name, data: value });
   }
 
@@ -141,8 +145,11 @@ export class Rpcs<App extends Schema = {}> {
     say(RpcAction.Accept);
     try {
       const context: RpcContext = { name, requestor: requestorName, requestorData: valueOf(requestorData), signal };
-      const result = await provider.answer(valueOf(data) as never, context);
-      say(RpcAction.Response, payload(result));
+      const error = this.connection.validate?.('argument', name, valueOf(data));
+      if (error) throw new RpcError({ code: error.code, issues: error.data });
+      const result = payload(await provider.answer(valueOf(data) as never, context));
+      this.connection.judge('result', name, result.data);
+      say(RpcAction.Response, result);
     } catch (error) {
       if (error instanceof RpcReject) say(RpcAction.Reject);
       else if (error instanceof RpcError) say(RpcAction.RequestError, payload(error.data));

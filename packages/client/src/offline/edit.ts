@@ -45,6 +45,7 @@ const REASONS: Record<string, Reason> = {
   INVALID_MESSAGE_DATA: 'validation',
   INVALID_PATCH_ON_HOTPATH: 'validation',
   INVALID_ARGUMENT: 'validation',
+  VALIDATION_FAILED: 'validation',
   CONFLICT: 'conflict',
   RECORD_DELETED: 'conflict',
 };

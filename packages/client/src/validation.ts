@@ -1,0 +1,101 @@
+// Validation of what is sent and what comes, by the schemas of any library that speaks Standard Schema, version 1 (https://standardschema.dev).
+// An entry of its own, `@tidewire/client/validation`.
+
+import type { Validate, ValueKind } from './connection.js';
+import { TidewireError } from './error.js';
+import type { Argument, EventsOf, Names, RecordsOf, Result, RpcsOf, Schema } from './schema.js';
+
+/** A schema as Standard Schema has it, as far as it is used here. It has to give its verdict at once, not as a promise. */
+export interface StandardSchema<Value = unknown> {
+  readonly '~standard': {
+    readonly version: 1;
+    readonly vendor: string;
+    readonly validate: (value: unknown) => StandardResult<Value> | Promise<StandardResult<Value>>;
+  };
+}
+
+export type StandardResult<Value> = { readonly value: Value; readonly issues?: undefined } | { readonly issues: readonly StandardIssue[] };
+
+export interface StandardIssue {
+  readonly message: string;
+  readonly path?: ReadonlyArray<PropertyKey | { readonly key: PropertyKey }> | undefined;
+}
+
+/** What is wrong, and where: `steps[0].text`; without a path with the whole value. */
+export interface Issue {
+  readonly message: string;
+  readonly path?: string;
+}
+
+/** A value that its schema does not take. Its code is VALIDATION_FAILED. */
+export class ValidationError extends TidewireError {
+  constructor(
+    /** Whether it is a record, an event, or the argument or result of an rpc. */
+    readonly kind: ValueKind,
+    name: string,
+    readonly issues: readonly Issue[],
+    cause?: unknown,
+  ) {
+    const [first] = issues;
+    const more = issues.length > 1 ? `, and ${issues.length - 1} more` : '';
+    const text = first ? `: ${first.path === undefined ? '' : `${first.path}: `}${first.message}${more}` : '';
+    const what = kind === 'argument' || kind === 'result' ? `${kind} of` : kind;
+    super('VALIDATION_FAILED', `the ${what} "${name}" is not what its schema says${text}`, { subject: name, data: issues, cause });
+  }
+}
+
+/** The schemas of an app. A `*` in a name stands for any text; of several names that match the first one counts. */
+export interface Schemas<App extends Schema = {}> {
+  records?: { readonly [Name in Names<RecordsOf<App>>]?: StandardSchema<RecordsOf<App>[Name]> };
+  events?: { readonly [Name in Names<EventsOf<App>>]?: StandardSchema<EventsOf<App>[Name]> };
+  rpcs?: {
+    readonly [Name in Names<RpcsOf<App>>]?: {
+      argument?: StandardSchema<Argument<RpcsOf<App>[Name]>>;
+      result?: StandardSchema<Result<RpcsOf<App>[Name]>>;
+    };
+  };
+}
+
+/** The option `validate` of a client that holds its values against `schemas`. Names without a schema are not looked at. */
+export function validateWith<App extends Schema = {}>({ records = {}, events = {}, rpcs = {} }: Schemas<App>): Validate {
+  const calls = Object.entries<{ argument?: StandardSchema; result?: StandardSchema } | undefined>(rpcs);
+  const all: Record<ValueKind, Finder> = {
+    record: finder(Object.entries(records)),
+    event: finder(Object.entries(events)),
+    argument: finder(calls.map(([name, schemas]) => [name, schemas?.argument])),
+    result: finder(calls.map(([name, schemas]) => [name, schemas?.result])),
+  };
+  return (kind, name, value) => {
+    const schema = all[kind](name);
+    return schema && judged(schema, kind, name, value);
+  };
+}
+
+type Finder = (name: string) => StandardSchema | undefined;
+
+function finder(entries: ReadonlyArray<[string, unknown]>): Finder {
+  const schemas = entries.map(([pattern, schema]) => {
+    const text = pattern.split('*').map((part) => part.replace(/[\\^$.+?()[\]{}|/-]/g, '\\$&'));
+    return { name: new RegExp(`^${text.join('.*')}$`, 's'), schema: schema as StandardSchema | undefined };
+  });
+  return (name) => schemas.find((one) => one.name.test(name))?.schema;
+}
+
+function judged(schema: StandardSchema, kind: ValueKind, name: string, value: unknown): ValidationError | undefined {
+  try {
+    const result = schema['~standard'].validate(value);
+    if (result instanceof Promise) {
+      result.catch(() => undefined);
+      return new ValidationError(kind, name, [{ message: 'its schema gives a promise; only schemas that answer at once can be used' }]);
+    }
+    return result.issues && new ValidationError(kind, name, result.issues.map(issue));
+  } catch (cause) {
+    return new ValidationError(kind, name, [{ message: `its schema failed: ${String(cause)}` }], cause);
+  }
+}
+
+function issue({ message, path = [] }: StandardIssue): Issue {
+  const keys = path.map((step) => (typeof step === 'object' ? step.key : step));
+  const text = keys.map((key) => (typeof key === 'number' ? `[${key}]` : `.${String(key)}`)).join('');
+  return path.length > 0 ? { message, path: text.replace(/^\./, '') } : { message };
+}

@@ -1,0 +1,209 @@
+// Validation by schemas: what is wrong is not sent, and what is wrong and comes is told. The schemas are those of a library, and some by hand.
+
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import * as v from 'valibot';
+import { Client, TidewireError } from '../src/index.js';
+import { RecordAction, RpcAction, Topic, type Message } from '../src/protocol.js';
+import { ValidationError, validateWith, type Schemas, type StandardSchema } from '../src/validation.js';
+import { fakeSockets, settle, type FakeSocket } from './fake-socket.js';
+
+interface Todo {
+  title: string;
+  steps?: Array<{ text: string }> | undefined;
+}
+interface App {
+  records: { [name: `todos/${string}`]: Todo; 'any.thing': unknown };
+  events: { [name: `chat/${string}`]: { text: string }; free: string };
+  rpcs: { add(argument: { a: number; b: number }): number; now(): string };
+}
+
+const todo = v.object({ title: v.pipe(v.string(), v.nonEmpty('a title is missing')), steps: v.optional(v.array(v.object({ text: v.string() }))) });
+const schemas: Schemas<App> = {
+  records: { 'todos/*': todo },
+  events: { 'chat/*': v.object({ text: v.string() }) },
+  rpcs: { add: { argument: v.object({ a: v.number(), b: v.number() }), result: v.number() } },
+};
+
+interface Stage {
+  client: Client<App>;
+  last(): FakeSocket;
+  /** Errors that nobody else was told. */
+  errors: TidewireError[];
+  /** What was sent since the last time. */
+  sent(): Promise<Message[]>;
+}
+
+async function opened(t: TestContext, validate = validateWith(schemas)): Promise<Stage> {
+  const { webSocket, last } = fakeSockets();
+  const client = new Client<App>('server:1', { webSocket, validate });
+  t.after(() => client.close());
+  const errors: TidewireError[] = [];
+  client.onError((error) => error.code === 'CLOSED' || errors.push(error));
+  void client.connect();
+  await last().logsIn();
+  const sent = async (): Promise<Message[]> => {
+    await settle();
+    return last().take();
+  };
+  return { client, last, errors, sent };
+}
+
+/** What is to be said about a value: where, and what kind it is. */
+const wrong = (kind: string, path?: string) => (error: object | undefined): boolean => {
+  return error instanceof ValidationError && error instanceof TidewireError && error.code === 'VALIDATION_FAILED' && error.kind === kind && error.issues[0]?.path === path;
+};
+
+const read = (name: string, version: number, value: unknown): Message => {
+  return { topic: Topic.Record, action: RecordAction.ReadResponse, name, version, data: JSON.stringify(value) };
+};
+
+test('a record that is not what its schema says is not written, and what is right is', async (t) => {
+  const { client, last, errors, sent } = await opened(t);
+  const record = client.record.open('todos/1');
+  last().says(read('todos/1', 1, { title: 'milk' }));
+  await sent();
+  await assert.rejects(record.setWithAck('title', ''), wrong('record', 'title'));
+  await assert.rejects(record.patch({ title: 'bread', 'steps[0].text': 1 as never }), wrong('record', 'steps[0].text'));
+  await assert.rejects(record.update(() => ({ titel: 'bread' }) as never), wrong('record', 'title'));
+  await assert.rejects(client.record.set('todos/2', {} as never), wrong('record', 'title'));
+  record.set('title', '');
+  await settle();
+  assert.equal(errors.splice(0).filter(wrong('record', 'title')).length, 1);
+  assert.deepEqual([record.value, await sent()], [{ title: 'milk' }, []]);
+  record.set('steps[0].text', 'boil');
+  const [write] = await sent();
+  assert.equal(write?.action, RecordAction.Patch);
+  const any = client.record.set('any.thing', { title: 1 });
+  assert.equal((await sent()).length, 1, 'a name without a schema is not looked at');
+  void any.catch(() => undefined);
+});
+
+test('what is edited before its record is here is refused then, and what is right beside it is written', async (t) => {
+  const { client, last, errors, sent } = await opened(t);
+  const record = client.record.open('todos/1');
+  const bad = record.setWithAck('title', '');
+  const good = record.setWithAck('steps', [{ text: 'boil' }]);
+  await sent();
+  last().says(read('todos/1', 1, { title: 'milk' }));
+  await assert.rejects(bad, wrong('record', 'title'));
+  const [write, ...more] = await sent();
+  assert.deepEqual([write?.path, more], ['steps', []]);
+  last().says({ topic: Topic.Record, action: RecordAction.WriteAcknowledgement, name: 'todos/1', correlationId: write?.correlationId as string });
+  await good;
+  assert.deepEqual([record.value, record.isSaved, errors], [{ title: 'milk', steps: [{ text: 'boil' }] }, true, []]);
+});
+
+test('what is merged on the value of somebody else is held against the schema again', async (t) => {
+  const noMore = v.check(({ a = 0, b = 0 }: { a?: number | undefined; b?: number | undefined }) => a + b <= 10, 'more than 10');
+  const sums = v.pipe(v.object({ a: v.optional(v.number()), b: v.optional(v.number()) }), noMore);
+  const { client, last, sent } = await opened(t, validateWith({ records: { 'any.thing': sums } }));
+  const record = client.record.open('any.thing');
+  last().says(read('any.thing', 1, { a: 1 }));
+  await sent();
+  const edit = record.setWithAck('b', 9);
+  const [write] = await sent();
+  last().says({ topic: Topic.Record, action: RecordAction.VersionExists, name: 'any.thing', correlationId: write?.correlationId as string, version: 2, data: '{"a":2}' });
+  await assert.rejects(edit, wrong('record', undefined));
+  assert.deepEqual([record.value, record.isSaved, await sent()], [{ a: 2 }, true, []]);
+});
+
+test('a record that comes and is wrong is told and shown as the server has it; one that is only just created is not looked at', async (t) => {
+  const { client, last, errors } = await opened(t);
+  const record = client.record.open('todos/1');
+  last().says(read('todos/1', 0, {}));
+  assert.equal(errors.length, 0);
+  last().says({ topic: Topic.Record, action: RecordAction.Update, name: 'todos/1', version: 1, data: '{"title":1}' });
+  assert.deepEqual(errors.map(wrong('record', 'title')), [true]);
+  assert.deepEqual([record.value, errors[0]?.subject], [{ title: 1 }, 'todos/1']);
+});
+
+test('a record that is read once and is wrong is an error', async (t) => {
+  const { client, last, sent } = await opened(t);
+  const reading = client.record.get('todos/1');
+  const [question] = await sent();
+  last().says({ topic: Topic.Record, action: RecordAction.Fetched, name: 'todos/1', correlationId: question?.correlationId as string, version: 1, data: '{}' });
+  await assert.rejects(reading, wrong('record', 'title'));
+});
+
+test('an event that is wrong is not sent, and one that comes does not reach callbacks', async (t) => {
+  const { client, last, errors, sent } = await opened(t);
+  const heard: unknown[] = [];
+  client.event.subscribe('chat/1', (payload) => heard.push(payload));
+  client.event.subscribe('free', (payload) => heard.push(payload));
+  await sent();
+  assert.throws(() => client.event.emit('chat/1', { text: 1 } as never), wrong('event', 'text'));
+  assert.deepEqual([await sent(), heard], [[], []]);
+  const event = (name: string, data: string): Message => ({ topic: Topic.Event, action: 2, name, data });
+  last().says(event('chat/1', '{"text":1}'), event('chat/1', '{"text":"hello"}'), event('free', '1'));
+  assert.deepEqual([heard, errors.length, wrong('event', 'text')(errors[0])], [[{ text: 'hello' }, 1], 1, true]);
+});
+
+test('an rpc is not called with a wrong argument, and a wrong result fails the call', async (t) => {
+  const { client, last, sent } = await opened(t);
+  await assert.rejects(client.rpc.call('add', { a: 1 } as never), wrong('argument', 'b'));
+  assert.deepEqual(await sent(), []);
+  const call = client.rpc.call('add', { a: 1, b: 2 });
+  const [request] = await sent();
+  last().says({ topic: Topic.Rpc, action: RpcAction.Response, name: 'add', correlationId: request?.correlationId as string, data: '"3"' });
+  await assert.rejects(call, wrong('result', undefined));
+});
+
+test('a provider is not asked with a wrong argument, and its wrong result is its own failure', async (t) => {
+  const { client, last, errors, sent } = await opened(t);
+  const asked: unknown[] = [];
+  client.rpc.provide('add', (argument) => (asked.push(argument), argument.a === 0 ? ('none' as never) : argument.a + argument.b));
+  await sent();
+  const answers = async (data: string): Promise<unknown> => {
+    last().says({ topic: Topic.Rpc, action: RpcAction.Request, name: 'add', correlationId: data, data });
+    const answer = (await sent()).find(({ action }) => action !== RpcAction.Accept);
+    return [answer?.action, JSON.parse(answer?.data ?? 'null')];
+  };
+  const [action, told] = (await answers('{"a":1}')) as [number, { code: string; issues: Array<{ path: string }> }];
+  assert.deepEqual([action, told.code, told.issues[0]?.path, asked], [RpcAction.RequestError, 'VALIDATION_FAILED', 'b', []]);
+  assert.deepEqual(await answers('{"a":1,"b":2}'), [RpcAction.Response, 3]);
+  assert.deepEqual(await answers('{"a":0,"b":2}'), [RpcAction.RequestError, 'PROVIDER_FAILED']);
+  assert.equal(errors.length, 1);
+});
+
+const byHand = (validate: (value: unknown) => unknown): StandardSchema => ({ '~standard': { version: 1, vendor: 'test', validate } }) as StandardSchema;
+
+test('names are found by patterns in their order, with all other characters as they are', () => {
+  const refuses = (message: string): StandardSchema => byHand(() => ({ issues: [{ message }] }));
+  const validate = validateWith({ records: { 'a.b/*': refuses('first'), 'a.b/c': refuses('second'), '*/end': refuses('third'), 'x[*]': refuses('fourth') } });
+  const found = (name: string): string | undefined => (validate('record', name, 1) as ValidationError | undefined)?.issues[0]?.message;
+  assert.deepEqual(['a.b/c', 'a.b/', 'a.b/x\ny/end', 'axb/c', 'q/end', 'x[1]', 'x1', 'end'].map(found), ['first', 'first', 'first', undefined, 'third', 'fourth', undefined, undefined]);
+  assert.equal(validate('event', 'a.b/c', 1), undefined);
+});
+
+test('paths are told as the client writes them, and a schema that fails or takes its time is told', async () => {
+  const said = (validate: (value: unknown) => unknown): string => {
+    const error = validateWith({ events: { e: byHand(validate) } })('event', 'e', 1);
+    assert.ok(error instanceof ValidationError);
+    return error.message;
+  };
+  assert.equal(said(() => ({ issues: [{ message: 'no', path: ['a', { key: 0 }, 'b'] }] })), 'the event "e" is not what its schema says: a[0].b: no');
+  assert.equal(said(() => ({ issues: [{ message: 'no' }, { message: 'nor this' }] })), 'the event "e" is not what its schema says: no, and 1 more');
+  assert.equal(said(() => ({ issues: [] })), 'the event "e" is not what its schema says');
+  assert.equal(
+    said(() => {
+      throw new Error('broken');
+    }),
+    'the event "e" is not what its schema says: its schema failed: Error: broken',
+  );
+  const text = 'the event "e" is not what its schema says: its schema gives a promise; only schemas that answer at once can be used';
+  assert.equal(said(() => Promise.reject(new Error('later'))), text);
+  assert.equal(validateWith({ events: { e: byHand((value) => ({ value })) } })('event', 'e', 1), undefined);
+});
+
+export function types(): void {
+  validateWith<App>({ records: { 'todos/*': todo }, rpcs: { add: { result: v.number() } } });
+  // @ts-expect-error no record has this name
+  validateWith<App>({ records: { 'todo/*': todo } });
+  // @ts-expect-error the schema of another type
+  validateWith<App>({ events: { 'chat/*': todo } });
+  // @ts-expect-error the result is a number
+  validateWith<App>({ rpcs: { add: { result: v.string() } } });
+  // @ts-expect-error an rpc has two schemas
+  validateWith<App>({ rpcs: { add: v.number() } });
+}
