@@ -56,6 +56,8 @@ export interface ServerOptions {
   jsonEndpoint?: boolean;
   /** Its paths, if they are others. */
   jsonPaths?: string[];
+  /** The server's section `traces`. */
+  traces?: Record<string, string | number>;
   /** The server's section `http`. */
   http?: Record<string, string | number | boolean>;
   /** Whether offers of compression are taken. */
@@ -166,6 +168,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs) },
     record: { hot_path_prefixes: options.hotPathPrefixes, ...options.record },
     event: { history: options.history },
+    traces: { ...options.traces },
     http: { ...options.http },
     limits: { ...options.limits },
     rates: { ...options.rates },

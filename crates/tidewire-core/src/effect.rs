@@ -13,6 +13,7 @@ use crate::route::StoreId;
 use crate::store::{Loaded, StoreError, StoreWrite, Written};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
+use crate::trace::Trace;
 
 /// A wire format: protocol, dialect and compression together. The engine only compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -151,6 +152,8 @@ pub enum News<'a> {
         name: &'a str,
         /// Its data.
         data: Option<&'a str>,
+        /// Where in a trace it stands, if it belongs to one.
+        trace: Option<Trace>,
     },
     /// For those who watch one user, or all users.
     User {
@@ -184,9 +187,10 @@ impl News<'_> {
     #[must_use]
     pub fn to_owned(&self) -> Publication {
         match *self {
-            Self::Event { name, data } => Publication::Event {
+            Self::Event { name, data, trace } => Publication::Event {
                 name: name.into(),
                 data: data.map(Payload::from_checked),
+                trace: trace.map(Box::new),
             },
             Self::User {
                 everyone,
@@ -212,6 +216,8 @@ pub enum Publication {
         name: Name,
         /// Its data.
         data: Option<Payload>,
+        /// Where in a trace it stands. Boxed, because nearly none has one.
+        trace: Option<Box<Trace>>,
     },
     /// For those who watch one user, or all users.
     User {
@@ -231,9 +237,10 @@ impl Publication {
     #[must_use]
     pub fn as_news(&self) -> News<'_> {
         match self {
-            Self::Event { name, data } => News::Event {
+            Self::Event { name, data, trace } => News::Event {
                 name,
                 data: data.as_ref().map(Payload::as_str),
+                trace: trace.as_deref().copied(),
             },
             Self::User {
                 everyone,

@@ -703,7 +703,9 @@ impl Shard {
                 count,
             } => rates.granted(desk, &user, operation, count),
             Entry::Publication(publication) => match publication.as_news() {
-                News::Event { name, data } => event::deliver(desk, name, data, None),
+                News::Event { name, data, trace } => {
+                    event::deliver(desk, name, data, None, trace);
+                }
                 news @ News::User { .. } => presence::deliver(desk, &news),
             },
             Entry::History(entry) => match entry {
@@ -711,7 +713,8 @@ impl Shard {
                     name,
                     data,
                     publisher,
-                } => histories.emit(desk, &name, data.as_ref(), publisher),
+                    trace,
+                } => histories.emit(desk, &name, data.as_ref(), publisher, trace),
                 HistoryEntry::Read(read) => histories.read(desk, *read),
                 HistoryEntry::Refused { publisher, name } => {
                     event::refuse_emit(desk, publisher, &name);
@@ -722,7 +725,12 @@ impl Shard {
                     offset,
                     data,
                     except,
-                } => history::home::published(desk, &name, offset, data.as_ref(), except),
+                    trace,
+                } => {
+                    let data = data.as_ref().map(Payload::as_str);
+                    let event = Event::published(&name, data, Some(offset), trace.map(|it| *it));
+                    history::home::published(desk, &name, event, except);
+                }
                 HistoryEntry::Page(page) => history::home::page(desk, *page),
             },
             Entry::RecordRequest(request) => records.request(desk, listens, request),

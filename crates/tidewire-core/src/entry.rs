@@ -15,6 +15,7 @@ use crate::rate::Operation;
 use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
+use crate::trace::Trace;
 
 /// An entry of a mailbox.
 #[derive(Clone, Debug)]
@@ -158,6 +159,8 @@ pub enum HistoryEntry {
         data: Option<Payload>,
         /// Who does not get it.
         publisher: SessionId,
+        /// Where in a trace it stands.
+        trace: Option<Box<Trace>>,
     },
     /// To the owner: a session wants what follows a position.
     Read(Box<HistoryRead>),
@@ -185,6 +188,8 @@ pub enum HistoryEntry {
         data: Option<Payload>,
         /// Who published it and does not get it.
         except: SessionId,
+        /// Where in a trace it stands.
+        trace: Option<Box<Trace>>,
     },
     /// To a session's shard: the answer to `Read`.
     Page(Box<HistoryPage>),

@@ -15,6 +15,7 @@ use crate::message::{
 use crate::permission::Access;
 use crate::table;
 use crate::text::{Name, Payload};
+use crate::trace::Trace;
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
@@ -27,8 +28,11 @@ pub(crate) fn message<E: Effects>(
     match message {
         // Offsets are the server's to give.
         Event::Emit { name, data } | Event::Numbered { name, data, .. } => {
-            emit(desk, id, name, *data)
+            emit(desk, id, name, *data, None)
         }
+        Event::Traced {
+            name, data, trace, ..
+        } => emit(desk, id, name, *data, Some(*trace)),
         Event::Subscribe { names, correlation } => subscribe(desk, id, names, &[], *correlation),
         Event::Resume {
             names,
@@ -76,13 +80,10 @@ pub(crate) fn deliver<E: Effects>(
     name: &str,
     data: Option<&str>,
     except: Option<SessionId>,
+    trace: Option<Trace>,
 ) {
-    desk.fan_out(
-        TOPIC,
-        name,
-        except,
-        &Message::Event(Event::Emit { name, data }),
-    );
+    let event = Event::published(name, data, None, trace);
+    desk.fan_out(TOPIC, name, except, &Message::Event(event));
 }
 
 /// A session that has ended was the last subscriber of the event.
@@ -119,7 +120,13 @@ pub(crate) fn lose<E: Effects>(
     true
 }
 
-fn emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, data: Option<&str>) -> Flow {
+fn emit<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: &str,
+    data: Option<&str>,
+    trace: Option<Trace>,
+) -> Flow {
     let refusal = Refusal {
         action: EventAction::Emit,
         name: Some(name),
@@ -140,12 +147,13 @@ fn emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, data: Opt
             name: name.into(),
             data: data.map(Payload::from_checked),
             publisher: id,
+            trace: trace.map(Box::new),
         };
         desk.post(desk.place.owner(name), Entry::History(emit));
         return Flow::Taken;
     }
-    deliver(desk, name, data, Some(id));
-    desk.out.publish(News::Event { name, data });
+    deliver(desk, name, data, Some(id), trace);
+    desk.out.publish(News::Event { name, data, trace });
     Flow::Taken
 }
 

@@ -21,6 +21,7 @@ pub mod settings;
 pub mod store;
 pub mod text;
 pub mod time;
+pub mod trace;
 
 mod barrier;
 mod desk;

@@ -4,6 +4,8 @@
 //! `data` is JSON text; in a message that a peer sent it is not checked yet, the engine does that once where it
 //! enters. An absent `data` means *undefined*, which is not the same as `null` or as an empty text.
 
+use crate::trace::Trace;
+
 /// A decoded unit of meaning.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message<'a> {
@@ -132,6 +134,28 @@ pub type Names<'a> = Vec<&'a str>;
 /// A correlation id: chosen by the peer, unique only in that peer's use of it.
 pub type Correlation<'a> = Option<&'a str>;
 
+impl<'a> Event<'a> {
+    /// What the server says of a publication.
+    #[must_use]
+    pub fn published(
+        name: &'a str,
+        data: Option<&'a str>,
+        offset: Option<u64>,
+        trace: Option<Trace>,
+    ) -> Self {
+        match (trace, offset) {
+            (Some(trace), offset) => Self::Traced {
+                name,
+                data,
+                offset,
+                trace,
+            },
+            (None, Some(offset)) => Self::Numbered { name, data, offset },
+            (None, None) => Self::Emit { name, data },
+        }
+    }
+}
+
 /// Messages of events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
@@ -150,6 +174,17 @@ pub enum Event<'a> {
         data: Option<&'a str>,
         /// Its number among all of this name.
         offset: u64,
+    },
+    /// A publication that belongs to a trace: as `Emit`, or with an offset as `Numbered`.
+    Traced {
+        /// The event.
+        name: &'a str,
+        /// Any JSON value.
+        data: Option<&'a str>,
+        /// Its number, if it has history.
+        offset: Option<u64>,
+        /// Where in the trace it stands.
+        trace: Trace,
     },
     /// Bulk subscribe, to be acknowledged.
     Subscribe {

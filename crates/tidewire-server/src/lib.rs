@@ -28,4 +28,5 @@ pub mod status;
 pub mod store;
 pub mod store_command;
 pub mod torture;
+pub mod traces;
 pub mod user;

@@ -46,6 +46,7 @@ use crate::store::remote::Promise;
 use crate::store::scrub::ScrubHealth;
 use crate::store::thread::{Answer, StoreHealth};
 use crate::torture::sabotage::Break;
+use crate::traces::{self, Tracer};
 
 pub use drain::Stopped;
 use requests::NodeRequests;
@@ -77,6 +78,8 @@ pub struct Node {
     tls_addresses: Vec<SocketAddr>,
     accepting: Vec<JoinHandle<()>>,
     stop_accepting: watch::Sender<bool>,
+    /// What sends spans to a collector; it ends when the shards have.
+    exporting: Option<JoinHandle<()>>,
     drain_timeout: Duration,
     drain_delay: Duration,
     /// The key of the admin page, if it was made at the start.
@@ -140,6 +143,10 @@ impl Node {
             runtime.handle().clone(),
             Arc::clone(&handles),
         );
+        let span_counts = traces::Counts::default();
+        let tracing = Tracer::open(&plan.config.traces, &span_counts)
+            .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
+        let (tracer, exporter) = tracing.unzip();
         let shards = prepared
             .start(NodeConfig {
                 settings: plan.settings(),
@@ -148,6 +155,7 @@ impl Node {
                 permission,
                 opened,
                 requests: Arc::new(requests),
+                tracer: tracer.map(Arc::new),
                 seed: random()?,
                 owner_key: random()?,
             })
@@ -169,6 +177,7 @@ impl Node {
             }
         }
         auth.counts().register(&metrics);
+        span_counts.register(&metrics);
         watch_auth(&status, &auth);
         auth.run(runtime.handle());
         let numbers = ShardNumbers::new(Arc::clone(&handles), healths);
@@ -197,6 +206,7 @@ impl Node {
             folder: Some(folder),
             drain_timeout: plan.config.drain_timeout,
             drain_delay: plan.drain_delay,
+            exporting: exporter.map(|exporter| runtime.spawn(exporter.run())),
             runtime,
             front,
             auth,

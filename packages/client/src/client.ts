@@ -2,14 +2,14 @@
 
 import { Connection, type Auth, type ConnectionOptions, type State } from './connection.js';
 import type { TidewireError } from './error.js';
-import { Events } from './event.js';
+import { Events, type TraceOptions } from './event.js';
 import { Presence } from './presence.js';
 import { Records } from './records.js';
 import type { RequestLimits } from './request.js';
 import { Rpcs } from './rpc.js';
 import type { Schema } from './schema.js';
 
-export interface ClientOptions extends ConnectionOptions, RequestLimits {}
+export interface ClientOptions extends ConnectionOptions, RequestLimits, TraceOptions {}
 
 /**
  * A client of one server. Nothing happens before `connect()`: what is subscribed, provided or asked until then waits for it.

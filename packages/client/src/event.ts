@@ -13,6 +13,14 @@ export interface EventContext {
   readonly name: string;
   /** The place in the event's history, to come back to with `from`; absent if the server keeps none, and of own events. */
   readonly position?: Position;
+  /** The `traceparent` of the trace that it belongs to (W3C's Trace Context); absent if it belongs to none. */
+  readonly traceparent?: string;
+}
+
+/** How publications are traced. */
+export interface TraceOptions {
+  /** Gives the `traceparent` that an event belongs to as it is emitted (W3C's Trace Context), if there is one. */
+  traceparent?: () => string | undefined;
 }
 
 /** Events that were missed and will not come. */
@@ -49,13 +57,15 @@ export class Events<App extends Schema = {}> {
   readonly #unkept = new Set<string>();
   readonly #timeoutMs: number;
   readonly #max: number;
+  readonly #traceparent: (() => string | undefined) | undefined;
   #queue: Waiting[] = [];
 
   constructor(
     /** @internal */
     readonly connection: Connection,
-    { requestTimeoutMs = 15_000, pendingMax = 10_000 }: RequestLimits,
+    { requestTimeoutMs = 15_000, pendingMax = 10_000, traceparent }: RequestLimits & TraceOptions,
   ) {
+    this.#traceparent = traceparent;
     this.#timeoutMs = requestTimeoutMs;
     this.#max = pendingMax;
     this.#interest = new Interest(connection, {
@@ -90,7 +100,8 @@ export class Events<App extends Schema = {}> {
   emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<EventsOf<App>[Name], never>): void {
     checkName(name);
     this.connection.checkUse();
-    const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value) };
+    const traceparent = this.#traceparent?.();
+    const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value), ...(traceparent && { traceparent }) };
     this.connection.judge('event', name, message.data);
     if (this.#queue.length > 0 || !this.connection.send(message)) {
       if (this.#queue.length >= this.#max) throw tooMany(this.#max);
@@ -150,13 +161,13 @@ export class Events<App extends Schema = {}> {
     this.#unkept.clear();
   }
 
-  #deliver({ name = '', data, offset }: Message): void {
+  #deliver({ name = '', data, offset, traceparent }: Message): void {
     const subscribers = this.#subscribers.get(name);
     if (!subscribers) return;
     const last = this.#positions.get(name);
     const position = offset === undefined || !last ? undefined : { epoch: last.epoch, offset };
     if (position) this.#positions.set(name, position);
-    const context: EventContext = position ? { name, position } : { name };
+    const context: EventContext = { name, ...(position && { position }), ...(traceparent && { traceparent }) };
     const error = this.connection.validate?.('event', name, valueOf(data));
     if (error) return this.connection.onError(error);
     for (const { callback } of [...subscribers]) this.connection.call(callback, valueOf(data) as never, context);

@@ -49,6 +49,7 @@ export interface Message {
   epoch?: number;
   offset?: number;
   positions?: Array<{ name: string } & Partial<Position>>;
+  traceparent?: string;
   requestorName?: string;
   requestorData?: string;
 }
@@ -68,7 +69,7 @@ export const FIELDS: Record<number, Names> = {
   [Topic.Auth]: [, 'action', 'data', 'isError', 'isAck'],
   [Topic.Event]: [
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names', 'subscription', , 'originalTopic', 'originalAction',
-    , , , 'missed', 'epoch', 'offset', 'positions',
+    , , , 'missed', 'epoch', 'offset', 'positions', 'traceparent',
   ],
   [Topic.Record]: [
     , 'action', 'data', 'correlationId', 'isError', 'isAck', 'name', 'names', , 'subscription', 'originalAction', 'isWriteAck',

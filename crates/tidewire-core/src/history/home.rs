@@ -216,13 +216,10 @@ pub(crate) fn page<E: Effects>(desk: &mut Desk<'_, E>, page: HistoryPage) {
 pub(crate) fn published<E: Effects>(
     desk: &mut Desk<'_, E>,
     name: &str,
-    offset: u64,
-    data: Option<&Payload>,
+    event: Event<'_>,
     except: SessionId,
 ) {
-    let data = data.map(Payload::as_str);
-    let message = Message::Event(Event::Numbered { name, data, offset });
-    desk.fan_out(TOPIC, name, Some(except), &message);
+    desk.fan_out(TOPIC, name, Some(except), &Message::Event(event));
 }
 
 /// The session wants no more of a name; false if it wanted nothing.

@@ -22,6 +22,7 @@ use crate::store::Opened;
 use crate::table::{self, Map};
 use crate::text::{Name, Payload};
 use crate::time::{Instant, Now, WallTime};
+use crate::trace::Trace;
 
 /// What the owner knows of one name.
 #[derive(Debug)]
@@ -116,6 +117,7 @@ impl HistoryOwner {
         name: &Name,
         data: Option<&Payload>,
         publisher: SessionId,
+        trace: Option<Box<Trace>>,
     ) {
         let Some(rule) = desk.place.settings.history.find(name) else {
             return;
@@ -124,10 +126,10 @@ impl HistoryOwner {
         match rule.keep {
             Keep::Memory => {
                 let now = desk.now;
-                self.show(desk, name, data, now.wall, publisher);
+                self.show(desk, name, data, now.wall, publisher, trace);
                 self.used(desk, name);
             }
-            Keep::Store => self.emit_stored(desk, name, data, publisher),
+            Keep::Store => self.emit_stored(desk, name, data, publisher, trace),
         }
     }
 
@@ -139,6 +141,7 @@ impl HistoryOwner {
         data: Option<&Payload>,
         at: WallTime,
         publisher: SessionId,
+        trace: Option<Box<Trace>>,
     ) {
         let (place, now) = (desk.place, desk.now);
         let Some(rule) = place.settings.history.find(name) else {
@@ -158,6 +161,7 @@ impl HistoryOwner {
                 offset,
                 data: data.cloned(),
                 except: publisher,
+                trace: trace.clone(),
             };
             desk.post(neighbour(place, shard), Entry::History(published));
         }

@@ -20,6 +20,7 @@ use crate::store::{
 };
 use crate::text::{Name, Payload};
 use crate::time::{Instant, WallTime};
+use crate::trace::Trace;
 
 /// Batches of histories have this bit, those of records don't.
 const BATCH: u64 = 1 << 63;
@@ -64,6 +65,7 @@ struct Pending {
     data: Option<Payload>,
     at: WallTime,
     publisher: SessionId,
+    trace: Option<Box<Trace>>,
 }
 
 impl Pending {
@@ -152,12 +154,14 @@ impl HistoryOwner {
         name: &Name,
         data: Option<&Payload>,
         publisher: SessionId,
+        trace: Option<Box<Trace>>,
     ) {
         let limits = &desk.place.settings.limits;
         let pending = Pending {
             data: data.cloned(),
             at: desk.now.wall,
             publisher,
+            trace,
         };
         let traffic = self.traffic_mut();
         if traffic.pending >= limits.dirty_records_max
@@ -361,9 +365,10 @@ impl HistoryOwner {
                 data,
                 at,
                 publisher,
+                trace,
             } in self.take_pending(&name, count)
             {
-                self.show(desk, &name, data.as_ref(), at, publisher);
+                self.show(desk, &name, data.as_ref(), at, publisher, trace);
             }
             self.tidy(desk, &name);
         }

@@ -115,7 +115,9 @@ pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
     let (operation, count) = match message {
         Message::Connection(_) => return None,
-        Message::Event(Event::Emit { .. } | Event::Numbered { .. }) => (Operation::Publish, 1),
+        Message::Event(Event::Emit { .. } | Event::Numbered { .. } | Event::Traced { .. }) => {
+            (Operation::Publish, 1)
+        }
         Message::Event(Event::Subscribe { names, .. } | Event::Resume { names, .. })
         | Message::Presence(Presence::Subscribe { names, .. })
         | Message::Rpc(Rpc::Provide { names, .. }) => (Operation::Subscribe, many(names)),

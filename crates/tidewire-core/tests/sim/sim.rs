@@ -637,7 +637,7 @@ impl Sim {
             Entry::Offline { user } => self.presences.count(user, None),
             _ => {}
         }
-        if let Entry::Publication(Publication::Event { name, data }) = &entry {
+        if let Entry::Publication(Publication::Event { name, data, .. }) = &entry {
             let data = data.as_ref().map_or("", Payload::as_str);
             self.events.comes(shard, name, data);
         }

@@ -13,6 +13,8 @@ use tidewire_core::message::{
     PresenceError, Record, RecordAction, RecordBulk, RecordError, Refusal, Rpc, RpcError,
 };
 
+use tidewire_core::trace::Trace;
+
 use super::answer::{self, Answer};
 use super::caller::{CallError, encode, messages};
 use super::command::{Command, Properties};
@@ -103,7 +105,9 @@ impl Api {
         credentials: &Credentials,
         commands: &[Command<'_>],
     ) -> Result<Vec<Outcome>, CallError> {
-        let mut batch = Batch::new(commands);
+        let trace = request.parts.headers.get("traceparent");
+        let trace = trace.and_then(|trace| Trace::parse(trace.to_str().ok()?));
+        let mut batch = Batch::new(commands, trace);
         let mut caller = self.call(request, credentials, &batch.next_messages())?;
         loop {
             let chunk = match caller.receive().await {
@@ -200,6 +204,8 @@ fn result(outcomes: &[Outcome]) -> String {
 /// A batch that runs.
 struct Batch<'a> {
     commands: &'a [Command<'a>],
+    /// The trace that the request belongs to.
+    trace: Option<Trace>,
     outcomes: Vec<Option<Outcome>>,
     /// The next command to be sent.
     next: usize,
@@ -212,9 +218,10 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(commands: &'a [Command<'a>]) -> Self {
+    fn new(commands: &'a [Command<'a>], trace: Option<Trace>) -> Self {
         Self {
             commands,
+            trace,
             outcomes: commands.iter().map(|_| None).collect(),
             next: 0,
             waiting: Vec::new(),
@@ -229,7 +236,7 @@ impl<'a> Batch<'a> {
         while let Some(command) = self.commands.get(self.next)
             && self.waiting.len() + self.emits.len() < WINDOW
         {
-            command.encode(&self.next.to_string(), &mut out);
+            command.encode(&self.next.to_string(), self.trace, &mut out);
             if let Command::Emit { .. } = command {
                 encode(&Message::Connection(Connection::Ping), &mut out);
                 self.emits.push_back(self.next);

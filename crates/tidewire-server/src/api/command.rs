@@ -8,6 +8,7 @@ use tidewire_core::message::{
 };
 use tidewire_core::planted_fault::is_planted;
 use tidewire_core::text::RESERVED;
+use tidewire_core::trace::Trace;
 
 use super::caller::encode;
 
@@ -129,12 +130,12 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends the command as messages. `correlation` tells its answers from those of others.
-    pub fn encode(&self, correlation: &str, out: &mut Vec<u8>) {
+    /// Appends the command as messages. `correlation` tells its answers from those of others; an event belongs to `trace`.
+    pub fn encode(&self, correlation: &str, trace: Option<Trace>, out: &mut Vec<u8>) {
         let id = correlation;
         let correlation = Some(id);
         let message = match self {
-            Self::Emit { name, data } => Message::Event(Event::Emit { name, data: *data }),
+            Self::Emit { name, data } => Message::Event(Event::published(name, *data, None, trace)),
             Self::Make { name, data } => Message::Rpc(Rpc::Request {
                 call: Call {
                     name,

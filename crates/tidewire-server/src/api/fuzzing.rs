@@ -38,7 +38,7 @@ pub fn batch(
     )?;
     let encode = |(index, command): (usize, &Command<'_>)| {
         let mut out = Vec::new();
-        command.encode(&index.to_string(), &mut out);
+        command.encode(&index.to_string(), None, &mut out);
         out
     };
     Ok(Batch {

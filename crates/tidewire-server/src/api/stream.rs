@@ -385,10 +385,24 @@ impl Stream {
     fn take(&mut self, chunk: &[u8]) {
         for message in messages(chunk) {
             match &message {
-                Message::Event(Event::Emit { name, data }) => self.tell_event(name, *data),
-                Message::Event(Event::Numbered { name, data, offset })
-                    if self.events.take(name, *offset) == Place::Next =>
-                {
+                Message::Event(
+                    Event::Emit { name, data }
+                    | Event::Traced {
+                        name,
+                        data,
+                        offset: None,
+                        ..
+                    },
+                ) => self.tell_event(name, *data),
+                Message::Event(
+                    Event::Numbered { name, data, offset }
+                    | Event::Traced {
+                        name,
+                        data,
+                        offset: Some(offset),
+                        ..
+                    },
+                ) if self.events.take(name, *offset) == Place::Next => {
                     self.push_id();
                     self.tell_numbered_event(name, *data, *offset);
                 }

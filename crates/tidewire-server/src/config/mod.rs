@@ -1,6 +1,6 @@
 //! The configuration: one table of options, read from flags, environment and file, and what follows from it.
 //!
-//! `section` is the table, `stores` its part whose names the file chooses, `routes` what is refused there, `option`, `value`, `address_range`, `rate` and `history` say what an option is, `document` reads YAML with places, `layer` lays
+//! `section` is the table, `stores` its part whose names the file chooses, `routes` what is refused there, `option`, `value`, `address_range`, `rate`, `ratio` and `history` say what an option is, `document` reads YAML with places, `layer` lays
 //! the sources over each other, `print` writes them, `plan` works out what the values mean on the `machine`, and `engine` hands
 //! them to engine and shards.
 
@@ -15,6 +15,7 @@ pub mod option;
 pub mod plan;
 pub mod print;
 pub mod rate;
+pub mod ratio;
 mod routes;
 pub mod section;
 pub mod stores;

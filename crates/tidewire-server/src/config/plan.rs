@@ -12,6 +12,7 @@ use super::section::{AuthKind, ClientCertificates, Config, DocsWhen, Store, Stor
 use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
 use crate::front::tls::Speaks;
+use crate::traces;
 
 /// The share of memory that the cache and, beside it, all that is held for connections may take.
 const MEMORY_SHARE: u64 = 8;
@@ -210,6 +211,14 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "http.bodies_bytes_max",
             "at least http.body_bytes_max is needed, or no such body is ever taken".into(),
         );
+    }
+    if !config.traces.endpoint.is_empty()
+        && let Err(reason) = traces::endpoint(&config.traces.endpoint)
+    {
+        refuse("traces.endpoint", reason);
+    }
+    if config.traces.queue_max == 0 {
+        refuse("traces.queue_max", "a number from 1 is needed".into());
     }
     for (option, reason) in store_problems(&config) {
         refuse(&option, reason);
@@ -459,7 +468,7 @@ pub(crate) fn has_password(url: &str) -> bool {
 }
 
 /// Times that make no sense as 0.
-fn positive_times(config: &Config) -> [(&'static str, Duration); 20] {
+fn positive_times(config: &Config) -> [(&'static str, Duration); 22] {
     [
         ("admin.session_lifetime", config.admin.session_lifetime),
         ("store.timeout", config.store.timeout),
@@ -489,6 +498,8 @@ fn positive_times(config: &Config) -> [(&'static str, Duration); 20] {
         ("auth.jwt.keys_timeout", config.auth.jwt.keys_timeout),
         ("auth.webhook.timeout", config.auth.webhook.timeout),
         ("penalty.wait_min", config.penalty.wait_min),
+        ("traces.interval", config.traces.interval),
+        ("traces.timeout", config.traces.timeout),
         ("penalty.forgive_interval", config.penalty.forgive_interval),
     ]
 }

@@ -12,6 +12,7 @@ use super::address_range::AddressRange;
 use super::history::HistoryRule;
 use super::option::{Traits, section};
 use super::rate::OptionalRate;
+use super::ratio::Ratio;
 use super::stores::NamedStores;
 use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Rules, Secret, choice};
 use crate::penalty::PenaltySettings;
@@ -87,6 +88,8 @@ section! {
         rates: Rates = Rates::default();
         /// How whoever was closed for a limit is let in again.
         penalty: Penalty = Penalty::default();
+        /// Traces of publications for a collector of OpenTelemetry.
+        traces: Traces = Traces::default();
         /// The admin API.
         admin: Admin = Admin::default();
         /// The log on standard error.
@@ -799,6 +802,26 @@ section! {
         /// be read or were refused too often) after which a user, or an address from which nobody logs in, is refused in
         /// a way that keeps clients of deepstream away. Slow readers never are.
         faults_max: u32 = PenaltySettings::default().faults_max;
+    }
+}
+
+section! {
+    /// Traces of publications for a collector of OpenTelemetry, off without its address. See `docs/operations.md`.
+    Traces {
+        /// Where spans are sent as OTLP over HTTP with JSON, as `http://127.0.0.1:4318/v1/traces`. `https://`, or `http://` for this
+        /// machine.
+        endpoint: String = String::new();
+        /// The part of the published events that begins a trace, from 0 to 1. Events that belong to a trace of their publisher are
+        /// recorded if it is, whatever this says.
+        sample_ratio: Ratio = Ratio::NONE;
+        /// What the spans say that they are of (`service.name`).
+        service_name: String = "tidewire".to_owned();
+        /// Spans that wait for the collector at most; more are dropped, and counted by `tidewire_trace_dropped_spans_total`.
+        queue_max: usize = 4_096;
+        /// How long spans are gathered for one request, unless there are 512 of them before.
+        interval: Duration = seconds(1);
+        /// Time for the collector to answer.
+        timeout: Duration = seconds(10);
     }
 }
 

@@ -51,7 +51,7 @@ const RETRY_SECONDS: &str = "5";
 /// Seconds for which a browser need not ask again.
 const PREFLIGHT_SECONDS: &str = "600";
 /// Headers that pages may send: of deepstream's API, and of what the server reads besides.
-const REQUEST_HEADERS: &str = "accept, authorization, content-type, if-match, if-none-match, last-event-id, x-http-method-override, x-requested-with";
+const REQUEST_HEADERS: &str = "accept, authorization, content-type, if-match, if-none-match, last-event-id, traceparent, x-http-method-override, x-requested-with";
 /// Headers of answers that pages may read.
 const ANSWER_HEADERS: &str = "etag, location, retry-after";
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Node;
 use crate::config::stores::COUNT_MAX;
@@ -15,6 +15,9 @@ const CALLS_INTERVAL: Duration = Duration::from_millis(20);
 /// Connections that are closed in a second at most. Each comes back at once with a handshake and a login, and the next
 /// server has to keep up with them.
 const CLOSES_PER_SECOND: u64 = 10_000;
+
+/// How long the last spans may take to the collector of traces.
+const EXPORT_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// What a stop cut off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +112,13 @@ impl Node {
         });
         if let Err(error) = self.shards.stop() {
             tracing::error!(%error, "a shard ended with an error");
+        }
+        if let Some(exporting) = self.exporting.take() {
+            // Spans are for people to look at; no stop waits long for a collector that is down.
+            let exported = async { timeout(EXPORT_TIME_MAX, exporting).await };
+            if self.runtime.block_on(exported).is_err() {
+                tracing::warn!("the last spans were not taken by the collector in time");
+            }
         }
         if let Err(error) = self.stores.stop(|store| dirty[store.index()]) {
             tracing::error!(%error, "a store was not closed cleanly");

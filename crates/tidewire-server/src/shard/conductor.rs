@@ -50,6 +50,7 @@ use super::stats::{ShardStats, add, set, time_index};
 use crate::interest::InterestMap;
 use crate::log;
 use crate::penalty::{PenaltyBox, Sentence};
+use crate::traces::Tracer;
 
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
@@ -64,6 +65,7 @@ pub(crate) struct Node {
     pub(crate) confirmations: Arc<Confirmations>,
     pub(crate) penalties: Arc<PenaltyBox>,
     pub(crate) requests: Arc<dyn Requests>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 /// One shard: its engine, its loop, and what lies between them.
@@ -143,6 +145,7 @@ impl Conductor {
                 shard_count,
                 node.interest,
                 node.requests,
+                node.tracer,
                 &limits,
             ),
             buffer: ReadBuffer::default(),
@@ -310,6 +313,9 @@ impl Conductor {
     fn end_gathering(&mut self) {
         self.decide();
         self.list_sends(usize::MAX);
+        if let Some(traces) = &mut self.sink.traces {
+            traces.list();
+        }
         self.has_unflushed = false;
         self.turn_bytes = 0;
         for (key, pong) in self.pongs.drain(..) {
@@ -360,6 +366,9 @@ impl Conductor {
 
     /// Ends the sending of a turn: who is gone, who is too slow, who may be shut down, who wanted to know.
     fn end_sending(&mut self) {
+        if let Some(traces) = &mut self.sink.traces {
+            traces.sent();
+        }
         for key in std::mem::take(&mut self.broken) {
             self.lose(key);
         }

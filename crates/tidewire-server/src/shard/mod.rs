@@ -11,6 +11,7 @@ pub mod handle;
 pub mod look;
 mod sink;
 pub mod stats;
+mod traces;
 
 use std::io;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tidewire_net::send_batch::{Path, Sender};
 use crate::config::section::SendsKind;
 use crate::interest::InterestMap;
 use crate::penalty::{PenaltyBox, PenaltySettings};
+use crate::traces::Tracer;
 use conductor::Conductor;
 use connection::State;
 use credit::Confirmations;
@@ -85,6 +87,8 @@ pub struct NodeConfig {
     pub opened: Vec<Opened>,
     /// Where requests go.
     pub requests: Arc<dyn Requests>,
+    /// What records publications, if there is a collector.
+    pub tracer: Option<Arc<Tracer>>,
     /// For tables and dice; clients must not be able to guess it.
     pub seed: u64,
     /// For the owner hash; clients must not be able to guess it.
@@ -174,6 +178,7 @@ impl PreparedShards {
                 confirmations: confirmations.clone(),
                 penalties: penalties.clone(),
                 requests: config.requests.clone(),
+                tracer: config.tracer.clone(),
             };
             let message_bytes_max = config.settings.limits.message_bytes_max;
             let limits = config.limits;

@@ -12,7 +12,7 @@ use tidewire_core::effect::{
     StoreRequest,
 };
 use tidewire_core::entry::Entry;
-use tidewire_core::message::Message;
+use tidewire_core::message::{Event, Message};
 use tidewire_net::turn_log::TurnLogs;
 
 use super::ShardLimits;
@@ -21,7 +21,9 @@ use super::connection::Encoding;
 use super::deflation::Deflation;
 use super::handle::{Requests, ShardHandle};
 use super::stats::{add, topic_index};
+use super::traces::ShardTraces;
 use crate::interest::InterestMap;
+use crate::traces::Tracer;
 
 /// What is to be done when the engine has returned.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct Sink {
     pub(crate) outgoing: Box<[Vec<Entry>]>,
     /// Targets of the entries that the message being handled has caused.
     pub(crate) targets: Vec<u16>,
+    /// What is recorded, if anything is.
+    pub(super) traces: Option<Box<ShardTraces>>,
     own: ShardHandle,
     interest: Arc<InterestMap>,
     requests: Arc<dyn Requests>,
@@ -54,9 +58,13 @@ impl Sink {
         shard_count: usize,
         interest: Arc<InterestMap>,
         requests: Arc<dyn Requests>,
+        tracer: Option<Arc<Tracer>>,
         limits: &ShardLimits,
     ) -> Self {
+        let clock = own.0.clock;
+        let traces = tracer.map(|tracer| ShardTraces::new(tracer, own.index(), clock));
         Self {
+            traces: traces.map(Box::new),
             logs: TurnLogs::new(LOG_COUNT),
             deflation: Deflation::new(limits),
             errands: VecDeque::new(),
@@ -71,22 +79,23 @@ impl Sink {
 
 impl Effects for Sink {
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
-        let stats = self.own.stats();
-        add(&stats.messages_out[topic_index(message)], 1);
-        let encoding = Encoding::of(format);
-        let log = self.logs.log_mut(format.0);
-        let range = if encoding.is_batched {
-            log.append(|out| encoding.encode(message, out))
-        } else if encoding.is_deflated {
-            let deflation = &mut self.deflation;
-            log.append(|out| deflation.encode_frame(encoding, message, stats, out))
-        } else {
-            log.append(|out| encoding.encode_frame(message, out))
-        };
-        Span {
-            start: range.start,
-            end: range.end,
+        if let Some(traces) = &mut self.traces
+            && let Message::Event(Event::Traced {
+                name,
+                data,
+                offset,
+                trace,
+            }) = message
+        {
+            let delivered = Message::Event(Event::Traced {
+                name,
+                data: *data,
+                offset: *offset,
+                trace: traces.delivered_as(name, *trace),
+            });
+            return self.encode(format, &delivered);
         }
+        self.encode(format, message)
     }
 
     fn post(&mut self, to: Address, entry: Entry) {
@@ -142,6 +151,25 @@ impl Effects for Sink {
 }
 
 impl Sink {
+    fn encode(&mut self, format: Format, message: &Message<'_>) -> Span {
+        let stats = self.own.stats();
+        add(&stats.messages_out[topic_index(message)], 1);
+        let encoding = Encoding::of(format);
+        let log = self.logs.log_mut(format.0);
+        let range = if encoding.is_batched {
+            log.append(|out| encoding.encode(message, out))
+        } else if encoding.is_deflated {
+            let deflation = &mut self.deflation;
+            log.append(|out| deflation.encode_frame(encoding, message, stats, out))
+        } else {
+            log.append(|out| encoding.encode_frame(message, out))
+        };
+        Span {
+            start: range.start,
+            end: range.end,
+        }
+    }
+
     /// Gives a request to the auth chain, and has its answer if that is known at once.
     pub(crate) fn ask_auth(
         &self,

@@ -1,7 +1,7 @@
 //! What a shard counts, for metrics and health. Written by the shard's thread, read by anybody.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidewire_core::engine::Counts;
 use tidewire_core::limits::Refused;
@@ -296,25 +296,40 @@ pub(crate) fn add(number: &AtomicU64, more: u64) {
 
 /// The node's monotonic clock: all shards count from the same instant.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
+pub struct Clock {
+    start: Instant,
+    /// The start in nanoseconds since the Unix epoch. A wall clock that is set later is not followed.
+    unix_start: u64,
+}
 
 impl Clock {
     /// A clock that starts now.
     #[must_use]
     pub fn start() -> Self {
-        Self(Instant::now())
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_start = wall.unwrap_or_default().as_nanos();
+        Self {
+            start: Instant::now(),
+            unix_start: u64::try_from(unix_start).unwrap_or(u64::MAX),
+        }
     }
 
     /// Nanoseconds since the start.
     #[must_use]
     pub fn nanos(&self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// An instant of this clock, as the system knows it.
     #[must_use]
     pub fn at(&self, nanos: u64) -> Instant {
-        self.0 + Duration::from_nanos(nanos)
+        self.start + Duration::from_nanos(nanos)
+    }
+
+    /// An instant of this clock in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn unix(&self, nanos: u64) -> u64 {
+        self.unix_start.saturating_add(nanos)
     }
 
     /// How long ago an instant of this clock was.

@@ -133,6 +133,7 @@ impl Node {
                 permission: options.permission,
                 opened: vec![opened],
                 requests: Arc::new(requests),
+                tracer: None,
                 seed: 1,
                 owner_key: 2,
             })

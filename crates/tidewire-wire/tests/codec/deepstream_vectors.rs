@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use crate::harness::from_hex;
 use serde::Deserialize;
 use tidewire_core::message::{Message, Position};
+use tidewire_core::trace::Trace;
 use tidewire_wire::frame::websocket::{Decoded, Decoder, Event, Role};
 use tidewire_wire::protocol::deepstream::fields::{Envelope, Fields, WireTopic};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
@@ -55,6 +56,7 @@ struct VectorFields {
     offset: Option<u64>,
     #[serde(default)]
     positions: Vec<VectorPosition>,
+    traceparent: Option<String>,
     incarnation: Option<u64>,
     only: Option<u32>,
     existed: Option<bool>,
@@ -134,6 +136,7 @@ impl Vector {
             epoch: fields.epoch,
             offset: fields.offset,
             positions: fields.positions.iter().map(VectorPosition::entry).collect(),
+            trace: fields.traceparent.as_deref().and_then(Trace::parse),
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
         }

@@ -21,6 +21,7 @@ use crate::shard::connection::CARRIED;
 use crate::shard::credit::NOBODY;
 use crate::shard::handle::Peer;
 use crate::shard::stats::{add, topic_index};
+use crate::shard::traces;
 
 /// A session and what it has not been given yet.
 #[derive(Debug)]
@@ -261,8 +262,8 @@ impl Conductor {
                     if let Message::Connection(Introduction::Challenge { jumps, .. }) = message {
                         carried.is_watched = jumps;
                     }
-                    self.engine
-                        .message(self.now, session, &message, &mut self.sink)
+                    let (engine, sink) = (&mut self.engine, &mut self.sink);
+                    traces::give(engine, self.now, session, &message, sink)
                 }
                 Err(_) => Flow::Taken,
             };

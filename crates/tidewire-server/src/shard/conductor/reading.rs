@@ -16,6 +16,7 @@ use super::Conductor;
 use crate::shard::connection::{CloseCause, Holds, Phase, State};
 use crate::shard::sink::Sink;
 use crate::shard::stats::{ShardStats, add, topic_index};
+use crate::shard::traces;
 
 impl Conductor {
     pub(super) fn read_sockets(&mut self) {
@@ -137,7 +138,7 @@ impl Conductor {
         let is_text = connection.state.is_text;
         let give = |message: Message<'_>| {
             let sink = &mut self.sink;
-            self.engine.message(self.now, session, &message, sink)
+            traces::give(&mut self.engine, self.now, session, &message, sink)
         };
         // It was a message when it came.
         let flow = match is_text {
@@ -269,6 +270,6 @@ impl Call<'_> {
             }
             self.engine.set_format(session, format);
         }
-        self.engine.message(self.now, session, &message, self.sink)
+        traces::give(self.engine, self.now, session, &message, self.sink)
     }
 }

@@ -14,13 +14,19 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     Ok(Some(match fields.action {
-        action::EMIT => match fields.offset {
-            Some(offset) => Event::Numbered {
+        action::EMIT => match (fields.trace, fields.offset) {
+            (Some(trace), offset) => Event::Traced {
+                name,
+                data: fields.data,
+                offset,
+                trace,
+            },
+            (None, Some(offset)) => Event::Numbered {
                 name,
                 data: fields.data,
                 offset,
             },
-            None => Event::Emit {
+            (None, None) => Event::Emit {
                 name,
                 data: fields.data,
             },
@@ -86,6 +92,17 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
         Event::Numbered { name, data, offset } => Fields {
             data: *data,
             offset: Some(*offset),
+            ..Fields::named(action::EMIT, name)
+        },
+        Event::Traced {
+            name,
+            data,
+            offset,
+            trace,
+        } => Fields {
+            data: *data,
+            offset: *offset,
+            trace: Some(*trace),
             ..Fields::named(action::EMIT, name)
         },
         Event::Position { name, position } => Fields {

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use tidewire_core::message::Position;
+use tidewire_core::trace::Trace;
 
 use super::DecodeError;
 use super::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
@@ -98,6 +99,7 @@ pub(super) enum Field {
     Epoch,
     Offset,
     Positions,
+    Trace,
     RequestorName,
     RequestorData,
 }
@@ -141,7 +143,7 @@ static AUTH: [Option<Field>; 5] = layout(&[
     (4, Field::IsAck),
 ]);
 
-static EVENT: [Option<Field>; 19] = layout(&[
+static EVENT: [Option<Field>; 20] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -157,6 +159,7 @@ static EVENT: [Option<Field>; 19] = layout(&[
     (16, Field::Epoch),
     (17, Field::Offset),
     (18, Field::Positions),
+    (19, Field::Trace),
 ]);
 
 static RECORD: [Option<Field>; 24] = layout(&[
@@ -297,6 +300,8 @@ pub struct Fields<'a> {
     pub offset: Option<u64>,
     /// Names and positions, in the order on the wire. An empty list is the same as its absence.
     pub positions: Cow<'a, [(&'a str, Option<Position>)]>,
+    /// `traceparent`. One that is none is the same as its absence.
+    pub trace: Option<Trace>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
@@ -376,6 +381,7 @@ impl<'a> Fields<'a> {
                 .positions
                 .to_mut()
                 .push(decode_position(reader.bytes()?)?),
+            Field::Trace => self.trace = Trace::parse(reader.text()?),
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -444,6 +450,9 @@ impl<'a> Fields<'a> {
                         sink.varint_field(number, missed.into())
                     });
                 }
+                Field::Trace => encode_some(self.trace, |trace| {
+                    sink.text_field(number, trace.text().as_str());
+                }),
                 _ => encode_some(self.text(*field), |text| sink.text_field(number, text)),
             }
         }

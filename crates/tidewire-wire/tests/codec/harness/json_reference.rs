@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidewire_core::message::Position;
+use tidewire_core::trace::Trace;
 use tidewire_wire::protocol::deepstream::fields::Fields;
 use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};
 
@@ -37,6 +38,7 @@ const MEMBERS: [&[&str]; 7] = [
         "epoch",
         "offset",
         "positions",
+        "traceparent",
     ],
     &[
         "data",
@@ -160,6 +162,8 @@ pub fn assert_same(payload: &[u8], read: &Result<JsonFields<'_>, TextError>) {
         .map(|(name, position)| ((*name).to_owned(), *position))
         .collect();
     assert_eq!(ours, positions, "positions");
+    let trace = text("traceparent").and_then(|text| Trace::parse(&text));
+    assert_eq!(fields.trace, trace);
     let list = value::<Vec<String>>(&members, "names").filter(|_| has("names"));
     assert_eq!(fields.names.to_vec(), list.unwrap_or_default());
     let map = value::<HashMap<String, f64>>(&members, "versions").filter(|_| has("versions"));

@@ -6,6 +6,8 @@ use tidewire_core::message::{
     Only, Position, Presence, PresenceAction, PresenceError, Record, RecordAction, RecordBulk,
     RecordError, Refusal, Rpc, RpcAction, RpcError, Tag, Topic, Write,
 };
+use tidewire_core::time::Instant;
+use tidewire_core::trace::Trace;
 
 /// What messages are filled with.
 #[derive(Clone, Debug)]
@@ -94,6 +96,32 @@ impl Pool {
         }
     }
 
+    fn trace(&self) -> Trace {
+        Trace {
+            id: [
+                self.write_ack.into(),
+                2,
+                3,
+                4,
+                5,
+                6,
+                7,
+                8,
+                9,
+                10,
+                11,
+                12,
+                13,
+                14,
+                15,
+                16,
+            ],
+            span: (1 << 40 | u64::from(self.version.unsigned_abs())).to_be_bytes(),
+            is_sampled: self.write_ack,
+            since: Instant::default(),
+        }
+    }
+
     fn refusal<A>(&self, action: A) -> Refusal<'_, A> {
         Refusal {
             action,
@@ -173,6 +201,12 @@ impl Pool {
                 name: &self.name,
                 data: self.data(),
                 offset: self.position().offset,
+            },
+            Event::Traced {
+                name: &self.name,
+                data: self.data(),
+                offset: self.write_ack.then(|| self.position().offset),
+                trace: self.trace(),
             },
             Event::Position {
                 name: &self.name,

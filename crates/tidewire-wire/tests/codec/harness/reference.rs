@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use prost::Message as _;
 use tidewire_core::message::Position;
+use tidewire_core::trace::Trace;
 use tidewire_wire::protocol::deepstream::fields::{Fields, WireTopic};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -50,6 +51,8 @@ struct EventPosition {
     offset: Option<u64>,
     #[prost(message, repeated, tag = "18")]
     positions: Vec<NamedPosition>,
+    #[prost(string, optional, tag = "19")]
+    traceparent: Option<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -150,6 +153,8 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
                 (named.name.as_str(), position)
             });
             assert!(positions.eq(fields.positions.iter().copied()));
+            let trace = other.traceparent.as_deref().and_then(Trace::parse);
+            assert_eq!(trace, fields.trace);
         }
         WireTopic::Rpc => same!(Rpc: texts data correlation name requestor_name requestor_data;
             flags is_error is_ack; numbers original_action; names),

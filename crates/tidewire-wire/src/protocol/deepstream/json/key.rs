@@ -65,6 +65,7 @@ keys! {
     Epoch = "epoch",
     Offset = "offset",
     Positions = "positions",
+    Trace = "traceparent",
     RequestorName = "requestorName",
     RequestorData = "requestorData",
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use tidewire_core::json::{self, JsonError, JsonLimits, Kind, Literal};
 use tidewire_core::message::{Message, Position};
+use tidewire_core::trace::Trace;
 
 use super::TextError;
 use super::key::Key;
@@ -24,7 +25,7 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 #[derive(Clone, Debug)]
 pub struct JsonFields<'a> {
     topic: u32,
-    /// The numbers and flags.
+    /// The numbers, flags and the context of a trace.
     numbers: Fields<'static>,
     texts: SmallVec<[(Field, Cow<'a, str>); 4]>,
     names: Vec<Cow<'a, str>>,
@@ -107,6 +108,7 @@ impl<'a> JsonFields<'a> {
             missed: numbers.missed,
             epoch: numbers.epoch,
             offset: numbers.offset,
+            trace: numbers.trace,
             ..Fields::default()
         };
         for (field, text) in &self.texts {
@@ -156,6 +158,7 @@ impl<'a> JsonFields<'a> {
             Field::Existed => fields.existed = Some(flag(value)?),
             Field::Batches => fields.batches = Some(flag(value)?),
             Field::Jumps => fields.jumps = Some(flag(value)?),
+            Field::Trace => fields.trace = Trace::parse(&text(value)?),
             Field::Names => {
                 let names = entries(value, '[')?;
                 self.names = names

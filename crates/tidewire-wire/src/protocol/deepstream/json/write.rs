@@ -95,6 +95,12 @@ fn write_field(
                 digits(number, sink);
             }
         }
+        Field::Trace => {
+            if let Some(trace) = fields.trace {
+                member(field, sink);
+                literal(trace.text().as_str(), sink);
+            }
+        }
         Field::Incarnation => {
             if let Some(incarnation) = fields.incarnation {
                 member(field, sink);

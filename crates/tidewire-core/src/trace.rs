@@ -1,0 +1,149 @@
+//! The context of a trace, as W3C's "Trace Context" has it in `traceparent`: which trace a message belongs to, and which of its spans
+//! the next one follows.
+//!
+//! The engine carries it from a publication to its deliveries and looks at nothing of it.
+
+use crate::time::Instant;
+
+/// Characters of a `traceparent` of version 00.
+pub const TRACEPARENT_BYTES: usize = 55;
+
+/// Where in a trace something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The trace; not all zero.
+    pub id: [u8; 16],
+    /// The span that caused this; not all zero.
+    pub span: [u8; 8],
+    /// Whether whoever began the trace records it.
+    pub is_sampled: bool,
+    /// When the span began, if this node knows it. It does not leave the node.
+    pub since: Instant,
+}
+
+impl Trace {
+    /// Reads a `traceparent`. Of a later version the part that this one has is read, as the standard wants it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (head, rest) = text.as_bytes().split_at_checked(TRACEPARENT_BYTES)?;
+        let [_, _, b'-', .., b'-', _, _] = head else {
+            return None;
+        };
+        if head[35] != b'-' || head[52] != b'-' {
+            return None;
+        }
+        let [version] = bytes(&head[..2])?;
+        let is_whole = match version {
+            0 => rest.is_empty(),
+            0xFF => false,
+            _ => rest.is_empty() || rest[0] == b'-',
+        };
+        let (id, span) = (bytes(&head[3..35])?, bytes(&head[36..52])?);
+        let [flags]: [u8; 1] = bytes(&head[53..])?;
+        let is_context = is_whole && id != [0; 16] && span != [0; 8];
+        is_context.then_some(Self {
+            id,
+            span,
+            is_sampled: flags & 1 == 1,
+            since: Instant::default(),
+        })
+    }
+
+    /// As `traceparent`.
+    #[must_use]
+    pub fn text(&self) -> TraceText {
+        let mut text = *b"00-________________________________-________________-00";
+        write(&self.id, &mut text[3..35]);
+        write(&self.span, &mut text[36..52]);
+        text[54] += u8::from(self.is_sampled);
+        TraceText(text)
+    }
+}
+
+/// A `traceparent`.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceText([u8; TRACEPARENT_BYTES]);
+
+impl TraceText {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Only hexadecimal digits and hyphens are written.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// The bytes of hexadecimal digits, which are lowercase.
+fn bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn digit(character: u8) -> Option<u8> {
+    match character {
+        b'0'..=b'9' => Some(character - b'0'),
+        b'a'..=b'f' => Some(character - b'a' + 10),
+        _ => None,
+    }
+}
+
+fn write(bytes: &[u8], out: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (byte, pair) in bytes.iter().zip(out.chunks_exact_mut(2)) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn what_is_read_is_written_again() {
+        for text in [TEXT, &TEXT.replace("-01", "-00")] {
+            let trace = Trace::parse(text).unwrap();
+            assert_eq!(trace.text().as_str(), text);
+            assert_eq!(trace.is_sampled, text == TEXT);
+        }
+        assert_eq!(Trace::parse(TEXT).unwrap().id[..2], [0x0A, 0xF7]);
+    }
+
+    #[test]
+    fn later_versions_and_flags_are_read_as_far_as_they_are_known() {
+        let known = Trace::parse(TEXT);
+        for text in [
+            format!("01{}", &TEXT[2..]),
+            format!("cc{}-what-comes", &TEXT[2..]),
+            TEXT.replace("-01", "-03"),
+        ] {
+            assert_eq!(Trace::parse(&text), known, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_context_is_none() {
+        let cases = [
+            String::new(),
+            TEXT[..54].to_owned(),
+            format!("{TEXT}-more"),
+            format!("ff{}", &TEXT[2..]),
+            format!("01{}more", &TEXT[2..]),
+            TEXT.to_uppercase(),
+            TEXT.replace('-', "_"),
+            TEXT.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            TEXT.replace("b7ad6b7169203331", &"0".repeat(16)),
+            TEXT.replace("-b7", "-é"),
+            TEXT.replace("c-b", "cb-"),
+            TEXT.replace("-01", "0-1"),
+        ];
+        for text in cases {
+            assert_eq!(Trace::parse(&text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What a shard records of publications: one span for the publication at its publisher's shard, and for each shard with subscribers
+//! one for the way there and one for the delivery.
+//!
+//! Without a collector there is none of this, and a context that a client gives goes to the subscribers as it came.
+
+use std::mem;
+use std::sync::Arc;
+
+use tidewire_core::address::SessionId;
+use tidewire_core::effect::Flow;
+use tidewire_core::engine::Shard;
+use tidewire_core::message::{Event, Message};
+use tidewire_core::text::Name;
+use tidewire_core::time::{Instant, Now};
+use tidewire_core::trace::Trace;
+
+use super::sink::Sink;
+use super::stats::Clock;
+use crate::traces::{Kind, Span, Tracer};
+
+/// What one shard records.
+#[derive(Debug)]
+pub(crate) struct ShardTraces {
+    tracer: Arc<Tracer>,
+    shard: u16,
+    clock: Clock,
+    /// Publications without a trace that are passed over until one begins a trace; `None` if none does.
+    to_skip: Option<u64>,
+    deliveries: Vec<Delivery>,
+    /// Of the deliveries those whose sends are listed.
+    listed: usize,
+}
+
+/// A publication for subscribers of this shard.
+#[derive(Debug)]
+struct Delivery {
+    /// As it came, with the publication as its span.
+    published: Trace,
+    route: [u8; 8],
+    id: [u8; 8],
+    event: Name,
+    start: u64,
+}
+
+/// A publication that is recorded.
+struct Publication {
+    trace: Trace,
+    parent: Option<[u8; 8]>,
+    event: Name,
+}
+
+impl ShardTraces {
+    pub(crate) fn new(tracer: Arc<Tracer>, shard: u16, clock: Clock) -> Self {
+        Self {
+            to_skip: skip(tracer.sample_ratio),
+            tracer,
+            shard,
+            clock,
+            deliveries: Vec::new(),
+            listed: 0,
+        }
+    }
+
+    /// Whether a message is recorded: one whose trace is, and of those without a trace so many as are asked for.
+    fn begin(&mut self, message: &Message<'_>) -> Option<Publication> {
+        let (name, given) = match message {
+            Message::Event(Event::Traced { name, trace, .. }) if trace.is_sampled => {
+                (name, Some(*trace))
+            }
+            Message::Event(Event::Emit { name, .. }) if self.is_chosen() => (name, None),
+            _ => return None,
+        };
+        let trace = Trace {
+            id: given.map_or_else(random, |given| given.id),
+            span: random(),
+            is_sampled: true,
+            since: Instant(self.clock.nanos()),
+        };
+        Some(Publication {
+            trace,
+            parent: given.map(|given| given.span),
+            event: Name::from(*name),
+        })
+    }
+
+    fn is_chosen(&mut self) -> bool {
+        match &mut self.to_skip {
+            None => false,
+            Some(0) => {
+                self.to_skip = skip(self.tracer.sample_ratio);
+                true
+            }
+            Some(count) => {
+                *count -= 1;
+                false
+            }
+        }
+    }
+
+    fn published(&self, publication: Publication) {
+        let Publication {
+            trace,
+            parent,
+            event,
+        } = publication;
+        self.tracer.record(Span {
+            kind: Kind::Publish,
+            trace: trace.id,
+            id: trace.span,
+            parent,
+            start: self.clock.unix(trace.since.0),
+            end: self.clock.unix(self.clock.nanos()),
+            event,
+            shard: self.shard,
+        });
+    }
+
+    /// What subscribers of this shard are told of a trace: its delivery here is what caused what they do. It is called once for each
+    /// wire format of the same publication.
+    pub(super) fn delivered_as(&mut self, event: &str, trace: Trace) -> Trace {
+        if !trace.is_sampled {
+            return trace;
+        }
+        let known = self.deliveries.last();
+        if let Some(known) = known.filter(|known| known.published == trace) {
+            return Trace {
+                span: known.id,
+                ..trace
+            };
+        }
+        if self.deliveries.len() >= self.tracer.queue_max {
+            self.tracer.drop_unmade(2);
+            return trace;
+        }
+        let delivery = Delivery {
+            published: trace,
+            route: random(),
+            id: random(),
+            event: event.into(),
+            start: self.clock.nanos(),
+        };
+        let span = delivery.id;
+        self.deliveries.push(delivery);
+        Trace { span, ..trace }
+    }
+
+    /// Everything that was encoded so far is on the list of sends.
+    pub(super) fn list(&mut self) {
+        self.listed = self.deliveries.len();
+    }
+
+    /// The sends of the list have been made.
+    pub(super) fn sent(&mut self) {
+        if self.listed == 0 {
+            return;
+        }
+        let end = self.clock.unix(self.clock.nanos());
+        let mut deliveries = mem::take(&mut self.deliveries);
+        for delivery in deliveries.drain(..mem::take(&mut self.listed)) {
+            let Delivery {
+                published,
+                route,
+                id,
+                event,
+                start,
+            } = delivery;
+            let start = self.clock.unix(start);
+            let span = Span {
+                kind: Kind::Route,
+                trace: published.id,
+                id: route,
+                parent: Some(published.span),
+                start: self.clock.unix(published.since.0),
+                end: start,
+                event,
+                shard: self.shard,
+            };
+            self.tracer.record(span.clone());
+            self.tracer.record(Span {
+                kind: Kind::Deliver,
+                id,
+                parent: Some(route),
+                start,
+                end,
+                ..span
+            });
+        }
+        self.deliveries = deliveries;
+    }
+}
+
+/// Gives the engine a message of a session, and records it if it is one of those.
+pub(super) fn give(
+    engine: &mut Shard,
+    now: Now,
+    session: SessionId,
+    message: &Message<'_>,
+    sink: &mut Sink,
+) -> Flow {
+    let begun = sink.traces.as_mut().and_then(|it| it.begin(message));
+    let (Some(publication), Message::Event(event)) = (begun, message) else {
+        return engine.message(now, session, message, sink);
+    };
+    let (Event::Emit { name, data } | Event::Traced { name, data, .. }) = event else {
+        return engine.message(now, session, message, sink);
+    };
+    let recorded = Message::Event(Event::Traced {
+        name,
+        data: *data,
+        offset: None,
+        trace: publication.trace,
+    });
+    let flow = engine.message(now, session, &recorded, sink);
+    // What has to wait is recorded when it goes on.
+    if flow == Flow::Taken
+        && let Some(traces) = &sink.traces
+    {
+        traces.published(publication);
+    }
+    flow
+}
+
+/// How many are passed over until the next one is chosen, so that each is with the same chance; `None` if none ever is.
+fn skip(ratio: f64) -> Option<u64> {
+    if ratio <= 0.0 {
+        return None;
+    }
+    if ratio >= 1.0 {
+        return Some(0);
+    }
+    // From 0 to below 1, in steps that a number of this type can tell apart.
+    let chance = (u64::from_le_bytes(random()) >> 11) as f64 / (1_u64 << 53) as f64;
+    // The end of the range is far beyond what is ever counted.
+    Some(((1.0 - chance).ln() / (1.0 - ratio).ln()) as u64)
+}
+
+/// Random bytes that are not all zero, as ids have to be.
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // A system without random numbers has failed to start a server.
+    if getrandom::fill(&mut bytes).is_err() || bytes == [0; N] {
+        bytes[N - 1] = 1;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_are_chosen_as_are_asked_for() {
+        for ratio in [0.01, 0.1, 0.5, 0.9] {
+            let count = 20_000;
+            let skipped: u64 = (0..count).filter_map(|_| skip(ratio)).sum();
+            let found = f64::from(count) / (skipped as f64 + f64::from(count));
+            assert!((found / ratio - 1.0).abs() < 0.1, "{ratio} {found}");
+        }
+        assert_eq!((skip(0.0), skip(1.0)), (None, Some(0)));
+    }
+}
