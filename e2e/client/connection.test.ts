@@ -120,6 +120,41 @@ describe('loss', { concurrency: 4 }, () => {
   });
 });
 
+describe('own events', { concurrency: 4 }, () => {
+  test('reach others once and in order, whatever state the connection is in when they are emitted', async (t) => {
+    const server = await Server.during(t, { auth: { chain: ['jwt'], jwt: { secret: SECRET } } });
+    const auth = { token: token(server, '--user', 'alice') };
+    const proxy = await Proxy.during(t, server);
+    const made = await connected(t, proxy.address, { auth, heartbeatIntervalMs: 300, staleAfterMs: 300, checkTimeoutMs: 300 });
+    const other = await connected(t, server.address, { auth });
+    const [name, heard] = [fresh('event'), new Inbox<unknown>('events')];
+    await other.event.subscribe(name, heard.push).ready;
+    const emits = (what: string): void => made.event.emit(name, what);
+    proxy.cut();
+    await inState(made, 'waiting');
+    emits('waiting');
+    proxy.restore();
+    await inState(made, 'open');
+    emits('open');
+    const renewed = made.renew({ token: token(server, '--user', 'alice') });
+    emits('renewal');
+    await within(DEADLINE_MS, renewed, 'the renewal');
+    made.check();
+    emits('checking');
+    await inState(made, 'open');
+    proxy.silence('answers');
+    await inState(made, 'stale');
+    emits('stale');
+    await inState(made, 'waiting');
+    proxy.restore();
+    await inState(made, 'open');
+    emits('open again');
+    const expected = ['waiting', 'open', 'renewal', 'checking', 'stale', 'open again'];
+    await heard.find((what) => what === 'open again');
+    assert.deepEqual(heard.seen, expected);
+  });
+});
+
 describe('events with history', { concurrency: 4 }, () => {
   test('what was missed comes after a loss, in order and once, or as a gap', async (t) => {
     const server = await Server.during(t, { history: [`kept/* count=${KEPT}`] });

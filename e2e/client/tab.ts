@@ -17,7 +17,11 @@ const QUICK = { reconnectMinMs: 20, reconnectMaxMs: 200 };
 export interface TabOptions extends Omit<OfflineOptions, 'merge'> {
   merge?: 'local' | 'remote' | 'both';
   user?: string;
+  /** Credentials, if they are not the name of a user. */
+  auth?: object;
   heartbeatIntervalMs?: number;
+  staleAfterMs?: number;
+  checkTimeoutMs?: number;
 }
 
 export class Tab {
@@ -46,8 +50,9 @@ export class Tab {
   }
 
   /** Begins to hold records offline in a page that is there. */
-  async start(address: string, { user = 'alice', heartbeatIntervalMs, merge = 'local', ...options }: TabOptions = {}): Promise<void> {
-    const settings = { ...QUICK, auth: { username: user }, ...(heartbeatIntervalMs && { heartbeatIntervalMs }) };
+  async start(address: string, { user = 'alice', auth = { username: user }, heartbeatIntervalMs, staleAfterMs, checkTimeoutMs, merge = 'local', ...options }: TabOptions = {}): Promise<void> {
+    const times = Object.entries({ heartbeatIntervalMs, staleAfterMs, checkTimeoutMs }).filter(([, ms]) => ms !== undefined);
+    const settings = { ...QUICK, auth, ...Object.fromEntries(times) };
     await this.page.evaluate(
       ([url, of, given, strategy]) => {
         const { Client, Offline } = (globalThis as any).Tidewire;
@@ -58,9 +63,11 @@ export class Tab {
         offline.onRejected((rejection: unknown) => rejections.push(rejection));
         const modes: string[] = [];
         offline.onState(({ mode }: any) => mode === modes.at(-1) || modes.push(mode));
+        const connections: string[] = [];
+        offline.onState(({ connection }: any) => connection === connections.at(-1) || connections.push(connection));
         const errors: unknown[] = [];
         offline.onError(({ code }: any) => errors.push(code));
-        Object.assign(globalThis, { client, offline, rejections, modes, errors, records: {} });
+        Object.assign(globalThis, { client, offline, rejections, modes, connections, errors, records: {} });
       },
       [address, settings, options, merge] as const,
     );
@@ -113,6 +120,11 @@ export class Tab {
 
   rejections(): Promise<Rejection[]> {
     return this.page.evaluate(() => (globalThis as any).rejections as Rejection[]);
+  }
+
+  /** The states of the connection so far. */
+  connections(): Promise<string[]> {
+    return this.page.evaluate(() => (globalThis as any).connections as string[]);
   }
 
   /** The codes of errors that were told to nobody else. */
