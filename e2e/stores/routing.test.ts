@@ -8,6 +8,8 @@ import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { close, connect, record } from '../harness/client.ts';
 import { Database, type DatabaseKind } from '../harness/database.ts';
+import { openStream, type EventStream } from '../harness/event-stream.ts';
+import { url } from '../harness/http.ts';
 import { LOOK_MS, NOTICED_MS, OUTAGE_OPTIONS, ready } from '../harness/outage.ts';
 import { Server, type ServerOptions } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
@@ -123,6 +125,37 @@ describe('two SQLite stores', () => {
       await server.stop();
     }
     await assert.rejects(store(server, 'check', '--store', 'lgos'), /there is no such store/);
+  });
+
+  test('make other tags, so that none names a record that was created anew in another store', async (t) => {
+    const options = { headers: { 'content-type': 'application/json' } };
+    const server = await Server.during(t, {});
+    const ask = (method: string, headers: object, body?: string): Promise<Response> => {
+      return fetch(url(server, '/records/logs/a'), { method, headers: { ...options.headers, ...headers }, ...(body && { body }) });
+    };
+    const startedWith = async (stores: Record<string, object>): Promise<void> => {
+      await server.stop();
+      server.setStores(stores);
+      await server.start();
+    };
+    // The second start of either store creates the record, the default one first; both are stopped cleanly, and one is gone meanwhile.
+    await startedWith({ logs: { prefixes: ['else/'] } });
+    const before = (await ask('PUT', {}, '{"in":"default"}')).headers.get('etag');
+    assert.ok(before);
+    const stream = (headers?: Record<string, string>): Promise<EventStream> => openStream(t, url(server, '/sse?record=logs/a'), headers);
+    const { id } = await (await stream()).pieces.next();
+    assert.ok(id);
+    assert.equal((await ask('DELETE', {})).status, 204);
+    await startedWith({});
+    await startedWith({ logs: { prefixes: ['logs/'] } });
+    const after = (await ask('PUT', {}, '{"in":"logs"}')).headers.get('etag');
+    assert.notEqual(after, before);
+    const again = await stream({ 'last-event-id': id });
+    assert.deepEqual((await again.pieces.next()).data.data, { in: 'logs' });
+    const read = await ask('GET', { 'if-none-match': before });
+    assert.deepEqual([read.status, await read.json()], [200, { in: 'logs' }]);
+    assert.equal((await ask('PUT', { 'if-match': before }, '{"in":"lost"}')).status, 412);
+    assert.equal((await ask('PUT', { 'if-match': after as string }, '{"in":"logs too"}')).status, 204);
   });
 
   test('are exported together, and each record is imported to where it belongs', async (t) => {

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use crate::admin;
 use crate::admin::api::Admin;
 use crate::admin::page::{Page, Parts};
-use crate::api::Api;
+use crate::api::{Api, RecordEpochs};
 use crate::auth::ledger::{self, Ledger};
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::{AdminPage, Plan};
@@ -122,7 +122,9 @@ impl Node {
         let mut stores = stores::open_all(plan, broken, &folder, runtime.handle())?;
         stores::refuse_strays(&mut stores, &plan.config.stores.routes())?;
         let opened: Vec<Opened> = stores.iter().map(|store| store.open.opened).collect();
-        let epoch = stores::epoch(&opened);
+        let named = stores.iter();
+        let epochs = named.map(|store| (store.name.as_str(), store.open.opened.epoch));
+        let epochs = RecordEpochs::new(plan.config.stores.routes(), epochs);
 
         let limits = plan.shard_limits();
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
@@ -193,7 +195,7 @@ impl Node {
             status.watch_rules(Box::new(move || rules.warning()));
         }
         let refused = metrics.refused_requests.clone();
-        let api = Arc::new(Api::new(plan, Arc::clone(&handles), epoch, refused, &auth));
+        let api = Arc::new(Api::new(plan, Arc::clone(&handles), epochs, refused, &auth));
         let served = plan.config.http.api.then(|| Arc::clone(&api));
         let adopter = Arc::new(FewestConnections(Arc::clone(&handles)));
         let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, served);

@@ -1,8 +1,8 @@
 //! Entity tags and the conditions that requests set with them (RFC 9110, section 13). A condition that can't be read is refused,
 //! because a change must not go ahead on one that the caller did not mean.
 //!
-//! A tag is the store's epoch, the record's incarnation and its version. The epoch is new after an unclean stop, because a
-//! version that was shown and never stored is used again then.
+//! A tag is the epoch of the record's store (`epochs.rs`), the record's incarnation and its version. The epoch is new after an unclean
+//! stop, because a version that was shown and never stored is used again then.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};

@@ -9,6 +9,7 @@ mod body;
 mod caller;
 mod command;
 mod condition;
+mod epochs;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -34,7 +35,6 @@ use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
-use tidewire_core::address::Epoch;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::auth::AuthChain;
@@ -50,6 +50,7 @@ use sign_up::SignUps;
 use ticket::Tickets;
 
 pub use answer::{Answer, Body};
+pub use epochs::RecordEpochs;
 pub use stream::EventStream;
 
 /// Containers that a patched record may nest whatever the limits say: with more of them serde_json would not read it again.
@@ -99,8 +100,7 @@ pub struct Api {
     tickets: Tickets<Credentials>,
     /// Where new users are made, if everybody may become one.
     sign_ups: Option<SignUps>,
-    /// The store's: versions of different ones are never compared.
-    epoch: u64,
+    epochs: RecordEpochs,
     /// What `/openapi.json` answers.
     description: String,
     /// What was in the way of requests.
@@ -183,7 +183,7 @@ impl Api {
     pub fn new(
         plan: &Plan,
         shards: Arc<[ShardHandle]>,
-        epoch: Epoch,
+        epochs: RecordEpochs,
         refused: RequestRefusals,
         auth: &AuthChain,
     ) -> Self {
@@ -215,7 +215,7 @@ impl Api {
             streams: Arc::new(Semaphore::new(http.streams_max.min(Semaphore::MAX_PERMITS))),
             tickets: Tickets::default(),
             sign_ups: SignUps::new(&plan.config.auth.store, auth.users()),
-            epoch: epoch.0,
+            epochs,
             refused,
         }
     }

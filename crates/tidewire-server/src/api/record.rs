@@ -68,7 +68,7 @@ impl Api {
         }
         let name = name_of(request.parts.uri.path(), self.limits.name_bytes_max)?;
         let credentials = Credentials::of_request(&request.parts)?;
-        let conditions = Conditions::of(&request.parts.headers, self.epoch)?;
+        let conditions = Conditions::of(&request.parts.headers, self.epochs.of(&name))?;
         if is_read {
             return self
                 .read_record(&request, &credentials, &name, &conditions)
@@ -125,7 +125,7 @@ impl Api {
                 answer::revalidated(typed(StatusCode::OK, JSON, data))
             }
         };
-        self.tag(&mut answer, Some(tag));
+        self.tag(&mut answer, name, Some(tag));
         Ok(answer)
     }
 
@@ -233,13 +233,13 @@ impl Api {
         {
             answer.headers_mut().insert(LOCATION, location);
         }
-        self.tag(&mut answer, tag);
+        self.tag(&mut answer, name, tag);
         Ok(answer)
     }
 
-    fn tag(&self, answer: &mut Answer, tag: Option<Tag>) {
+    fn tag(&self, answer: &mut Answer, name: &str, tag: Option<Tag>) {
         if let Some(tag) = tag {
-            let tag = entity_tag(self.epoch, tag);
+            let tag = entity_tag(self.epochs.of(name), tag);
             answer.headers_mut().insert(ETAG, tag);
         }
     }

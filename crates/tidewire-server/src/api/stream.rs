@@ -121,13 +121,14 @@ impl Api {
         let (sender, pieces) = mpsc::channel(PIECES_MAX);
         let session = caller.into_session();
         session.hand_on_to(Arc::clone(&request.outlet));
+        let epoch = self.epochs.of_all(&wanted.records);
         let stream = Stream {
             session,
             sender,
             outlet: Arc::clone(&request.outlet),
-            epoch: self.epoch,
+            epoch,
             events: StreamEvents::new(wanted.events, known),
-            records: records(&wanted.records, known.map(record_part), self.epoch),
+            records: records(&wanted.records, known.map(record_part), epoch),
             places: places(&wanted.records),
             names: wanted.records,
             text: String::new(),

@@ -3,10 +3,9 @@
 use std::iter;
 use std::sync::Arc;
 
-use tidewire_core::address::Epoch;
 use tidewire_core::effect::StoreRequest;
 use tidewire_core::route::{StoreId, StoreRoutes};
-use tidewire_core::store::{Opened, StoreError};
+use tidewire_core::store::StoreError;
 use tokio::runtime::Handle;
 
 use super::store::{open_beside, open_named, open_store, start_scrub};
@@ -205,32 +204,5 @@ impl StoreClients {
             StoreRequest::Load { store, .. } | StoreRequest::Commit { store, .. } => *store,
         };
         self.0[store.index()].request(shard, request);
-    }
-}
-
-/// What tells states of before an unclean stop from those after it: the sum of all epochs, because each of them only grows.
-pub(super) fn epoch(opened: &[Opened]) -> Epoch {
-    let epochs = opened.iter().map(|opened| opened.epoch.0);
-    Epoch(epochs.fold(0, u64::wrapping_add))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unclean_stop_of_any_store_makes_a_new_epoch() {
-        let opened = |epochs: &[u64]| -> Vec<Opened> {
-            let opened = epochs.iter().map(|epoch| Opened {
-                epoch: Epoch(*epoch),
-                opening: 1,
-            });
-            opened.collect()
-        };
-        assert_eq!(epoch(&opened(&[7])), Epoch(7));
-        let before = epoch(&opened(&[7, 9, 2]));
-        for after in [[8, 9, 2], [7, 10, 2], [7, 9, 3]] {
-            assert!(epoch(&opened(&after)) > before, "{after:?}");
-        }
     }
 }
