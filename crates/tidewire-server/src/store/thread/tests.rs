@@ -1,0 +1,373 @@
+//! Tests of the store's threads.
+
+use tidewire_core::route::StoreId;
+use tidewire_core::store::{Expected, Incarnation, StoreChange, StoredRecord, Version};
+use tidewire_core::text::Payload;
+
+use super::super::folder::DataFolder;
+use super::super::memory::MemoryDisk;
+use super::super::sqlite::{SqliteOptions, SqliteStore};
+use super::*;
+
+/// Longer than anything here takes on a busy machine; only a failing test waits for it.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A memory store whose commits tell how many writes they have and wait for their outcome.
+struct Gated {
+    inner: Box<dyn Store>,
+    entered: Sender<usize>,
+    outcomes: Receiver<Result<(), StoreError>>,
+}
+
+impl Store for Gated {
+    fn reader(&mut self) -> Result<Box<dyn StoreReader>, StoreError> {
+        self.inner.reader()
+    }
+
+    fn commit(&mut self, term: Term, writes: &[StoreWrite]) -> Result<Vec<Written>, StoreError> {
+        self.entered.send(writes.len()).unwrap();
+        self.outcomes.recv_timeout(DEADLINE).unwrap()?;
+        self.inner.commit(term, writes)
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.inner.close()
+    }
+}
+
+struct Rig {
+    disk: MemoryDisk,
+    threads: StoreThreads,
+    entered: Receiver<usize>,
+    outcomes: Sender<Result<(), StoreError>>,
+    answers: Receiver<(u16, StoreCompletion)>,
+}
+
+fn start(store: Box<dyn Store>) -> (StoreThreads, Receiver<(u16, StoreCompletion)>) {
+    let (answer, answers) = mpsc::channel();
+    let answer = Arc::new(move |shard, completion| {
+        // A test that has seen enough no longer listens.
+        let _ = answer.send((shard, completion));
+    });
+    (
+        StoreThreads::start(store, Term(1), answer).unwrap(),
+        answers,
+    )
+}
+
+fn rig() -> Rig {
+    let disk = MemoryDisk::default();
+    let (entered_sender, entered) = mpsc::channel();
+    let (outcomes, outcome_receiver) = mpsc::channel();
+    let (threads, answers) = start(Box::new(Gated {
+        inner: Box::new(disk.open(None).0),
+        entered: entered_sender,
+        outcomes: outcome_receiver,
+    }));
+    Rig {
+        disk,
+        threads,
+        entered,
+        outcomes,
+        answers,
+    }
+}
+
+fn put(name: &str, version: u32) -> StoreWrite {
+    StoreWrite {
+        name: Name::from(name),
+        expected: Expected::Anything,
+        change: StoreChange::Put(record(version)),
+    }
+}
+
+fn record(version: u32) -> StoredRecord {
+    StoredRecord {
+        incarnation: Incarnation(1),
+        version: Version(version),
+        data: Payload::from_checked("[]"),
+    }
+}
+
+fn commit(client: &StoreClient, shard: u16, batch: u64, writes: Vec<StoreWrite>) {
+    let store = StoreId::DEFAULT;
+    client.request(
+        shard,
+        StoreRequest::Commit {
+            store,
+            batch,
+            writes: writes.into(),
+        },
+    );
+}
+
+fn request_load(client: &StoreClient, shard: u16, name: &str) {
+    let names = vec![Name::from(name)];
+    let store = StoreId::DEFAULT;
+    client.request(shard, StoreRequest::Load { store, names });
+}
+
+fn committed(
+    answers: &Receiver<(u16, StoreCompletion)>,
+) -> (u16, u64, Result<Vec<Written>, StoreError>) {
+    match answers.recv_timeout(DEADLINE).unwrap() {
+        (shard, StoreCompletion::Committed { batch, result, .. }) => (shard, batch, result),
+        other => panic!("not a commit's answer: {other:?}"),
+    }
+}
+
+fn loaded(answers: &Receiver<(u16, StoreCompletion)>) -> (u16, Result<Loaded, StoreError>) {
+    match answers.recv_timeout(DEADLINE).unwrap() {
+        (shard, StoreCompletion::Loaded { mut records }) if records.len() == 1 => {
+            (shard, records.remove(0).1)
+        }
+        other => panic!("not the answer of one load: {other:?}"),
+    }
+}
+
+fn failure() -> StoreError {
+    StoreError {
+        message: "planted".to_owned(),
+        trouble: StoreTrouble::Full,
+    }
+}
+
+/// So many writes are done.
+fn done(count: usize) -> Result<Vec<Written>, StoreError> {
+    Ok(vec![Written::Done; count])
+}
+
+#[test]
+fn batches_that_wait_share_one_commit() {
+    let rig = rig();
+    let client = rig.threads.client();
+    commit(&client, 0, 1, vec![put("a", 1)]);
+    assert_eq!(rig.entered.recv_timeout(DEADLINE), Ok(1));
+    for shard in 1..=5 {
+        let name = format!("b{shard}");
+        let other = format!("c{shard}");
+        commit(&client, shard, 10, vec![put(&name, 1), put(&other, 2)]);
+    }
+    rig.outcomes.send(Ok(())).unwrap();
+    rig.outcomes.send(Ok(())).unwrap();
+    assert_eq!(
+        rig.entered.recv_timeout(DEADLINE),
+        Ok(10),
+        "five batches of two"
+    );
+    assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+    for shard in 1..=5 {
+        assert_eq!(committed(&rig.answers), (shard, 10, done(2)));
+    }
+    rig.threads.stop(Ending::Complete).unwrap();
+    assert_eq!(client.health().commit_count.load(Ordering::Relaxed), 2);
+    assert_eq!(client.health().write_count.load(Ordering::Relaxed), 11);
+}
+
+#[test]
+fn a_failed_commit_fails_every_batch_in_it_and_the_next_success_clears_the_health() {
+    let rig = rig();
+    let client = rig.threads.client();
+    commit(&client, 0, 1, vec![put("a", 1)]);
+    rig.entered.recv_timeout(DEADLINE).unwrap();
+    commit(&client, 1, 1, vec![put("b", 1)]);
+    commit(&client, 2, 1, vec![put("c", 1)]);
+    rig.outcomes.send(Ok(())).unwrap();
+    rig.outcomes.send(Err(failure())).unwrap();
+    assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+    assert_eq!(committed(&rig.answers), (1, 1, Err(failure())));
+    assert_eq!(committed(&rig.answers), (2, 1, Err(failure())));
+    assert_eq!(client.health().commit_error(), Some(failure()));
+    request_load(&client, 3, "b");
+    assert_eq!(loaded(&rig.answers), (3, Ok(Loaded::Missing)));
+
+    rig.outcomes.send(Ok(())).unwrap();
+    commit(&client, 1, 2, vec![put("b", 1)]);
+    assert_eq!(committed(&rig.answers), (1, 2, done(1)));
+    assert_eq!(client.health().commit_error(), None);
+    assert_eq!(
+        client.health().failed_commit_count.load(Ordering::Relaxed),
+        1
+    );
+    rig.threads.stop(Ending::Complete).unwrap();
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_slow_until_it_does() {
+    let rig = rig();
+    let client = rig.threads.client();
+    assert_eq!(client.health().unanswered(), Duration::ZERO);
+    commit(&client, 0, 1, vec![put("a", 1)]);
+    rig.entered.recv_timeout(DEADLINE).unwrap();
+    let start = Instant::now();
+    while !client.health().is_slow() {
+        assert!(start.elapsed() < DEADLINE, "never slow");
+        std::thread::yield_now();
+    }
+    rig.outcomes.send(Ok(())).unwrap();
+    assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+    assert!(!client.health().is_slow());
+    rig.threads.stop(Ending::Complete).unwrap();
+}
+
+#[test]
+fn reads_do_not_wait_behind_a_commit() {
+    let rig = rig();
+    let client = rig.threads.client();
+    commit(&client, 0, 1, vec![put("a", 1)]);
+    rig.entered.recv_timeout(DEADLINE).unwrap();
+    request_load(&client, 1, "a");
+    assert_eq!(loaded(&rig.answers), (1, Ok(Loaded::Missing)));
+    let (page, pages) = mpsc::channel();
+    let scan = Scan {
+        prefix: String::new(),
+        after: None,
+        count_max: 10,
+    };
+    client.scan(scan, Box::new(move |answer| page.send(answer).unwrap()));
+    let empty = ScanPage {
+        records: vec![],
+        more: false,
+    };
+    assert_eq!(pages.recv_timeout(DEADLINE).unwrap(), Ok(empty));
+    rig.outcomes.send(Ok(())).unwrap();
+    assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+    rig.threads.stop(Ending::Complete).unwrap();
+}
+
+/// A reader with so many connections that have ended since they were used last.
+struct Ended {
+    inner: Box<dyn StoreReader>,
+    count: usize,
+}
+
+impl Ended {
+    fn notice(&mut self) -> Result<(), StoreError> {
+        match self.count.checked_sub(1) {
+            None => Ok(()),
+            Some(left) => {
+                self.count = left;
+                Err(failure())
+            }
+        }
+    }
+}
+
+impl StoreReader for Ended {
+    fn load(&mut self, names: &[Name]) -> Result<Vec<Loaded>, StoreError> {
+        self.notice()?;
+        self.inner.load(names)
+    }
+
+    fn scan(
+        &mut self,
+        prefix: &str,
+        after: Option<&Name>,
+        count_max: usize,
+        visit: &mut dyn FnMut(Name, Loaded),
+    ) -> Result<bool, StoreError> {
+        self.notice()?;
+        self.inner.scan(prefix, after, count_max, visit)
+    }
+}
+
+#[test]
+fn a_read_that_fails_at_once_is_done_once_more() {
+    let check = |count, expected: Result<(), StoreError>| {
+        let ended = || Ended {
+            inner: MemoryDisk::default().open(None).0.reader().unwrap(),
+            count,
+        };
+        let health = StoreHealth::default();
+        let loaded = load(&mut ended(), &[Name::from("a")], &health);
+        assert_eq!(loaded.map(|_| ()), expected, "{count}");
+        assert_eq!(health.read_error(), expected.clone().err());
+        let scan = Scan {
+            prefix: String::new(),
+            after: None,
+            count_max: 10,
+        };
+        let (page, pages) = mpsc::channel();
+        let (tasks, waiting) = mpsc::channel();
+        let answer = Box::new(move |answer| page.send(answer).unwrap());
+        tasks.send(ReadTask::Scan { scan, answer }).unwrap();
+        drop(tasks);
+        let nobody: Answer = Arc::new(|_, _| ());
+        read(&mut ended(), &waiting, &nobody, &health);
+        assert_eq!(pages.recv().unwrap().map(|_| ()), expected, "{count}");
+    };
+    check(0, Ok(()));
+    check(1, Ok(()));
+    check(2, Err(failure()));
+}
+
+#[test]
+fn a_load_sees_every_commit_that_was_answered() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = DataFolder::open(place.path()).unwrap();
+    let (store, _) = SqliteStore::open(&folder, SqliteOptions::default()).unwrap();
+    let (threads, answers) = start(Box::new(store));
+    let client = threads.client();
+    for version in 1..=200 {
+        commit(&client, 0, 1, vec![put("a", version)]);
+        assert_eq!(committed(&answers), (0, 1, done(1)));
+        request_load(&client, 1, "a");
+        assert_eq!(loaded(&answers), (1, Ok(Loaded::Found(record(version)))));
+    }
+    threads.stop(Ending::Complete).unwrap();
+}
+
+#[test]
+fn stopping_answers_what_was_requested_and_closes_cleanly() {
+    let rig = rig();
+    let client = rig.threads.client();
+    commit(&client, 0, 1, vec![put("a", 1)]);
+    rig.entered.recv_timeout(DEADLINE).unwrap();
+    commit(&client, 1, 1, vec![put("b", 1)]);
+    rig.outcomes.send(Ok(())).unwrap();
+    rig.outcomes.send(Ok(())).unwrap();
+    rig.threads.stop(Ending::Complete).unwrap();
+    assert_eq!(committed(&rig.answers), (0, 1, done(1)));
+    assert_eq!(committed(&rig.answers), (1, 1, done(1)));
+
+    commit(&client, 2, 7, vec![put("c", 1)]);
+    assert_eq!(committed(&rig.answers), (2, 7, Err(stopped())));
+    request_load(&client, 2, "a");
+    assert_eq!(loaded(&rig.answers), (2, Err(stopped())));
+    let (page, pages) = mpsc::channel();
+    let scan = Scan {
+        prefix: String::new(),
+        after: None,
+        count_max: 10,
+    };
+    client.scan(scan, Box::new(move |answer| page.send(answer).unwrap()));
+    assert_eq!(pages.recv_timeout(DEADLINE).unwrap(), Err(stopped()));
+
+    let before = rig.disk.open(None).1;
+    assert_eq!(before.opening, 2);
+    let after_unclean = rig.disk.open(None).1;
+    assert!(after_unclean.epoch > before.epoch);
+}
+
+#[test]
+fn only_a_complete_stop_keeps_the_epoch() {
+    for (ending, keeps) in [(Ending::Complete, true), (Ending::CutOff, false)] {
+        let disk = MemoryDisk::default();
+        let (store, before) = disk.open(None);
+        let (threads, _answers) = start(Box::new(store));
+        threads.stop(ending).unwrap();
+        let (_store, after) = disk.open(None);
+        assert_eq!(after.epoch == before.epoch, keeps, "{ending:?}");
+    }
+}
+
+#[test]
+fn a_thread_that_panics_is_reported() {
+    let rig = rig();
+    let client = rig.threads.client();
+    // Without anybody at the gate the commit panics.
+    drop(rig.outcomes);
+    commit(&client, 0, 1, vec![put("a", 1)]);
+    let error = rig.threads.stop(Ending::Complete).unwrap_err();
+    assert!(error.message.contains("panicked"), "{error}");
+}
