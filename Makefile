@@ -29,6 +29,10 @@ newcomer: $(NODE_TESTS) ## what a newcomer does, with a clock: clones, builds (n
 pages: $(NODE_TESTS) ## builds the web pages that are in the binary, after a change of their sources
 	npm --prefix e2e run --silent pages
 
+.PHONY: release
+release: $(NODE_TESTS) ## the program for x86_64 Linux with glibc 2.28 or later, stripped, with symbols, sums and a list of components, in target/dist
+	npm --prefix e2e run --silent release
+
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs so many
 	cargo test --locked --package tidewire-core --features fuzzing --test sim --test resume -- --nocapture
@@ -68,7 +72,7 @@ proof-autobahn: $(NODE_TESTS)
 
 .PHONY: proof
 proof: ## what takes hours, part by part; each adds its line to docs/proof.md
-	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults rules sim resume attacks crash torture million autobahn scale bytes ringless compression penalty schemathesis offline store-speed; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
+	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults rules sim resume attacks crash torture million autobahn scale bytes ringless compression penalty schemathesis offline store-speed image release; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace

@@ -108,6 +108,20 @@ export const PROOFS: Proof[] = [
     ],
   },
   {
+    name: 'image',
+    // What goes over the wire; the other suites are about the program, whatever it runs in.
+    command: npm(
+      'container', '--', 'transport', 'tls', 'events', 'records', 'lists', 'listening', 'presence', 'rpc', 'http-records', 'json-endpoint',
+      ...['scale', 'limits', 'heartbeat', 'drain'],
+    ),
+    figures: [/e2e: .*/],
+  },
+  {
+    name: 'release',
+    command: npm('release', '--', 'twice'),
+    figures: [/release: \d+ bytes, .*components/, /two builds in two folders are the same: .*/],
+  },
+  {
     name: 'million',
     command: npm('million'),
     env: { MILLION_RECORDS: '1000000' },

@@ -165,7 +165,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'packaging',
-    shows: "systemd takes the unit, which leaves an intruder little, and its times fit the server's",
+    shows: "systemd takes the unit, which leaves an intruder little, and its times fit the server's; the list of a release's components",
     needs: [{ program: 'systemd-analyze', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'systemd'] }],
     commands: [npm('packaging')],
     budgetSeconds: 30,

@@ -2,8 +2,10 @@
 
 import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { FOLDER, installed } from './install.ts';
+import { join, resolve } from 'node:path';
+import { installed } from '../harness/python.ts';
+
+const FOLDER = resolve(import.meta.dirname, '../../target/schemathesis');
 
 /** What is run. */
 export interface Run {
@@ -33,7 +35,7 @@ export interface Outcome {
 
 /** Runs it to its end. */
 export async function schemathesis(run: Run): Promise<Outcome> {
-  const program = await installed();
+  const programs = await installed('schemathesis', join(import.meta.dirname, 'requirements.txt'));
   const folder = join(FOLDER, run.name);
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
@@ -60,7 +62,7 @@ export async function schemathesis(run: Run): Promise<Outcome> {
     LOGIN: JSON.stringify(run.login ?? null),
     COUNTS: counts,
   };
-  const { code, output } = await finish(program, args, { cwd: folder, env });
+  const { code, output } = await finish(join(programs, 'schemathesis'), args, { cwd: folder, env });
   // 0 is clean, 1 has findings; anything else did not test.
   if (code !== 0 && code !== 1) throw new Error(`schemathesis ended with ${code}:\n${output}`);
   const requests = JSON.parse(readFileSync(counts, 'utf8')) as Outcome['requests'];

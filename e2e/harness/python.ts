@@ -1,0 +1,32 @@
+// Programs from PyPI, each in a Python environment of its own below target/, made once, with the versions of a `requirements.txt`.
+
+import { execFile } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+
+const TARGET = resolve(import.meta.dirname, '../../target');
+
+/** The folder of the environment's programs, which are installed if necessary. `name` is its folder below target/. */
+export async function installed(name: string, requirements: string): Promise<string> {
+  const folder = join(TARGET, name);
+  const environment = join(folder, 'environment');
+  const mark = join(folder, 'installed');
+  const wanted = readFileSync(requirements, 'utf8');
+  if (!existsSync(mark) || readFileSync(mark, 'utf8') !== wanted) {
+    rmSync(folder, { recursive: true, force: true });
+    mkdirSync(folder, { recursive: true });
+    await install(name, environment, requirements);
+    writeFileSync(mark, wanted);
+  }
+  return join(environment, 'bin');
+}
+
+async function install(name: string, environment: string, requirements: string): Promise<void> {
+  try {
+    await promisify(execFile)('python3', ['-m', 'venv', environment]);
+  } catch {
+    throw new Error(`${name} needs Python 3.10 or later with venv: apt-get install -y python3-venv`);
+  }
+  await promisify(execFile)(join(environment, 'bin/pip'), ['install', '--quiet', '--requirement', requirements]);
+}

@@ -1,0 +1,104 @@
+// A release: the program for x86_64 Linux with glibc 2.28 or later, stripped, its symbols beside it, and what one needs to install it.
+// The bytes are the same wherever the sources lie. Zig brings the linker and the old C library (`cargo zigbuild`).
+
+import { execFileSync, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { delimiter, join, resolve } from 'node:path';
+import { installed } from '../harness/python.ts';
+import { components } from './components.ts';
+
+const TARGET = 'x86_64-unknown-linux-gnu';
+/** The oldest C library that a release starts on: that of Debian 10, RHEL 8 and Ubuntu 18.10. */
+export const GLIBC = '2.28';
+export const BYTES_MAX = 25_000_000;
+/** Files of the repository that are part of a release. */
+const COPIED = ['packaging/tidewire.service', 'packaging/Dockerfile', 'LICENSE-APACHE', 'LICENSE-MIT'];
+/** What a builder's own environment could change in the program. */
+const FOREIGN = /^(CARGO_(?!HOME$)|RUST(FLAGS|C_|DOCFLAGS)|C(XX)?FLAGS|CC$|CXX$|LDFLAGS|AR$|SOURCE_DATE_EPOCH)/;
+
+/** What was made. */
+export interface Release {
+  folder: string;
+  bytes: number;
+  glibc: string;
+  componentCount: number;
+}
+
+/** Builds the sources in `source` and puts the release into `folder`, which is emptied. */
+export async function build(source: string, folder: string): Promise<Release> {
+  // Zig and cargo-zigbuild, as they are pinned beside this file.
+  const tools = await installed('release-tools', resolve(import.meta.dirname, 'requirements.txt'));
+  run(source, process.env, 'cargo', 'fetch', '--locked');
+  const env = environment(source, tools);
+  const args = ['zigbuild', '--locked', '--release', '--package', 'tidewire-server', '--target', `${TARGET}.${GLIBC}`];
+  const { status } = spawnSync('cargo', [...args, '--target-dir', join(source, 'target')], { cwd: source, env, stdio: ['ignore', 'inherit', 'inherit'] });
+  if (status !== 0) throw new Error('cargo zigbuild failed; its lines say why');
+
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  const built = join(source, 'target', TARGET, 'release/tidewire');
+  run(folder, process.env, 'objcopy', '--only-keep-debug', built, 'tidewire.debug');
+  // No link to the symbols: its checksum would be one of the folder in which Zig has compiled its own start code.
+  run(folder, process.env, 'objcopy', '--strip-all', built, 'tidewire');
+  for (const path of COPIED) copyFileSync(join(source, path), join(folder, path.slice(path.lastIndexOf('/') + 1)));
+  const list = components(source) as { components: unknown[] };
+  writeFileSync(join(folder, 'components.cdx.json'), `${JSON.stringify(list, undefined, 2)}\n`);
+  const sums = Object.entries(sumsOf(folder)).map(([name, sum]) => `${sum}  ${name}\n`);
+  writeFileSync(join(folder, 'SHA256SUMS'), sums.join(''));
+
+  const program = join(folder, 'tidewire');
+  const bytes = statSync(program).size;
+  const glibc = highestGlibc(program);
+  if (compareVersions(glibc, GLIBC) > 0) throw new Error(`${program} needs glibc ${glibc}; ${GLIBC} is promised`);
+  if (bytes > BYTES_MAX) throw new Error(`${program} has ${bytes} bytes; ${BYTES_MAX} are allowed`);
+  return { folder, bytes, glibc, componentCount: list.components.length };
+}
+
+/** The hash of each file. */
+export function sumsOf(folder: string): Record<string, string> {
+  const sum = (name: string): string => createHash('sha256').update(readFileSync(join(folder, name))).digest('hex');
+  return Object.fromEntries(readdirSync(folder).sort().map((name) => [name, sum(name)]));
+}
+
+/** The newest version of glibc of whose symbols the program needs one. */
+export function highestGlibc(program: string): string {
+  const symbols = execFileSync('objdump', ['-T', program], { encoding: 'utf8', maxBuffer: 1 << 26 });
+  const versions = [...symbols.matchAll(/\bGLIBC_(\d+(?:\.\d+)+)/g)].map(([, version]) => version as string);
+  const highest = versions.sort(compareVersions).at(-1);
+  if (highest === undefined) throw new Error(`${program} needs no symbol of glibc, so it is no program that was linked to it`);
+  return highest;
+}
+
+export function compareVersions(a: string, b: string): number {
+  const [left, right] = [a, b].map((version) => version.split('.').map(Number)) as [number[], number[]];
+  const difference = left.map((number, i) => number - (right[i] ?? 0)).find((number) => number !== 0);
+  return difference ?? left.length - right.length;
+}
+
+/** No path of the builder gets into the program, neither through Rust's messages and symbols nor through those of C. */
+function environment(source: string, tools: string): NodeJS.ProcessEnv {
+  const own = Object.entries(process.env).filter(([name]) => !FOREIGN.test(name));
+  const registry = join(process.env['CARGO_HOME'] ?? join(homedir(), '.cargo'), 'registry/src');
+  const registries = existsSync(registry) ? readdirSync(registry).map((name) => join(registry, name)) : [];
+  const renamed = [[source, '/tidewire'], ...registries.map((path) => [path, '/cargo'])] as const;
+  const flags = (option: string): string => renamed.map(([from, to]) => `${option}=${from}=${to}`).join(' ');
+  return {
+    ...Object.fromEntries(own),
+    PATH: `${tools}${delimiter}${process.env['PATH']}`,
+    RUSTFLAGS: flags('--remap-path-prefix'),
+    CFLAGS: flags('-ffile-prefix-map'),
+    CXXFLAGS: flags('-ffile-prefix-map'),
+    // A crate among those of the MongoDB driver takes random numbers while it is compiled; with this they are always the same.
+    CONST_RANDOM_SEED: 'tidewire',
+  };
+}
+
+function run(cwd: string, env: NodeJS.ProcessEnv, program: string, ...args: string[]): void {
+  try {
+    execFileSync(program, args, { cwd, env, encoding: 'utf8', stdio: ['ignore', 'ignore', 'pipe'] });
+  } catch (error) {
+    throw new Error(`${program} ${args.join(' ')} failed: ${(error as { stderr?: string }).stderr?.trim() || (error as Error).message}`);
+  }
+}

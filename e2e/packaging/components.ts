@@ -1,0 +1,80 @@
+// What a release consists of, as a list in CycloneDX' format: the crates that end in the program, the packages in its web pages, and
+// Rust's own library. Two lists of one state of the sources are the same bytes.
+
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+export interface Component {
+  type: 'library' | 'application';
+  name: string;
+  version: string;
+  licenses: { expression: string }[];
+  /** Its address, as package managers have it. */
+  purl: string;
+}
+
+/** What one row of `cargo tree` says of a crate. */
+interface Crate {
+  name: string;
+  version: string;
+  licence: string;
+}
+
+const TARGET = 'x86_64-unknown-linux-gnu';
+/** The folders of the web pages in the program. */
+const PAGES = ['packages/admin', 'examples/demo'];
+
+/** The list for the sources in `root`. */
+export function components(root: string): object {
+  const [server, ...crates] = crateRows(root);
+  if (server === undefined) throw new Error('cargo tree has named nothing');
+  const libraries = [rustLibrary(root), ...crates.map((crate) => component('cargo', crate)), ...PAGES.flatMap((page) => pagePackages(join(root, page)))];
+  const byAddress = new Map(libraries.map((library) => [library.purl, library]));
+  return {
+    bomFormat: 'CycloneDX',
+    specVersion: '1.5',
+    version: 1,
+    metadata: { component: { ...component('cargo', server), type: 'application' } },
+    components: [...byAddress.values()].sort((a, b) => (a.purl < b.purl ? -1 : 1)),
+  };
+}
+
+function component(kind: string, { name, version, licence }: Crate): Component {
+  // Older crates write a slash for "or".
+  const expression = licence.replaceAll('/', ' OR ');
+  return { type: 'library', name, version, licenses: [{ expression }], purl: `pkg:${kind}/${name}@${version}` };
+}
+
+/** The server and the crates that it needs while it runs. */
+function crateRows(root: string): Crate[] {
+  const args = ['tree', '--locked', '--package', 'tidewire-server', '--target', TARGET, '--edges', 'normal,no-proc-macro'];
+  const rows = run(root, 'cargo', ...args, '--prefix', 'none', '--format', '{p}|{l}').trim().split('\n');
+  return rows.map((row) => {
+    const [, name, version, licence] = /^(\S+) v(\S+)[^|]*\|(.*?)( \(\*\))?$/.exec(row) ?? [];
+    if (!name || !version || !licence) throw new Error(`cargo tree says ${JSON.stringify(row)}, in which a name, a version or a licence is missing`);
+    return { name, version, licence };
+  });
+}
+
+function rustLibrary(root: string): Component {
+  const [, version] = /^rustc (\S+)/.exec(run(root, 'rustc', '--version')) ?? [];
+  if (version === undefined) throw new Error('rustc does not say its version');
+  return component('generic', { name: 'rust-std', version, licence: 'MIT OR Apache-2.0' });
+}
+
+/** The packages of others that are bundled into a page. */
+function pagePackages(folder: string): Component[] {
+  const text = readFileSync(join(folder, 'package-lock.json'), 'utf8');
+  const { packages } = JSON.parse(text) as { packages: Record<string, { version?: string; license?: string; dev?: boolean; link?: boolean }> };
+  const own = Object.entries(packages).filter(([path, { dev, link }]) => path.startsWith('node_modules/') && !dev && !link);
+  return own.map(([path, { version, license }]) => {
+    const name = path.slice('node_modules/'.length);
+    if (!version || !license) throw new Error(`${folder}: ${name} has no version or no licence`);
+    return component('npm', { name, version, licence: license });
+  });
+}
+
+function run(cwd: string, program: string, ...args: string[]): string {
+  return execFileSync(program, args, { cwd, encoding: 'utf8', maxBuffer: 1 << 26 });
+}

@@ -1,0 +1,40 @@
+// `make release` puts a release of the sources as they are into target/dist; with `twice` one of the last commit is built in two
+// folders and compared byte for byte (`make proof-release`), one after the other, which takes as long as two builds from nothing.
+
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { build, sumsOf, type Release } from './build.ts';
+
+const REPOSITORY = resolve(import.meta.dirname, '../..');
+
+const [mode] = process.argv.slice(2);
+if (mode === 'twice') await twice();
+else tell(await build(REPOSITORY, join(REPOSITORY, 'target/dist')));
+
+function tell({ folder, bytes, glibc, componentCount }: Release): void {
+  console.log(`release: ${bytes} bytes, starts on glibc ${glibc}, ${componentCount} components, in ${folder}`);
+}
+
+async function twice(): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-release-'));
+  try {
+    const sums = [];
+    for (const name of ['one', 'another/place']) {
+      const source = join(folder, name);
+      execFileSync('git', ['clone', '--quiet', '--no-hardlinks', REPOSITORY, source], { stdio: ['ignore', 'inherit', 'inherit'] });
+      const release = await build(source, join(folder, name.replace('/', '-') + '.release'));
+      tell(release);
+      sums.push(sumsOf(release.folder));
+      // One target folder at a time.
+      rmSync(source, { recursive: true });
+    }
+    const [first = {}, second = {}] = sums;
+    const different = Object.keys({ ...first, ...second }).filter((name) => first[name] !== second[name]);
+    if (different.length > 0) throw new Error(`two builds in two folders differ in ${different.join(', ')}`);
+    console.log(`two builds in two folders are the same: ${Object.keys(first).length} files, tidewire ${first['tidewire']}`);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
