@@ -2,13 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { Database } from '../harness/database.ts';
 import { batch } from '../harness/http.ts';
-import { Server, binary } from '../harness/server.ts';
-import type { Block } from './block.ts';
+import { Server, binary, environment } from '../harness/server.ts';
+import { REPOSITORY, type Block } from './block.ts';
 import { configurationFolder } from './folder.ts';
 
 const RECORDS = 1_000;
@@ -21,6 +21,7 @@ const DEEPSTREAM = { database: 'deepstream', records: 1_203, lists: 31, large: '
 export async function checkTerminal(t: TestContext, { text, configuration, rules }: Block): Promise<void> {
   const folder = configurationFolder(t, configuration, rules);
   mkdirSync(join(folder, 'backup'));
+  symlinkSync(join(REPOSITORY, 'examples'), join(folder, 'examples'));
   const places: [shown: string, real: string][] = [['/backup/', `${folder}/backup/`]];
   if (text.includes('/var/lib/tidewire')) {
     const server = await filledServer(t);
@@ -37,7 +38,7 @@ export async function checkTerminal(t: TestContext, { text, configuration, rules
   for (const part of text.split(/^\$ /m).slice(1)) {
     const [shown = '', ...lines] = part.trimEnd().split('\n');
     const command = places.reduce((line, [from, to]) => line.replaceAll(from, to), shown);
-    const options = { cwd: folder, env: { ...process.env, PATH: path }, encoding: 'utf8', timeout: 30_000 } as const;
+    const options = { cwd: folder, env: { ...environment(), PATH: path }, encoding: 'utf8', timeout: 30_000 } as const;
     const ran = spawnSync('bash', ['-c', `${command} 2>&1`], options);
     const printed = places.reduce((line, [from, to]) => line.replaceAll(to, from), ran.stdout);
     assert.equal(steady(printed.trimEnd()), steady(lines.join('\n')), shown);

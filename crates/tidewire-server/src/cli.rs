@@ -18,7 +18,7 @@ use crate::config::value::Scalar;
 use crate::exit::{Exit, Failure};
 use crate::torture::{self, Break};
 
-pub use import::ImportCommand;
+pub use import::{ImportCommand, RecordImport};
 pub use store::StoreCommand;
 
 /// What was asked for.
@@ -57,7 +57,7 @@ pub enum Invocation {
     },
     /// Check or move what is stored, in the store of this name or in the default one.
     Store(StoreCommand, Option<String>, Sources),
-    /// Bring the records of a deepstream server into the store.
+    /// Take over the configuration of a deepstream server, or its records into the store.
     Import(ImportCommand, Sources),
     /// Look after the users of the record store.
     User(UserCommand, Sources),

@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::admin;
 use crate::auth::jwt::mint::{Order, mint};
 use crate::auth::{AuthChain, jwt, keys, password, random_id};
-use crate::cli::{self, Invocation, RulesCommand};
+use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
 use crate::config::layer::{Loaded, Problem, Sources, load};
 use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
 use crate::config::plan::{Plan, plan};
@@ -23,6 +23,7 @@ use crate::first_screen::{Screen, first_screen};
 use crate::front::tls::{Tls, install_provider};
 use crate::health;
 use crate::log::{self, LogHandle};
+use crate::migration;
 use crate::node::{Node, Stopped};
 use crate::permission;
 use crate::rules;
@@ -72,7 +73,15 @@ fn run() -> Result<Exit, Failure> {
         Invocation::Store(command, store, sources) => {
             store_command::run(&planned(&sources)?.1, store.as_deref(), &command)
         }
-        Invocation::Import(command, sources) => {
+        Invocation::Import(
+            ImportCommand::Configuration {
+                folder,
+                into,
+                is_dry,
+            },
+            _,
+        ) => migration::run(&folder, &into, is_dry),
+        Invocation::Import(ImportCommand::Records(command), sources) => {
             store_command::deepstream::run(&planned(&sources)?.1, command)
         }
         Invocation::User(command, sources) => user::run(&planned(&sources)?.1, command),

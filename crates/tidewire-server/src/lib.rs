@@ -13,6 +13,7 @@ pub mod health;
 pub mod interest;
 pub mod log;
 pub mod metrics;
+pub mod migration;
 pub mod node;
 pub mod penalty;
 pub mod permission;

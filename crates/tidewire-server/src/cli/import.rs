@@ -1,4 +1,4 @@
-//! The command `tidewire import deepstream`.
+//! The command `tidewire import deepstream`: its configuration out of a folder, or its records out of what keeps them.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,25 @@ use crate::store::transfer::deepstream::Layout;
 
 use super::text_argument;
 
+/// What is to be taken over from deepstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImportCommand {
+    /// Its configuration.
+    Configuration {
+        /// Where it is.
+        folder: PathBuf,
+        /// Where Tidewire's is to be.
+        into: PathBuf,
+        /// Whether nothing is written.
+        is_dry: bool,
+    },
+    /// Its records.
+    Records(RecordImport),
+}
+
 /// What is to be brought into the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImportCommand {
+pub struct RecordImport {
     /// The address of the server that keeps deepstream's records.
     pub from: String,
     /// A file with its password.
@@ -35,18 +51,34 @@ pub(super) fn command() -> Command {
             .help(help)
     };
     Command::new("import")
-        .about("Bring the records of another server into the configured stores")
+        .about("Take over the configuration or the records of another server")
         .subcommand_required(true)
         .subcommand(
             Command::new("deepstream")
-                .about("Bring the records of a deepstream server into the configured stores; no server may run on them")
+                .about("Make a configuration out of deepstream's, or bring its records into the configured stores; no server may run on those")
+                .arg(
+                    Arg::new("folder")
+                        .value_name("FOLDER")
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .required_unless_present("from")
+                        .help("The folder with deepstream's config.yml, or with conf/config.yml"),
+                )
+                .arg(
+                    text_argument(
+                        "into",
+                        "FOLDER",
+                        "With a folder: where tidewire.yml and copies of the files of rules and users go",
+                    )
+                    .value_parser(clap::value_parser!(PathBuf))
+                    .default_value("."),
+                )
                 .arg(
                     text_argument(
                         "from",
                         "URL",
                         "Where its connector keeps them, without a password: postgresql://user@host/database, mongodb://user@host/database or redis://host/0",
                     )
-                    .required(true),
+                    .conflicts_with("folder"),
                 )
                 .arg(path("password-file", "A file with the password for it"))
                 .arg(path(
@@ -92,7 +124,14 @@ pub(super) fn command() -> Command {
 pub(super) fn parsed(matches: &ArgMatches) -> ImportCommand {
     // Required, or with a default: clap has refused what lacks them.
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
-    ImportCommand {
+    if let Some(folder) = matches.get_one::<PathBuf>("folder") {
+        return ImportCommand::Configuration {
+            folder: folder.clone(),
+            into: matches.get_one("into").cloned().unwrap_or_default(),
+            is_dry: matches.get_flag("dry-run"),
+        };
+    }
+    ImportCommand::Records(RecordImport {
         from: text("from"),
         password_file: matches.get_one("password-file").cloned(),
         ca: matches.get_one("ca").cloned(),
@@ -104,5 +143,5 @@ pub(super) fn parsed(matches: &ArgMatches) -> ImportCommand {
         },
         replaces: matches.get_flag("replace"),
         is_dry: matches.get_flag("dry-run"),
-    }
+    })
 }

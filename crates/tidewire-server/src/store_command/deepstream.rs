@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 
-use crate::cli::ImportCommand;
+use crate::cli::RecordImport;
 use crate::command::print_out;
 use crate::config::plan::{Plan, has_password};
 use crate::exit::{Exit, Failure};
@@ -19,7 +19,7 @@ use super::{KEPT, data, limits, refuse_memory, runtime, verdict};
 ///
 /// # Errors
 /// It can't be done, with the line that says what to do.
-pub fn run(plan: &Plan, command: ImportCommand) -> Result<Exit, Failure> {
+pub fn run(plan: &Plan, command: RecordImport) -> Result<Exit, Failure> {
     let start = Instant::now();
     let runtime = runtime()?;
     let (is_dry, replaces) = (command.is_dry, command.replaces);
@@ -51,7 +51,7 @@ pub fn run(plan: &Plan, command: ImportCommand) -> Result<Exit, Failure> {
 }
 
 /// Where deepstream's records are.
-fn source(plan: &Plan, command: ImportCommand, runtime: &Handle) -> Result<Source, Failure> {
+fn source(plan: &Plan, command: RecordImport, runtime: &Handle) -> Result<Source, Failure> {
     let wrong = |line: String| Failure::new(Exit::Configuration, line);
     let Some(kind) = SourceKind::of(&command.from) else {
         let line = "--from: the address begins with postgresql://, mongodb:// or redis://";

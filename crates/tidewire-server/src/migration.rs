@@ -1,0 +1,241 @@
+//! `tidewire import deepstream FOLDER`: makes a configuration out of one of deepstream's, with its files of rules and users, and
+//! names every setting that has no counterpart.
+//!
+//! `table` says what becomes of each setting, `draft` is the configuration while it is made.
+
+mod draft;
+mod table;
+
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::command::print_out;
+use crate::config::document::{self, Located, Node, Place};
+use crate::exit::{Exit, Failure};
+use draft::Draft;
+use table::{Becomes, setting};
+
+/// Where deepstream looks for its configuration, from a folder on.
+const PLACES: [&str; 2] = ["config.yml", "conf/config.yml"];
+const TARGET: &str = "tidewire.yml";
+const REMATCH: &str = "listen.rematch_interval";
+
+/// Writes the configuration of deepstream in `folder` as Tidewire's into `into`; with `is_dry` says only what would come of it.
+///
+/// # Errors
+/// There is none, it is no YAML, or a file to be written is there already.
+pub fn run(folder: &Path, into: &Path, is_dry: bool) -> Result<Exit, Failure> {
+    let wrong = |line: String| Failure::new(Exit::Configuration, line);
+    let Some(source) = PLACES
+        .iter()
+        .map(|place| folder.join(place))
+        .find(|path| path.is_file())
+    else {
+        let line = format!("{}: has no {}", folder.display(), PLACES.join(" and no "));
+        return Err(wrong(line));
+    };
+    let shown = source.display().to_string();
+    let text = fs::read_to_string(&source).map_err(|error| wrong(format!("{shown}: {error}")))?;
+    // Variables keep their names: Tidewire's configuration has them, too.
+    let root = document::parse(&text, &|name| Some(format!("${{{name}}}"))).map_err(|error| {
+        let place = error
+            .place
+            .map_or_else(String::new, |place| format!(":{}", place.line));
+        wrong(format!("{shown}{place}: {}", error.reason))
+    })?;
+    let base = source.parent().unwrap_or(folder).to_owned();
+    let mut draft = Draft::default();
+    translate(&mut draft, &root);
+    draft.complete();
+
+    let mut files = vec![(into.join(TARGET), draft.yaml())];
+    for (name, from) in draft.files() {
+        let from = base.join(from);
+        let content = fs::read_to_string(&from)
+            .map_err(|error| wrong(format!("{}: {error}", from.display())))?;
+        files.push((into.join(name), content));
+    }
+    if !is_dry {
+        write_new(&files).map_err(wrong)?;
+    }
+    let verb = if is_dry { "would write" } else { "written" };
+    let names: Vec<_> = files
+        .iter()
+        .map(|(path, _)| path.display().to_string())
+        .collect();
+    let mut said = format!(
+        "{} settings taken over; {verb}: {}\n",
+        draft.count(),
+        names.join(", ")
+    );
+    if draft.notes.is_empty() {
+        said += "everything has its counterpart\n";
+    }
+    for (place, key, note) in &draft.notes {
+        let _ = writeln!(said, "{shown}:{}: {key}: {note}", place.line);
+    }
+    print_out(&said)
+}
+
+/// Writes files none of which may be there.
+fn write_new(files: &[(PathBuf, String)]) -> Result<(), String> {
+    if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
+        return Err(format!(
+            "{}: is there already, and nothing was written; name another folder with --into",
+            path.display()
+        ));
+    }
+    for (path, content) in files {
+        let written = path
+            .parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| create(path, content));
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn create(path: &Path, content: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(content.as_bytes())
+}
+
+/// Takes over a whole document.
+fn translate(draft: &mut Draft, root: &Located<Node>) {
+    let Node::Map(sections) = &root.value else {
+        return;
+    };
+    for (key, value) in sections {
+        match (key.value.as_str(), &value.value) {
+            ("connectionEndpoints", Node::List(entries)) => {
+                draft.has_endpoints = true;
+                for entry in entries {
+                    service(draft, "connectionEndpoints", entry);
+                }
+            }
+            ("auth", Node::List(entries)) => {
+                for entry in entries {
+                    service(draft, "auth", entry);
+                }
+            }
+            ("auth" | "permission" | "httpServer", Node::Map(_)) => {
+                service(draft, &key.value, value)
+            }
+            _ => leaf(draft, &key.value, value, key.place),
+        }
+    }
+}
+
+/// A service: what it is, and its options.
+fn service(draft: &mut Draft, section: &str, entry: &Located<Node>) {
+    let Node::Map(members) = &entry.value else {
+        return;
+    };
+    let kind = members
+        .iter()
+        .find(|(key, _)| key.value == "type" || key.value == "name");
+    let kind = match kind.map(|(_, value)| &value.value) {
+        Some(Node::Scalar(kind)) => kind.clone(),
+        _ => "default".to_owned(),
+    };
+    let name = format!("{section}.{kind}");
+    let place = entry.place;
+    if !draft.choose(section, &kind) {
+        let note = table::missing_service(section, &kind);
+        return draft.note(place, &name, note);
+    }
+    for (key, value) in members {
+        match key.value.as_str() {
+            "type" | "name" => (),
+            "options" => leaf(draft, &name, value, key.place),
+            other => draft.note(key.place, &format!("{name}.{other}"), table::UNKNOWN),
+        }
+    }
+}
+
+/// A setting, or all those below it.
+fn leaf(draft: &mut Draft, path: &str, value: &Located<Node>, place: Place) {
+    let rule = setting(path);
+    match (rule, &value.value) {
+        (None, Node::Map(members)) => {
+            for (key, value) in members {
+                leaf(draft, &format!("{path}.{}", key.value), value, key.place);
+            }
+        }
+        (_, Node::Empty) => (),
+        (None, _) => draft.note(place, path, table::UNKNOWN),
+        (Some(rule), node) => become_option(draft, path, &rule, node, place),
+    }
+}
+
+fn become_option(draft: &mut Draft, path: &str, rule: &Becomes, node: &Node, place: Place) {
+    let texts: Vec<&str> = match node {
+        Node::Scalar(text) => vec![text],
+        Node::List(entries) => entries
+            .iter()
+            .filter_map(|entry| match &entry.value {
+                Node::Scalar(text) => Some(text.as_str()),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    let text = texts.first().copied().unwrap_or_default();
+    draft.says_origins |= path.ends_with(".allowAllOrigins");
+    let is_same = match rule {
+        Becomes::Nothing => true,
+        Becomes::NothingIf(usual, note) => {
+            if text != *usual {
+                draft.note(place, path, note);
+            }
+            true
+        }
+        Becomes::Missing(note) => {
+            draft.note(place, path, note);
+            true
+        }
+        Becomes::Value(option) => draft.set(option, text.to_owned()),
+        Becomes::Milliseconds(option) => match text.parse::<u64>() {
+            // So short a time switches it off in deepstream.
+            Ok(..=1_000) if *option == REMATCH => draft.set(option, "never".to_owned()),
+            Ok(count) => draft.set(option, format!("{count}ms")),
+            Err(_) => {
+                draft.note(
+                    place,
+                    path,
+                    "is no number of milliseconds; the default holds",
+                );
+                true
+            }
+        },
+        Becomes::List(option) => draft.set_list(option, &texts),
+        Becomes::Words(option, words) => match words.iter().find(|(word, _)| *word == text) {
+            Some((_, value)) => draft.set(option, (*value).to_owned()),
+            None => {
+                draft.note(place, path, table::UNKNOWN);
+                true
+            }
+        },
+        Becomes::File(option, name) => match draft::loaded(text) {
+            Some(from) => draft.take_file(option, name, from),
+            None => {
+                draft.note(
+                    place,
+                    path,
+                    "stands in the configuration itself; put it into a file and name that",
+                );
+                true
+            }
+        },
+        Becomes::Path(option) => draft.set(option, draft::loaded(text).unwrap_or(text).to_owned()),
+    };
+    if !is_same {
+        draft.note(
+            place,
+            path,
+            "another endpoint has set it otherwise, and that one counts",
+        );
+    }
+}
