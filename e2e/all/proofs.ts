@@ -164,6 +164,11 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ edits of 20 devices, .*/, /planted fault: .*/, /fail \d+/],
   },
   {
+    name: 'browsers',
+    command: npm('browsers'),
+    figures: [/firefox: \d+ passed.*/, /webkit: \d+ passed.*/],
+  },
+  {
     name: 'store-speed',
     command: npm('store-speed'),
     figures: [

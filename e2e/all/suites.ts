@@ -182,9 +182,13 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'browser',
-    shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed; EventSource comes back',
-    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
-    commands: [npm('browser')],
+    shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed; EventSource comes back; a part of what the client and the demo do, in Firefox and WebKit',
+    needs: [
+      { program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] },
+      { program: 'firefox-esr', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'firefox-esr'] },
+      { program: 'WebKitWebDriver', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'webkit2gtk-driver', 'xvfb', 'xauth'] },
+    ],
+    commands: [npm('browser'), [...npm('browsers'), '--', 'smoke']],
     budgetSeconds: 180,
     group: 'pages',
   },

@@ -1,11 +1,14 @@
 // A page in a real browser: Chromium, and a small web server that gives it a client's bundle.
 
+import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server as HttpServer } from 'node:http';
 import { createRequire } from 'node:module';
+import { resolve } from 'node:path';
 import type { TestContext } from 'node:test';
-import { chromium, type Browser, type Page } from 'playwright-core';
+import { chromium, firefox, type Browser, type Page } from 'playwright-core';
 import { atEnd } from '../harness/cleanup.ts';
+import { webkit } from './webkit.ts';
 
 /** A host name that is not a loopback name, although the browser finds it on this machine. */
 export const FOREIGN_HOST = 'elsewhere.example';
@@ -28,9 +31,30 @@ export const LAUNCH = {
   ],
 };
 
-/** Starts Chromium, with more arguments if need be; it ends with `test`. */
+/** The browser that the suites use. */
+export const BROWSER = process.env['E2E_BROWSER'] ?? 'chromium';
+
+/** For tests of what no other browser lets a test do, such as setting what a site may keep. */
+export const ONLY_CHROMIUM = BROWSER === 'chromium' ? {} : { skip: `${BROWSER} lets no test do this` };
+
+/** For tests of pages of `FOREIGN_HOST`: WebKit asks the system alone where a host is. */
+export const NEEDS_FOREIGN_HOST = BROWSER === 'webkit' ? { skip: `${BROWSER} does not find ${FOREIGN_HOST}` } : {};
+
+/** How Firefox is started: the one of the system, which speaks WebDriver BiDi. */
+const LAUNCH_FIREFOX = {
+  channel: 'moz-firefox',
+  executablePath: resolve(import.meta.dirname, 'firefox-relay.ts'),
+  firefoxUserPrefs: { 'network.dns.localDomains': FOREIGN_HOST },
+};
+
+/** Starts the browser; it ends with `test`. `args` are for Chromium. */
 export async function browserDuring(test: TestContext, ...args: string[]): Promise<Browser> {
-  const browser = await chromium.launch({ ...LAUNCH, args: [...LAUNCH.args, ...args] });
+  const start: Record<string, () => Promise<Browser>> = {
+    chromium: () => chromium.launch({ ...LAUNCH, args: [...LAUNCH.args, ...args] }),
+    firefox: () => firefox.launch(LAUNCH_FIREFOX),
+    webkit: async () => webkit(),
+  };
+  const browser = await (start[BROWSER]?.() ?? assert.fail(`E2E_BROWSER is ${BROWSER}; it can be ${Object.keys(start).join(', ')}`));
   atEnd(test, () => browser.close());
   return browser;
 }

@@ -5,6 +5,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Page } from 'playwright-core';
 
+/** In Chromium, Firefox and WebKit. */
+const RENDERER = /--type=renderer|-contentproc .* tab$|WebKitWebProcess/;
+
 /** The processes that draw the pages of the browser, and those that wait for one. */
 export function renderers(): number[] {
   const children = (parent: number): number[] => {
@@ -14,14 +17,22 @@ export function renderers(): number[] {
     });
   };
   const all = (parent: number): number[] => children(parent).flatMap((child) => [child, ...all(child)]);
-  return all(browserPid()).filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer'));
+  return browserPids().flatMap(all).filter((pid) => RENDERER.test(commandOf(pid)));
 }
 
-/** The process of the browser: the child of this one that is Chromium. */
-function browserPid(): number {
+/** The processes of browsers, or of what has started them: children of this one. */
+function browserPids(): number[] {
   const text = readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, 'utf8').trim();
-  const pid = text.split(' ').map(Number).find((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('chrom'));
-  return pid ?? assert.fail('no browser is a child of this process');
+  return text.split(' ').map(Number).filter((child) => /chrom|firefox|WebKit/.test(commandOf(child)));
+}
+
+/** Its arguments, one after the other; nothing for one that has ended. */
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+  } catch {
+    return '';
+  }
 }
 
 /** Milliseconds without an answer after which a page is taken for stopped. */

@@ -5,7 +5,8 @@ import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { test } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
-import { browserDuring, FOREIGN_HOST, openPage, servePage } from '../browser/page.ts';
+import { Network } from '../browser/network.ts';
+import { browserDuring, FOREIGN_HOST, NEEDS_FOREIGN_HOST, openPage, servePage } from '../browser/page.ts';
 import { renderers } from '../browser/renderer.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { client } from '../harness/driver/tidewire.ts';
@@ -89,7 +90,7 @@ test('the client in a browser', async (t) => {
     assert.deepEqual(await other.rpc.call(name, 'there and back'), ['there and back']);
   });
 
-  await t.test('needs no secure context', async (inner) => {
+  await t.test('needs no secure context', NEEDS_FOREIGN_HOST, async (inner) => {
     const page = await openPage(browser, FOREIGN_HOST, port);
     atEnd(inner, () => page.close());
     assert.equal(await page.evaluate(() => (globalThis as any).isSecureContext as boolean), false);
@@ -125,15 +126,16 @@ test('the client in a browser', async (t) => {
   await t.test('comes back when the network does, with what was missed', async (inner) => {
     const page = await openPage(browser, 'localhost', port);
     atEnd(inner, () => page.close());
-    await connectFrom(page, server.address);
+    const network = await Network.during(inner, server);
+    await connectFrom(page, network.address);
     const name = `kept/${fresh('event')}`;
     await hears(page, name);
     const lost = statesUntil(page, 'waiting');
-    await page.context().setOffline(true);
+    await network.cut(page.context());
     await within(DEADLINE_MS, lost, 'the page notices');
     other.event.emit(name, 'missed');
     const back = statesUntil(page, 'open');
-    await page.context().setOffline(false);
+    await network.restore(page.context());
     await within(DEADLINE_MS, back, 'the page is back');
     await eventually(async () => (await heardBy(page)).length === 1, 'the page has what it missed');
     assert.deepEqual(await heardBy(page), ['missed']);

@@ -8,7 +8,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { chromium, type BrowserContext } from 'playwright-core';
-import { browserDuring, FOREIGN_HOST, LAUNCH, servePage } from '../browser/page.ts';
+import { Network } from '../browser/network.ts';
+import { browserDuring, FOREIGN_HOST, LAUNCH, ONLY_CHROMIUM, servePage } from '../browser/page.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
@@ -29,6 +30,7 @@ test('records without a connection', async (t) => {
   const port = await servePage(t, { script: OFFLINE_SCRIPT });
   const origin = `http://localhost:${port}`;
   const server = await Server.during(t, { permissions: RULES, origins: [`http://${FOREIGN_HOST}:${port}`] });
+  const network = await Network.during(t, server);
   const other = client(t, server.address);
   await within(DEADLINE_MS, other.connect(), 'login');
 
@@ -38,7 +40,7 @@ test('records without a connection', async (t) => {
     atEnd(inner, () => context.close());
     return context;
   };
-  const tabOf = async (inner: TestContext, options: TabOptions = {}): Promise<Tab> => Tab.during(inner, await device(inner), origin, server.address, options);
+  const tabOf = async (inner: TestContext, options: TabOptions = {}): Promise<Tab> => Tab.during(inner, await device(inner), origin, network.address, options);
   /** Runs `act` while there is no server. */
   const without = async (act: () => Promise<void>): Promise<void> => {
     await server.kill();
@@ -49,12 +51,12 @@ test('records without a connection', async (t) => {
     const name = fresh('record');
     await other.record.set(name, { title: 'kept', list: [1, 2] });
     const context = await device(inner);
-    const first = await Tab.open(context, origin, server.address);
+    const first = await Tab.open(context, origin, network.address);
     await first.record(name);
     await first.shows(name, { title: 'kept', list: [1, 2] });
     await first.close();
     await without(async () => {
-      const second = await Tab.during(inner, context, origin, server.address);
+      const second = await Tab.during(inner, context, origin, network.address);
       await second.record(name);
       assert.deepEqual(await second.value(name), { title: 'kept', list: [1, 2] });
       assert.notEqual((await second.state()).connection, 'open');
@@ -65,7 +67,7 @@ test('records without a connection', async (t) => {
     const [name, unknown] = [fresh('record'), fresh('record')];
     await other.record.set(name, { title: 'old' });
     const context = await device(inner);
-    const first = await Tab.open(context, origin, server.address);
+    const first = await Tab.open(context, origin, network.address);
     await first.record(name);
     await without(async () => {
       await first.set(name, 'title', 'new');
@@ -74,7 +76,7 @@ test('records without a connection', async (t) => {
       assert.deepEqual(await first.value(name), { title: 'new', tags: [null, 'x'] });
       await first.close();
     });
-    const second = await Tab.during(inner, context, origin, server.address);
+    const second = await Tab.during(inner, context, origin, network.address);
     await second.until({ mode: 'durable', isLeader: true, pendingCount: 0 });
     await within(DEADLINE_MS, other.connect(), 'login');
     assert.deepEqual(await other.record.get(name), { title: 'new', tags: [null, 'x'] });
@@ -84,7 +86,7 @@ test('records without a connection', async (t) => {
   await t.test('a tab that is closed in the middle of a long queue loses nothing', async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
-    const first = await Tab.open(context, origin, server.address);
+    const first = await Tab.open(context, origin, network.address);
     await first.record(name);
     await within(DEADLINE_MS, other.connect(), 'login');
     const seen = other.record.open(name);
@@ -99,7 +101,7 @@ test('records without a connection', async (t) => {
     const left = (await first.state()).pendingCount;
     await first.close();
     assert.ok(left > 0, 'the tab was closed in the middle');
-    const second = await Tab.during(inner, context, origin, server.address);
+    const second = await Tab.during(inner, context, origin, network.address);
     await second.until({ mode: 'durable', pendingCount: 0 });
     const { p = {} } = (await other.record.get(name)) as { p?: Record<string, number> };
     assert.equal(Object.keys(p).length, 2_000);
@@ -119,7 +121,7 @@ test('records without a connection', async (t) => {
     await eventually(async () => ((await other.record.get(name)) as { title: string }).title === 'mine', 'the write is made');
     await first.close();
     await other.record.set(name, { title: 'theirs' });
-    const second = await Tab.during(inner, context, origin, server.address);
+    const second = await Tab.during(inner, context, origin, network.address);
     await second.until({ mode: 'durable', pendingCount: 0 });
     await second.record(name);
     await second.shows(name, { title: 'theirs' });
@@ -131,10 +133,10 @@ test('records without a connection', async (t) => {
     await other.record.set(name, { mine: 0, theirs: 0 });
     const tab = await tabOf(inner);
     await tab.record(name);
-    await tab.page.context().setOffline(true);
+    await network.cut(tab.page.context());
     await tab.set(name, 'mine', 1);
     await other.record.open(name).setWithAck('theirs', 1);
-    await tab.page.context().setOffline(false);
+    await network.restore(tab.page.context());
     await tab.shows(name, { mine: 1, theirs: 1 });
     await tab.until({ pendingCount: 0 });
     assert.deepEqual(await other.record.get(name), { mine: 1, theirs: 1 });
@@ -144,7 +146,7 @@ test('records without a connection', async (t) => {
     const name = fresh('record');
     const tab = await tabOf(inner);
     await tab.record(name);
-    await tab.page.context().setOffline(true);
+    await network.cut(tab.page.context());
     await tab.set(name, 'count', 1);
     await tab.set(name, 'title', 'forbidden');
     await tab.set(name, '', 'no path');
@@ -152,7 +154,7 @@ test('records without a connection', async (t) => {
     const denied = tab.setWithAck(name, 'title', 'forbidden');
     await tab.set(name, 'count', 2);
     await tab.set(name, 'done', true);
-    await tab.page.context().setOffline(false);
+    await network.restore(tab.page.context());
     assert.equal(await within(DEADLINE_MS, denied, 'the edit has an end'), 'MESSAGE_DENIED');
     await tab.until({ pendingCount: 0 });
     const told = (await tab.rejections()).map(({ changes, reason, code, name: of }) => ({ changes, reason, code, of }));
@@ -191,12 +193,12 @@ test('records without a connection', async (t) => {
       const tab = await tabOf(inner, { merge });
       await tab.record(name);
       await tab.until({ connection: 'open' });
-      await tab.page.context().setOffline(true);
+      await network.cut(tab.page.context());
       await tab.until({ connection: 'waiting' });
       const outcomes = Promise.all([tab.setWithAck(name, 'title', 'alice'), tab.setWithAck(name, 'done', true)]);
       await tab.shows(name, { title: 'alice', done: true });
       await other.record.set(name, { title: 'bob' });
-      await tab.page.context().setOffline(false);
+      await network.restore(tab.page.context());
       assert.deepEqual(await within(DEADLINE_MS, outcomes, 'the edits have an end'), ends);
       await tab.shows(name, value);
       assert.deepEqual(await other.record.get(name), value);
@@ -210,20 +212,20 @@ test('records without a connection', async (t) => {
   await t.test('the limits of the queue, of one edit and of what is kept hold', async (inner) => {
     const [first, second, third] = [fresh('record'), fresh('record'), fresh('record')];
     const context = await device(inner);
-    const tab = await Tab.open(context, origin, server.address, { editsMax: 3, editBytesMax: 100, recordsMax: 2 });
+    const tab = await Tab.open(context, origin, network.address, { editsMax: 3, editBytesMax: 100, recordsMax: 2 });
     for (const name of [first, second, third]) {
       await other.record.set(name, { title: name });
       await tab.record(name);
       await tab.shows(name, { title: name });
     }
-    await context.setOffline(true);
+    await network.cut(context);
     assert.equal(await tab.setWithAck(first, 'title', 'x'.repeat(100)), 'INVALID_ARGUMENT');
     for (let i = 0; i < 3; i += 1) await tab.set(third, 'title', i);
     assert.equal(await tab.setWithAck(third, 'title', 3), 'TOO_MANY_PENDING');
     await tab.close();
-    await context.setOffline(false);
+    await network.restore(context);
     await without(async () => {
-      const next = await Tab.during(inner, context, origin, server.address);
+      const next = await Tab.during(inner, context, origin, network.address);
       await next.record(second);
       await next.shows(second, { title: second });
       await next.shows(third, undefined);
@@ -235,16 +237,16 @@ test('records without a connection', async (t) => {
   await t.test('what was rejected is told again another day, until it is dismissed', async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
-    const first = await Tab.open(context, origin, server.address);
+    const first = await Tab.open(context, origin, network.address);
     assert.equal(await first.setWithAck(name, 'title', 'forbidden'), 'MESSAGE_DENIED');
     await first.close();
-    const second = await Tab.open(context, origin, server.address);
+    const second = await Tab.open(context, origin, network.address);
     await second.until({ mode: 'durable' });
     const [rejection] = await second.rejections();
     assert.deepEqual(rejection?.changes, [{ path: 'title', value: 'forbidden' }]);
     await second.page.evaluate((of) => (globalThis as any).offline.dismiss(of), rejection);
     await second.close();
-    const third = await Tab.during(inner, context, origin, server.address);
+    const third = await Tab.during(inner, context, origin, network.address);
     await third.until({ mode: 'durable', isLeader: true });
     assert.deepEqual(await third.rejections(), []);
   });
@@ -258,7 +260,7 @@ test('records without a connection', async (t) => {
     await tab.until({ pendingCount: 0 });
   };
 
-  await t.test('a browser that refuses the database leaves records online only', async (inner) => {
+  await t.test('a browser that refuses the database leaves records online only', ONLY_CHROMIUM, async (inner) => {
     const folder = mkdtempSync(join(tmpdir(), 'tidewire-blocked-'));
     atEnd(inner, () => rmSync(folder, { recursive: true }));
     mkdirSync(join(folder, 'Default'));
@@ -267,64 +269,64 @@ test('records without a connection', async (t) => {
     writeFileSync(join(folder, 'Default/Preferences'), JSON.stringify(settings));
     const context = await chromium.launchPersistentContext(folder, LAUNCH);
     atEnd(inner, () => context.close());
-    const tab = await Tab.open(context, origin, server.address);
+    const tab = await Tab.open(context, origin, network.address);
     const name = fresh('record');
     await goesOnAlone(tab, name);
     assert.match((await tab.state()).reason?.message ?? '', /denied|refused/i);
     assert.deepEqual(await other.record.get(name), { alone: true });
   });
 
-  await t.test('a full device loses no edit, and what was kept before is not made again another day', async (inner) => {
+  await t.test('a full device loses no edit, and what was kept before is not made again another day', ONLY_CHROMIUM, async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
     const tab = await Tab.loaded(context, origin);
     const session = await context.newCDPSession(tab.page);
     await session.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: 1_000_000 });
-    await tab.start(server.address);
+    await tab.start(network.address);
     await tab.record(name);
-    await context.setOffline(true);
+    await network.cut(context);
     await tab.until({ connection: 'waiting' });
     await tab.set(name, 'kept', 1);
     // What is random can't be made smaller by the browser.
     const late = Promise.all(Array.from({ length: 8 }, () => tab.setWithAck(name, 'late', randomBytes(150_000).toString('base64'))));
     await tab.until({ mode: 'online-only' });
     assert.match((await tab.state()).reason?.message ?? '', /space/);
-    await context.setOffline(false);
+    await network.restore(context);
     assert.deepEqual(new Set(await within(DEADLINE_MS, late, 'the edits are made')), new Set(['made']));
     await goesOnAlone(tab, name);
     await other.record.open(name).setWithAck('kept', 2);
     await tab.close();
-    const next = await Tab.during(inner, context, origin, server.address);
+    const next = await Tab.during(inner, context, origin, network.address);
     await next.until({ mode: 'durable', isLeader: true, pendingCount: 0, connection: 'open' });
     assert.equal(((await other.record.get(name)) as { kept: number }).kept, 2);
   });
 
-  await t.test('what the browser evicts is made by the tab that has it', async (inner) => {
+  await t.test('what the browser evicts is made by the tab that has it', ONLY_CHROMIUM, async (inner) => {
     const name = fresh('record');
     const context = await device(inner);
-    const tab = await Tab.during(inner, context, origin, server.address);
+    const tab = await Tab.during(inner, context, origin, network.address);
     await tab.record(name);
-    await context.setOffline(true);
+    await network.cut(context);
     await tab.until({ connection: 'waiting' });
     await tab.set(name, 'kept', 1);
     const session = await context.newCDPSession(tab.page);
     await session.send('Storage.clearDataForOrigin', { origin, storageTypes: 'indexeddb' });
     await tab.until({ mode: 'online-only' });
-    await context.setOffline(false);
+    await network.restore(context);
     await goesOnAlone(tab, name);
     assert.deepEqual(await other.record.get(name), { kept: 1, alone: true });
   });
 
   await t.test('a database that does not open is waited for only so long', async (inner) => {
     const context = await device(inner);
-    const blocker = await Tab.during(inner, context, origin, server.address);
+    const blocker = await Tab.during(inner, context, origin, network.address);
     // It is held open, and its deletion waits: so does everybody who opens it now.
     await blocker.page.evaluate(async () => {
       const { indexedDB } = globalThis as any;
       await new Promise((done) => (indexedDB.open('tidewire:stuck').onsuccess = ({ target }: any) => done(((globalThis as any).stuck = target.result))));
       indexedDB.deleteDatabase('tidewire:stuck');
     });
-    const tab = await Tab.during(inner, context, origin, server.address, { database: 'stuck', storageTimeoutMs: 300 });
+    const tab = await Tab.during(inner, context, origin, network.address, { database: 'stuck', storageTimeoutMs: 300 });
     await goesOnAlone(tab, fresh('record'));
   });
 });

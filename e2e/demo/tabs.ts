@@ -11,11 +11,10 @@ export async function openTab(t: TestContext, browser: Browser, server: Server, 
   const context = await browser.newContext(options);
   const page = await context.newPage();
   const complaints: string[] = [];
-  page.on('pageerror', (error) => complaints.push(String(error)));
-  page.on('console', (message) => {
-    // A server that was killed on purpose is complained about, too.
-    if (message.type() === 'error' && !message.text().includes('WebSocket connection')) complaints.push(message.text());
-  });
+  // A server that was killed on purpose is complained about, too.
+  const keep = (text: string): void => void (/WebSocket connection|establish a connection/.test(text) || complaints.push(text));
+  page.on('pageerror', (error) => keep(String(error)));
+  page.on('console', (message) => message.type() === 'error' && keep(message.text()));
   atEnd(t, async () => {
     await context.close();
     assert.deepEqual(complaints, []);
@@ -32,7 +31,7 @@ export async function connected(page: Page): Promise<void> {
 
 /** The texts of the entries that are in the page. */
 export function entries(page: Page): Promise<string[]> {
-  return page.getByLabel('Text of the entry').evaluateAll((fields) => fields.map((field) => (field as unknown as { value: string }).value));
+  return page.evaluate(`[...document.querySelectorAll('input.text')].map(({ value }) => value)`);
 }
 
 export async function add(page: Page, text: string): Promise<void> {
