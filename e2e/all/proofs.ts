@@ -169,6 +169,11 @@ export const PROOFS: Proof[] = [
     figures: [/firefox: \d+ passed.*/, /webkit: \d+ passed.*/],
   },
   {
+    name: 'demo',
+    command: npm('soak'),
+    figures: [/\d+ minutes: \d+ rounds.*/, /frames of 1,000 entries: .*/, /memory of the pages: .*/, /fail \d+/],
+  },
+  {
     name: 'store-speed',
     command: npm('store-speed'),
     figures: [

@@ -7,7 +7,7 @@ import { BROWSER, browserDuring } from '../browser/page.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { Server } from '../harness/server.ts';
 import { eventually, Inbox } from '../harness/wait.ts';
-import { add, connected, entries, openTab, people, scrolling, WIDE } from './tabs.ts';
+import { add, connected, entries, openTab, people, scrolling, shares, WIDE } from './tabs.ts';
 
 const MARKUP = '<img src=x onerror="document.title = \'broken\'">';
 const LIST = 'tidewire-demo/todos';
@@ -148,8 +148,7 @@ test('the demo', async (t) => {
     })();
     const frames = await scrolling(other);
     await editing;
-    const sorted = [...frames].sort((a, b) => a - b);
-    const [half = 0, most = 0, worst = 0] = [0.5, 0.95, 1].map((share) => sorted[Math.ceil(share * sorted.length) - 1]);
+    const [half, most, worst] = shares(frames, 0.5, 0.95, 1);
     inner.diagnostic(`frames: median ${half.toFixed(1)} ms, 95% within ${most.toFixed(1)} ms, longest ${worst.toFixed(1)} ms`);
     // WebKit draws without a graphics card here, at any speed.
     if (BROWSER !== 'webkit') assert.ok(most <= 50 && worst <= 250, `frames of ${half}, ${most} and ${worst} ms`);

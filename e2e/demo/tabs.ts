@@ -62,6 +62,12 @@ export function scrolling(page: Page): Promise<number[]> {
   })`);
 }
 
+/** The values that so large shares of `values` do not exceed. */
+export function shares<T extends number[]>(values: number[], ...of: T): { [I in keyof T]: number } {
+  const sorted = [...values].sort((a, b) => a - b);
+  return of.map((share) => sorted[Math.ceil(share * sorted.length) - 1] as number) as { [I in keyof T]: number };
+}
+
 /** For a page: what is wider than the window. */
 export const WIDE = `[...document.querySelectorAll('body *')]
   .filter((element) => element.getBoundingClientRect().right > innerWidth + 1 || document.scrollingElement.scrollWidth > innerWidth)
