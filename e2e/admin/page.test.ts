@@ -142,6 +142,9 @@ describe('the admin page', { concurrency: 3 }, () => {
       assert.equal(await page.locator('img').count(), 0, name);
     }
     assert.equal(await page.title(), 'Tidewire admin');
+    // What is looked for is found when it is there.
+    await page.locator('h1').evaluate((element: any) => (element.style.minWidth = '420px'));
+    assert.ok((await overflow(page)).wide.length > 0);
   });
 
   for (const colorScheme of ['light', 'dark'] as const) {

@@ -39,11 +39,15 @@ export async function view(page: Page, name: string): Promise<void> {
   await page.getByRole('heading', { level: 2 }).first().waitFor();
 }
 
-/** How far the page scrolls sideways, in pixels, and what is wider than the window. */
+/**
+ * How far the page scrolls sideways, in pixels, and what is wider than the window. `innerWidth` would not do: a phone makes it so large
+ * that all of a page which is too wide is in it.
+ */
 export function overflow(page: Page): Promise<{ by: number; wide: string[] }> {
   return page.evaluate(() => {
-    const { document, innerWidth } = globalThis as any;
-    const wide = [...document.querySelectorAll('body *')].filter((element: any) => element.getBoundingClientRect().right > innerWidth + 0.5);
-    return { by: document.scrollingElement.scrollWidth - innerWidth, wide: wide.map((element: any) => element.outerHTML.slice(0, 80)) };
+    const { document } = globalThis as any;
+    const width = document.documentElement.clientWidth;
+    const wide = [...document.querySelectorAll('body *')].filter((element: any) => element.getBoundingClientRect().right > width + 0.5);
+    return { by: document.scrollingElement.scrollWidth - width, wide: wide.map((element: any) => element.outerHTML.slice(0, 80)) };
   });
 }

@@ -167,6 +167,10 @@ test('the demo', async (t) => {
     await page.getByRole('button', { name: 'Change' })[TAP]();
     await eventually(async () => (await people(page))[0] === `${name} (you)`, 'the new name is there');
     assert.deepEqual(await page.evaluate(WIDE), []);
+    // What is looked for is found when it is there.
+    await page.locator('h1').evaluate((element: any) => (element.style.minWidth = '420px'));
+    assert.notDeepEqual(await page.evaluate(WIDE), []);
+    await page.locator('h1').evaluate((element: any) => (element.style.minWidth = ''));
     for (const button of ['Throw a die', 'Add 1,000', 'Remove all']) await page.getByRole('button', { name: button })[TAP]();
     await page.locator('.result').filter({ hasText: 'threw' }).waitFor();
     await eventually(async () => (await entries(page)).length === 0, 'the list is empty');

@@ -22,7 +22,7 @@ test('the documentation', async (t) => {
       for (const place of PAGES) {
         await page.goto(`http://${server.address}/docs/${place}`);
         assert.deepEqual(await findings(page), [], place);
-        const widths = await page.evaluate<number[]>('[document.documentElement.scrollWidth, innerWidth]');
+        const widths = await page.evaluate<number[]>('[document.documentElement.scrollWidth, document.documentElement.clientWidth]');
         assert.ok((widths[0] ?? 0) <= (widths[1] ?? 0), `${place}: ${widths}`);
       }
       assert.deepEqual(complaints, []);

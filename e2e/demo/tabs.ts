@@ -68,7 +68,7 @@ export function shares<T extends number[]>(values: number[], ...of: T): { [I in 
   return of.map((share) => sorted[Math.ceil(share * sorted.length) - 1] as number) as { [I in keyof T]: number };
 }
 
-/** For a page: what is wider than the window. */
+/** For a page: what is wider than the window, which is not `innerWidth`: a phone makes that as large as a page that is too wide. */
 export const WIDE = `[...document.querySelectorAll('body *')]
-  .filter((element) => element.getBoundingClientRect().right > innerWidth + 1 || document.scrollingElement.scrollWidth > innerWidth)
+  .filter((element) => Math.max(element.getBoundingClientRect().right - 1, document.scrollingElement.scrollWidth) > document.documentElement.clientWidth)
   .map((element) => element.outerHTML.slice(0, 100))`;
