@@ -168,11 +168,11 @@ test('records without a connection', async (t) => {
     const name = fresh('record');
     const tab = await tabOf(inner);
     await tab.record(name);
-    await tab.page.context().setOffline(true);
+    await network.cut(tab.page.context());
     await tab.until({ connection: 'waiting' });
     const bad = 23;
     for (let i = 0; i < 64; i += 1) await tab.set(name, i === bad ? 'title' : `at${i}`, i === bad ? 'forbidden' : i);
-    await tab.page.context().setOffline(false);
+    await network.restore(tab.page.context());
     await tab.until({ pendingCount: 0 });
     assert.deepEqual((await tab.rejections()).map(({ changes }) => changes), [[{ path: 'title', value: 'forbidden' }]]);
     const record = other.record.open(name);
