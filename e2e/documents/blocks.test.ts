@@ -1,13 +1,11 @@
 // The code blocks of all documents are proved by their language (`checkers.ts`), TypeScript by its types, too; links between the
-// documents lead somewhere, and `make run` starts.
+// documents lead somewhere.
 
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { within } from '../harness/wait.ts';
 import { REPOSITORY, blocksOf, documents, type Block } from './block.ts';
 import { CHECKERS } from './checkers.ts';
 import { programFolder } from './folder.ts';
@@ -91,28 +89,4 @@ test('the tests that the guarantees name are there', () => {
   // A promise stands in a row of two: what is said, and what shows it.
   const bare = page.split('\n').filter((line) => line.split(' | ').length === 2 && !/ · |SIM|Guaranteed|^\|-/.test(line));
   assert.deepEqual(bare, []);
-});
-
-test('make run says where it listens', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'tidewire-documents-'));
-  t.after(() => rmSync(folder, { recursive: true }));
-  const options = { TIDEWIRE_NETWORK__PORT: '0', TIDEWIRE_STORE__PATH: join(folder, 'data'), TIDEWIRE_SHARDS: '3' };
-  const env = { ...process.env, ...options };
-  const child = spawn('make', ['--no-print-directory', 'run'], { cwd: REPOSITORY, env, detached: true });
-  const ended = new Promise((done) => child.once('exit', done));
-  let output = '';
-  const ready = new Promise<string>((done, failed) => {
-    const keep = (text: Buffer): void => {
-      output += text.toString();
-      const address = /ready on (http:\S+)/.exec(output)?.[1];
-      if (address !== undefined) done(address);
-    };
-    child.stdout.on('data', keep);
-    child.stderr.on('data', keep);
-    void ended.then(() => failed(new Error(`make run ended:\n${output}`)));
-  });
-  const address = await within(600_000, ready, 'make run prints its address');
-  assert.equal((await fetch(`${address}/health`)).status, 200);
-  process.kill(-(child.pid as number), 'SIGTERM');
-  await within(25_000, ended, 'make run ends after SIGTERM');
 });

@@ -1,18 +1,17 @@
-// What a newcomer does, with a clock: a clean clone, `make run` without any configuration, two tabs of a real browser in which each sees
-// the edits of the other. Building is not timed: it is done before, so that `make run` finds nothing to do.
+// What a newcomer does, with a clock: `make run`, and two tabs of a real browser in which each sees the edits of the other. Building is
+// not timed: it is done before, so that `make run` finds nothing to do.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { test } from 'node:test';
+import type { TestContext } from 'node:test';
 import { browserDuring } from '../browser/page.ts';
 import { add, connected, entries } from '../demo/tabs.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { eventually, within } from '../harness/wait.ts';
 
-const REPOSITORY = resolve(import.meta.dirname, '../..');
+export const REPOSITORY = resolve(import.meta.dirname, '../..');
 /** Where the screenshots are kept. */
 const ARTEFACTS = join(REPOSITORY, 'target/newcomer');
 const DEADLINE_MS = 60_000;
@@ -20,24 +19,23 @@ const DEADLINE_MS = 60_000;
 const BUILD_DEADLINE_MS = 1_800_000;
 const STOP_DEADLINE_MS = 25_000;
 /** Options by the environment would be configuration. */
-const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
+const ENVIRONMENT: NodeJS.ProcessEnv = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
 
-function run(command: string[], cwd: string): void {
+/** Runs a command to its end. */
+export function run(command: string[], cwd: string): void {
   const [program = '', ...args] = command;
   const ran = spawnSync(program, args, { cwd, env: ENVIRONMENT, encoding: 'utf8', timeout: BUILD_DEADLINE_MS, maxBuffer: 1 << 26 });
   assert.equal(ran.status, 0, `${command.join(' ')}\n${ran.stderr}`);
 }
 
-test('from make run to two tabs that see each other within a minute', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'tidewire-newcomer-'));
-  atEnd(t, () => rmSync(folder, { recursive: true }));
-  run(['git', 'clone', '--quiet', REPOSITORY, folder], REPOSITORY);
+/** From `make run` in `folder`, with `options` beside its defaults, to two tabs that see each other, within a minute. */
+export async function firstMinute(t: TestContext, folder: string, options: NodeJS.ProcessEnv = {}): Promise<void> {
   run(['cargo', 'build', '--locked', '--release', '--package', 'tidewire-server'], folder);
   const browser = await browserDuring(t);
 
   const began = performance.now();
   const seconds = (): string => ((performance.now() - began) / 1_000).toFixed(1);
-  const child = spawn('make', ['--no-print-directory', 'run'], { cwd: folder, env: ENVIRONMENT, detached: true });
+  const child = spawn('make', ['--no-print-directory', 'run'], { cwd: folder, env: { ...ENVIRONMENT, ...options }, detached: true });
   const ended = new Promise((done) => child.once('exit', done));
   atEnd(t, async () => {
     if (child.exitCode !== null) return;
@@ -77,4 +75,4 @@ test('from make run to two tabs that see each other within a minute', async (t) 
   await one.screenshot({ path: join(ARTEFACTS, 'first-tab.png') });
   await other.screenshot({ path: join(ARTEFACTS, 'second-tab.png') });
   t.diagnostic(`screenshots are in ${ARTEFACTS}`);
-});
+}

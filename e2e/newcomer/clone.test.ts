@@ -1,0 +1,15 @@
+// The first minute in a clean clone, without any configuration; it takes as long as a build.
+
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { atEnd } from '../harness/cleanup.ts';
+import { REPOSITORY, firstMinute, run } from './first-minute.ts';
+
+test('in a clean clone: from make run to two tabs that see each other within a minute', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-newcomer-'));
+  atEnd(t, () => rmSync(folder, { recursive: true }));
+  run(['git', 'clone', '--quiet', REPOSITORY, folder], REPOSITORY);
+  await firstMinute(t, folder);
+});
