@@ -69,7 +69,7 @@ for (const [kind, section, path] of STORES) {
       const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
       await client.record.setDataWithAck('shared', { n: 1 });
       const second = await Server.during(t, options(database, section, path));
-      await assert.rejects(client.record.setDataWithAck('shared', { n: 2 }));
+      await assert.rejects(async () => client.record.setDataWithAck('shared', { n: 2 }));
       await eventually(() => isFailing(server), '/ready names the other server');
       assert.match((await ready(server)).reasons[0]?.text ?? '', /another server has opened the store/);
       const other = await connect(t, second);

@@ -46,7 +46,7 @@ for (const [kind, section, path] of KINDS) {
       await client.record.setDataWithAck('other', { n: 0 });
       const cached = await record(client, 'logs/cached');
       await database.crash();
-      const refused = assert.rejects(client.record.setDataWithAck('logs/cached', { n: 2 }));
+      const refused = assert.rejects(async () => client.record.setDataWithAck('logs/cached', { n: 2 }));
       await eventually(() => isWarning(server), '/ready names the store', NOTICED_MS + LOOK_MS);
       const { ready: isReady, warnings } = await ready(server);
       assert.equal(isReady, true, 'a server whose other records go on is ready');
@@ -79,7 +79,7 @@ for (const [kind, section, path] of KINDS) {
       const client = await connect(t, server, { errors: ['CONNECTION_ERROR', 'RECORD_UPDATE_ERROR'] });
       await client.record.setDataWithAck('other', { n: 0 });
       await database.crash();
-      const refused = assert.rejects(client.record.setDataWithAck('other', { n: 1 }));
+      const refused = assert.rejects(async () => client.record.setDataWithAck('other', { n: 1 }));
       await eventually(async () => !(await ready(server)).ready, '/ready says no', NOTICED_MS + LOOK_MS);
       for (let n = 1; n <= 50; n += 1) await client.record.setDataWithAck(`logs/${n}`, { n });
       await refused;
