@@ -21,7 +21,7 @@ const ROUND_MS = 20;
 
 /** The configuration of Prometheus that the documents give. */
 function documentedConfiguration(): string {
-  const [, found] = /^```text\n(scrape_configs:\n[\s\S]*?)^```$/m.exec(readFileSync(`${DOCS}/operations.md`, 'utf8')) ?? [];
+  const [, found] = /^```prometheus\n(scrape_configs:\n[\s\S]*?)^```$/m.exec(readFileSync(`${DOCS}/operations.md`, 'utf8')) ?? [];
   assert.ok(found, 'docs/operations.md has a configuration of Prometheus');
   return found;
 }
