@@ -7,8 +7,8 @@ import { test } from 'node:test';
 import { Database } from '../harness/database.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
-// With all features, as the suites before have built it.
-const ARGS = ['test', '--locked', '--package', 'tidewire-server', '--all-features', '--test', 'remote_stores', '--', '--include-ignored'];
+// Of the whole workspace and with all features, as the suites before have built it: alone, the package would have other ones.
+const ARGS = ['test', '--locked', '--workspace', '--all-features', '--test', 'remote_stores', '--', '--include-ignored'];
 
 test('the suite of stores passes on PostgreSQL, Redis, Valkey and a re-implementation of MongoDB', async (t) => {
   const variables: Record<string, string> = {};
