@@ -63,7 +63,6 @@ export const SUITES: Suite[] = [
     name: 'lint',
     shows: 'clippy has nothing to say, all targets and test switches included, nor of the server without its connectors; the types of the packages and pages are right',
     commands: [
-      // First, so that the unit tests' build waits for it and not it for that.
       ['cargo', 'clippy', '--locked', '--workspace', '--all-targets', '--all-features', '--', '-D', 'warnings'],
       // As the fuzz targets build it.
       ['cargo', 'clippy', '--locked', '--package', 'tidewire-server', '--no-default-features', '--features', 'fuzzing', '--', '-D', 'warnings'],
@@ -74,8 +73,7 @@ export const SUITES: Suite[] = [
       npmOf('examples/demo', 'check'),
       npmOf('packages/admin', 'check'),
     ],
-    budgetSeconds: 900,
-    group: 'compile',
+    budgetSeconds: 600,
   },
   {
     name: 'unit',
@@ -87,7 +85,7 @@ export const SUITES: Suite[] = [
   {
     name: 'build',
     shows: 'the release binary',
-    // It takes what lints and unit tests leave of the processor; those two take turns at their folder.
+    // Its last crates keep one core busy; it takes what the unit tests leave of the other.
     commands: [['chrt', '--idle', '0', 'cargo', 'build', '--locked', '--release', '--workspace']],
     budgetSeconds: 1_800,
     group: 'compile',
