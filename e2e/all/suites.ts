@@ -12,10 +12,26 @@ const transport = (script: string, ...variables: string[]): string[] => {
   return ['env', 'SCALE_EVENTS=20000', ...variables, ...npm(script), '--', ...TRANSPORT];
 };
 
+/** A program of a Debian package, or of several; without any it has the package's name. */
+const apt = (program: string, ...packages: string[]): Need => {
+  const wanted = packages.length > 0 ? packages : [program];
+  return { program, install: ['apt-get', 'install', '-y', '--no-install-recommends', ...wanted] };
+};
+
+const CHROMIUM = apt('chromium');
+const FIU = apt('fiu-run', 'fiu-utils');
+const HAPROXY = apt('haproxy');
+const MKFS = apt('mkfs.ext4', 'e2fsprogs');
+const NGINX = apt('nginx', 'nginx-light');
+const OPENSSL = apt('openssl');
+const POSTGRES = apt('pg_ctlcluster', 'postgresql');
+const REDIS = apt('redis-server');
+const SYSTEMD = apt('systemd-analyze', 'systemd');
+
 /** The servers that records can be in, and what their certificates and stand-ins are made with. */
 const DATABASES: Need[] = [
-  { program: 'pg_ctlcluster', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'postgresql'] },
-  { program: 'redis-server', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'redis-server'] },
+  POSTGRES,
+  REDIS,
   {
     program: 'valkey-server',
     // Debian 12 has it among its backports only.
@@ -28,9 +44,9 @@ const DATABASES: Need[] = [
         'apt-get update -qq && apt-get install -y --no-install-recommends -t bookworm-backports valkey-server',
     ],
   },
-  { program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] },
-  { program: 'javac', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'default-jdk-headless'] },
-  { program: 'mvn', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'maven'] },
+  OPENSSL,
+  apt('javac', 'default-jdk-headless'),
+  apt('mvn', 'maven'),
 ];
 
 export const SUITES: Suite[] = [
@@ -93,7 +109,7 @@ export const SUITES: Suite[] = [
   {
     name: 'clients',
     shows: 'the JavaScript codec against ours, the unmodified deepstream client against the binary',
-    needs: [{ program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] }],
+    needs: [OPENSSL],
     commands: [
       // The suite of denials needs the rule of the permission tests, which releases do not have.
       // It is the one that the unit tests have built; without the crates of tests some others would have fewer features.
@@ -106,7 +122,7 @@ export const SUITES: Suite[] = [
   {
     name: 'client',
     shows: 'our own client: codec, connection, package and size; on Node and in Chromium against the binary, offline and in several tabs',
-    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    needs: [CHROMIUM],
     commands: [npmOf('packages/client', 'test'), npm('client')],
     budgetSeconds: 240,
   },
@@ -119,7 +135,7 @@ export const SUITES: Suite[] = [
   {
     name: 'packages',
     shows: 'both packages as npm installs them: on this Node and on Node 22, in an app that Vite builds for Chromium, drawn on a server',
-    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    needs: [CHROMIUM],
     commands: [npm('packages')],
     budgetSeconds: 180,
   },
@@ -139,10 +155,7 @@ export const SUITES: Suite[] = [
   {
     name: 'proxies',
     shows: 'behind nginx and haproxy: addresses, the PROXY protocol, long silence, server-sent events, a path prefix, a reload',
-    needs: [
-      { program: 'nginx', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'nginx-light'] },
-      { program: 'haproxy', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'haproxy'] },
-    ],
+    needs: [NGINX, HAPROXY],
     commands: [npm('proxies')],
     budgetSeconds: 180,
     group: 'silence',
@@ -150,7 +163,7 @@ export const SUITES: Suite[] = [
   {
     name: 'dashboard',
     shows: 'Prometheus scrapes a busy server, and every expression of the dashboard for Grafana gives numbers',
-    needs: [{ program: 'prometheus', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'prometheus'] }],
+    needs: [apt('prometheus')],
     commands: [npm('dashboard')],
     budgetSeconds: 60,
     group: 'silence',
@@ -158,7 +171,7 @@ export const SUITES: Suite[] = [
   {
     name: 'schemathesis',
     shows: 'the HTTP API does what /openapi.json says, logged in and not, and planted differences are found',
-    needs: [{ program: 'python3', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'python3-venv'] }],
+    needs: [apt('python3', 'python3-venv')],
     commands: [npm('schemathesis')],
     budgetSeconds: 180,
     group: 'silence',
@@ -166,28 +179,21 @@ export const SUITES: Suite[] = [
   {
     name: 'packaging',
     shows: "systemd takes the unit, which leaves an intruder little, and its times fit the server's; the list of a release's components",
-    needs: [{ program: 'systemd-analyze', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'systemd'] }],
+    needs: [SYSTEMD],
     commands: [npm('packaging')],
     budgetSeconds: 30,
   },
   {
     name: 'container',
     shows: 'the image of the Dockerfile: a client, the health check, no shell, an open server is refused; the transport cases in it: user 1000, read-only root, no io_uring',
-    needs: [
-      { program: 'buildah', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'buildah'] },
-      { program: 'mmdebstrap', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'mmdebstrap'] },
-    ],
+    needs: [apt('buildah'), apt('mmdebstrap')],
     commands: [transport('container')],
     budgetSeconds: 180,
   },
   {
     name: 'browser',
     shows: 'pages of loopback hosts may connect, others may not; large messages travel compressed; EventSource comes back; a part of what the client and the demo do, in Firefox and WebKit',
-    needs: [
-      { program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] },
-      { program: 'firefox-esr', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'firefox-esr'] },
-      { program: 'WebKitWebDriver', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'webkit2gtk-driver', 'xvfb', 'xauth'] },
-    ],
+    needs: [CHROMIUM, apt('firefox-esr'), apt('WebKitWebDriver', 'webkit2gtk-driver', 'xvfb', 'xauth')],
     commands: [npm('browser'), [...npm('browsers'), '--', 'smoke']],
     budgetSeconds: 180,
     group: 'pages',
@@ -195,7 +201,7 @@ export const SUITES: Suite[] = [
   {
     name: 'demo',
     shows: 'the demo in Chromium: two tabs, refused edits, 1,000 entries, markup in names, a restart, a phone, axe-core, the keyboard',
-    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    needs: [CHROMIUM],
     commands: [npm('demo')],
     budgetSeconds: 180,
     group: 'pages',
@@ -203,7 +209,7 @@ export const SUITES: Suite[] = [
   {
     name: 'admin',
     shows: 'the admin page in Chromium: keys, figures, records, on a phone, by keyboard, with axe-core, and names that are no markup',
-    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
+    needs: [CHROMIUM],
     commands: [npm('admin')],
     budgetSeconds: 180,
     group: 'pages',
@@ -211,52 +217,36 @@ export const SUITES: Suite[] = [
   {
     name: 'attacks',
     shows: 'attacks beside control pairs: their limits hold, a metric names them, and without them the harm is seen',
-    needs: [{ program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] }],
+    needs: [OPENSSL],
     commands: [npm('attacks')],
     budgetSeconds: 600,
   },
   {
     name: 'documents',
     shows: 'each code block of the documents is proved by its language, references are fresh, links lead somewhere',
-    needs: [
-      { program: 'openssl', install: ['apt-get', 'install', '-y', 'openssl'] },
-      { program: 'nginx', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'nginx-light'] },
-      { program: 'haproxy', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'haproxy'] },
-      { program: 'systemd-analyze', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'systemd'] },
-      { program: 'redis-server', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'redis-server'] },
-      { program: 'pg_ctlcluster', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'postgresql'] },
-      { program: 'promtool', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'prometheus'] },
-      { program: 'sqlite3', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'sqlite3'] },
-    ],
+    needs: [OPENSSL, NGINX, HAPROXY, SYSTEMD, REDIS, POSTGRES, apt('promtool', 'prometheus'), apt('sqlite3')],
     commands: [npm('documents')],
     budgetSeconds: 300,
   },
   {
     name: 'newcomer',
     shows: 'from `make run` to two tabs that see each other within a minute',
-    needs: [{ program: 'chromium', install: ['apt-get', 'install', '-y', '--no-install-recommends', 'chromium'] }],
-    // It builds the server alone, whose dependencies have fewer features than the workspace's.
+    needs: [CHROMIUM],
+    // Nothing is built again: the server alone has the features of its dependencies that it has in the workspace's release build.
     commands: [npm('newcomer-here')],
-    budgetSeconds: 300,
+    budgetSeconds: 120,
   },
   {
     name: 'torture',
     shows: 'a minute of `tidewire torture` is green, and each of its broken servers is found out',
-    needs: [
-      { program: 'mkfs.ext4', install: ['apt-get', 'install', '-y', 'e2fsprogs'] },
-      { program: 'fiu-run', install: ['apt-get', 'install', '-y', 'fiu-utils'] },
-    ],
+    needs: [MKFS, FIU],
     commands: [npm('torture')],
     budgetSeconds: 150,
   },
   {
     name: 'crash',
     shows: 'kills and power cuts lose no acknowledged write',
-    needs: [
-      { program: 'mkfs.ext4', install: ['apt-get', 'install', '-y', 'e2fsprogs'] },
-      { program: 'python3', install: ['apt-get', 'install', '-y', 'python3'] },
-      { program: 'fiu-run', install: ['apt-get', 'install', '-y', 'fiu-utils'] },
-    ],
+    needs: [MKFS, apt('python3'), FIU],
     commands: [npm('crash')],
     budgetSeconds: 420,
     group: 'outages',
