@@ -135,7 +135,7 @@ pub type Names<'a> = Vec<&'a str>;
 pub type Correlation<'a> = Option<&'a str>;
 
 impl<'a> Event<'a> {
-    /// What the server says of a publication.
+    /// A publication, with what is said of it besides.
     #[must_use]
     pub fn published(
         name: &'a str,

@@ -14,23 +14,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     Ok(Some(match fields.action {
-        action::EMIT => match (fields.trace, fields.offset) {
-            (Some(trace), offset) => Event::Traced {
-                name,
-                data: fields.data,
-                offset,
-                trace,
-            },
-            (None, Some(offset)) => Event::Numbered {
-                name,
-                data: fields.data,
-                offset,
-            },
-            (None, None) => Event::Emit {
-                name,
-                data: fields.data,
-            },
-        },
+        action::EMIT => Event::published(name, fields.data, fields.offset, fields.trace),
         action::GAP => match (position(&fields), fields.missed) {
             (None, Some(missed)) => Event::Gap { name, missed },
             (first, missed) => Event::HistoryGap {
