@@ -704,7 +704,8 @@ impl Shard {
             } => rates.granted(desk, &user, operation, count),
             Entry::Publication(publication) => match publication.as_news() {
                 News::Event { name, data, trace } => {
-                    event::deliver(desk, name, data, None, trace);
+                    let event = Event::published(name, data, None, trace);
+                    event::deliver(desk, name, event, None);
                 }
                 news @ News::User { .. } => presence::deliver(desk, &news),
             },
@@ -729,7 +730,7 @@ impl Shard {
                 } => {
                     let data = data.as_ref().map(Payload::as_str);
                     let event = Event::published(&name, data, Some(offset), trace.map(|it| *it));
-                    history::home::published(desk, &name, event, except);
+                    event::deliver(desk, &name, event, Some(except));
                 }
                 HistoryEntry::Page(page) => history::home::page(desk, *page),
             },

@@ -74,15 +74,13 @@ pub(crate) fn refuse_emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, nam
     );
 }
 
-/// Delivers an event to this shard's subscribers.
+/// Delivers a publication to this shard's subscribers.
 pub(crate) fn deliver<E: Effects>(
     desk: &mut Desk<'_, E>,
     name: &str,
-    data: Option<&str>,
+    event: Event<'_>,
     except: Option<SessionId>,
-    trace: Option<Trace>,
 ) {
-    let event = Event::published(name, data, None, trace);
     desk.fan_out(TOPIC, name, except, &Message::Event(event));
 }
 
@@ -152,7 +150,8 @@ fn emit<E: Effects>(
         desk.post(desk.place.owner(name), Entry::History(emit));
         return Flow::Taken;
     }
-    deliver(desk, name, data, Some(id), trace);
+    let event = Event::published(name, data, None, trace);
+    deliver(desk, name, event, Some(id));
     desk.out.publish(News::Event { name, data, trace });
     Flow::Taken
 }

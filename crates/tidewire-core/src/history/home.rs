@@ -212,16 +212,6 @@ pub(crate) fn page<E: Effects>(desk: &mut Desk<'_, E>, page: HistoryPage) {
     go_on(desk, id);
 }
 
-/// Delivers an event to this shard's subscribers.
-pub(crate) fn published<E: Effects>(
-    desk: &mut Desk<'_, E>,
-    name: &str,
-    event: Event<'_>,
-    except: SessionId,
-) {
-    desk.fan_out(TOPIC, name, Some(except), &Message::Event(event));
-}
-
 /// The session wants no more of a name; false if it wanted nothing.
 pub(crate) fn leave<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> bool {
     let edge = give_up(desk, id, name, |desk| {
