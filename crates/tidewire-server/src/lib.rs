@@ -10,6 +10,7 @@ pub mod exit;
 pub mod first_screen;
 pub mod front;
 pub mod health;
+mod hex;
 pub mod interest;
 pub mod log;
 pub mod metrics;

@@ -9,6 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::hex::hex;
+
 /// How long a ticket is good. A page asks for it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);
 /// Tickets that are remembered. At the limit the oldest is forgotten.
@@ -39,7 +41,7 @@ impl<T> Tickets<T> {
     pub(crate) fn give(&self, meaning: T, now: Instant) -> Option<String> {
         let mut bytes = [0; 24];
         getrandom::fill(&mut bytes).ok()?;
-        let ticket: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let ticket = hex(&bytes);
         let mut given = self.0.lock();
         given.forget_ended(now);
         if given.ends.len() >= TICKETS_MAX

@@ -15,6 +15,7 @@ use x509_parser::prelude::FromDer as _;
 
 use super::{Attempt, Authenticator, Judging, Verdict, jwt, reason};
 use crate::config::section::{AuthTls, CertificateName};
+use crate::hex::hex;
 
 /// What a client is told that has shown no certificate.
 pub const MISSING_CERTIFICATE: &str = "MISSING_CERTIFICATE";
@@ -126,8 +127,7 @@ fn end_of(certificate: &X509Certificate<'_>) -> WallTime {
 }
 
 fn serial_of(certificate: &X509Certificate<'_>) -> Option<Name> {
-    let bytes = certificate.raw_serial().iter();
-    serial(&bytes.map(|byte| format!("{byte:02x}")).collect::<String>())
+    serial(&hex(certificate.raw_serial()))
 }
 
 /// A serial number as credentials have it: hexadecimal, in lower case, without zeros before it. Taken as tools write it,

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use tidewire_core::text::Name;
 
+use crate::hex::hex;
+
 /// The part that something plays in the life of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -97,15 +99,6 @@ impl Span {
 
 fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

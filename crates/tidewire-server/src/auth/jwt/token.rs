@@ -12,6 +12,7 @@ use tidewire_core::planted_fault::is_planted;
 use tidewire_core::time::WallTime;
 
 use super::key::KeySet;
+use crate::hex::hex;
 
 /// How far the clocks of issuer and server may be apart.
 pub const LEEWAY_MS: u64 = 30_000;
@@ -179,13 +180,7 @@ impl Unverified<'_> {
 }
 
 fn hash(signed: &str) -> String {
-    use std::fmt::Write as _;
-    let digest = Sha256::digest(signed.as_bytes());
-    let mut text = "sha256:".to_owned();
-    for byte in &digest {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("sha256:{}", hex(&Sha256::digest(signed.as_bytes())))
 }
 
 /// Checks the registered claims and says when the token ends.
