@@ -55,6 +55,14 @@ fn start(store: Box<dyn Store>) -> (StoreThreads, Receiver<(u16, StoreCompletion
     )
 }
 
+impl Rig {
+    /// Has shard 0 commit a write, which waits for its outcome in the store.
+    fn enter_commit(&self) {
+        commit(&self.threads.client(), 0, 1, vec![put("a", 1)]);
+        assert_eq!(self.entered.recv_timeout(DEADLINE), Ok(1));
+    }
+}
+
 fn rig() -> Rig {
     let disk = MemoryDisk::default();
     let (entered_sender, entered) = mpsc::channel();
@@ -141,8 +149,7 @@ fn done(count: usize) -> Result<Vec<Written>, StoreError> {
 fn batches_that_wait_share_one_commit() {
     let rig = rig();
     let client = rig.threads.client();
-    commit(&client, 0, 1, vec![put("a", 1)]);
-    assert_eq!(rig.entered.recv_timeout(DEADLINE), Ok(1));
+    rig.enter_commit();
     for shard in 1..=5 {
         let name = format!("b{shard}");
         let other = format!("c{shard}");
@@ -168,8 +175,7 @@ fn batches_that_wait_share_one_commit() {
 fn a_failed_commit_fails_every_batch_in_it_and_the_next_success_clears_the_health() {
     let rig = rig();
     let client = rig.threads.client();
-    commit(&client, 0, 1, vec![put("a", 1)]);
-    rig.entered.recv_timeout(DEADLINE).unwrap();
+    rig.enter_commit();
     commit(&client, 1, 1, vec![put("b", 1)]);
     commit(&client, 2, 1, vec![put("c", 1)]);
     rig.outcomes.send(Ok(())).unwrap();
@@ -197,8 +203,7 @@ fn a_store_that_does_not_answer_is_slow_until_it_does() {
     let rig = rig();
     let client = rig.threads.client();
     assert_eq!(client.health().unanswered(), Duration::ZERO);
-    commit(&client, 0, 1, vec![put("a", 1)]);
-    rig.entered.recv_timeout(DEADLINE).unwrap();
+    rig.enter_commit();
     let start = Instant::now();
     while !client.health().is_slow() {
         assert!(start.elapsed() < DEADLINE, "never slow");
@@ -214,8 +219,7 @@ fn a_store_that_does_not_answer_is_slow_until_it_does() {
 fn reads_do_not_wait_behind_a_commit() {
     let rig = rig();
     let client = rig.threads.client();
-    commit(&client, 0, 1, vec![put("a", 1)]);
-    rig.entered.recv_timeout(DEADLINE).unwrap();
+    rig.enter_commit();
     request_load(&client, 1, "a");
     assert_eq!(loaded(&rig.answers), (1, Ok(Loaded::Missing)));
     let (page, pages) = mpsc::channel();
@@ -321,8 +325,7 @@ fn a_load_sees_every_commit_that_was_answered() {
 fn stopping_answers_what_was_requested_and_closes_cleanly() {
     let rig = rig();
     let client = rig.threads.client();
-    commit(&client, 0, 1, vec![put("a", 1)]);
-    rig.entered.recv_timeout(DEADLINE).unwrap();
+    rig.enter_commit();
     commit(&client, 1, 1, vec![put("b", 1)]);
     rig.outcomes.send(Ok(())).unwrap();
     rig.outcomes.send(Ok(())).unwrap();
