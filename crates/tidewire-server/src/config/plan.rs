@@ -11,8 +11,8 @@ use super::routes;
 use super::section::{AuthKind, ClientCertificates, Config, DocsWhen, Store, StoreKind};
 use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
+use crate::auth::outbound;
 use crate::front::tls::Speaks;
-use crate::traces;
 
 /// The share of memory that the cache and, beside it, all that is held for connections may take.
 const MEMORY_SHARE: u64 = 8;
@@ -213,7 +213,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         );
     }
     if !config.traces.endpoint.is_empty()
-        && let Err(reason) = traces::endpoint(&config.traces.endpoint)
+        && let Err(reason) = outbound::url(&config.traces.endpoint)
     {
         refuse("traces.endpoint", reason);
     }

@@ -7,7 +7,6 @@ mod export;
 mod span;
 
 use prometheus_client::metrics::counter::Counter;
-use reqwest::Url;
 use tokio::sync::mpsc;
 
 pub use export::Exporter;
@@ -58,7 +57,7 @@ impl Tracer {
         if options.endpoint.is_empty() {
             return Ok(None);
         }
-        let url = endpoint(&options.endpoint)
+        let url = outbound::url(&options.endpoint)
             .map_err(|reason| Problem::new("traces.endpoint", reason))?;
         let queue_max = options.queue_max;
         // `config check` refuses 0.
@@ -85,12 +84,4 @@ impl Tracer {
     pub fn drop_unmade(&self, count: u64) {
         self.counts.dropped.inc_by(count);
     }
-}
-
-/// Reads the address of a collector.
-///
-/// # Errors
-/// It is no address, or the way there is neither encrypted nor within this machine.
-pub fn endpoint(text: &str) -> Result<Url, String> {
-    outbound::url(text)
 }
