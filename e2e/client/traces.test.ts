@@ -49,6 +49,17 @@ async function emit(t: TestContext, server: Server, name: string, traceparent?: 
   publisher.event.emit(name, 'hello');
 }
 
+/** Publishes an event so often with one request. */
+async function publish(server: Server, name: string, count: number, headers: Record<string, string>): Promise<void> {
+  const command = { topic: 'event', action: 'emit', eventName: name, data: 1 };
+  const answer = await fetch(`http://${server.address}/api`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify({ body: Array.from({ length: count }, () => command) }),
+  });
+  assert.equal(((await answer.json()) as { result: string }).result, 'SUCCESS');
+}
+
 function named(spans: Span[], name: string): Span[] {
   return spans.filter((span) => span.name === name);
 }
@@ -137,17 +148,31 @@ describe('traces', { concurrency: 4 }, () => {
     const name = fresh('kept/event');
     const inbox = await contexts(t, server, name);
     const { id, span, traceparent } = context();
-    const answer = await fetch(`http://${server.address}/api`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', traceparent },
-      body: JSON.stringify({ body: [{ topic: 'event', action: 'emit', eventName: name, data: 1 }] }),
-    });
-    assert.equal(((await answer.json()) as { result: string }).result, 'SUCCESS');
+    await publish(server, name, 1, { traceparent });
     const spans = await collector.trace(id, TREE);
     assertTree(spans, span, 1, name);
     const told = await inbox.next();
     assert.equal(told.traceparent, `00-${id}-${named(spans, 'deliver')[0]?.spanId}-01`);
     assert.equal(told.position?.offset, 1);
+  });
+
+  test('the header of a request is in the description of the API, and one that is no context is passed over', async (t) => {
+    const { server, collector } = await traced(t);
+    const { paths, components } = (await (await server.get('/openapi.json')).json()) as any;
+    assert.deepEqual(paths['/api'].post.parameters, [{ $ref: '#/components/parameters/Traceparent' }]);
+    const { name: header, in: place, required } = components.parameters.Traceparent;
+    assert.deepEqual([place, required], ['header', false]);
+    const name = fresh('event');
+    const inbox = await contexts(t, server, name);
+    const { id, span, traceparent } = context();
+    for (const wrong of ['', 'no context', traceparent.toUpperCase(), `${traceparent}-more`, `00-${'0'.repeat(32)}-${span}-01`, `ff${traceparent.slice(2)}`]) {
+      await publish(server, name, 1, { [header]: wrong });
+      assert.equal((await inbox.next()).traceparent, undefined, wrong);
+    }
+    await publish(server, name, 2, { [header]: traceparent });
+    const spans = await collector.trace(id, 2 * TREE);
+    assert.equal(collector.spans.seen.length, spans.length, 'nothing of the others was recorded');
+    for (let number = 1; number <= 2; number += 1) assert.equal((await inbox.next()).traceparent?.slice(3, 35), id, 'all events of a request are in its trace');
   });
 
   test('a collector that refuses for a moment is asked again', async (t) => {
