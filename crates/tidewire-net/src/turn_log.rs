@@ -139,19 +139,22 @@ impl TurnLogs {
         log
     }
 
-    /// The bytes of a range that lies within one turn; empty if that turn was released, which the outbox's settling
-    /// excludes.
+    /// The bytes of a range that lies within one turn, which was not released.
+    ///
+    /// # Panics
+    /// It lies in two turns, or its turn was released, which is a defect of the caller. Without its bytes the peer would take
+    /// what comes next for them, because a header in front of them has told their length.
     #[must_use]
     pub fn slice(&self, format: u8, range: &Range<u64>) -> &[u8] {
         let bytes = self
             .logs
             .get(usize::from(format))
             .and_then(|log| log.slice(range));
-        debug_assert!(bytes.is_some(), "range {range:?} of log {format} is gone");
-        bytes.unwrap_or_default()
+        bytes.unwrap_or_else(|| panic!("{range:?} of log {format} does not lie in one living turn"))
     }
 
-    /// Seals the turn in every log, before its sends begin.
+    /// Seals the turn in every log, before its sends begin. All of it must be listed: who still waits for a part of it would have
+    /// that joined with what touches it in the next turn.
     pub fn begin_turn(&mut self) {
         for place in places(self.alive) {
             self.sending[place] = self.starts[place];
@@ -276,6 +279,16 @@ mod tests {
         assert!(!logs.is_ending(2, &last));
         assert_eq!(logs.slice(2, &(1..3)), b"fg");
         assert_eq!(logs.slice(2, &last), b"hij");
+    }
+
+    #[test]
+    #[should_panic(expected = "0..4 of log 0 does not lie in one living turn")]
+    fn a_range_of_two_turns_is_a_defect() {
+        let mut logs = TurnLogs::new(1);
+        append(logs.log_mut(0), "ab");
+        logs.begin_turn();
+        append(logs.log_mut(0), "cd");
+        let _ = logs.slice(0, &(0..4));
     }
 
     #[test]

@@ -4,12 +4,12 @@ mod client;
 mod shard_support;
 
 use std::io::Write;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{DEADLINE, emit, subscribe, wait_until};
 use shard_support::{Gate, Node, Options};
-use tidewire_core::message::{EventBulk, Message, Record, RecordBulk};
+use tidewire_core::message::{EventBulk, Message, Presence, Record, RecordBulk};
 use tidewire_net::event_loop::OutboxMarks;
 use tidewire_server::metrics::{Metrics, ShardNumbers};
 use tidewire_server::shard::ShardLimits;
@@ -516,4 +516,67 @@ fn an_event_emitted_by_its_subscriber_is_not_returned() {
         clients[0].expect(&emit("echo", &others));
     }
     clients.iter_mut().for_each(client::Client::ping);
+}
+
+#[test]
+fn what_a_goodbye_causes_is_whole_beside_what_follows_it() {
+    const LEAVERS: usize = 30;
+    let node = Node::start(Options::default());
+    let mut watchers = [false, true, false, true].map(|batches| (node.connect(0), batches));
+    watchers[2].0 = node.connect_deflated(0);
+    watchers[3].0 = node.connect_deflated(0);
+    for (watcher, batches) in &mut watchers {
+        match batches {
+            false => watcher.log_in(),
+            true => watcher.log_in_batching(),
+        }
+        watcher.send(&subscribe("flood"));
+        watcher.expect_ack(EventBulk::Subscribe);
+        watcher.send(&Message::Presence(Presence::SubscribeAll));
+        watcher.receive_until(|message| matches!(message, Message::Presence(Presence::Ack { .. })));
+    }
+    let mut leavers = Vec::from_iter((0..LEAVERS).map(|_| node.connect(0)));
+    for (number, leaver) in leavers.iter_mut().enumerate() {
+        leaver.log_in_with(&format!(r#"{{"user":"leaver {number}"}}"#));
+    }
+    let mut sender = node.log_in(0);
+    let text = |number: usize| format!("\"{number}{}\"", "x".repeat(1000));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                // So many take the shard several turns.
+                let texts = Vec::from_iter((count..count + 500).map(text));
+                sender.send_all(texts.iter().map(|text| emit("flood", text)));
+                count += texts.len();
+                sender.ping();
+            }
+            sender.send(&emit("flood", "null"));
+        });
+        for (watcher, _) in &mut watchers {
+            scope.spawn(|| {
+                let (mut gone, mut count, mut is_over) = (0, 0, false);
+                watcher.receive_until(|message| {
+                    match message {
+                        Message::Presence(Presence::Changed { name, online, .. }) => {
+                            gone += usize::from(!online && name.starts_with("leaver "));
+                        }
+                        _ if *message == emit("flood", "null") => is_over = true,
+                        _ => {
+                            assert_eq!(*message, emit("flood", &text(count)));
+                            count += 1;
+                        }
+                    }
+                    is_over && gone == LEAVERS
+                });
+            });
+        }
+        for leaver in &mut leavers {
+            leaver.send_frame(Opcode::Close, &[]);
+            leaver.expect_close();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        drop(flood);
+    });
 }

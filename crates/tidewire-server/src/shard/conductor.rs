@@ -321,10 +321,11 @@ impl Conductor {
         for (key, pong) in self.pongs.drain(..) {
             self.event_loop.push_bytes(key, &pong);
         }
-        self.say_goodbyes();
         self.sink.logs.begin_turn();
         self.sink.deflation.begin_turn();
         self.batches.begin_turn();
+        // Others may have to hear of an end. That leaves with the next turn, so it must lie in the logs of that one.
+        self.say_goodbyes();
     }
 
     /// Has the engine ask the store for what was decided, and posts what other shards have to know. Posts leave before any
