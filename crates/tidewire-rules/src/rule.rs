@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use tidewire_core::text::Name;
 
 use crate::coerce;
-use crate::evaluate::{Run, Steps, Stop};
+use crate::evaluate::{Records as Find, Run, Steps, Stop};
 use crate::expression::Expression;
 use crate::limits::RuleLimits;
 use crate::parser;
@@ -118,6 +118,22 @@ impl Rule {
         })
     }
 
+    /// Whether the value of one run is truthy.
+    fn run<'v>(
+        &'v self,
+        scope: &'v Scope<'v>,
+        find: &Find<'v, '_>,
+        limits: &RuleLimits,
+    ) -> Result<bool, Stop> {
+        let run = Run {
+            scope,
+            records: find,
+            steps: Steps::new(limits.steps_max),
+        };
+        let value = run.evaluate(&self.expression)?;
+        Ok(value.is_truthy())
+    }
+
     /// One run that stops at the first record that is not there.
     fn run_to_need<'v, R: Records<'v>>(
         &'v self,
@@ -132,14 +148,7 @@ impl Rule {
                 Stop::Need
             })
         };
-        let run = Run {
-            scope,
-            records: &find,
-            steps: Steps::new(limits.steps_max),
-        };
-        let outcome = run
-            .evaluate(&self.expression)
-            .map(|value| value.is_truthy());
+        let outcome = self.run(scope, &find, limits);
         match (outcome, needed.take()) {
             (Err(Stop::Need), Some(name)) => Outcome::Need(name),
             (outcome, _) => finished(outcome),
@@ -169,14 +178,7 @@ impl Rule {
                 asked.borrow_mut().push(name.into());
                 Ok(Document::Undefined)
             };
-            let run = Run {
-                scope,
-                records: &find,
-                steps: Steps::new(limits.steps_max),
-            };
-            let outcome = run
-                .evaluate(&self.expression)
-                .map(|value| value.is_truthy());
+            let outcome = self.run(scope, &find, limits);
             if let (Err(Stop::Need), Some(name)) = (outcome, needed.take()) {
                 return Outcome::Need(name);
             }
