@@ -21,7 +21,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::range::ScanRange;
 use super::remote::{
-    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
+    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, outcomes,
+    refuse_format,
 };
 use super::{checksum, epoch_after};
 
@@ -202,14 +203,7 @@ impl Store for PostgresStore {
             return Err(StoreError::unavailable(message));
         }
         self.session = Some(session);
-        let mut written = vec![Written::Done; writes.len()];
-        for place in answer.refused {
-            let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
-            if let Some(written) = written.get_mut(place) {
-                *written = Written::Refused;
-            }
-        }
-        Ok(written)
+        Ok(outcomes(writes.len(), answer.refused))
     }
 
     fn close(&mut self) -> Result<(), StoreError> {

@@ -20,7 +20,8 @@ use tidewire_core::text::{Name, Payload};
 
 use super::range::ScanRange;
 use super::remote::{
-    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, refuse_format,
+    OpenStore, Promise, RemoteError, RemoteOptions, certificate_fault, is_local, outcomes,
+    refuse_format,
 };
 use super::{checksum, epoch_after};
 
@@ -218,14 +219,7 @@ impl Store for RedisStore {
             let message = "what Redis held was replaced while it was in use";
             return Err(StoreError::unavailable(message));
         }
-        let mut written = vec![Written::Done; writes.len()];
-        for place in refused {
-            let place = usize::try_from(*place).unwrap_or(usize::MAX) - 1;
-            if let Some(written) = written.get_mut(place) {
-                *written = Written::Refused;
-            }
-        }
-        Ok(written)
+        Ok(outcomes(writes.len(), refused.iter().copied()))
     }
 
     fn close(&mut self) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::CertificateError;
-use tidewire_core::store::{Opened, Store, StoreError};
+use tidewire_core::store::{Opened, Store, StoreError, Written};
 use tokio::runtime::Handle;
 
 /// How long a server that can't be reached yet is waited for at the start.
@@ -224,9 +224,32 @@ pub fn is_local(host: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
+/// What became of `count` writes of which those with these numbers, from 1, were refused.
+pub fn outcomes<N: TryInto<usize>>(
+    count: usize,
+    refused: impl IntoIterator<Item = N>,
+) -> Vec<Written> {
+    let mut outcomes = vec![Written::Done; count];
+    for number in refused {
+        let place = number.try_into().ok().and_then(|at| at.checked_sub(1));
+        if let Some(outcome) = place.and_then(|place| outcomes.get_mut(place)) {
+            *outcome = Written::Refused;
+        }
+    }
+    outcomes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_writes_are_counted_from_one() {
+        use Written::{Done, Refused};
+        assert_eq!(outcomes(3, [1_u64, 3]), [Refused, Done, Refused]);
+        // What no server says.
+        assert_eq!(outcomes(2, [0_i64, -1, 3]), [Done, Done]);
+    }
 
     #[test]
     fn a_weakness_refuses_unless_less_was_asked_for() {

@@ -78,6 +78,20 @@ impl<'a> Importer<'a> {
     }
 }
 
+/// Commits changes of records that nobody else may change meanwhile.
+pub(super) fn commit_alone(
+    store: &mut dyn Store,
+    opened: Opened,
+    writes: &[StoreWrite],
+) -> Result<(), StoreError> {
+    let written = store.commit(opened.term(), writes)?;
+    if written.contains(&Written::Refused) {
+        let message = "somebody else writes to the store meanwhile";
+        return Err(StoreError::unavailable(message));
+    }
+    store.tidy()
+}
+
 /// What one store gets.
 pub(super) struct Intake<'a> {
     store: &'a mut dyn Store,
@@ -170,12 +184,7 @@ impl<'a> Intake<'a> {
             });
         }
         if !writes.is_empty() {
-            let written = self.store.commit(self.opened.term(), &writes)?;
-            if written.contains(&Written::Refused) {
-                let message = "somebody else writes to the store meanwhile";
-                return Err(StoreError::unavailable(message));
-            }
-            self.store.tidy()?;
+            commit_alone(self.store, self.opened, &writes)?;
         }
         self.done = done;
         Ok(())

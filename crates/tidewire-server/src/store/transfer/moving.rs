@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tidewire_core::route::{StoreId, StoreRoutes};
-use tidewire_core::store::{
-    Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Written,
-};
+use tidewire_core::store::{Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord};
 use tidewire_core::text::Name;
 
 use super::super::check::Corrupt;
@@ -15,7 +13,7 @@ use super::super::remote::OpenStore;
 use super::super::stray;
 use super::super::walk::Walk;
 use super::import::ExportedRecord;
-use super::importer::Intake;
+use super::importer::{Intake, commit_alone};
 
 /// What a move did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,12 +125,7 @@ fn remove(from: &mut OpenStore, records: Vec<(Name, StoredRecord)>) -> Result<()
         change: StoreChange::Delete,
     };
     let writes: Vec<StoreWrite> = records.into_iter().map(delete).collect();
-    let written = from.store.commit(from.opened.term(), &writes)?;
-    if written.contains(&Written::Refused) {
-        let message = "somebody else writes to the store meanwhile";
-        return Err(StoreError::unavailable(message));
-    }
-    from.store.tidy()
+    commit_alone(&mut *from.store, from.opened, &writes)
 }
 
 #[cfg(test)]
