@@ -18,9 +18,9 @@ use tidewire_core::trace::Trace;
 use super::answer::{self, Answer};
 use super::caller::{CallError, encode, messages};
 use super::command::{Command, Properties};
-use super::login::{Credentials, body_credentials, unparsable, unsupported_type};
+use super::login::{Credentials, body_credentials, unparsable};
 use super::outcome::{Outcome, user_list};
-use super::{Api, ApiRequest, is_of_type};
+use super::{Api, ApiRequest};
 use crate::front::refusal::RequestRefusal;
 
 /// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that
@@ -29,12 +29,9 @@ const WINDOW: usize = 256;
 
 impl Api {
     pub(super) async fn batch(&self, mut request: ApiRequest) -> Answer {
-        if !is_of_type(&request.parts, "application/json") {
-            return unsupported_type();
-        }
-        let body = match self.read(&mut request.body).await {
+        let body = match self.read_json(&mut request).await {
             Ok(body) => body,
-            Err(error) => return error.answer(),
+            Err(answer) => return answer,
         };
         let text = std::str::from_utf8(&body.bytes).unwrap_or("");
         self.batch_of(&request, text, None).await

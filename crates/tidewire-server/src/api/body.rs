@@ -7,8 +7,8 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
-use super::Api;
 use super::answer::{self, Answer};
+use super::{Api, ApiRequest, is_of_type};
 use crate::front::refusal::RequestRefusal;
 
 /// A body that was read, with its room among all of them.
@@ -72,6 +72,18 @@ impl Api {
             self.refused.count(cause);
         }
         taken
+    }
+
+    /// Reads the body of a request that must be JSON, or says how to answer it.
+    pub(super) async fn read_json(&self, request: &mut ApiRequest) -> Result<Taken<'_>, Answer> {
+        if !is_of_type(&request.parts, "application/json") {
+            return Err(answer::text(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "Invalid \"Content-Type\" header. Supported media types: \"application/json\"",
+            ));
+        }
+        let body = self.read(&mut request.body).await;
+        body.map_err(BodyError::answer)
     }
 
     async fn try_read(&self, body: &mut Incoming) -> Result<Taken<'_>, BodyError> {

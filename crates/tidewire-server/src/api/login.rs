@@ -14,7 +14,7 @@ use super::answer::{self, Answer};
 use super::caller::{CallError, messages};
 use super::command::{is_object, text_of};
 use super::problem::Problem;
-use super::{Api, ApiRequest, is_of_type};
+use super::{Api, ApiRequest};
 use crate::front::refusal::RequestRefusal;
 
 /// What is given to the auth chain: the same object that a client gives to `login()`.
@@ -83,12 +83,9 @@ impl std::fmt::Debug for Credentials {
 impl Api {
     /// `POST /api/auth`.
     pub(super) async fn log_in(&self, mut request: ApiRequest) -> Answer {
-        if !is_of_type(&request.parts, "application/json") {
-            return unsupported_type();
-        }
-        let body = match self.read(&mut request.body).await {
+        let body = match self.read_json(&mut request).await {
             Ok(body) => body,
-            Err(error) => return error.answer(),
+            Err(answer) => return answer,
         };
         let text = std::str::from_utf8(&body.bytes).unwrap_or("");
         let Ok(data) = serde_json::from_str::<&RawValue>(text) else {
@@ -169,14 +166,6 @@ fn logged_in(client_data: Option<&str>, ticket: Option<String>) -> String {
         answer.insert("ticket".into(), ticket.into());
     }
     Value::Object(answer).to_string()
-}
-
-/// Answers a body that is not said to be JSON.
-pub(super) fn unsupported_type() -> Answer {
-    answer::text(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "Invalid \"Content-Type\" header. Supported media types: \"application/json\"",
-    )
 }
 
 /// Answers a body that is not JSON.
