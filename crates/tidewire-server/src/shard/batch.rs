@@ -63,7 +63,7 @@ impl Batches {
         let place = match self.made.last() {
             Some(last) if self.is(last, format, spans) => self.made.len() - 1,
             _ => {
-                let hash = self.hash(format, spans);
+                let hash = hash_of(&self.hasher, format, spans);
                 let known = self.table.find(hash, |place| {
                     self.is(&self.made[*place as usize], format, spans)
                 });
@@ -97,18 +97,11 @@ impl Batches {
         made.format == format && self.spans[made.spans.clone()] == *spans
     }
 
-    fn hash(&self, format: Format, spans: &[Span]) -> u64 {
-        let bounds = spans.iter().map(|span| (span.start, span.end));
-        self.hasher.hash_one((format, bounds.collect::<Vec<_>>()))
-    }
-
     fn remember(&mut self, hash: u64, place: usize) {
         let (made, spans, hasher) = (&self.made, &self.spans, &self.hasher);
         let rehash = |place: &u32| {
             let made = &made[*place as usize];
-            let bounds = spans[made.spans.clone()].iter();
-            let bounds: Vec<_> = bounds.map(|span| (span.start, span.end)).collect();
-            hasher.hash_one((made.format, bounds))
+            hash_of(hasher, made.format, &spans[made.spans.clone()])
         };
         self.table.insert_unique(hash, place as u32, rehash);
     }
@@ -161,6 +154,11 @@ impl Batches {
             ranges: first_range..self.ranges.len(),
         });
     }
+}
+
+fn hash_of(hasher: &impl BuildHasher, format: Format, spans: &[Span]) -> u64 {
+    let bounds = spans.iter().map(|span| (span.start, span.end));
+    hasher.hash_one((format, bounds.collect::<Vec<_>>()))
 }
 
 /// Cuts ranges between messages into lists of at most [`BATCH_BYTES_MAX`] bytes, or one message.
