@@ -153,7 +153,7 @@ pub enum News<'a> {
         /// Its data.
         data: Option<&'a str>,
         /// Where in a trace it stands, if it belongs to one.
-        trace: Option<Trace>,
+        trace: Option<&'a Trace>,
     },
     /// For those who watch one user, or all users.
     User {
@@ -190,7 +190,7 @@ impl News<'_> {
             Self::Event { name, data, trace } => Publication::Event {
                 name: name.into(),
                 data: data.map(Payload::from_checked),
-                trace: trace.map(Box::new),
+                trace: trace.copied().map(Box::new),
             },
             Self::User {
                 everyone,
@@ -240,7 +240,7 @@ impl Publication {
             Self::Event { name, data, trace } => News::Event {
                 name,
                 data: data.as_ref().map(Payload::as_str),
-                trace: trace.as_deref().copied(),
+                trace: trace.as_deref(),
             },
             Self::User {
                 everyone,

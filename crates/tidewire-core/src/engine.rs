@@ -729,7 +729,7 @@ impl Shard {
                     trace,
                 } => {
                     let data = data.as_ref().map(Payload::as_str);
-                    let event = Event::published(&name, data, Some(offset), trace.map(|it| *it));
+                    let event = Event::published(&name, data, Some(offset), trace.as_deref());
                     event::deliver(desk, &name, event, Some(except));
                 }
                 HistoryEntry::Page(page) => history::home::page(desk, *page),

@@ -32,7 +32,7 @@ pub(crate) fn message<E: Effects>(
         }
         Event::Traced {
             name, data, trace, ..
-        } => emit(desk, id, name, *data, Some(*trace)),
+        } => emit(desk, id, name, *data, Some(trace)),
         Event::Subscribe { names, correlation } => subscribe(desk, id, names, &[], *correlation),
         Event::Resume {
             names,
@@ -123,7 +123,7 @@ fn emit<E: Effects>(
     id: SessionId,
     name: &str,
     data: Option<&str>,
-    trace: Option<Trace>,
+    trace: Option<&Trace>,
 ) -> Flow {
     let refusal = Refusal {
         action: EventAction::Emit,
@@ -145,7 +145,7 @@ fn emit<E: Effects>(
             name: name.into(),
             data: data.map(Payload::from_checked),
             publisher: id,
-            trace: trace.map(Box::new),
+            trace: trace.copied().map(Box::new),
         };
         desk.post(desk.place.owner(name), Entry::History(emit));
         return Flow::Taken;

@@ -141,14 +141,14 @@ impl<'a> Event<'a> {
         name: &'a str,
         data: Option<&'a str>,
         offset: Option<u64>,
-        trace: Option<Trace>,
+        trace: Option<&Trace>,
     ) -> Self {
         match (trace, offset) {
             (Some(trace), offset) => Self::Traced {
                 name,
                 data,
                 offset,
-                trace,
+                trace: *trace,
             },
             (None, Some(offset)) => Self::Numbered { name, data, offset },
             (None, None) => Self::Emit { name, data },

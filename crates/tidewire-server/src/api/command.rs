@@ -135,7 +135,9 @@ impl<'a> Command<'a> {
         let id = correlation;
         let correlation = Some(id);
         let message = match self {
-            Self::Emit { name, data } => Message::Event(Event::published(name, *data, None, trace)),
+            Self::Emit { name, data } => {
+                Message::Event(Event::published(name, *data, None, trace.as_ref()))
+            }
             Self::Make { name, data } => Message::Rpc(Rpc::Request {
                 call: Call {
                     name,

@@ -136,7 +136,11 @@ impl Vector {
             epoch: fields.epoch,
             offset: fields.offset,
             positions: fields.positions.iter().map(VectorPosition::entry).collect(),
-            trace: fields.traceparent.as_deref().and_then(Trace::parse),
+            trace: fields
+                .traceparent
+                .as_deref()
+                .and_then(Trace::parse)
+                .map(Box::new),
             requestor_name: fields.requestor_name.as_deref(),
             requestor_data: fields.requestor_data.as_deref(),
         }

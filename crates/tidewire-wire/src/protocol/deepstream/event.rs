@@ -14,7 +14,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeE
     }
     let (name, correlation) = (fields.name(), fields.correlation);
     Ok(Some(match fields.action {
-        action::EMIT => Event::published(name, fields.data, fields.offset, fields.trace),
+        action::EMIT => Event::published(name, fields.data, fields.offset, fields.trace.as_deref()),
         action::GAP => match (position(&fields), fields.missed) {
             (None, Some(missed)) => Event::Gap { name, missed },
             (first, missed) => Event::HistoryGap {
@@ -86,7 +86,7 @@ pub(super) fn to_wire<'m>(message: &'m Event<'_>) -> Fields<'m> {
         } => Fields {
             data: *data,
             offset: *offset,
-            trace: Some(*trace),
+            trace: Some(Box::new(*trace)),
             ..Fields::named(action::EMIT, name)
         },
         Event::Position { name, position } => Fields {

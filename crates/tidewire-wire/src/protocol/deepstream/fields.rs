@@ -115,6 +115,20 @@ const fn layout<const N: usize>(fields: &[(usize, Field)]) -> [Option<Field>; N]
     table
 }
 
+/// The number of a field in a table, as a constant.
+pub(super) const fn number(table: &[Option<Field>], field: Field) -> u32 {
+    let mut number = 0;
+    while number < table.len() {
+        if let Some(known) = table[number]
+            && known as u8 == field as u8
+        {
+            return number as u32;
+        }
+        number += 1;
+    }
+    panic!("the topic does not have the field");
+}
+
 static PARSER: [Option<Field>; 10] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
@@ -143,7 +157,7 @@ static AUTH: [Option<Field>; 5] = layout(&[
     (4, Field::IsAck),
 ]);
 
-static EVENT: [Option<Field>; 20] = layout(&[
+pub(super) static EVENT: [Option<Field>; 20] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),
@@ -300,8 +314,8 @@ pub struct Fields<'a> {
     pub offset: Option<u64>,
     /// Names and positions, in the order on the wire. An empty list is the same as its absence.
     pub positions: Cow<'a, [(&'a str, Option<Position>)]>,
-    /// `traceparent`. One that is none is the same as its absence.
-    pub trace: Option<Trace>,
+    /// `traceparent`. One that is none is the same as its absence. Boxed, because nearly no message has one.
+    pub trace: Option<Box<Trace>>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
     /// The client data of an rpc's requestor, JSON text.
@@ -381,7 +395,7 @@ impl<'a> Fields<'a> {
                 .positions
                 .to_mut()
                 .push(decode_position(reader.bytes()?)?),
-            Field::Trace => self.trace = Trace::parse(reader.text()?),
+            Field::Trace => self.trace = Trace::parse(reader.text()?).map(Box::new),
             Field::RequestorName => self.requestor_name = Some(reader.text()?),
             Field::RequestorData => self.requestor_data = Some(reader.text()?),
         }
@@ -450,7 +464,7 @@ impl<'a> Fields<'a> {
                         sink.varint_field(number, missed.into())
                     });
                 }
-                Field::Trace => encode_some(self.trace, |trace| {
+                Field::Trace => encode_some(self.trace.as_deref(), |trace| {
                     sink.text_field(number, trace.text().as_str());
                 }),
                 _ => encode_some(self.text(*field), |text| sink.text_field(number, text)),

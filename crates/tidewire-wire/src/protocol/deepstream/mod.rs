@@ -5,6 +5,7 @@
 
 mod action;
 mod connection;
+mod emit;
 mod event;
 pub mod fields;
 pub mod json;
@@ -18,6 +19,7 @@ use thiserror::Error;
 use tidewire_core::message::{Message, Refusal, Topic};
 
 use crate::frame::websocket::{self, Opcode};
+use emit::Emit;
 use fields::{Envelope, Fields, WireTopic};
 use protobuf::Reader;
 
@@ -98,7 +100,12 @@ impl Deepstream {
         let Some(topic) = WireTopic::from_wire(envelope.topic) else {
             return Ok(Message::UnknownTopic);
         };
-        from_wire(topic, Fields::decode(topic, envelope.body)?)
+        if topic == WireTopic::Event
+            && let Some(event) = emit::decode(envelope.body)
+        {
+            return Ok(Message::Event(event));
+        }
+        decode_fields(topic, envelope.body)
     }
 
     /// Length of the message at the start of `frame_payload`, which in a batch is where the next one starts; `None` if it
@@ -120,6 +127,11 @@ impl Deepstream {
 
     /// Appends `message` as a server's WebSocket frame, as it goes to the turn log.
     pub fn encode_frame(dialect: Dialect, message: &Message<'_>, out: &mut Vec<u8>) {
+        if let Some(emit) = Emit::of(message) {
+            websocket::encode_header(Opcode::Binary, emit.payload_bytes(), out);
+            out.reserve(emit.payload_bytes());
+            return emit.encode_payload(out);
+        }
         let (topic, fields) = to_wire(dialect, message);
         let measure = fields.measure(topic);
         websocket::encode_header(Opcode::Binary, measure.payload, out);
@@ -135,6 +147,12 @@ impl Deepstream {
             fields.encode_payload(topic, measure, out);
         });
     }
+}
+
+/// The message of any fields. Not inlined, so that what takes the short way does not make room for them.
+#[inline(never)]
+fn decode_fields(topic: WireTopic, body: &[u8]) -> Result<Message<'_>, DecodeError> {
+    from_wire(topic, Fields::decode(topic, body)?)
 }
 
 /// The message of these fields. Absent names become empty texts and absent versions 0.

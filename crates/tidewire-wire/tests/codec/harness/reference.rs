@@ -154,7 +154,7 @@ pub fn assert_same(payload: &[u8], topic: WireTopic, body: &[u8], fields: &Field
             });
             assert!(positions.eq(fields.positions.iter().copied()));
             let trace = other.traceparent.as_deref().and_then(Trace::parse);
-            assert_eq!(trace, fields.trace);
+            assert_eq!(trace, fields.trace.as_deref().copied());
         }
         WireTopic::Rpc => same!(Rpc: texts data correlation name requestor_name requestor_data;
             flags is_error is_ack; numbers original_action; names),

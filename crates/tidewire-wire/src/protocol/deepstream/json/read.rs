@@ -108,7 +108,7 @@ impl<'a> JsonFields<'a> {
             missed: numbers.missed,
             epoch: numbers.epoch,
             offset: numbers.offset,
-            trace: numbers.trace,
+            trace: numbers.trace.clone(),
             ..Fields::default()
         };
         for (field, text) in &self.texts {
@@ -158,7 +158,7 @@ impl<'a> JsonFields<'a> {
             Field::Existed => fields.existed = Some(flag(value)?),
             Field::Batches => fields.batches = Some(flag(value)?),
             Field::Jumps => fields.jumps = Some(flag(value)?),
-            Field::Trace => fields.trace = Trace::parse(&text(value)?),
+            Field::Trace => fields.trace = Trace::parse(&text(value)?).map(Box::new),
             Field::Names => {
                 let names = entries(value, '[')?;
                 self.names = names

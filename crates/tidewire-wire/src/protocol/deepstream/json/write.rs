@@ -96,7 +96,7 @@ fn write_field(
             }
         }
         Field::Trace => {
-            if let Some(trace) = fields.trace {
+            if let Some(trace) = &fields.trace {
                 member(field, sink);
                 literal(trace.text().as_str(), sink);
             }
