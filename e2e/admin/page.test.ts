@@ -4,12 +4,13 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Page } from 'playwright-core';
 import { findings } from '../browser/axe.ts';
-import { browserDuring } from '../browser/page.ts';
+import { browserDuring, servePage } from '../browser/page.ts';
 import { Operator, shownKey } from '../harness/admin-page.ts';
 import { connect } from '../harness/client.ts';
 import { Server } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
 import { VIEWS, enter, openPage, overflow, view } from './page.ts';
+import { Unguarded } from './unguarded.ts';
 
 /** A name that would run if it were taken for markup, and that has no place to break. */
 const EVIL = `<img src=x onerror="document.title='broken'">${'x'.repeat(120)}`;
@@ -79,6 +80,33 @@ describe('the admin page', { concurrency: 3 }, () => {
     const policy = answer.headers.get('content-security-policy') ?? '';
     for (const part of ["default-src 'self'", "frame-ancestors 'none'"]) assert.ok(policy.includes(part), policy);
     assert.ok(!policy.includes('unsafe'), policy);
+  });
+
+  test('a page of another port, with whose requests the browser sends the cookie, changes nothing', async (t) => {
+    const [server, browser] = [await Server.during(t), await browserDuring(t)];
+    const page = await enter(t, browser, server);
+    const port = await servePage(t);
+    const operator = await Operator.of(server);
+    const revoked = async (): Promise<string[]> => (await operator.ask('GET', '/v1/revocations')).revocations.map(({ name }: { name: string }) => name);
+    /** Has a page in the operator's browser ask for a revocation, as any page may; gives back what the server said and who is revoked then. */
+    const attack = async (unguarded: Record<string, string | undefined> | undefined): Promise<[number, string, string[]]> => {
+      const between = await Unguarded.during(t, server, unguarded);
+      const evil = await page.context().newPage();
+      await evil.goto(`http://127.0.0.1:${port}/`);
+      await evil.evaluate(async (url) => {
+        await fetch(url, { method: 'POST', mode: 'no-cors', credentials: 'include', body: '{"user":"mallory"}' });
+      }, `http://${between.address}/admin/api/v1/revocations`);
+      await evil.close();
+      const [status, code] = await between.answer;
+      return [status, code, await revoked()];
+    };
+    assert.deepEqual(await attack(undefined), [403, 'FOREIGN_PAGE', []]);
+    // As of a browser that does not say which page it is, and sends any type: the token alone is left.
+    const silent = { origin: undefined, 'sec-fetch-site': undefined, 'content-type': 'application/json' };
+    assert.deepEqual(await attack(silent), [403, 'TOKEN', []]);
+    // Planted fault: as if the server looked at no token either. The cookie is enough then, and the test finds it.
+    const token = await page.evaluate(async () => ((await (await fetch('api/session')).json()) as { token: string }).token);
+    assert.deepEqual(await attack({ ...silent, 'x-admin-token': token }), [201, '', ['mallory']]);
   });
 
   test('plots what flows, and goes on when the server comes back', async (t) => {

@@ -8,18 +8,20 @@ import { browserDuring, servePage } from '../browser/page.ts';
 import { atEnd } from '../harness/cleanup.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
+import { isFound, planted, type Fault } from '../harness/planted.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { Server } from '../harness/server.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 import { OFFLINE_SCRIPT, Tab, type TabOptions } from './tab.ts';
 
 const SECRET = 'a secret that is long enough for HS256';
+const SENDER = 'packages/client/src/offline/sender.ts';
 
-test('edits between connections', async (t) => {
+test('edits between connections', { concurrency: 4 }, async (t) => {
   const browser = await browserDuring(t);
-  const port = await servePage(t, { script: OFFLINE_SCRIPT });
-  const origin = `http://localhost:${port}`;
-  const tabOf = async (inner: TestContext, address: string, options: TabOptions = {}): Promise<Tab> => {
+  /** Of the page with a script: that of the package, or one with a fault. */
+  const originOf = async (inner: TestContext, script: string): Promise<string> => `http://localhost:${await servePage(inner, { script })}`;
+  const tabOf = async (inner: TestContext, origin: string, address: string, options: TabOptions = {}): Promise<Tab> => {
     const context = await browser.newContext();
     atEnd(inner, () => context.close());
     const tab = await Tab.during(inner, context, origin, address, options);
@@ -29,10 +31,10 @@ test('edits between connections', async (t) => {
   /** An edit of a path of its own. */
   const adds = (tab: Tab, name: string, number: number): Promise<void> => tab.set(name, `edit${number}`, number);
 
-  await t.test('what the server can not take is handed over with its value, and what is behind it is made', async (inner) => {
-    const name = fresh('record');
+  const refusedEdits = async (inner: TestContext, script: string): Promise<void> => {
+    const [name, origin] = [fresh('record'), await originOf(inner, script)];
     const server = await Server.during(inner, { origins: [origin], limits: { nesting_max: 8 } });
-    const tab = await tabOf(inner, server.address);
+    const tab = await tabOf(inner, origin, server.address);
     await tab.record(name);
     await tab.page.context().setOffline(true);
     await tab.until({ connection: 'waiting' });
@@ -48,28 +50,42 @@ test('edits between connections', async (t) => {
     const reader = client(inner, server.address);
     await within(DEADLINE_MS, reader.connect(), 'login');
     assert.deepEqual(await reader.record.get(name), { before: 1, after: 2 });
-  });
+  };
 
-  await t.test('edits are made once when the connection was lost, was stale, and when the page wakes up', async (inner) => {
-    const name = fresh('record');
+  const editsInGaps = async (inner: TestContext, script: string, ...gaps: string[]): Promise<void> => {
+    const [name, origin] = [fresh('record'), await originOf(inner, script)];
     const server = await Server.during(inner, { origins: [origin] });
     const proxy = await Proxy.during(inner, server);
-    const tab = await tabOf(inner, proxy.address, { heartbeatIntervalMs: 300, staleAfterMs: 300, checkTimeoutMs: 300 });
+    const tab = await tabOf(inner, origin, proxy.address, { heartbeatIntervalMs: 300, staleAfterMs: 300, checkTimeoutMs: 300 });
+    const reader = client(inner, server.address);
+    await within(DEADLINE_MS, reader.connect(), 'login');
+    const record = reader.record.open(name);
     await adds(tab, name, 0);
     await tab.until({ pendingCount: 0 });
     let number = 0;
+    const expected: unknown[] = [];
     const goesThrough = async (what: string, breaks: () => unknown, ...states: string[]): Promise<void> => {
+      if (!gaps.includes(what)) return;
       const from = (await tab.connections()).length;
       await breaks();
       const seen = async (): Promise<string[]> => (await tab.connections()).slice(from);
       await eventually(async () => (await seen()).join().includes(states.join()), `${what}: ${states}`);
+      await adds(tab, name, (number += 1));
       await adds(tab, name, (number += 1));
       proxy.restore();
       await adds(tab, name, (number += 1));
       await tab.until({ connection: 'open', pendingCount: 0 });
     };
     await goesThrough('a loss', () => proxy.cut(), 'waiting');
-    await goesThrough('silence', () => proxy.silence('answers'), 'stale');
+    const unanswered = async (): Promise<void> => {
+      proxy.silence('answers');
+      await adds(tab, name, (number += 1));
+      await eventually(() => Object.values(record.value as object).includes(number), 'the edit is made, and nobody says so');
+      // The tab sends it again. If it were made again, it would replace this.
+      expected[number] = 'of another';
+      await record.setWithAck(`edit${number}`, expected[number]);
+    };
+    await goesThrough('silence', unanswered, 'stale');
     for (const [target, event] of [['window', 'pageshow'], ['window', 'online'], ['document', 'visibilitychange']] as const) {
       const wakes = async (): Promise<void> => {
         proxy.silence();
@@ -77,28 +93,63 @@ test('edits between connections', async (t) => {
       };
       await goesThrough(event, wakes, 'checking', 'waiting');
     }
-    const reader = client(inner, server.address);
-    await within(DEADLINE_MS, reader.connect(), 'login');
-    const record = reader.record.open(name);
-    await within(DEADLINE_MS, record.ready, 'the record');
-    assert.deepEqual(Object.values(record.value as object), Array.from({ length: number + 1 }, (_, at) => at));
-    assert.ok(record.version <= number + 1, `${record.version} writes of ${number + 1} edits`);
+    const value = (await reader.record.get(name)) as object;
+    const wanted = Array.from({ length: number + 1 }, (_, at) => expected[at] ?? at);
+    assert.deepEqual(Object.values(value), wanted, 'each edit is there, and was made once');
     assert.deepEqual(await tab.rejections(), []);
-  });
+  };
 
-  await t.test('edits are made once while logins end and begin anew', async (inner) => {
-    const name = fresh('record');
+  const editsOfLogins = async (inner: TestContext, script: string, loginCount = 4): Promise<void> => {
+    const [name, origin] = [fresh('record'), await originOf(inner, script)];
     const server = await Server.during(inner, { origins: [origin], auth: { chain: ['jwt'], session_lifetime: '1s', jwt: { secret: SECRET } } });
     const token = execFileSync(server.binary, ['token', '--config', server.configFile, '--user', 'alice'], { encoding: 'utf8' }).trim();
-    const tab = await tabOf(inner, server.address, { auth: { token } });
+    const tab = await tabOf(inner, origin, server.address, { auth: { token } });
     let number = 0;
     const logins = async (): Promise<number> => (await tab.connections()).filter((state) => state === 'open').length;
-    while ((await logins()) < 4) await adds(tab, name, number++);
+    while ((await logins()) < loginCount) await adds(tab, name, number++);
     await tab.until({ pendingCount: 0 });
     const reader = client(inner, server.address, { auth: { token } });
     await within(DEADLINE_MS, reader.connect(), 'login');
     const value = (await reader.record.get(name)) as object;
-    assert.deepEqual(Object.values(value), Array.from({ length: number }, (_, at) => at));
+    assert.deepEqual(Object.values(value), Array.from({ length: number }, (_, at) => at), 'each edit is there, and was made once');
     assert.deepEqual([await tab.rejections(), await tab.errors()], [[], []]);
+  };
+
+  const GAPS = ['a loss', 'silence', 'pageshow', 'online', 'visibilitychange'];
+  await t.test('what the server can not take is handed over with its value, and what is behind it is made', (inner) => refusedEdits(inner, OFFLINE_SCRIPT));
+  await t.test('edits are made once when the connection was lost, was stale, and when the page wakes up', (inner) => editsInGaps(inner, OFFLINE_SCRIPT, ...GAPS));
+  await t.test('edits are made once while logins end and begin anew', (inner) => editsOfLogins(inner, OFFLINE_SCRIPT));
+
+  const faults: Array<[what: string, fault: Fault, reason: RegExp, check: (inner: TestContext, script: string) => Promise<void>]> = [
+    [
+      'an edit that is refused takes those beside it with it',
+      { file: SENDER, text: 'await this.host.mark(edits, halves(edits))', instead: 'await this.host.reject(name, edits, error.code)' },
+      /before/,
+      refusedEdits,
+    ],
+    [
+      'of edits that wait together only the newest is sent',
+      { file: SENDER, text: 'edits.flatMap((edit) => edit.patches)', instead: 'edits.slice(-1).flatMap((edit) => edit.patches)' },
+      /made once/,
+      (inner, script) => editsInGaps(inner, script, 'a loss'),
+    ],
+    [
+      'what is sent again has another key',
+      { file: 'packages/client/src/record.ts', text: 'send(flight.message)', instead: 'send({ ...flight.message, key: this.draw() })' },
+      /made once/,
+      (inner, script) => editsInGaps(inner, script, 'silence'),
+    ],
+    [
+      'with one write all that waits counts as made',
+      { file: SENDER, text: 'this.host.made(name, edits, on)', instead: 'this.host.made(name, this.host.sendable(name), on)' },
+      /made once/,
+      (inner, script) => editsOfLogins(inner, script, 2),
+    ],
+  ];
+  const tests = faults.map(([what, fault, reason, check]) => {
+    return t.test(`planted fault: ${what}`, async (inner) => {
+      await isFound(check(inner, await planted(inner, 'packages/client/src/offline/page.ts', fault)), reason);
+    });
   });
+  await Promise.all(tests);
 });

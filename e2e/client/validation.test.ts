@@ -1,12 +1,15 @@
-// Schemas at one client, and none at the other one, against the real server: what is wrong does not leave, and does not reach the app.
+// Schemas at one client, and none at the other one, against the real server: what is wrong does not leave, and does not reach the app. With a
+// fault in the client the test fails.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
+import { Client } from '../../packages/client/src/index.ts';
 import { ValidationError, validateWith, type StandardSchema } from '../../packages/client/src/validation.ts';
 import { client } from '../harness/driver/tidewire.ts';
 import { fresh } from '../harness/names.ts';
+import { isFound, planted, type Fault } from '../harness/planted.ts';
 import { Server } from '../harness/server.ts';
-import { DEADLINE_MS, Inbox, within } from '../harness/wait.ts';
+import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
 /** A schema without a library: a text below a key. */
 function hasText(key: string): StandardSchema {
@@ -17,11 +20,11 @@ function hasText(key: string): StandardSchema {
   return { '~standard': { version: 1, vendor: 'tidewire', validate } };
 }
 
-test('what is wrong does not leave a client with schemas, and is told when it comes', async (t) => {
-  const server = await Server.during(t);
+/** What holds for a client with schemas, which is of the class that is given. */
+async function holds(t: TestContext, server: Server, of: typeof Client): Promise<void> {
   const validate = validateWith({ records: { 'record*': hasText('title') }, events: { 'event*': hasText('say') }, rpcs: { 'rpc*': { argument: hasText('ask') } } });
   const told = new Inbox<string | undefined>('what alice is told');
-  const alice = client(t, server.address, { validate, errors: ['VALIDATION_FAILED'] });
+  const alice = client(t, server.address, { of, validate, errors: ['VALIDATION_FAILED'] });
   alice.onError((error) => told.push(`${error instanceof ValidationError && error.kind} ${error.subject}`));
   const bob = client(t, server.address);
   await within(DEADLINE_MS, Promise.all([alice.connect(), bob.connect()]), 'login');
@@ -33,23 +36,59 @@ test('what is wrong does not leave a client with schemas, and is told when it co
   await hers.setWithAck({ title: 'milk' });
   assert.equal(his.version, 1, 'only the right one was written');
   await his.setWithAck('title', 1);
-  assert.equal(await told.next(), `record ${record}`);
+  await eventually(() => (hers.value as { title?: unknown }).title === 1, 'what is wrong is shown as the server has it');
+  assert.deepEqual(told.seen, [`record ${record}`], 'a wrong record is told');
   await assert.rejects(hers.setWithAck('done', true), { code: 'VALIDATION_FAILED' });
   await hers.setWithAck('title', 'bread');
   assert.deepEqual(await bob.record.get(record), { title: 'bread' });
 
   const [heard, said] = [new Inbox<unknown>('events of alice'), new Inbox<unknown>('events of bob')];
   await within(DEADLINE_MS, Promise.all([alice.event.subscribe(event, heard.push).ready, bob.event.subscribe(event, said.push).ready]), 'subscriptions');
-  assert.throws(() => alice.event.emit(event, { sing: 'la' }), { code: 'VALIDATION_FAILED' });
+  assert.throws(() => alice.event.emit(event, { sing: 'la' }), { code: 'VALIDATION_FAILED' }, 'a wrong event does not leave');
   alice.event.emit(event, { say: 'hello' });
   assert.deepEqual(await said.next(), { say: 'hello' });
   bob.event.emit(event, { sing: 'la' });
   bob.event.emit(event, { say: 'hi' });
-  assert.equal(await told.next(), `event ${event}`);
   await heard.find((payload) => (payload as { say?: string }).say === 'hi');
-  assert.deepEqual(heard.seen, [{ say: 'hello' }, { say: 'hi' }]);
+  assert.deepEqual(heard.seen, [{ say: 'hello' }, { say: 'hi' }], 'a wrong event is not heard');
+  assert.deepEqual(told.seen, [`record ${record}`, `event ${event}`]);
 
   await within(DEADLINE_MS, alice.rpc.provide(rpc, ({ ask }: any) => `answer to ${ask}`).ready, 'provider');
   assert.equal(await bob.rpc.call(rpc, { ask: 'why' }), 'answer to why');
-  await assert.rejects(bob.rpc.call(rpc, { tell: 'why' }), { code: 'REQUEST_ERROR', data: { code: 'VALIDATION_FAILED', issues: [{ message: 'no text', path: 'ask' }] } });
+  const refusal = { code: 'REQUEST_ERROR', data: { code: 'VALIDATION_FAILED', issues: [{ message: 'no text', path: 'ask' }] } };
+  await assert.rejects(bob.rpc.call(rpc, { tell: 'why' }), refusal, 'a wrong argument is not given to the provider');
+}
+
+test('what is wrong does not leave a client with schemas, and is told when it comes', async (t) => {
+  const server = await Server.during(t);
+  await t.test('with the client as it is', (inner) => holds(inner, server, Client));
+
+  const faults: Array<[what: string, fault: Fault, reason: RegExp]> = [
+    [
+      'what is sent is not looked at',
+      { file: 'packages/client/src/connection.ts', text: 'this.validate?.(kind, name, valueOf(data))', instead: 'undefined' },
+      /a wrong event does not leave/,
+    ],
+    [
+      'a record that comes is not looked at',
+      { file: 'packages/client/src/record.ts', text: "version > 0 && this.connection.validate?.('record', this.name, value)", instead: 'undefined' },
+      /a wrong record is told/,
+    ],
+    [
+      'an event that comes is not looked at',
+      { file: 'packages/client/src/event.ts', text: "this.connection.validate?.('event', name, valueOf(data))", instead: 'undefined' },
+      /a wrong event is not heard/,
+    ],
+    [
+      'the argument of a call is not looked at',
+      { file: 'packages/client/src/rpc.ts', text: "this.connection.validate?.('argument', name, valueOf(data))", instead: 'undefined' },
+      /a wrong argument is not given/,
+    ],
+  ];
+  for (const [what, fault, reason] of faults) {
+    await t.test(`planted fault: ${what}`, async (inner) => {
+      const broken = (await import(await planted(inner, 'packages/client/src/index.ts', fault, 'esm'))) as { Client: typeof Client };
+      await isFound(holds(inner, server, broken.Client), reason);
+    });
+  }
 });

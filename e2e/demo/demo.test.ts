@@ -3,11 +3,12 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import type { Page } from 'playwright-core';
-import { BROWSER, browserDuring } from '../browser/page.ts';
+import { BROWSER, browserDuring, ONLY_CHROMIUM } from '../browser/page.ts';
 import { client } from '../harness/driver/tidewire.ts';
+import { isFound, planted, type Fault } from '../harness/planted.ts';
 import { Server } from '../harness/server.ts';
 import { eventually, Inbox } from '../harness/wait.ts';
-import { add, connected, entries, openTab, people, scrolling, shares, WIDE } from './tabs.ts';
+import { add, connected, entries, openTab, people, scrolling, shares, WIDE, type TabOptions } from './tabs.ts';
 
 const MARKUP = '<img src=x onerror="document.title = \'broken\'">';
 const LIST = 'tidewire-demo/todos';
@@ -18,10 +19,21 @@ const TAP = BROWSER === 'chromium' ? 'tap' : 'click';
 const refusals = (page: Page) => page.locator('.notice');
 const box = (page: Page, name: string) => page.getByRole('checkbox', { name });
 
+/** Of two tabs one locks the list, and the edit of the other one is taken back where everybody can see it. */
+async function isTakenBack(one: Page, other: Page): Promise<void> {
+  await add(one, 'kept');
+  await box(one, 'Lock').check();
+  await box(other, 'Lock').and(other.locator(':checked')).waitFor();
+  await box(other, 'Done: kept').click();
+  await refusals(other).filter({ hasText: 'taken back: MESSAGE_DENIED' }).waitFor();
+  assert.equal(await other.locator('.entry.refused').count(), 1, 'the entry is marked');
+  assert.equal(await box(other, 'Done: kept').isChecked(), false, 'the edit is taken back');
+}
+
 test('the demo', async (t) => {
   const server = await Server.during(t, { withoutRules: true });
   const browser = await browserDuring(t);
-  const tab = (inner: TestContext, options = {}): Promise<Page> => openTab(inner, browser, server, options);
+  const tab = (inner: TestContext, options: TabOptions = {}): Promise<Page> => openTab(inner, browser, server, options);
 
   await t.test('two tabs see each other and what the other one edits', async (inner) => {
     const [one, other] = [await tab(inner), await tab(inner)];
@@ -58,13 +70,7 @@ test('the demo', async (t) => {
 
   await t.test('an edit of a locked list shows, is refused, and goes back where it was made', async (inner) => {
     const [one, other] = [await tab(inner), await tab(inner)];
-    await add(one, 'kept');
-    await box(one, 'Lock').check();
-    await box(other, 'Lock').and(other.locator(':checked')).waitFor();
-    await box(other, 'Done: kept').click();
-    await refusals(other).filter({ hasText: 'taken back: MESSAGE_DENIED' }).waitFor();
-    assert.equal(await other.locator('.entry.refused').count(), 1);
-    assert.equal(await box(other, 'Done: kept').isChecked(), false);
+    await isTakenBack(one, other);
     await other.getByLabel('Text of the entry').fill('changed');
     await eventually(async () => (await entries(other))[0] === 'kept', 'the text is taken back');
     assert.deepEqual(await entries(one), ['kept']);
@@ -74,6 +80,31 @@ test('the demo', async (t) => {
     await one.getByRole('button', { name: 'Remove: kept' }).click();
     await eventually(async () => (await entries(other)).length === 0, 'an unlocked list can be changed');
   });
+
+  const faults: Array<[what: string, fault: Fault, reason: RegExp]> = [
+    [
+      'a refused edit stays in the page',
+      {
+        file: 'packages/client/src/record.ts',
+        text: 'this.#fail(this.#edits.splice(0, 1), error);',
+        instead: 'const gone = this.#edits.splice(0, 1); this.#base = applied(this.#base, gone); this.#fail(gone, error);',
+      },
+      /the edit is taken back/,
+    ],
+    [
+      'nobody can see which entry it was',
+      { file: 'examples/demo/src/todo-list.tsx', text: 'new Set(ids).add(id)', instead: 'ids' },
+      /the entry is marked/,
+    ],
+  ];
+  for (const [what, fault, reason] of faults) {
+    await t.test(`planted fault: ${what}`, ONLY_CHROMIUM, async (inner) => {
+      const script = await planted(inner, 'examples/demo/src/main.tsx', fault, 'esm');
+      const alone = await Server.during(inner, { withoutRules: true });
+      const [one, other] = [await openTab(inner, browser, alone), await openTab(inner, browser, alone, { script })];
+      await isFound(isTakenBack(one, other), reason);
+    });
+  }
 
   await t.test('names and texts of others are text, whatever stands in them', async (inner) => {
     const page = await tab(inner);

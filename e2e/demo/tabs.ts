@@ -6,8 +6,13 @@ import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { atEnd } from '../harness/cleanup.ts';
 import type { Server } from '../harness/server.ts';
 
+export interface TabOptions extends BrowserContextOptions {
+  /** A script in place of the one that the server has. */
+  script?: string;
+}
+
 /** Opens the demo in a tab and waits until it is connected. What the browser complains about in it fails the test. */
-export async function openTab(t: TestContext, browser: Browser, server: Server, options: BrowserContextOptions = {}): Promise<Page> {
+export async function openTab(t: TestContext, browser: Browser, server: Server, { script, ...options }: TabOptions = {}): Promise<Page> {
   const context = await browser.newContext(options);
   const page = await context.newPage();
   const complaints: string[] = [];
@@ -19,6 +24,7 @@ export async function openTab(t: TestContext, browser: Browser, server: Server, 
     await context.close();
     assert.deepEqual(complaints, []);
   });
+  if (script !== undefined) await page.route('**/main.js', (route) => route.fulfill({ path: script, contentType: 'text/javascript' }));
   await page.goto(`http://${server.address}/`);
   await connected(page);
   return page;

@@ -29,13 +29,13 @@ function tapped(show: (message: SeenMessage) => void): WebSocketClass {
   };
 }
 
-/** A client on Node that has not connected yet. It is closed at the end of its test, and errors that are not expected fail that. */
+/** A client on Node that has not connected yet, of another class where a test has planted a fault in it. It is closed at the end of its test, and errors that are not expected fail that. */
 export function client<App extends Schema = {}>(
   test: TestContext,
   address: string,
-  { errors = [], ...options }: ClientOptions & { errors?: string[] } = {},
+  { errors = [], of = Client, ...options }: ClientOptions & { errors?: string[]; of?: typeof Client } = {},
 ): Client<App> {
-  const made = new Client<App>(address, { ...QUICK, webSocket: WebSocket, ...options });
+  const made = new of<App>(address, { ...QUICK, webSocket: WebSocket, ...options });
   const surprises: TidewireError[] = [];
   made.onError((error) => errors.includes(error.code) || surprises.push(error));
   atEnd(test, () => {

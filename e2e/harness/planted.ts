@@ -1,0 +1,60 @@
+// Scripts of our own sources with a fault in them: what a test is for is shown by its failing with one. They are made for that test alone.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { TestContext } from 'node:test';
+
+const REPOSITORY = resolve(import.meta.dirname, '../..');
+const CLIENT = join(REPOSITORY, 'packages/client');
+
+/** In `file`, a path from the repository's root, `instead` stands in place of `text`. */
+export interface Fault {
+  file: string;
+  text: string;
+  instead: string;
+}
+
+interface Builder {
+  build(options: object): Promise<unknown>;
+}
+
+/**
+ * Bundles `entry`, a path from the repository's root, with a fault in it, and gives back where the script is until the end of `test`. What imports the
+ * client gets its source.
+ */
+export async function planted(test: TestContext, entry: string, { file, text, instead }: Fault, format: 'iife' | 'esm' = 'iife'): Promise<string> {
+  const place = join(REPOSITORY, file);
+  const [before, after, ...more] = readFileSync(place, 'utf8').split(text);
+  assert.ok(before !== undefined && after !== undefined && more.length === 0, `${text} stands in ${file} once, so that a fault can be planted there`);
+  const { build } = createRequire(join(CLIENT, 'package.json'))('esbuild') as Builder;
+  const folder = mkdtempSync(join(tmpdir(), 'tidewire-planted-'));
+  test.after(() => rmSync(folder, { recursive: true }));
+  const outfile = join(folder, 'script.js');
+  let isPlanted = false;
+  const plant = {
+    name: 'plant',
+    setup({ onLoad }: { onLoad(options: object, load: (of: { path: string }) => object | undefined): void }): void {
+      onLoad({ filter: /\.tsx?$/ }, ({ path }) => {
+        if (path !== place) return undefined;
+        isPlanted = true;
+        return { contents: before + instead + after, loader: path.endsWith('x') ? 'tsx' : 'ts' };
+      });
+    },
+  };
+  const alias = { '@tidewire/client': join(CLIENT, 'src/index.ts') };
+  await build({ entryPoints: [join(REPOSITORY, entry)], outfile, bundle: true, format, target: 'es2022', logLevel: 'warning', alias, plugins: [plant] });
+  assert.ok(isPlanted, `${file} is a part of ${entry}`);
+  return outfile;
+}
+
+/** Asserts that `check` fails by an assertion that says `reason`: it has found the fault, and is no victim of something else. */
+export async function isFound(check: Promise<unknown>, reason: RegExp): Promise<void> {
+  await assert.rejects(check, (error: Error) => {
+    assert.ok(error instanceof assert.AssertionError, String(error.stack));
+    assert.match(error.message, reason);
+    return true;
+  });
+}
