@@ -325,11 +325,21 @@ impl Shard {
         flow
     }
 
-    /// Changes how to encode for a session, before it has subscribed to anything.
-    pub fn set_format(&mut self, session: SessionId, format: Format) {
-        if let Some(session) = self.sessions.find_mut(session) {
-            session.format = format;
+    /// Changes how to encode for a session, before it has subscribed to anything. What was decided for it before is not owed any
+    /// more: its ranges of the log of the format that it had are given back, to be sent at once.
+    #[must_use]
+    pub fn set_format(
+        &mut self,
+        session: SessionId,
+        format: Format,
+    ) -> Option<(Format, Vec<Span>)> {
+        let session = self.sessions.find_mut(session)?;
+        let before = std::mem::replace(&mut session.format, format);
+        if before == format {
+            return None;
         }
+        let answers = self.hub.take_answers(session.id.index, before);
+        (!answers.is_empty()).then_some((before, answers))
     }
 
     /// Changes of rights up to this number are settled here: the sessions of this shard hold what they may, and nothing

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use client::{DEADLINE, emit, subscribe, wait_until};
 use shard_support::{Gate, Node, Options};
-use tidewire_core::message::{EventBulk, Message, Presence, Record, RecordBulk};
+use tidewire_core::message::{Connection, EventBulk, Message, Presence, Record, RecordBulk};
 use tidewire_net::event_loop::OutboxMarks;
 use tidewire_server::metrics::{Metrics, ShardNumbers};
 use tidewire_server::shard::ShardLimits;
@@ -293,6 +293,22 @@ fn a_shard_over_its_own_limit_goes_on_when_others_have_caught_up() {
         sender.send_all((0..100).map(|_| emit("many", &text)));
     }
     (0..500).for_each(|_| receiver.expect(&emit("many", &text)));
+}
+
+#[test]
+fn what_comes_before_the_introduction_is_answered_before_it() {
+    let node = Node::start(Options::default());
+    let mut bytes = Vec::new();
+    let ping = Message::Connection(Connection::Ping);
+    Deepstream::encode_masked_frame(&ping, [1; 4], &mut bytes);
+    Deepstream::encode_masked_frame(&subscribe("early"), [2; 4], &mut bytes);
+    client::encode_batching_login(&mut bytes);
+    for _ in 0..2 {
+        let mut client = node.connect_with(0, bytes.clone());
+        client.expect(&Message::Connection(Connection::Pong));
+        client.expect(&Message::Connection(Connection::InvalidMessage));
+        client.expect_login();
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{ChannelId, Hub};
-use crate::effect::Span;
+use crate::effect::{Format, Span};
 
 /// No channel: the due is answers only.
 pub(super) const NO_CHANNEL: ChannelId = u32::MAX;
@@ -106,6 +106,25 @@ impl Hub {
             self.marks.resize(session as usize + 1, 0);
         }
         self.marks[session as usize]
+    }
+
+    /// Takes what is owed in `format` to a session that is a member of nothing.
+    pub(crate) fn take_answers(&mut self, session: u32, format: Format) -> Vec<Span> {
+        let mark = self.mark(session);
+        let Some(due) = (mark as usize).checked_sub(1).map(|place| self.due[place]) else {
+            return Vec::new();
+        };
+        let mut answers = Vec::new();
+        if due.channel == HEAVY {
+            self.join_heavy(&self.heavy[due.start as usize], format, &mut answers);
+        } else if due.start < due.end {
+            answers.push(Span {
+                start: due.start,
+                end: due.end,
+            });
+        }
+        self.forget(session);
+        answers
     }
 
     /// Owes the session nothing any more; its place may be taken by another one within the turn.

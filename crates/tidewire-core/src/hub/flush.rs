@@ -169,7 +169,7 @@ impl Hub {
     }
 
     /// All ranges of a heavy due in order, without its own.
-    fn join_heavy(&self, heavy: &HeavyDue, format: Format, joined: &mut Vec<Span>) {
+    pub(super) fn join_heavy(&self, heavy: &HeavyDue, format: Format, joined: &mut Vec<Span>) {
         joined.clear();
         joined.extend_from_slice(&heavy.answers);
         for (channel, since) in &heavy.channels {

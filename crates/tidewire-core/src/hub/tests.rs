@@ -27,6 +27,10 @@ enum Step {
     Close {
         place: u32,
     },
+    Reformat {
+        place: u32,
+        format: u8,
+    },
     Join {
         place: u32,
         name: usize,
@@ -58,6 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (place.clone(), 0..FORMATS).prop_map(|(place, format)| Step::Open { place, format }),
         1 => place.clone().prop_map(|place| Step::Close { place }),
+        2 => (place.clone(), 0..FORMATS).prop_map(|(place, format)| Step::Reformat { place, format }),
         6 => (place.clone(), name.clone()).prop_map(|(place, name)| Step::Join { place, name }),
         2 => (place.clone(), name.clone()).prop_map(|(place, name)| Step::Leave { place, name }),
         1 => name.clone().prop_map(|name| Step::Dissolve { name }),
@@ -104,6 +109,7 @@ impl Both {
         match *step {
             Step::Open { place, format } => self.open(place, Format(format)),
             Step::Close { place } => self.close(place),
+            Step::Reformat { place, format } => self.reformat(place, Format(format)),
             Step::Join { place, name } => self.join(place, name),
             Step::Leave { place, name } => self.leave(place, name),
             Step::Dissolve { name } => self.dissolve(name),
@@ -151,6 +157,26 @@ impl Both {
             .collect();
         emptied.sort_unstable();
         assert_eq!(emptied, expected, "names that became empty");
+    }
+
+    /// As an engine does it for a session that has introduced itself. Before that it can't have joined anything.
+    fn reformat(&mut self, place: u32, format: Format) {
+        let is_member = self
+            .members
+            .values()
+            .any(|members| members.contains(&place));
+        let Some(peer) = self.peers.get_mut(&place).filter(|_| !is_member) else {
+            return;
+        };
+        let taken = self.hub.take_answers(place, peer.format);
+        let taken: Vec<u64> = taken.iter().flat_map(|span| span.start..span.end).collect();
+        assert_eq!(
+            taken,
+            std::mem::take(&mut peer.owed),
+            "what {place} was owed"
+        );
+        peer.format = format;
+        self.sessions.at_mut(place).expect("it is open").format = format;
     }
 
     fn join(&mut self, place: u32, name: usize) {

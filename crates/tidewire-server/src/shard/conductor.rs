@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, CloseReason, Format, Input, StoreCompletion,
+    AuthCompletion, AuthOutcome, CloseReason, Format, Input, Span, StoreCompletion,
 };
 use tidewire_core::engine::Shard;
 use tidewire_core::store::Loaded;
@@ -355,12 +355,7 @@ impl Conductor {
                 let ranges = batches.ranges(format, spans, logs, deflation, stats);
                 return event_loop.push_ranges(key(session), ranges.iter().cloned());
             }
-            event_loop.push_ranges(
-                key(session),
-                spans
-                    .iter()
-                    .map(|span| log_range(format, span.start..span.end)),
-            );
+            event_loop.push_ranges(key(session), log_ranges(format, spans));
         });
         add(&self.own.stats().deliveries, deliveries);
     }
@@ -659,6 +654,11 @@ impl Conductor {
                     self.event_loop.await_drained(key(session));
                     self.await_carried(key(session));
                 }
+                Errand::Send(session, format, spans) => {
+                    add(&self.own.stats().deliveries, 1);
+                    self.event_loop
+                        .push_ranges(key(session), log_ranges(format, &spans));
+                }
             }
         }
     }
@@ -775,9 +775,10 @@ fn key(session: SessionId) -> Key {
     }
 }
 
-fn log_range(format: Format, range: std::ops::Range<u64>) -> LogRange {
-    LogRange {
+/// Ranges of a format whose messages have frames of their own.
+fn log_ranges(format: Format, spans: &[Span]) -> impl Iterator<Item = LogRange> {
+    spans.iter().map(move |span| LogRange {
         format: format.0,
-        range,
-    }
+        range: span.start..span.end,
+    })
 }

@@ -34,6 +34,8 @@ pub(crate) enum Errand {
     Close(SessionId, CloseReason),
     Resume(SessionId),
     AwaitDrained(SessionId),
+    /// What was decided for a session before it introduced itself leaves as it was encoded, and before everything else.
+    Send(SessionId, Format, Vec<Span>),
 }
 
 /// Takes the effects of one engine.

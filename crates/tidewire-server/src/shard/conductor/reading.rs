@@ -14,7 +14,7 @@ use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
 use crate::shard::connection::{CloseCause, Holds, Phase, State};
-use crate::shard::sink::Sink;
+use crate::shard::sink::{Errand, Sink};
 use crate::shard::stats::{ShardStats, add, topic_index};
 use crate::shard::traces;
 
@@ -268,7 +268,10 @@ impl Call<'_> {
             if jumps {
                 connection.watch();
             }
-            self.engine.set_format(session, format);
+            if let Some((format, spans)) = self.engine.set_format(session, format) {
+                let errand = Errand::Send(session, format, spans);
+                self.sink.errands.push_back(errand);
+            }
         }
         traces::give(self.engine, self.now, session, &message, self.sink)
     }
