@@ -29,10 +29,6 @@ function statesOf(made: Client): Inbox<string> {
   return states;
 }
 
-function token(server: Server, ...args: string[]): string {
-  return execFileSync(server.binary, ['token', '--config', server.configFile, ...args], { encoding: 'utf8' }).trim();
-}
-
 describe('login', { concurrency: 4 }, () => {
   test('with a wrong password the client stays away, and may try again with the right one', async (t) => {
     const user = freshUser();
@@ -51,21 +47,21 @@ describe('login', { concurrency: 4 }, () => {
     const auth = ({ refusal, renewIn }: { refusal: unknown; renewIn(ms: number): void }): object => {
       asked.push(refusal);
       if (asked.seen.length === 2) renewIn(50);
-      return { token: asked.seen.length === 1 ? 'not a token' : token(server, '--user', 'alice', '--expires-in', '1h') };
+      return { token: asked.seen.length === 1 ? 'not a token' : server.token('--user', 'alice', '--expires-in', '1h') };
     };
     const made = await connected(t, server.address, { auth });
     const states = statesOf(made);
     await asked.count(3);
     assert.deepEqual(asked.seen, [undefined, { error: 'INVALID_TOKEN' }, undefined]);
-    await within(DEADLINE_MS, made.renew({ token: token(server, '--user', 'alice') }), 'the renewal');
-    await assert.rejects(made.renew({ token: token(server, '--user', 'bob') }), { code: 'OTHER_USER' });
+    await within(DEADLINE_MS, made.renew({ token: server.token('--user', 'alice') }), 'the renewal');
+    await assert.rejects(made.renew({ token: server.token('--user', 'bob') }), { code: 'OTHER_USER' });
     await assert.rejects(made.renew({ token: 'not a token' }), { code: 'AUTH_REFUSED' });
     assert.deepEqual([made.state, states.seen], ['open', []]);
   });
 
   test('a session whose login is over goes on with a new token', async (t) => {
     const server = await Server.during(t, { auth: { chain: ['jwt'], session_lifetime: '1s', jwt: { secret: SECRET } } });
-    const auth = (): object => ({ token: token(server, '--user', 'alice') });
+    const auth = (): object => ({ token: server.token('--user', 'alice') });
     const made = await connected(t, server.address, { auth });
     const states = statesOf(made);
     await states.find((state) => state === 'open');
@@ -123,7 +119,7 @@ describe('loss', { concurrency: 4 }, () => {
 describe('own events', { concurrency: 4 }, () => {
   test('reach others once and in order, whatever state the connection is in when they are emitted', async (t) => {
     const server = await Server.during(t, { auth: { chain: ['jwt'], jwt: { secret: SECRET } } });
-    const auth = { token: token(server, '--user', 'alice') };
+    const auth = { token: server.token('--user', 'alice') };
     const proxy = await Proxy.during(t, server);
     const made = await connected(t, proxy.address, { auth, heartbeatIntervalMs: 300, staleAfterMs: 300, checkTimeoutMs: 300 });
     const other = await connected(t, server.address, { auth });
@@ -136,7 +132,7 @@ describe('own events', { concurrency: 4 }, () => {
     proxy.restore();
     await inState(made, 'open');
     emits('open');
-    const renewed = made.renew({ token: token(server, '--user', 'alice') });
+    const renewed = made.renew({ token: server.token('--user', 'alice') });
     emits('renewal');
     await within(DEADLINE_MS, renewed, 'the renewal');
     made.check();

@@ -2,7 +2,6 @@
 // the server can't take is handed over with its value.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { test, type TestContext } from 'node:test';
 import { browserDuring, servePage } from '../browser/page.ts';
 import { atEnd } from '../harness/cleanup.ts';
@@ -102,7 +101,7 @@ test('edits between connections', { concurrency: 4 }, async (t) => {
   const editsOfLogins = async (inner: TestContext, script: string, loginCount = 4): Promise<void> => {
     const [name, origin] = [fresh('record'), await originOf(inner, script)];
     const server = await Server.during(inner, { origins: [origin], auth: { chain: ['jwt'], session_lifetime: '1s', jwt: { secret: SECRET } } });
-    const token = execFileSync(server.binary, ['token', '--config', server.configFile, '--user', 'alice'], { encoding: 'utf8' }).trim();
+    const token = server.token('--user', 'alice');
     const tab = await tabOf(inner, origin, server.address, { auth: { token } });
     let number = 0;
     const logins = async (): Promise<number> => (await tab.connections()).filter((state) => state === 'open').length;

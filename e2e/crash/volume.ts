@@ -5,6 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { run } from '../harness/program.ts';
 
 const VOLUME_BYTES = 256 * 1024 * 1024;
 
@@ -31,43 +32,43 @@ export class Volume {
     writeFileSync(volume.#image, '');
     truncateSync(volume.#image, VOLUME_BYTES);
     mkdirSync(volume.path);
-    run('mkfs.ext4', '-q', '-F', volume.#image);
+    run('mkfs.ext4', ['-q', '-F', volume.#image]);
     volume.mount();
     return volume;
   }
 
   mount(): void {
-    run('mount', '-o', 'loop', this.#image, this.path);
+    run('mount', ['-o', 'loop', this.#image, this.path]);
     mounted.add(this);
   }
 
   /** From here on every access fails, and nothing more reaches the disk. */
   cutPower(): void {
-    run('python3', '-c', CUT_PROGRAM, this.path);
+    run('python3', ['-c', CUT_PROGRAM, this.path]);
   }
 
   /** From here on whoever writes to it waits in the kernel. */
   freeze(): void {
-    run('fsfreeze', '--freeze', this.path);
+    run('fsfreeze', ['--freeze', this.path]);
     this.#isFrozen = true;
   }
 
   /** Ends that, if it is so. */
   thaw(): void {
-    if (this.#isFrozen) run('fsfreeze', '--unfreeze', this.path);
+    if (this.#isFrozen) run('fsfreeze', ['--unfreeze', this.path]);
     this.#isFrozen = false;
   }
 
   /** Fails while a process has a file open on the volume. */
   unmount(): void {
-    run('umount', this.path);
+    run('umount', [this.path]);
     mounted.delete(this);
   }
 
   /** Unmounts the volume whatever uses it, and removes it. */
   dispose(): void {
     this.thaw();
-    if (mounted.delete(this)) run('umount', '--lazy', this.path);
+    if (mounted.delete(this)) run('umount', ['--lazy', this.path]);
     rmSync(this.#folder, { recursive: true, force: true });
   }
 }
@@ -82,14 +83,5 @@ function requireTools(): void {
     } catch {
       throw new Error(`the power-cut test needs the program ${tool}; apt-get install -y e2fsprogs mount util-linux python3`);
     }
-  }
-}
-
-function run(program: string, ...args: string[]): void {
-  try {
-    execFileSync(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
-  } catch (error) {
-    const said = (error as { stderr?: Buffer }).stderr?.toString().trim();
-    throw new Error(`${program} ${args.join(' ')} failed: ${said || (error as Error).message}`);
   }
 }

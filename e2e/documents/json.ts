@@ -1,7 +1,6 @@
 // What blocks of JSON stand for: each is compared with what a server says or keeps, or is given to a server that must take it.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -14,6 +13,7 @@ import { atEnd } from '../harness/cleanup.ts';
 import { connect, open, subscribed } from '../harness/client.ts';
 import { JsonPeer } from '../harness/json-peer.ts';
 import { Operator } from '../harness/admin-page.ts';
+import { run } from '../harness/program.ts';
 import { Server, binary } from '../harness/server.ts';
 import { eventually } from '../harness/wait.ts';
 import { temporaryFolder } from './folder.ts';
@@ -46,15 +46,14 @@ export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Pro
   'stored-user': async (t, value) => {
     const folder = temporaryFolder(t);
     const options = ['--data', join(folder, 'data'), '--auth-chain', 'store', '--permissions', 'allow_all'];
-    run(['user', 'add', 'alice', '--server-data', '{"role":"admin"}', ...options], folder, 'correct horse battery');
+    const args = ['user', 'add', 'alice', '--server-data', '{"role":"admin"}', ...options];
+    run(binary(), args, { cwd: folder, input: 'correct horse battery' });
     const query = ['data/records.sqlite', "SELECT data FROM records WHERE name LIKE '%user/alice'"];
-    const { stdout, stderr } = spawnSync('sqlite3', query, { cwd: folder, encoding: 'utf8' });
-    assert.notEqual(stdout, '', stderr);
-    sameShape(value, JSON.parse(stdout));
+    sameShape(value, JSON.parse(run('sqlite3', query, { cwd: folder })));
   },
   backup: async (t, value) => {
     const server = await Server.during(t);
-    run(['store', 'backup', 'copy', '--data', server.dataFolder], server.folder);
+    run(binary(), ['store', 'backup', 'copy', '--data', server.dataFolder], { cwd: server.folder });
     sameShape(value, JSON.parse(readFileSync(join(server.folder, 'copy/backup.json'), 'utf8')));
   },
   /** A line of the audit log. */
@@ -95,16 +94,11 @@ export function checkExport(t: TestContext, lines: string): void {
   const folder = temporaryFolder(t);
   writeFileSync(join(folder, 'export.jsonl'), lines);
   const [, record = '{}'] = lines.split('\n');
-  run(['store', 'import', 'export.jsonl', '--data', 'data'], folder);
-  run(['store', 'export', 'again.jsonl', '--data', 'data'], folder);
+  run(binary(), ['store', 'import', 'export.jsonl', '--data', 'data'], { cwd: folder });
+  run(binary(), ['store', 'export', 'again.jsonl', '--data', 'data'], { cwd: folder });
   const { name, data } = JSON.parse(record) as Record<string, unknown>;
   const again = JSON.parse(readFileSync(join(folder, 'again.jsonl'), 'utf8').split('\n')[1] as string);
   assert.deepEqual([again.name, again.data], [name, data]);
-}
-
-function run(args: string[], cwd: string, input = ''): void {
-  const { status, stderr } = spawnSync(binary(), args, { cwd, input, encoding: 'utf8' });
-  assert.equal(status, 0, stderr);
 }
 
 /** Fails unless both have the same members of the same types. `null` and empty objects of the example may be anything. */

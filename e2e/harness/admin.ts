@@ -1,6 +1,5 @@
 // The admin API as the suites use it: a server that has one, requests to it, and clients with tokens to be revoked.
 
-import { execFileSync } from 'node:child_process';
 import type { TestContext } from 'node:test';
 import { connect, type TestClient } from './client.ts';
 import { fresh } from './names.ts';
@@ -30,8 +29,7 @@ export async function admin(server: Server, method: string, path: string, body?:
 /** A token of the server's own. */
 export function tokenOf(server: Server, user: string, id?: string): string {
   const claims = id === undefined ? [] : ['--claim', `jti="${id}"`];
-  const args = ['token', '--config', server.configFile, '--user', user, ...claims];
-  return execFileSync(server.binary, args, { encoding: 'utf8' }).trim();
+  return server.token('--user', user, ...claims);
 }
 
 /** A client that is subscribed to `count` events and says what it gets of the first. */

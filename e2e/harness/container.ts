@@ -2,10 +2,10 @@
 // root, 1,024 descriptors, only the data folder writable, and the system calls that a container may make, among which io_uring is not.
 // `container/main.ts` builds the image; here each server of a run is started in it.
 
-import { execFileSync } from 'node:child_process';
 import { chmodSync, chownSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { run } from './program.ts';
 
 /** The user inside, who has no name. */
 export const USER = 1000;
@@ -46,9 +46,10 @@ export function containerFolder(): string | undefined {
 
 /** Makes the image of the smallest system that the binary needs, and a container of it in `folder`. */
 export function buildContainer(folder: string, binary: string): void {
+  if (process.getuid?.() !== 0) throw new Error('mmdebstrap and buildah make the container as root: run this as root');
   const system = join(folder, 'system.tar');
-  run('mmdebstrap', '--quiet', '--variant=extract', '--include=libc6,libgcc-s1', 'bookworm', system);
-  const base = buildah(folder, 'from', '--quiet', 'scratch').trim();
+  run('mmdebstrap', ['--quiet', '--variant=extract', '--include=libc6,libgcc-s1', 'bookworm', system]);
+  const base = buildah(folder, 'from', '--quiet', 'scratch');
   buildah(folder, 'add', '--quiet', base, system, '/');
   buildah(folder, 'commit', '--quiet', '--rm', base, BASE);
   const context = join(folder, 'context');
@@ -59,7 +60,7 @@ export function buildContainer(folder: string, binary: string): void {
   buildah(folder, 'build', '--quiet', ...chosen, '--file', DOCKERFILE, '--tag', IMAGE, context);
   const limit = `nofile=${DESCRIPTORS}:${DESCRIPTORS}`;
   buildah(folder, 'from', '--quiet', '--isolation', 'chroot', '--ulimit', limit, '--name', NAME, IMAGE);
-  const root = buildah(folder, 'mount', NAME).trim();
+  const root = buildah(folder, 'mount', NAME);
   // What buildah mounts something on, since it can't make it later.
   for (const path of ['dev', 'etc', 'proc', 'run', 'sys', tmpdir()]) mkdirSync(join(root, path), { recursive: true });
   for (const file of ['hosts', 'resolv.conf']) writeFileSync(join(root, 'etc', file), '');
@@ -100,14 +101,5 @@ function storage(folder: string): string[] {
 }
 
 function buildah(folder: string, ...args: string[]): string {
-  return run('buildah', ...storage(folder), ...args);
-}
-
-function run(program: string, ...args: string[]): string {
-  try {
-    return execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
-  } catch (error) {
-    const said = (error as { stderr?: string }).stderr?.trim();
-    throw new Error(`${program} ${args.join(' ')} failed; it must run as root: ${said || (error as Error).message}`);
-  }
+  return run('buildah', [...storage(folder), ...args]);
 }

@@ -1,7 +1,7 @@
 // Real PostgreSQL, Redis and Valkey servers, and what stands for MongoDB, as child processes: each on a free loopback port with a
 // folder of its own, killed and started again in the same place, and ended with the test. One may stand on a small disk, and speak TLS only.
 
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -10,6 +10,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import type { ClientCertificate } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
+import { run } from './program.ts';
 import { freePort } from './server.ts';
 import type { SmallDisk } from './small-disk.ts';
 import { eventually, within } from './wait.ts';
@@ -156,12 +157,6 @@ function encrypt(folder: string, { cert, key }: ClientCertificate): void {
 
 function number(flag: string): number {
   return Number(run('id', [flag, 'postgres']));
-}
-
-function run(program: string, args: string[]): string {
-  const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: 'utf8' });
-  if (status !== 0) throw new Error(`${program} ${args.join(' ')}: ${error?.message ?? stderr}`);
-  return stdout.trim();
 }
 
 const running = new Set<ChildProcess>();

@@ -14,6 +14,7 @@ import { certify, type Certified } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
 import { containedCommand, containerFolder } from './container.ts';
 import { originalServerCommand } from './original-server.ts';
+import { run } from './program.ts';
 import { ringLauncher } from './ring.ts';
 import { PASSWORD_HASH, type Users } from './users.ts';
 import { eventually, within } from './wait.ts';
@@ -384,6 +385,11 @@ export class Server {
     const kilobytes = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1];
     if (kilobytes === undefined) throw new Error('/proc has no VmRSS for the server');
     return Number(kilobytes) * 1024;
+  }
+
+  /** A token of the server's own, with further arguments of `tidewire token`. */
+  token(...args: string[]): string {
+    return run(this.binary, ['token', '--config', this.configFile, ...args]);
   }
 
   /** The server's answer to a GET request. */

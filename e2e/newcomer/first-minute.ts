@@ -2,13 +2,15 @@
 // not timed: it is done before, so that `make run` finds nothing to do.
 
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { browserDuring } from '../browser/page.ts';
 import { add, connected, entries } from '../demo/tabs.ts';
 import { atEnd } from '../harness/cleanup.ts';
+import { run } from '../harness/program.ts';
+import { environment } from '../harness/server.ts';
 import { eventually, within } from '../harness/wait.ts';
 
 export const REPOSITORY = resolve(import.meta.dirname, '../..');
@@ -18,24 +20,16 @@ const DEADLINE_MS = 60_000;
 /** Of the build, which is not timed. */
 const BUILD_DEADLINE_MS = 1_800_000;
 const STOP_DEADLINE_MS = 25_000;
-/** Options by the environment would be configuration. */
-const ENVIRONMENT: NodeJS.ProcessEnv = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TIDEWIRE_')));
-
-/** Runs a command to its end. */
-export function run(command: string[], cwd: string): void {
-  const [program = '', ...args] = command;
-  const ran = spawnSync(program, args, { cwd, env: ENVIRONMENT, encoding: 'utf8', timeout: BUILD_DEADLINE_MS, maxBuffer: 1 << 26 });
-  assert.equal(ran.status, 0, `${command.join(' ')}\n${ran.stderr}`);
-}
 
 /** From `make run` in `folder`, with `options` beside its defaults, to two tabs that see each other, within a minute. */
 export async function firstMinute(t: TestContext, folder: string, options: NodeJS.ProcessEnv = {}): Promise<void> {
-  run(['cargo', 'build', '--locked', '--release', '--package', 'tidewire-server'], folder);
+  const build = ['build', '--locked', '--release', '--package', 'tidewire-server'];
+  run('cargo', build, { cwd: folder, env: environment(), timeoutMs: BUILD_DEADLINE_MS });
   const browser = await browserDuring(t);
 
   const began = performance.now();
   const seconds = (): string => ((performance.now() - began) / 1_000).toFixed(1);
-  const child = spawn('make', ['--no-print-directory', 'run'], { cwd: folder, env: { ...ENVIRONMENT, ...options }, detached: true });
+  const child = spawn('make', ['--no-print-directory', 'run'], { cwd: folder, env: { ...environment(), ...options }, detached: true });
   const ended = new Promise((done) => child.once('exit', done));
   atEnd(t, async () => {
     if (child.exitCode !== null) return;

@@ -1,11 +1,11 @@
 // A project as somebody begins it: in an empty folder, with packages that npm installs, ours from what `npm pack` wrote.
 
-import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
+import { run } from '../harness/program.ts';
 
 const PACKAGES = resolve(import.meta.dirname, '../../packages');
 /** An install from npm's cache takes seconds; the first of all fetches. */
@@ -18,7 +18,7 @@ after(() => rmSync(packed, { recursive: true }));
 /** The packed `@tidewire/NAME`, whose build has run before: `npm run packages` does it. */
 function tarball(name: string): string {
   const found = (): string | undefined => readdirSync(packed).find((file) => file.startsWith(`tidewire-${name}-`));
-  if (!found()) execFileSync('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', packed], { cwd: join(PACKAGES, name) });
+  if (!found()) run('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', packed], { cwd: join(PACKAGES, name) });
   return join(packed, found() as string);
 }
 
@@ -31,7 +31,7 @@ export class Project {
     this.write('package.json', '{ "private": true }');
     const wanted = packages.map((name) => (name.startsWith('@tidewire/') ? tarball(name.slice('@tidewire/'.length)) : name));
     const flags = ['--no-audit', '--no-fund', '--prefer-offline', '--ignore-scripts', '--loglevel', 'error'];
-    this.#run('npm', ['install', ...flags, ...wanted], INSTALL_DEADLINE_MS);
+    run('npm', ['install', ...flags, ...wanted], { cwd: this.folder, timeoutMs: INSTALL_DEADLINE_MS });
   }
 
   write(path: string, text: string): void {
@@ -42,12 +42,6 @@ export class Project {
 
   /** What a program of the project prints; a failure has what it said. */
   runs(path: string, args: string[] = [], node = process.execPath): string {
-    return this.#run(node, [path, ...args], RUN_DEADLINE_MS);
-  }
-
-  #run(program: string, args: string[], timeout: number): string {
-    const ran = spawnSync(program, args, { cwd: this.folder, encoding: 'utf8', timeout });
-    if (ran.status !== 0) throw new Error(`${program} ${args.join(' ')} ended with ${ran.status ?? ran.signal}:\n${ran.stdout}${ran.stderr}`);
-    return ran.stdout;
+    return run(node, [path, ...args], { cwd: this.folder, timeoutMs: RUN_DEADLINE_MS });
   }
 }

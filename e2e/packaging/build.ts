@@ -1,11 +1,12 @@
 // A release: the program for x86_64 Linux with glibc 2.28 or later, stripped, its symbols beside it, and what one needs to install it.
 // The bytes are the same wherever the sources lie. Zig brings the linker and the old C library (`cargo zigbuild`).
 
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
+import { run } from '../harness/program.ts';
 import { installed } from '../harness/python.ts';
 import { components } from './components.ts';
 
@@ -30,7 +31,7 @@ export interface Release {
 export async function build(source: string, folder: string): Promise<Release> {
   // Zig and cargo-zigbuild, as they are pinned beside this file.
   const tools = await installed('release-tools', resolve(import.meta.dirname, 'requirements.txt'));
-  run(source, process.env, 'cargo', 'fetch', '--locked');
+  run('cargo', ['fetch', '--locked'], { cwd: source });
   const env = environment(source, tools);
   const args = ['zigbuild', '--locked', '--release', '--package', 'tidewire-server', '--target', `${TARGET}.${GLIBC}`];
   const { status } = spawnSync('cargo', [...args, '--target-dir', join(source, 'target')], { cwd: source, env, stdio: ['ignore', 'inherit', 'inherit'] });
@@ -39,9 +40,9 @@ export async function build(source: string, folder: string): Promise<Release> {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   const built = join(source, 'target', TARGET, 'release/tidewire');
-  run(folder, process.env, 'objcopy', '--only-keep-debug', built, 'tidewire.debug');
+  run('objcopy', ['--only-keep-debug', built, 'tidewire.debug'], { cwd: folder });
   // No link to the symbols: its checksum would be one of the folder in which Zig has compiled its own start code.
-  run(folder, process.env, 'objcopy', '--strip-all', built, 'tidewire');
+  run('objcopy', ['--strip-all', built, 'tidewire'], { cwd: folder });
   for (const path of COPIED) copyFileSync(join(source, path), join(folder, path.slice(path.lastIndexOf('/') + 1)));
   const list = components(source) as { components: unknown[] };
   writeFileSync(join(folder, 'components.cdx.json'), `${JSON.stringify(list, undefined, 2)}\n`);
@@ -64,7 +65,7 @@ export function sumsOf(folder: string): Record<string, string> {
 
 /** The newest version of glibc of whose symbols the program needs one. */
 export function highestGlibc(program: string): string {
-  const symbols = execFileSync('objdump', ['-T', program], { encoding: 'utf8', maxBuffer: 1 << 26 });
+  const symbols = run('objdump', ['-T', program]);
   const versions = [...symbols.matchAll(/\bGLIBC_(\d+(?:\.\d+)+)/g)].map(([, version]) => version as string);
   const highest = versions.sort(compareVersions).at(-1);
   if (highest === undefined) throw new Error(`${program} needs no symbol of glibc, so it is no program that was linked to it`);
@@ -93,12 +94,4 @@ function environment(source: string, tools: string): NodeJS.ProcessEnv {
     // A crate among those of the MongoDB driver takes random numbers while it is compiled; with this they are always the same.
     CONST_RANDOM_SEED: 'tidewire',
   };
-}
-
-function run(cwd: string, env: NodeJS.ProcessEnv, program: string, ...args: string[]): void {
-  try {
-    execFileSync(program, args, { cwd, env, encoding: 'utf8', stdio: ['ignore', 'ignore', 'pipe'] });
-  } catch (error) {
-    throw new Error(`${program} ${args.join(' ')} failed: ${(error as { stderr?: string }).stderr?.trim() || (error as Error).message}`);
-  }
 }

@@ -1,9 +1,9 @@
 // What a release consists of, as a list in CycloneDX' format: the crates that end in the program, the packages in its web pages, and
 // Rust's own library. Two lists of one state of the sources are the same bytes.
 
-import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { run } from '../harness/program.ts';
 
 export interface Component {
   type: 'library' | 'application';
@@ -49,7 +49,7 @@ function component(kind: string, { name, version, licence }: Crate): Component {
 /** The server and the crates that it needs while it runs. */
 function crateRows(root: string): Crate[] {
   const args = ['tree', '--locked', '--package', 'tidewire-server', '--target', TARGET, '--edges', 'normal,no-proc-macro'];
-  const rows = run(root, 'cargo', ...args, '--prefix', 'none', '--format', '{p}|{l}').trim().split('\n');
+  const rows = run('cargo', [...args, '--prefix', 'none', '--format', '{p}|{l}'], { cwd: root }).split('\n');
   return rows.map((row) => {
     const [, name, version, licence] = /^(\S+) v(\S+)[^|]*\|(.*?)( \(\*\))?$/.exec(row) ?? [];
     if (!name || !version || !licence) throw new Error(`cargo tree says ${JSON.stringify(row)}, in which a name, a version or a licence is missing`);
@@ -58,7 +58,7 @@ function crateRows(root: string): Crate[] {
 }
 
 function rustLibrary(root: string): Component {
-  const [, version] = /^rustc (\S+)/.exec(run(root, 'rustc', '--version')) ?? [];
+  const [, version] = /^rustc (\S+)/.exec(run('rustc', ['--version'], { cwd: root })) ?? [];
   if (version === undefined) throw new Error('rustc does not say its version');
   return component('generic', { name: 'rust-std', version, licence: 'MIT OR Apache-2.0' });
 }
@@ -73,8 +73,4 @@ function pagePackages(folder: string): Component[] {
     if (!version || !license) throw new Error(`${folder}: ${name} has no version or no licence`);
     return component('npm', { name, version, licence: license });
   });
-}
-
-function run(cwd: string, program: string, ...args: string[]): string {
-  return execFileSync(program, args, { cwd, encoding: 'utf8', maxBuffer: 1 << 26 });
 }

@@ -2,7 +2,6 @@
 // client that is refused is told.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { describe, test, type TestContext } from 'node:test';
 import { C, connect, inState, type TestClient } from '../harness/client.ts';
 import { AUDIENCE, Issuer } from '../harness/issuer.ts';
@@ -29,7 +28,7 @@ async function outcome(test: TestContext, server: Server, login: Record<string, 
 
 /** Shows who the server takes the client for. */
 async function userOf(test: TestContext, server: Server, client: TestClient): Promise<string[]> {
-  const watcher = await connect(test, server, { login: { token: ownToken(server, ['--user', 'watcher']) } });
+  const watcher = await connect(test, server, { login: { token: server.token('--user', 'watcher') } });
   return eventuallyValue(async () => (await watcher.presence.getAll()) as string[], (all) => all.length > 0, client);
 }
 
@@ -37,11 +36,6 @@ async function eventuallyValue<T>(read: () => Promise<T>, holds: (value: T) => b
   let value = await read();
   await eventually(async () => holds((value = await read())), 'the value is there');
   return value;
-}
-
-/** A token of `tidewire token` for this server's configuration. */
-function ownToken(server: Server, args: string[]): string {
-  return execFileSync(server.binary, ['token', '--config', server.configFile, ...args], { encoding: 'utf8' }).trim();
 }
 
 const refusal = (error: string): object => ({ reason: { error } });
@@ -144,16 +138,16 @@ describe('tokens of a secret', { concurrency: 4, skip: againstOriginal }, () => 
   test('of `tidewire token` are accepted, with their user and data', async (t) => {
     const server = await Server.during(t, options);
     const client = await connect(t, server, { login: false });
-    const data = await client.login({ token: ownToken(server, ['--user', 'alice', '--claim', 'theme=dark']) });
+    const data = await client.login({ token: server.token('--user', 'alice', '--claim', 'theme=dark') });
     assert.deepEqual(data, { theme: 'dark' });
     assert.deepEqual(await userOf(t, server, client), ['alice']);
   });
 
   test('never appear in the log, nor does the secret', async (t) => {
     const server = await Server.during(t, { ...options, logLevel: 'debug' });
-    const right = ownToken(server, ['--user', 'alice']);
+    const right = server.token('--user', 'alice');
     const wrong = `${right}x`;
-    const forged = ownToken(server, ['--user', 'mallory', '--auth-jwt-secret', fresh('another secret of at least 32 bytes')]);
+    const forged = server.token('--user', 'mallory', '--auth-jwt-secret', fresh('another secret of at least 32 bytes'));
     assert.equal(await outcome(t, server, { token: right }), true);
     assert.deepEqual(await outcome(t, server, { token: wrong }), refusal('INVALID_TOKEN'));
     assert.deepEqual(await outcome(t, server, { token: forged }), refusal('INVALID_TOKEN'));
