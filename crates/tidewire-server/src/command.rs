@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_net::allocator::give_back_large_blocks;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin;
 use crate::auth::jwt::mint::{Order, mint};
@@ -24,7 +23,7 @@ use crate::front::tls::{Tls, install_provider};
 use crate::health;
 use crate::log::{self, LogHandle};
 use crate::migration;
-use crate::node::{Node, Stopped};
+use crate::node::{Node, Signals, Stopped};
 use crate::permission;
 use crate::rules;
 use crate::service_manager::ServiceManager;
@@ -211,9 +210,7 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "the limit of open files was not raised");
     }
-    let node = Node::start(&plan, broken)?;
-    // Before anything is printed: whoever reads the first screen may already send a signal.
-    let signals = Signals::new(&node)?;
+    let (node, signals) = Node::start(&plan, broken)?;
     let promises: Vec<&str> = node
         .promises()
         .map(|promise| promise.text.as_str())
@@ -237,34 +234,6 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
         .give_signs_of_life(Arc::clone(&node.front().status));
     node.runtime().spawn(signs);
     serve(node, signals, sources, &loaded, &log, &manager)
-}
-
-/// The signals that a server knows; waiting for them also works as process 1 of a container.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new(node: &Node) -> Result<Self, Failure> {
-        let _guard = node.runtime().enter();
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::new(Exit::Bug, format!("no signals: {error}")))
-        };
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 /// What ends the waiting of a running server.
@@ -299,7 +268,7 @@ fn serve(
     }
     manager.stopping();
     node.runtime().spawn(async move {
-        signals.stop().await;
+        signals.stop.told().await;
         eprintln!(
             "tidewire: ended at once by a second signal; what was not acknowledged may be lost"
         );
@@ -317,9 +286,8 @@ fn wait(node: &Node, signals: &mut Signals) -> Wake {
     node.runtime().block_on(async {
         loop {
             tokio::select! {
-                _ = signals.terminate.recv() => return Wake::Stop,
-                _ = signals.interrupt.recv() => return Wake::Stop,
-                _ = signals.hangup.recv() => return Wake::Reload,
+                () = signals.stop.told() => return Wake::Stop,
+                _ = signals.reload.recv() => return Wake::Reload,
                 () = tokio::time::sleep(SHARD_INTERVAL) => {}
             }
             if node.has_lost_a_shard() {

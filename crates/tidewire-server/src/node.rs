@@ -4,6 +4,7 @@
 
 mod drain;
 mod requests;
+mod signals;
 mod store;
 mod stores;
 
@@ -50,6 +51,7 @@ use crate::traces::{self, Tracer};
 
 pub use drain::Stopped;
 use requests::NodeRequests;
+pub use signals::Signals;
 pub(crate) use store::{open_store, store_kind};
 use stores::Stores;
 pub(crate) use stores::{NamedOpen, open_all, open_all_beside};
@@ -87,12 +89,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts everything; connections are accepted when this returns. Only servers of the torture test have something that is
-    /// `broken` on purpose.
+    /// Starts everything; connections are accepted when this returns, and signals are kept from before that. Only servers of the
+    /// torture test have something that is `broken` on purpose.
     ///
     /// # Errors
     /// With the exit code that belongs to what failed.
-    pub fn start(plan: &Plan, broken: Option<Break>) -> Result<Self, Failure> {
+    pub fn start(plan: &Plan, broken: Option<Break>) -> Result<(Self, Signals), Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(plan.front_threads)
             .thread_name("front")
@@ -250,6 +252,8 @@ impl Node {
             // Nobody else sets it.
             let _ = node.front.admin_page.set(page);
         }
+        // Whoever gets an answer may already send one. Until then there is nothing to be ended in good order.
+        let signals = Signals::new(&node.runtime)?;
         if let (Some(listener), Some(key)) = (admin_listener, admin_key) {
             node.open_admin(key, listener, admin, &is_stopped);
         }
@@ -257,7 +261,7 @@ impl Node {
         node.accept(tls_listeners, plan.tls_speaks(), &is_stopped);
         node.keep_house(plan.config.tls.reload_interval.time());
         status.set_stage(Stage::Serving);
-        Ok(node)
+        Ok((node, signals))
     }
 
     fn accept(

@@ -4,7 +4,7 @@ mod client;
 mod process;
 
 use std::collections::BTreeSet;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,20 @@ fn an_idle_server_stops_at_once_with_0() {
             "{:?}",
             start.elapsed()
         );
+    }
+}
+
+#[test]
+fn a_signal_behind_the_first_answer_stops_the_server_well() {
+    for _ in 0..5 {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = free.local_addr().expect("an address");
+        drop(free);
+        let mut server = Server::begin_at(address);
+        // It listens before it accepts, so the answer is its first.
+        wait_until(|| server.get("/health").is_some());
+        server.signal(Signal::TERM);
+        assert_eq!(server.expect_end().0, 0);
     }
 }
 

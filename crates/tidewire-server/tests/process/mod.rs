@@ -65,6 +65,24 @@ impl Server {
         Self::start_command(folder, command)
     }
 
+    /// Starts a server at an address and does not wait for it.
+    pub fn begin_at(address: SocketAddr) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let port = address.port().to_string();
+        let place = ["start", "--host", "127.0.0.1", "--port", &port];
+        let mut command = tidewire(folder.path(), &place);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let log = lines(child.stderr.take().expect("piped"));
+        Self {
+            address,
+            folder,
+            screen: String::new(),
+            child,
+            log,
+        }
+    }
+
     pub fn start_command(folder: TempDir, mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
