@@ -345,15 +345,18 @@ impl<E: Effects> Desk<'_, E> {
         except: Option<SessionId>,
         message: &Message<'_>,
     ) {
+        let Some(channel) = self.hub.find(topic, name) else {
+            return;
+        };
         let except = except
             .and_then(|id| self.sessions.find(id))
             .map(|session| (session.id.index, session.format));
-        for format in self.hub.formats(topic, name) {
+        for format in self.hub.formats(channel) {
             let span = self.out.append(format, message);
             let except = except
                 .filter(|(_, own)| *own == format)
                 .map(|(index, _)| index);
-            self.hub.publish(topic, name, format, span, except);
+            self.hub.publish(channel, format, span, except);
         }
     }
 

@@ -25,6 +25,7 @@ use crate::table::{self, Map};
 
 use channel::Channel;
 use due::{Due, HeavyDue};
+use flush::Joined;
 pub(crate) use membership::Memberships;
 use parked::Parked;
 use published::Touched;
@@ -71,6 +72,7 @@ pub(crate) struct Hub {
     urgent: VecDeque<u32>,
     heavy: Vec<HeavyDue>,
     heavy_count: usize,
+    joined: Joined,
     /// The end of each format's log, as far as known.
     ends: Vec<u64>,
     /// The parked members of the channels that have some.
@@ -110,6 +112,7 @@ impl Hub {
             urgent: VecDeque::new(),
             heavy: Vec::new(),
             heavy_count: 0,
+            joined: Joined::default(),
             ends: Vec::new(),
             parked: table::map(seed),
         }

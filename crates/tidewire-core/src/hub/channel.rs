@@ -42,16 +42,12 @@ impl Hub {
     }
 
     /// The formats in which the members of a name want it, empty if it has none. The caller encodes once for each.
-    pub(crate) fn formats(
-        &self,
-        topic: HubTopic,
-        name: &str,
-    ) -> impl Iterator<Item = Format> + use<> {
-        let mut left = self
-            .find(topic, name)
-            .map(|channel| self.channel(channel))
-            .filter(|channel| !channel.members.is_empty())
-            .map_or(0, |channel| channel.formats);
+    pub(crate) fn formats(&self, id: ChannelId) -> impl Iterator<Item = Format> + use<> {
+        let channel = self.channel(id);
+        let mut left = match channel.members.is_empty() {
+            true => 0,
+            false => channel.formats,
+        };
         std::iter::from_fn(move || {
             let format = Format(u8::try_from(left.trailing_zeros()).ok()?);
             (left != 0).then(|| {
@@ -144,7 +140,8 @@ impl Hub {
         }
     }
 
-    pub(super) fn find(&self, topic: HubTopic, name: &str) -> Option<ChannelId> {
+    /// The name's place; it has members or had some in this turn.
+    pub(crate) fn find(&self, topic: HubTopic, name: &str) -> Option<ChannelId> {
         let hash = hash(&self.hasher, topic, name);
         let is_it = |id: &ChannelId| {
             let channel = self.channels[*id as usize].as_ref();

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::flush::Joined;
 use super::{ChannelId, Hub};
 use crate::effect::{Format, Span};
 
@@ -49,6 +50,7 @@ impl Hub {
     }
 
     /// Takes the next due, of which `urgent_left` may be urgent ones while others wait.
+    #[inline]
     pub(super) fn next_due(&mut self, urgent_left: &mut usize) -> Option<Due> {
         loop {
             let has_others = self.visited_count < self.due.len();
@@ -114,17 +116,17 @@ impl Hub {
         let Some(due) = (mark as usize).checked_sub(1).map(|place| self.due[place]) else {
             return Vec::new();
         };
-        let mut answers = Vec::new();
+        let mut answers = Joined::default();
         if due.channel == HEAVY {
             self.join_heavy(&self.heavy[due.start as usize], format, &mut answers);
         } else if due.start < due.end {
-            answers.push(Span {
+            answers.spans.push(Span {
                 start: due.start,
                 end: due.end,
             });
         }
         self.forget(session);
-        answers
+        answers.spans
     }
 
     /// Owes the session nothing any more; its place may be taken by another one within the turn.

@@ -16,6 +16,17 @@ const TOUCHED_KEPT_MAX: usize = 4096;
 /// After a turn in which more sessions joined, the table of them shrinks to this many.
 const FRESH_KEPT_MAX: usize = 4096;
 
+/// After a turn in which a session had more ranges, the memory in which they are joined shrinks to this many.
+const JOINED_KEPT_MAX: usize = 4096;
+
+/// The ranges of one session while they are joined, in memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Joined {
+    pub(super) spans: Vec<Span>,
+    /// To work in.
+    left: Vec<Span>,
+}
+
 impl Hub {
     /// Lists who is owed what was published since the last time. Names with few members go first: theirs would else wait
     /// behind the thousands of another one. So they go before those that were listed earlier.
@@ -52,12 +63,12 @@ impl Hub {
         mut send: impl FnMut(SessionId, Format, &[Span]),
     ) {
         debug_assert_eq!(self.listed_count, self.due.len(), "not all are listed");
-        let mut joined: Vec<Span> = Vec::new();
+        let mut joined = std::mem::take(&mut self.joined);
         // The others get on however many small turns come between.
         let mut urgent_left = count / 2;
         for _ in 0..count {
             let Some(due) = self.next_due(&mut urgent_left) else {
-                return self.start_turn();
+                break;
             };
             let Some(session) = sessions.at(due.session) else {
                 continue;
@@ -76,8 +87,8 @@ impl Hub {
                 NO_CHANNEL => {}
                 HEAVY => {
                     self.join_heavy(&self.heavy[due.start as usize], session.format, &mut joined);
-                    if !joined.is_empty() {
-                        send(session.id, session.format, &joined);
+                    if !joined.spans.is_empty() {
+                        send(session.id, session.format, &joined.spans);
                     }
                 }
                 channel => self.send_channel(
@@ -90,6 +101,11 @@ impl Hub {
                 ),
             }
         }
+        for spans in [&mut joined.spans, &mut joined.left] {
+            spans.clear();
+            spans.shrink_to(JOINED_KEPT_MAX);
+        }
+        self.joined = joined;
         if self.sent_count == self.due.len() {
             self.start_turn();
         }
@@ -101,17 +117,17 @@ impl Hub {
         since: u64,
         id: SessionId,
         format: Format,
-        joined: &mut Vec<Span>,
+        joined: &mut Joined,
         send: &mut impl FnMut(SessionId, Format, &[Span]),
     ) {
         let spans = self.spans(channel, format);
         if spans.first().is_some_and(|first| first.start >= since) {
             send(id, format, spans);
         } else {
-            joined.clear();
-            joined.extend(clip(spans, since));
-            if !joined.is_empty() {
-                send(id, format, joined);
+            joined.spans.clear();
+            joined.spans.extend(clip(spans, since));
+            if !joined.spans.is_empty() {
+                send(id, format, &joined.spans);
             }
         }
     }
@@ -169,7 +185,11 @@ impl Hub {
     }
 
     /// All ranges of a heavy due in order, without its own.
-    pub(super) fn join_heavy(&self, heavy: &HeavyDue, format: Format, joined: &mut Vec<Span>) {
+    pub(super) fn join_heavy(&self, heavy: &HeavyDue, format: Format, joined: &mut Joined) {
+        let Joined {
+            spans: joined,
+            left,
+        } = joined;
         joined.clear();
         joined.extend_from_slice(&heavy.answers);
         for (channel, since) in &heavy.channels {
@@ -180,7 +200,7 @@ impl Hub {
         if heavy.channels.len() + heavy.answers.len() > 1 {
             joined.sort_unstable_by_key(|span| span.start);
         }
-        subtract(joined, &heavy.own);
+        subtract(joined, &heavy.own, left);
         join_touching(joined);
     }
 

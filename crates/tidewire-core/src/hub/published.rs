@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::due::{Due, NO_CHANNEL};
 use super::span::append;
-use super::{ChannelId, Hub, HubTopic};
+use super::{ChannelId, Hub};
 use crate::effect::{Format, Span};
 
 /// The ranges of one format that were published to a name in this turn.
@@ -29,16 +29,12 @@ impl Hub {
     /// Takes note of a range that was published to a name; `except`, a session of the same format, does not get it.
     pub(crate) fn publish(
         &mut self,
-        topic: HubTopic,
-        name: &str,
+        id: ChannelId,
         format: Format,
         span: Span,
         except: Option<u32>,
     ) {
         self.grow_log(format, span);
-        let Some(id) = self.find(topic, name) else {
-            return;
-        };
         append(self.touch(id, format), span);
         if let Some(session) = except {
             let heavy = self.heavy(session);
@@ -108,6 +104,7 @@ impl Hub {
     }
 
     /// The ranges of a channel's format in this turn.
+    #[inline]
     pub(super) fn spans(&self, id: ChannelId, format: Format) -> &[Span] {
         let place = self.channel(id).touched as usize;
         let published = place

@@ -23,12 +23,12 @@ pub(super) fn clip(spans: &[Span], since: u64) -> impl Iterator<Item = Span> + '
         })
 }
 
-/// Takes the ranges `own`, sorted, out of `spans`, sorted and not overlapping.
-pub(super) fn subtract(spans: &mut Vec<Span>, own: &[Span]) {
+/// Takes the ranges `own`, sorted, out of `spans`, sorted and not overlapping. `left` is memory to work in.
+pub(super) fn subtract(spans: &mut Vec<Span>, own: &[Span], left: &mut Vec<Span>) {
     if own.is_empty() {
         return;
     }
-    let mut left = Vec::with_capacity(spans.len() + own.len());
+    left.clear();
     let mut own = own.iter().peekable();
     for span in spans.iter() {
         let mut start = span.start;
@@ -58,7 +58,7 @@ pub(super) fn subtract(spans: &mut Vec<Span>, own: &[Span]) {
             });
         }
     }
-    *spans = left;
+    std::mem::swap(spans, left);
 }
 
 /// Joins ranges that touch.

@@ -227,12 +227,14 @@ impl Both {
     fn publish(&mut self, name: usize, except: Option<u32>, bytes: u64) {
         let sender = except.and_then(|place| self.peers.get(&place));
         let sender = sender.map(|peer| (peer.id.index, peer.format));
-        let formats = self.hub.formats(TOPIC, &text(name));
-        for format in formats {
+        let Some(channel) = self.hub.find(TOPIC, &text(name)) else {
+            return;
+        };
+        for format in self.hub.formats(channel) {
             let span = self.append(format, bytes);
             let own = sender.filter(|(_, own)| *own == format);
             let own = own.map(|(index, _)| index);
-            self.hub.publish(TOPIC, &text(name), format, span, own);
+            self.hub.publish(channel, format, span, own);
             for member in self.members.get(&name).into_iter().flatten() {
                 if let Some(peer) = self.peers.get_mut(member)
                     && peer.format == format

@@ -238,6 +238,11 @@ impl Commits {
         if self.retry.is_some_and(|retry| retry > now) {
             return None;
         }
+        // So it is in nearly every turn; an empty batch would cost it an allocation.
+        if self.queue.is_empty() && self.batch.is_none() {
+            self.retry = None;
+            return None;
+        }
         let writes = match self.batch.take() {
             Some(batch) if batch.is_under_way => {
                 self.batch = Some(batch);
