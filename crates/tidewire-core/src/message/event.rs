@@ -1,0 +1,164 @@
+//! Messages of events.
+
+use super::{Correlation, Listen, Names, Refusal};
+use crate::trace::Trace;
+
+/// Messages of events.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// Publish; from the server: a publication of somebody else.
+    Emit {
+        /// The event.
+        name: &'a str,
+        /// Any JSON value.
+        data: Option<&'a str>,
+    },
+    /// A publication of an event with history, as `Emit`; only from the server.
+    Numbered {
+        /// The event.
+        name: &'a str,
+        /// Any JSON value.
+        data: Option<&'a str>,
+        /// Its number among all of this name.
+        offset: u64,
+    },
+    /// A publication that belongs to a trace: as `Emit`, or with an offset as `Numbered`.
+    Traced {
+        /// The event.
+        name: &'a str,
+        /// Any JSON value.
+        data: Option<&'a str>,
+        /// Its number, if it has history.
+        offset: Option<u64>,
+        /// Where in the trace it stands.
+        trace: Trace,
+    },
+    /// Bulk subscribe, to be acknowledged.
+    Subscribe {
+        /// The events.
+        names: Names<'a>,
+        /// For the ack.
+        correlation: Correlation<'a>,
+    },
+    /// The same of a peer that knows offsets.
+    Resume {
+        /// The events.
+        names: Names<'a>,
+        /// For the ack.
+        correlation: Correlation<'a>,
+        /// Those of them of which it wants to know where they begin, with the position up to which it has them, if it has.
+        positions: Vec<(&'a str, Option<Position>)>,
+    },
+    /// What follows of an event with history begins behind this position. Only for peers that have asked.
+    Position {
+        /// The event.
+        name: &'a str,
+        /// Where.
+        position: Position,
+    },
+    /// A peer that came back can't be given all that it missed. Only for peers that have asked.
+    HistoryGap {
+        /// The event.
+        name: &'a str,
+        /// How many are missing, at most [`GAP_MAX`], if that is known.
+        missed: Option<u32>,
+        /// The position of the first event that follows; none if the event has no history.
+        first: Option<Position>,
+    },
+    /// Bulk unsubscribe, to be acknowledged.
+    Unsubscribe {
+        /// The events.
+        names: Names<'a>,
+        /// For the ack.
+        correlation: Correlation<'a>,
+    },
+    /// Acknowledges a bulk message.
+    Ack {
+        /// Which of the bulk actions.
+        action: EventBulk,
+        /// As in the request.
+        correlation: Correlation<'a>,
+    },
+    /// Listening; the vocabulary is shared with records.
+    Listen(Listen<'a>),
+    /// Here events were left out, because the peer was slow. Only for peers that follow jumps.
+    Gap {
+        /// The event.
+        name: &'a str,
+        /// How many were left out, at most [`GAP_MAX`].
+        missed: u32,
+    },
+    /// An error answer.
+    Error(EventError<'a>),
+}
+
+impl<'a> Event<'a> {
+    /// A publication, with what is said of it besides.
+    #[must_use]
+    pub fn published(
+        name: &'a str,
+        data: Option<&'a str>,
+        offset: Option<u64>,
+        trace: Option<&Trace>,
+    ) -> Self {
+        match (trace, offset) {
+            (Some(trace), offset) => Self::Traced {
+                name,
+                data,
+                offset,
+                trace: *trace,
+            },
+            (None, Some(offset)) => Self::Numbered { name, data, offset },
+            (None, None) => Self::Emit { name, data },
+        }
+    }
+}
+
+/// Where an event stands among all of its name: offsets count up by one within an epoch. Those of different epochs can't be
+/// compared. Both are at most 2^53 - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// Which counting.
+    pub epoch: u64,
+    /// The number of the event, from 1 on; 0 stands before the first.
+    pub offset: u64,
+}
+
+/// The largest number that a gap tells: numbers on the wire have a sign.
+pub const GAP_MAX: u32 = i32::MAX as u32;
+
+/// The bulk actions of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventBulk {
+    /// Subscribe.
+    Subscribe,
+    /// Unsubscribe.
+    Unsubscribe,
+}
+
+/// The actions of an event message that an error answer can refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventAction {
+    /// Publish.
+    Emit,
+    /// Subscribe.
+    Subscribe,
+    /// Listen.
+    Listen,
+}
+
+/// Error answers of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventError<'a> {
+    /// A rule said no.
+    Denied(Refusal<'a, EventAction>),
+    /// A rule failed.
+    PermissionError(Refusal<'a, EventAction>),
+    /// The session has that name already.
+    MultipleSubscriptions {
+        /// The event.
+        name: &'a str,
+    },
+    /// The data is not JSON, or a limit of name, size or depth was passed.
+    InvalidData(Refusal<'a, EventAction>),
+}

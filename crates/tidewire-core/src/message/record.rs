@@ -1,0 +1,360 @@
+//! Messages of records, and what their fields mean.
+
+use super::{Correlation, Listen, Names, Refusal};
+
+/// The version of a record: -1 means "does not exist" in reads and "whatever is next" in writes.
+pub type WireVersion = i32;
+
+/// A state of a record: which creation of its name, and how often it was written since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// Which creation.
+    pub incarnation: u64,
+    /// Its version.
+    pub version: WireVersion,
+}
+
+/// The state in which a record must be for a change to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Only {
+    /// Any, or none.
+    Always,
+    /// It does not exist.
+    Missing,
+    /// It exists.
+    Present,
+    /// It is in this state.
+    Is(Tag),
+}
+
+/// What every write of a record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// The record.
+    pub name: &'a str,
+    /// The version that the write expects to make, or -1.
+    pub version: WireVersion,
+    /// As in the request; identifies the write acknowledgement.
+    pub correlation: Correlation<'a>,
+    /// Whether a write acknowledgement is asked for.
+    pub write_ack: bool,
+}
+
+/// What a write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Replaces the whole record.
+    Update {
+        /// An object or array.
+        data: Option<&'a str>,
+    },
+    /// Sets one path; absent data deletes it.
+    Patch {
+        /// The path, see `spec/deepstream.md`.
+        path: &'a str,
+        /// Any JSON value.
+        data: Option<&'a str>,
+    },
+    /// Deletes one path.
+    Erase {
+        /// The path; its absence is an error that the engine reports.
+        path: Option<&'a str>,
+    },
+    /// An ordered list of patches, one version step.
+    PatchMulti {
+        /// A JSON array of `{"path":…,"data":…}`.
+        data: Option<&'a str>,
+        /// The whole new value, only in messages of the server: for peers that do not know this change.
+        full: Option<&'a str>,
+    },
+    /// As `Update`, and creates the record if it is missing.
+    CreateAndUpdate {
+        /// An object or array.
+        data: Option<&'a str>,
+    },
+    /// As `Patch`, and creates the record if it is missing.
+    CreateAndPatch {
+        /// The path; its absence is an error that the engine reports.
+        path: Option<&'a str>,
+        /// Any JSON value.
+        data: Option<&'a str>,
+    },
+}
+
+/// Messages of records.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record<'a> {
+    /// Subscribe and its relatives, for many names at once.
+    Bulk {
+        /// What to do with the names.
+        action: RecordBulk,
+        /// The records.
+        names: Names<'a>,
+        /// For the ack.
+        correlation: Correlation<'a>,
+    },
+    /// Acknowledges a bulk message.
+    Ack {
+        /// Which of the bulk actions.
+        action: RecordBulk,
+        /// Echoed for `SubscribeCreateAndRead`, `SubscribeAndRead` and `Notify`, else empty.
+        names: Names<'a>,
+        /// As in the request.
+        correlation: Correlation<'a>,
+    },
+    /// Reads a snapshot.
+    Read {
+        /// The record.
+        name: &'a str,
+    },
+    /// Asks for a version.
+    Head {
+        /// The record.
+        name: &'a str,
+    },
+    /// Deletes the record.
+    Delete {
+        /// The record.
+        name: &'a str,
+    },
+    /// A write, of a client or of somebody else.
+    Write(Write<'a>, Change<'a>),
+    /// An acknowledged write that is made once, however often it comes with this key: the peer may repeat it where it does not
+    /// know whether it was made.
+    RepeatableWrite {
+        /// The write.
+        write: Write<'a>,
+        /// What it does.
+        change: Change<'a>,
+        /// The peer's own.
+        key: &'a str,
+    },
+    /// Asks for the value with its state.
+    Fetch {
+        /// The record.
+        name: &'a str,
+        /// For the answer.
+        correlation: &'a str,
+    },
+    /// The answer to `Fetch`.
+    Fetched {
+        /// The record.
+        name: &'a str,
+        /// As in the request.
+        correlation: &'a str,
+        /// State and value, absent if it does not exist.
+        state: Option<(Tag, &'a str)>,
+    },
+    /// Replaces or removes a record if it is in a certain state; answered when that is durable.
+    Put {
+        /// The record.
+        name: &'a str,
+        /// For the answer.
+        correlation: &'a str,
+        /// In which state.
+        only: Only,
+        /// An object or array; absent to remove the record.
+        data: Option<&'a str>,
+    },
+    /// The answer to `Put`: done, and durable.
+    Stored {
+        /// The record.
+        name: &'a str,
+        /// As in the request.
+        correlation: &'a str,
+        /// Whether there was such a record before.
+        existed: bool,
+        /// The state that was made, absent if the record is gone.
+        tag: Option<Tag>,
+    },
+    /// The answer to `Put`: nothing was done, because the record is in another state.
+    Unmet {
+        /// The record.
+        name: &'a str,
+        /// As in the request.
+        correlation: &'a str,
+        /// The state, absent if there is no such record.
+        tag: Option<Tag>,
+    },
+    /// The answer to a read.
+    ReadResponse {
+        /// The record.
+        name: &'a str,
+        /// Its version.
+        version: WireVersion,
+        /// Its value.
+        data: &'a str,
+    },
+    /// The answer to `Head`.
+    HeadResponse {
+        /// The record.
+        name: &'a str,
+        /// Its version, -1 if it does not exist.
+        version: WireVersion,
+    },
+    /// The answer to `SubscribeAndHead`.
+    HeadResponseBulk {
+        /// Names and versions.
+        versions: Vec<(&'a str, WireVersion)>,
+    },
+    /// The record is gone; to who asked for it.
+    DeleteSuccess {
+        /// The record.
+        name: &'a str,
+    },
+    /// The record is gone; to its other subscribers, whose subscriptions end.
+    Deleted {
+        /// The record.
+        name: &'a str,
+    },
+    /// The write is on disk.
+    WriteAck {
+        /// The record.
+        name: &'a str,
+        /// As in the request.
+        correlation: Correlation<'a>,
+    },
+    /// Whether somebody provides the record.
+    HasProvider {
+        /// The record.
+        name: &'a str,
+        /// Whether somebody does.
+        provided: bool,
+    },
+    /// Listening; the vocabulary is shared with events.
+    Listen(Listen<'a>),
+    /// An error answer.
+    Error(RecordError<'a>),
+}
+
+/// The bulk actions of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordBulk {
+    /// Subscribe only.
+    Subscribe,
+    /// Unsubscribe.
+    Unsubscribe,
+    /// Subscribe, create what is missing, read.
+    SubscribeCreateAndRead,
+    /// Subscribe and read.
+    SubscribeAndRead,
+    /// Subscribe and ask for versions.
+    SubscribeAndHead,
+    /// The data changed behind the server's back: load again, tell the subscribers.
+    Notify,
+}
+
+/// The actions of a record message that an error answer can refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordAction {
+    /// A bulk action.
+    Bulk(RecordBulk),
+    /// Read.
+    Read,
+    /// Head.
+    Head,
+    /// Delete.
+    Delete,
+    /// Update.
+    Update,
+    /// Patch.
+    Patch,
+    /// Erase.
+    Erase,
+    /// Patch multi.
+    PatchMulti,
+    /// Create and update.
+    CreateAndUpdate,
+    /// Create and patch.
+    CreateAndPatch,
+    /// Listen.
+    Listen,
+}
+
+impl Change<'_> {
+    /// The action that an error answer to this change refers to.
+    #[must_use]
+    pub fn action(&self) -> RecordAction {
+        match self {
+            Self::Update { .. } => RecordAction::Update,
+            Self::Patch { .. } => RecordAction::Patch,
+            Self::Erase { .. } => RecordAction::Erase,
+            Self::PatchMulti { .. } => RecordAction::PatchMulti,
+            Self::CreateAndUpdate { .. } => RecordAction::CreateAndUpdate,
+            Self::CreateAndPatch { .. } => RecordAction::CreateAndPatch,
+        }
+    }
+}
+
+/// Error answers of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError<'a> {
+    /// A rule said no.
+    Denied(Refusal<'a, RecordAction>),
+    /// A rule failed.
+    PermissionError(Refusal<'a, RecordAction>),
+    /// The session has that name already.
+    MultipleSubscriptions {
+        /// The record.
+        name: &'a str,
+    },
+    /// The version exists already; the peer merges.
+    VersionExists {
+        /// The record.
+        name: &'a str,
+        /// The current version.
+        version: WireVersion,
+        /// The current value.
+        data: &'a str,
+        /// The refused action.
+        action: RecordAction,
+        /// As in the request.
+        correlation: Correlation<'a>,
+        /// As in the request.
+        write_ack: bool,
+    },
+    /// The version lies ahead of the next one.
+    InvalidVersion {
+        /// The record.
+        name: &'a str,
+        /// The current version.
+        version: WireVersion,
+        /// The refused action.
+        action: RecordAction,
+        /// As in the request.
+        correlation: Correlation<'a>,
+        /// As in the request.
+        write_ack: bool,
+    },
+    /// The data, path or name can't be used, or a limit was passed. Unparsable data is never echoed.
+    InvalidData(Refusal<'a, RecordAction>),
+    /// A read of a record that does not exist.
+    NotFound {
+        /// The record.
+        name: &'a str,
+        /// The refused action.
+        action: RecordAction,
+    },
+    /// The store did not answer in time.
+    RetrievalTimeout(Refusal<'a, RecordAction>),
+    /// The store failed, or the record is corrupt.
+    Load(Refusal<'a, RecordAction>),
+    /// The record could not be created.
+    Create(Refusal<'a, RecordAction>),
+    /// The write failed, may be tried again, or its record is missing.
+    Update(Refusal<'a, RecordAction>),
+    /// The delete failed and may be tried again.
+    Delete {
+        /// The record.
+        name: &'a str,
+    },
+    /// A notify failed.
+    Notify {
+        /// A JSON string.
+        data: &'a str,
+        /// As in the request.
+        correlation: Correlation<'a>,
+    },
+    /// A patch of a record whose prefix takes whole values only.
+    PatchOnHotPath(Refusal<'a, RecordAction>),
+}
