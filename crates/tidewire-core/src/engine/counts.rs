@@ -1,0 +1,119 @@
+//! What a shard counts of itself.
+
+use super::Shard;
+use crate::history::HistoryCounts;
+use crate::limits::{LagCounts, Refused};
+use crate::record::commit::Commits;
+
+/// Numbers for metrics and for whoever waits until a shard is quiet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions in every phase.
+    pub sessions: usize,
+    /// Sessions whose next answer is held back.
+    pub detained: usize,
+    /// Sessions whose login expires at some time.
+    pub expiring: usize,
+    /// Sessions that were ended because it did. Only grows.
+    pub expired: u64,
+    /// Subscriptions, registrations and patterns that ended because the right to them was lost. Only grows.
+    pub rights_lost: u64,
+    /// Sessions that were ended because their login was revoked. Only grows.
+    pub revoked: u64,
+    /// Revocations that logins are checked against.
+    pub revocations: usize,
+    /// Names with subscribers on this shard.
+    pub subscribed_names: usize,
+    /// Records in memory that this shard owns.
+    pub records: usize,
+    /// Their bytes.
+    pub record_bytes: usize,
+    /// Records that the store has not got yet.
+    pub dirty_records: usize,
+    /// Their bytes.
+    pub dirty_bytes: usize,
+    /// Keys of writes that are remembered.
+    pub write_keys: usize,
+    /// Commits that failed since the last one that did not.
+    pub commit_failures: u32,
+    /// Running calls of the rpc names that this shard owns.
+    pub calls: usize,
+    /// Listen patterns.
+    pub patterns: usize,
+    /// Names of this shard that some shard has subscribers of: records, and events while somebody listens to events.
+    pub wanted_names: usize,
+    /// Rpc names of this shard with providers.
+    pub provided_rpcs: usize,
+    /// Users of this shard that are online.
+    pub users_online: usize,
+    /// Answers that wait for several shards.
+    pub gatherings: usize,
+    /// Sessions that do not read fast enough, and what was left out for them.
+    pub lag: LagCounts,
+    /// Events with history that this shard owns.
+    pub history: HistoryCounts,
+    /// Names with members that are left out of what is published because they lag.
+    pub parked_names: usize,
+    /// How often limits and rules were in somebody's way.
+    pub refused: Refused,
+    /// Sessions whose message waits for a rate.
+    pub throttled: usize,
+}
+
+impl Shard {
+    /// Bytes of the records in memory that this shard owns.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        self.records.bytes()
+    }
+
+    /// Whether the store has not got everything yet.
+    #[must_use]
+    pub fn is_uncommitted(&self) -> bool {
+        self.records.is_dirty() || self.histories.is_uncommitted()
+    }
+
+    /// Bytes of the events with history that this shard owns.
+    #[must_use]
+    pub fn history_bytes(&self) -> usize {
+        let counts = self.histories.counts();
+        counts.bytes + counts.pending_bytes
+    }
+
+    /// Records that each store has not got yet, by its number.
+    pub fn dirty_by_store(&self) -> impl Iterator<Item = usize> {
+        self.records.dirty().map(Commits::count)
+    }
+
+    /// Numbers of the moment.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sessions: self.sessions.count(),
+            detained: self.detentions.len(),
+            expiring: self.expiries.count(),
+            expired: self.place.expired,
+            revoked: self.place.revoked,
+            revocations: self.place.revocations.count(),
+            rights_lost: self.recheck.lost_count(),
+            subscribed_names: self.hub.name_count(),
+            records: self.records.count(),
+            record_bytes: self.records.bytes(),
+            dirty_records: self.records.dirty().map(Commits::count).sum(),
+            dirty_bytes: self.records.dirty().map(Commits::bytes).sum(),
+            write_keys: self.records.write_key_count(),
+            commit_failures: self.records.dirty().map(Commits::failures).sum(),
+            calls: self.rpcs.call_count(),
+            patterns: self.listens.pattern_count(),
+            wanted_names: self.listens.wanted_count(),
+            provided_rpcs: self.rpcs.name_count(),
+            users_online: self.presences.count_online(),
+            gatherings: self.gatherings.running.len(),
+            lag: self.place.lag.get(),
+            history: self.histories.counts(),
+            parked_names: self.hub.parked_count(),
+            refused: self.place.refused.get(),
+            throttled: self.rates.waiting_count(),
+        }
+    }
+}

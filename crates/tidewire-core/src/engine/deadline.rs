@@ -1,0 +1,76 @@
+//! Deadlines: when the next one is, and what is due.
+
+use super::Shard;
+use crate::effect::{CloseReason, Effects};
+use crate::login;
+use crate::time::{Instant, Now};
+
+impl Shard {
+    /// When [`Input::DeadlineReached`](crate::effect::Input::DeadlineReached) is due at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = [
+            self.records.next_deadline(),
+            self.listens.next_deadline(),
+            self.rpcs.next_deadline(),
+            self.histories.next_deadline(),
+            self.rates.next_deadline(),
+            self.user_rates.next_deadline(),
+            self.heartbeats.next(),
+            self.logins.next(),
+            self.detentions.first().map(|(until, _)| *until),
+            self.expiries.next(),
+            self.recheck.next(),
+        ];
+        // As numbers, because this is asked several times a turn, and comparing options takes four times as long.
+        let nanos = deadlines.map(|deadline| deadline.map_or(u64::MAX, |deadline| deadline.0));
+        let first = nanos.into_iter().fold(u64::MAX, u64::min);
+        (first < u64::MAX).then_some(Instant(first))
+    }
+
+    pub(super) fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
+        let (mut desk, mut parts) = self.split(now, out);
+        parts.recheck.advance(&mut desk);
+        parts.records.deadline_reached(&mut desk);
+        parts.listens.deadline_reached(&mut desk);
+        parts.rpcs.deadline_reached(&mut desk);
+        parts.histories.deadline_reached(&desk);
+        parts.rates.deadline_reached(&mut desk);
+        parts.user_rates.deadline_reached(&mut desk);
+        while let Some((until, session)) = parts.detentions.first().copied()
+            && until <= now.monotonic
+        {
+            parts.detentions.pop_first();
+            let decided = login::release(&mut desk, session);
+            parts.logged_in(&desk, session, decided);
+        }
+        let home = desk.place.address;
+        while let Some(seat) = parts.logins.pop_due(now.monotonic) {
+            if login::timed_out(&mut desk, seat.session(home))
+                && let Some(timeout) = desk.place.settings.login_timeout
+            {
+                parts.logins.push(now.monotonic + timeout, seat);
+            }
+        }
+        let interval = desk.place.settings.heartbeat_interval;
+        if desk.sessions.count() == 0 {
+            parts.heartbeats.end();
+        }
+        let (sessions, closes) = (&desk.sessions, &mut desk.out);
+        let place_count = sessions.place_count();
+        parts
+            .heartbeats
+            .advance(now.monotonic, interval, place_count, |place| {
+                if let Some(session) = sessions.at(place as u32)
+                    && now.monotonic.since(session.heard) > interval * 2
+                    && !session.is_throttled()
+                {
+                    closes.close(session.id, CloseReason::Silent);
+                }
+            });
+        while let Some(seat) = self.expiries.pop_due(now) {
+            self.place.expired += 1;
+            self.expel(now, seat.session(home), CloseReason::Expired, out);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What shards tell each other: each entry to the primitive that it is for.
+
+use super::{Parts, Shard};
+use crate::address::SessionId;
+use crate::desk::Desk;
+use crate::effect::{Effects, News};
+use crate::entry::{
+    Answer, Asker, Entry, Gather, GatheredPart, Gathering, HistoryEntry, ReadFailed, RecordAnswer,
+};
+use crate::history;
+use crate::listen;
+use crate::message::{Event, EventBulk, Listen, Message, Rpc};
+use crate::presence;
+use crate::record::home;
+use crate::rpc;
+use crate::store::Version;
+use crate::text::{Name, Payload};
+use crate::time::Now;
+use crate::{event, lag};
+
+impl Shard {
+    pub(super) fn entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
+        if let Entry::Rights {
+            from,
+            number,
+            change,
+        } = entry
+        {
+            self.change(now, number, change, out);
+            self.barrier.mark(from, number);
+            return self.pass_on(out);
+        }
+        if let Entry::RightsPassed { from, number } = entry {
+            return self.barrier.pass(from, number);
+        }
+        let (mut desk, parts) = self.split(now, out);
+        let desk = &mut desk;
+        let Parts {
+            records,
+            listens,
+            rpcs,
+            presences,
+            histories,
+            rates,
+            user_rates,
+            recheck,
+            ..
+        } = parts;
+        match entry {
+            Entry::RateAsked {
+                user,
+                operation,
+                shard,
+            } => user_rates.asked(desk, user, operation, shard),
+            Entry::RateGranted {
+                user,
+                operation,
+                count,
+            } => rates.granted(desk, &user, operation, count),
+            Entry::Publication(publication) => match publication.as_news() {
+                News::Event { name, data, trace } => {
+                    let event = Event::published(name, data, None, trace);
+                    event::deliver(desk, name, event, None);
+                }
+                news @ News::User { .. } => presence::deliver(desk, &news),
+            },
+            Entry::History(entry) => match entry {
+                HistoryEntry::Emit {
+                    name,
+                    data,
+                    publisher,
+                    trace,
+                } => histories.emit(desk, &name, data.as_ref(), publisher, trace),
+                HistoryEntry::Read(read) => histories.read(desk, *read),
+                HistoryEntry::Refused { publisher, name } => {
+                    event::refuse_emit(desk, publisher, &name);
+                }
+                HistoryEntry::Release { name, shard } => histories.release(desk, &name, shard),
+                HistoryEntry::Published {
+                    name,
+                    offset,
+                    data,
+                    except,
+                    trace,
+                } => {
+                    let data = data.as_ref().map(Payload::as_str);
+                    let event = Event::published(&name, data, Some(offset), trace.as_deref());
+                    event::deliver(desk, &name, event, Some(except));
+                }
+                HistoryEntry::Page(page) => history::home::page(desk, *page),
+            },
+            Entry::RecordRequest(request) => records.request(desk, listens, request),
+            Entry::RecordRelease { name, epoch, shard } => {
+                records.release(desk, listens, &name, epoch, shard)
+            }
+            Entry::RecordAnswer(RecordAnswer {
+                what: Answer::Rechecked { ticket, lost },
+                ..
+            }) => recheck.record_judged(desk, ticket, lost),
+            Entry::RecordAnswer(answer) => {
+                let part = answer
+                    .gather
+                    .map(|gather| (gather, !matches!(answer.what, Answer::Refused { .. })));
+                if home::answered(desk, answer)
+                    && let Some((gather, allowed)) = part
+                {
+                    gathered(desk, gather, allowed, GatheredPart::Done);
+                }
+            }
+            Entry::RecordPublished { name, what, except } => {
+                home::published(desk, &name, &what, except)
+            }
+            Entry::ReadValue { name, asker } => records.read_value(desk, name, asker),
+            Entry::Value {
+                name,
+                asker: Asker::Session(session),
+                value,
+            } => value_read(desk, session, name, data_of(value)),
+            Entry::Value {
+                name,
+                asker: Asker::Lagging(session),
+                value,
+            } => lag::value_came(desk, session, &name, value),
+            Entry::Value {
+                name,
+                asker: Asker::Recheck { ticket, .. },
+                value,
+            } => recheck.value(desk, ticket, name, data_of(value)),
+            Entry::Value {
+                name,
+                asker: Asker::Record { name: waiting, .. },
+                value,
+            } => {
+                records.value(desk, listens, &waiting, name, data_of(value));
+            }
+            Entry::Listening(entry) => listens.handle(desk, entry),
+            Entry::ListenNotice {
+                provider,
+                topic,
+                pattern,
+                name,
+                notice,
+            } => {
+                listen::notify(desk, provider, topic, &pattern, &name, notice);
+            }
+            Entry::Rpc(entry) => rpcs.handle(desk, entry),
+            Entry::RpcDelivery(delivery) => rpc::deliver(desk, &delivery),
+            Entry::Online { user, session } => presences.count(desk, user, Some(session)),
+            Entry::Offline { user } => presences.count(desk, user, None),
+            Entry::PresenceQuery { gather, users } => presences.query(desk, gather, users),
+            Entry::Gathered { gather, part } => gathered(desk, gather, true, part),
+            Entry::SessionEnded { session } => {
+                listens.session_ended(desk, session);
+                rpcs.session_ended(desk, session);
+            }
+            // Taken above.
+            Entry::Rights { .. } | Entry::RightsPassed { .. } => {}
+        }
+    }
+}
+
+/// Rules do not look at versions.
+fn data_of(
+    value: Result<Option<(Version, Payload)>, ReadFailed>,
+) -> Result<Option<Payload>, ReadFailed> {
+    value.map(|value| value.map(|(_, data)| data))
+}
+
+/// The value that a session's rule asked for has come; its message is given again.
+fn value_read<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    name: Name,
+    value: Result<Option<Payload>, ReadFailed>,
+) {
+    let Some(session) = desk.sessions.find_mut(id) else {
+        return;
+    };
+    let reads = &mut session.belongings(desk.place.seed).rule_reads;
+    match value {
+        Ok(value) => reads.values.push((name, value)),
+        Err(ReadFailed) => reads.failed = true,
+    }
+    desk.out.resume(id);
+}
+
+/// One part of a gathering is in; with the last one it is answered.
+fn gathered<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    gather: Gather,
+    was_allowed: bool,
+    part: GatheredPart,
+) {
+    let Some(running) = desk.gatherings.running.get_mut(&gather.number) else {
+        return;
+    };
+    running.missing -= 1;
+    match (&mut running.what, part) {
+        (Gathering::Record { allowed, .. }, GatheredPart::Done) => *allowed |= was_allowed,
+        (Gathering::Presence { online, .. }, GatheredPart::Users(mut users)) => {
+            online.append(&mut users)
+        }
+        _ => {}
+    }
+    if running.missing > 0 {
+        return;
+    }
+    let Some(done) = desk.gatherings.running.remove(&gather.number) else {
+        return;
+    };
+    let id = done.session;
+    match done.what {
+        Gathering::Record {
+            action,
+            names,
+            correlation,
+            allowed,
+        } => {
+            if allowed {
+                home::acknowledge(desk, id, action, &names, correlation.as_deref());
+            }
+        }
+        Gathering::Event { correlation } => {
+            let ack = Event::Ack {
+                action: EventBulk::Subscribe,
+                correlation: correlation.as_deref(),
+            };
+            desk.send(id, &Message::Event(ack));
+        }
+        Gathering::Listen { topic, pattern } => {
+            desk.send(
+                id,
+                &listen::wrap(topic, Listen::ListenAck { pattern: &pattern }),
+            );
+        }
+        Gathering::Unlisten { topic, pattern } => {
+            desk.send(
+                id,
+                &listen::wrap(topic, Listen::UnlistenAck { pattern: &pattern }),
+            );
+        }
+        Gathering::Provide {
+            provide,
+            correlation,
+        } => {
+            desk.send(
+                id,
+                &Message::Rpc(Rpc::Ack {
+                    provide,
+                    correlation: correlation.as_deref(),
+                }),
+            );
+        }
+        Gathering::Presence {
+            action,
+            correlation,
+            asked,
+            online,
+        } => {
+            presence::answer(desk, id, action, correlation.as_deref(), &asked, online);
+        }
+    }
+}

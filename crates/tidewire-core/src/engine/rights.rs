@@ -1,0 +1,92 @@
+//! Changes of rights: taken over in one order, passed on to the other shards, and settled when nothing judged before is on its way.
+
+use std::collections::BTreeSet;
+
+use super::Shard;
+use crate::address::SessionId;
+use crate::effect::{CloseReason, Effects};
+use crate::entry::Entry;
+use crate::rights::{Revoked, RightsChange};
+use crate::time::Now;
+
+impl Shard {
+    /// Changes of rights up to this number are settled here: the sessions of this shard hold what they may, and nothing
+    /// that was judged before is on its way to it.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.barrier.settled()
+    }
+
+    /// The sessions that have lost something to a change of rights since the last call.
+    pub fn take_losers(&mut self) -> BTreeSet<SessionId> {
+        self.recheck.take_losers()
+    }
+
+    /// Takes a change of rights over, unless it is known, and says so to all others behind everything posted before.
+    pub(super) fn change<E: Effects>(
+        &mut self,
+        now: Now,
+        number: u64,
+        change: RightsChange,
+        out: &mut E,
+    ) {
+        if !self.barrier.is_new(number) {
+            return;
+        }
+        match &change {
+            RightsChange::Rules(permission) => {
+                self.place.permission = permission.clone();
+                self.recheck.begin();
+                self.barrier.take_over(number, true);
+            }
+            RightsChange::Revoke(revocation) => {
+                self.place.revocations.add(revocation.clone(), now.wall);
+                self.revoke(now, &revocation.what, out);
+                self.barrier.take_over(number, false);
+            }
+            RightsChange::Restore(what) => {
+                self.place.revocations.remove(what);
+                self.barrier.take_over(number, false);
+            }
+        }
+        let from = self.place.address;
+        for shard in self.place.shards().filter(|shard| *shard != from) {
+            let change = change.clone();
+            out.post(
+                shard,
+                Entry::Rights {
+                    from,
+                    number,
+                    change,
+                },
+            );
+        }
+        self.pass_on(out);
+    }
+
+    /// Says to all others when all markers of a change are in, behind everything that was posted before.
+    pub(super) fn pass_on<E: Effects>(&mut self, out: &mut E) {
+        let Some(number) = self.barrier.newly_passed() else {
+            return;
+        };
+        let from = self.place.address;
+        for shard in self.place.shards().filter(|shard| *shard != from) {
+            out.post(shard, Entry::RightsPassed { from, number });
+        }
+    }
+
+    /// Ends the sessions of whoever was revoked.
+    fn revoke<E: Effects>(&mut self, now: Now, what: &Revoked, out: &mut E) {
+        for place in 0..self.sessions.place_count() as u32 {
+            let session = self.sessions.at(place);
+            let revoked = session.filter(|session| {
+                let principal = session.principal();
+                principal.is_some_and(|principal| what.covers(principal))
+            });
+            if let Some(id) = revoked.map(|session| session.id) {
+                self.place.revoked += 1;
+                self.expel(now, id, CloseReason::Revoked, out);
+            }
+        }
+    }
+}
