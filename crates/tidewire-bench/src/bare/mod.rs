@@ -77,7 +77,7 @@ impl Rows {
         let row = |number| Row {
             name: name(number),
             version: 1,
-            data: data(0, bytes),
+            data: Data::new(bytes).of(0).to_owned(),
         };
         Self {
             rows: (0..count).map(row).collect(),
@@ -133,13 +133,41 @@ pub fn name(number: usize) -> String {
     format!("bench/store/{number}")
 }
 
-/// The data of its write, of `bytes` bytes where these are enough.
-#[must_use]
-pub fn data(write: u64, bytes: usize) -> String {
-    let head = format!("{{\"write\":\"{write:010}\",\"filling\":\"");
-    let end = "\"}";
-    let filling = bytes.saturating_sub(head.len() + end.len());
-    head + &"x".repeat(filling) + end
+/// The data of writes, each with its number, of `bytes` bytes where these are enough.
+#[derive(Clone, Debug)]
+pub struct Data {
+    text: Vec<u8>,
+}
+
+/// What stands before the number of the write.
+const DATA_HEAD: &str = "{\"write\":\"";
+/// Digits of that number.
+const DATA_DIGITS: usize = 10;
+
+impl Data {
+    /// Data of so many bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let (head, end) = (
+            format!("{DATA_HEAD}{:0DATA_DIGITS$}\",\"filling\":\"", 0),
+            "\"}",
+        );
+        let filling = bytes.saturating_sub(head.len() + end.len());
+        let text = head + &"x".repeat(filling) + end;
+        Self {
+            text: text.into_bytes(),
+        }
+    }
+
+    /// The data of a write, of whose number the last digits count.
+    pub fn of(&mut self, write: u64) -> &str {
+        let mut left = write;
+        for digit in self.text[DATA_HEAD.len()..][..DATA_DIGITS].iter_mut().rev() {
+            *digit = b'0' + (left % 10) as u8;
+            left /= 10;
+        }
+        std::str::from_utf8(&self.text).expect("it is ASCII")
+    }
 }
 
 #[cfg(test)]
@@ -183,13 +211,17 @@ mod tests {
     #[test]
     fn data_has_its_size_and_is_json() {
         for bytes in [0, 30, 100, 1000] {
-            let data = data(7, bytes);
-            assert!(
-                data.len() >= bytes && data.len() <= bytes.max(40),
-                "{bytes}"
-            );
-            let value: serde_json::Value = serde_json::from_str(&data).unwrap();
-            assert!(value["filling"].is_string());
+            let mut data = Data::new(bytes);
+            for (write, digits) in [(7, "0000000007"), (12_345_678_901, "2345678901")] {
+                let data = data.of(write);
+                assert!(
+                    data.len() >= bytes && data.len() <= bytes.max(40),
+                    "{bytes}"
+                );
+                let value: serde_json::Value = serde_json::from_str(data).unwrap();
+                assert!(value["filling"].is_string());
+                assert_eq!(value["write"], digits);
+            }
         }
     }
 

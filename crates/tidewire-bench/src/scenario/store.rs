@@ -14,7 +14,7 @@ use crate::bare::disk::Disk;
 use crate::bare::postgres::Postgres;
 use crate::bare::redis::Redis;
 use crate::bare::sqlite::Sqlite;
-use crate::bare::{Bare, Rows, Turn, data, name};
+use crate::bare::{Bare, Data, Rows, Turn, name};
 use crate::cli;
 use crate::connection::Subscription;
 use crate::driver::Incoming;
@@ -273,6 +273,7 @@ fn write(
     let names: Vec<String> = (0..connections * pending).map(name).collect();
     let mut sent: Vec<Option<Instant>> = vec![None; names.len()];
     let mut free: Vec<usize> = (0..names.len()).collect();
+    let mut data = Data::new(plan.bytes);
     let mut turn = Turn::default();
     // The first write of each record makes it, and may find something in the way that has to be loaded.
     let (mut writes, mut is_warm) = (0, false);
@@ -294,9 +295,9 @@ fn write(
             let now = Instant::now();
             for number in free.drain(..) {
                 writes += 1;
-                let value = data(writes, plan.bytes);
+                let value = data.of(writes);
                 swarm.prepare(number / pending, |driver, out| {
-                    driver.write(&names[number], &value, Some(number as u64), out);
+                    driver.write(&names[number], value, Some(number as u64), out);
                 });
                 sent[number] = Some(now);
             }
@@ -304,6 +305,8 @@ fn write(
             swarm.send_burst()?;
         }
         let deadline = Instant::now() + PATIENCE;
+        // What one connection has got together has come at one time.
+        let mut arrival = None;
         swarm.receive(deadline, "write acks", |connection, incoming| {
             let Incoming::Written { name, number } = incoming else {
                 return Err(unexpected(connection, incoming));
@@ -312,8 +315,13 @@ fn write(
             let since = sent.get_mut(place).and_then(Option::take);
             match since.filter(|_| names[place] == *name && place / pending == connection) {
                 Some(since) => {
+                    let now = match arrival {
+                        Some((of, at)) if of == connection => at,
+                        _ => Instant::now(),
+                    };
+                    arrival = Some((connection, now));
                     if is_warm {
-                        turn.latencies.add(since.elapsed());
+                        turn.latencies.add(now - since);
                         turn.writes += 1;
                     }
                     free.push(place);
