@@ -17,10 +17,14 @@ use crate::statistics::per_second;
 pub struct Row {
     /// Its key.
     pub name: String,
+    /// A number as large as Tidewire's.
+    pub incarnation: i64,
     /// Grows with each write.
     pub version: u32,
     /// JSON.
     pub data: String,
+    /// Another 32 bits with each write, as a checksum has; of what they are one says nothing here.
+    pub checksum: u32,
 }
 
 /// A place that keeps rows.
@@ -62,28 +66,54 @@ impl Turn {
     }
 }
 
+/// What Tidewire's first opening of a store gives to records, about.
+const INCARNATION: i64 = 1 << 40;
+
+/// Turns the number of a write into 32 bits that look like a checksum (the golden ratio).
+const CHECKSUM_STEP: u32 = 0x9e37_79b9;
+
 /// The rows that all contenders write: the same names, and data of the same size.
 #[derive(Clone, Debug)]
 pub struct Rows {
-    rows: Vec<Row>,
+    /// `None` are those of the transaction.
+    rows: Vec<Option<Row>>,
+    /// Which one comes when.
+    order: Vec<u32>,
     next: usize,
-    version: u32,
+    data: Data,
+    writes: u64,
+    /// Those of the transaction, and their places.
+    batch: Vec<Row>,
+    places: Vec<usize>,
 }
 
 impl Rows {
-    /// As many as `count`, with data of `bytes` bytes.
+    /// As many as `count`, with data of `bytes` bytes, one after the other.
     #[must_use]
     pub fn new(count: usize, bytes: usize) -> Self {
+        let data = Data::new(bytes);
         let row = |number| Row {
             name: name(number),
-            version: 1,
-            data: Data::new(bytes).of(0).to_owned(),
+            incarnation: INCARNATION,
+            version: 0,
+            data: String::new(),
+            checksum: 0,
         };
         Self {
-            rows: (0..count).map(row).collect(),
+            rows: (0..count).map(|number| Some(row(number))).collect(),
+            order: (0..).take(count).collect(),
             next: 0,
-            version: 1,
+            data,
+            writes: 0,
+            batch: Vec::new(),
+            places: Vec::new(),
         }
+    }
+
+    /// Has them written in the order in which clients have written them, over and over.
+    pub fn follow(&mut self, order: Vec<u32>) {
+        self.order = order;
+        self.next = 0;
     }
 
     /// Writes for so long, `each` of them in a transaction. What is between transactions does not count.
@@ -111,19 +141,29 @@ impl Rows {
         Ok(turn)
     }
 
-    /// The next rows, each one written once more than before.
+    /// The next rows, each one written once more than before. One that comes twice is written once, as in a commit of Tidewire's.
     fn take(&mut self, each: usize) -> &[Row] {
-        if self.next + each > self.rows.len() {
-            self.next = 0;
-            self.version += 1;
+        for (place, row) in self.places.drain(..).zip(self.batch.drain(..)) {
+            self.rows[place] = Some(row);
         }
-        let end = (self.next + each).min(self.rows.len());
-        let rows = &mut self.rows[self.next..end];
-        for row in &mut *rows {
-            row.version = self.version;
+        for _ in 0..self.order.len() {
+            if self.batch.len() == each {
+                break;
+            }
+            let place = self.order[self.next] as usize;
+            self.next = (self.next + 1) % self.order.len();
+            let Some(mut row) = self.rows[place].take() else {
+                continue;
+            };
+            self.writes += 1;
+            row.version += 1;
+            row.data.clear();
+            row.data.push_str(self.data.of(self.writes));
+            row.checksum = CHECKSUM_STEP.wrapping_mul(self.writes as u32);
+            self.places.push(place);
+            self.batch.push(row);
         }
-        self.next = end;
-        rows
+        &self.batch
     }
 }
 
@@ -206,6 +246,20 @@ mod tests {
         }
         // More than there are is all of them.
         assert_eq!(rows.take(11).len(), 10);
+    }
+
+    #[test]
+    fn rows_follow_the_order_of_clients() {
+        let mut rows = Rows::new(4, 50);
+        rows.follow(vec![2, 0, 2, 3]);
+        let mut check = |expected: [(&str, u32); 3]| {
+            let taken = rows.take(3).iter().map(|row| (&*row.name, row.version));
+            assert!(taken.eq(expected), "{expected:?}");
+        };
+        // The second write of a row within a transaction is left out.
+        let (first, third, fourth) = ("bench/store/0", "bench/store/2", "bench/store/3");
+        check([(third, 1), (first, 1), (fourth, 1)]);
+        check([(third, 2), (first, 2), (fourth, 2)]);
     }
 
     #[test]

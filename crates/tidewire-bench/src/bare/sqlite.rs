@@ -17,7 +17,7 @@ const SCHEMA: &str = "CREATE TABLE records (
     checksum INTEGER NOT NULL
 ) STRICT;";
 const PUT: &str =
-    "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, 1, ?2, ?3, 1)
+    "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, version = excluded.version,
         data = excluded.data, checksum = excluded.checksum";
 
@@ -65,7 +65,13 @@ impl Bare for Sqlite {
             {
                 let mut put = transaction.prepare_cached(PUT)?;
                 for row in rows {
-                    put.execute(params![row.name, row.version, row.data])?;
+                    put.execute(params![
+                        row.name,
+                        row.incarnation,
+                        row.version,
+                        row.data,
+                        row.checksum
+                    ])?;
                 }
             }
             transaction.commit()

@@ -205,11 +205,12 @@ impl Pair {
     fn turn(&mut self, plan: &Plan) -> Result<(), Failure> {
         let target = self.server.target();
         let mut rows = plan.rows();
-        let one = write(target, 1, 1, plan)?;
+        let (one, _) = write(target, 1, 1, plan)?;
         self.one.merge(&one.latencies);
         let bare = rows.write(&mut *self.bare, 1, plan.time)?;
         self.bare_one.merge(&bare.latencies);
-        let many = write(target, plan.connections, plan.pending, plan)?;
+        let (many, order) = write(target, plan.connections, plan.pending, plan)?;
+        rows.follow(order);
         // As many as Tidewire has put into a transaction of its own.
         let each = many.rows_each().round().max(1.0) as usize;
         let bare = rows.write(&mut *self.bare, each, plan.time)?;
@@ -261,13 +262,13 @@ impl Pair {
 }
 
 /// Writes with acknowledgement for the time of a turn, from connections that each have so many under way, every one to a
-/// record of its own.
+/// record of its own. Which records were written in which order, too.
 fn write(
     target: &Target,
     connections: usize,
     pending: usize,
     plan: &Plan,
-) -> Result<Turn, Failure> {
+) -> Result<(Turn, Vec<u32>), Failure> {
     let mut swarm = Swarm::new(target)?;
     swarm.open(connections, |_| Subscription::Nothing)?;
     let names: Vec<String> = (0..connections * pending).map(name).collect();
@@ -275,6 +276,7 @@ fn write(
     let mut free: Vec<usize> = (0..names.len()).collect();
     let mut data = Data::new(plan.bytes);
     let mut turn = Turn::default();
+    let mut order = Vec::new();
     // The first write of each record makes it, and may find something in the way that has to be loaded.
     let (mut writes, mut is_warm) = (0, false);
     let mut start = Instant::now();
@@ -300,6 +302,9 @@ fn write(
                     driver.write(&names[number], value, Some(number as u64), out);
                 });
                 sent[number] = Some(now);
+                if is_warm {
+                    order.push(number as u32);
+                }
             }
             // One send for what the acks of one poll have made free, as clients that have several writes to make do it.
             swarm.send_burst()?;
@@ -342,7 +347,7 @@ fn write(
             turn.writes
         )));
     }
-    Ok(turn)
+    Ok((turn, order))
 }
 
 /// What the server's store has done so far.
