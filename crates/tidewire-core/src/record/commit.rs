@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
@@ -176,7 +177,7 @@ impl Commits {
     /// Whether a write that makes the record `bytes` large has a place within the limits.
     pub(crate) fn has_place(
         &self,
-        name: &str,
+        name: &Name,
         bytes: usize,
         records_max: usize,
         bytes_max: usize,
@@ -317,16 +318,17 @@ impl Commits {
     }
 
     fn stored(&mut self, write: &StoreWrite, ending: &mut impl Ending) {
-        let Some(dirty) = self.dirty.get_mut(&write.name) else {
+        let Entry::Occupied(mut place) = self.dirty.entry(write.name.clone()) else {
             return;
         };
+        let dirty = place.get_mut();
         dirty.stored = write.change.leaves();
         for waiter in dirty.covered.drain(..) {
             ending.answer(&write.name, waiter);
         }
         if !dirty.queued {
             self.bytes -= dirty.bytes;
-            self.dirty.remove(&write.name);
+            place.remove();
             ending.clean(&write.name);
         }
     }

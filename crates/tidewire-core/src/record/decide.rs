@@ -119,7 +119,7 @@ impl RecordOwner {
                 return Step::Done;
             }
             value = Value::Present(created);
-            self.put(desk, name, value.clone(), None);
+            self.put(desk, name, value.clone(), None, None);
         }
         match judge(desk, &mut job, Access::RecordRead, name, None, value.data()) {
             Verdict::Allow => {}
@@ -330,7 +330,7 @@ impl RecordOwner {
             return Step::Done;
         }
         self.end_subscriptions(desk, listens, name, Some(job.session));
-        self.put(desk, name, Value::Missing, Some(waiter));
+        self.put(desk, name, Value::Missing, Some(waiter), None);
         Step::Done
     }
 
@@ -506,7 +506,7 @@ impl RecordOwner {
         };
         self.end_subscriptions(desk, listens, name, Some(session));
         if tag.is_some() {
-            self.put(desk, name, Value::Missing, Some(waiter));
+            self.put(desk, name, Value::Missing, Some(waiter), None);
         } else if let Some(waiter) = self.lane_mut(desk, name).commits.wait(name, waiter) {
             // No earlier delete is on its way to the store.
             answer(desk, session, name, None, waiter.what.done());
@@ -609,16 +609,13 @@ impl RecordOwner {
         } else {
             change
         };
-        if let Some(record) = self.table.get(name) {
-            let what = Published::Changed {
-                version: next,
-                change,
-                full: after,
-            };
-            publish(desk, name, &record.interest, &what, Some(session));
-        }
-        // The answer, if it can be given at once, leaves after what it confirms.
-        self.put(desk, name, Value::Present(written), waiter);
+        let what = Published::Changed {
+            version: next,
+            change,
+            full: after,
+        };
+        let value = Value::Present(written);
+        self.put(desk, name, value, waiter, Some((what, session)));
         true
     }
 
@@ -649,23 +646,29 @@ impl RecordOwner {
         has_place
     }
 
-    /// Keeps a new value; it is on its way to the store from now on.
+    /// Keeps a new value, and publishes for a session what it is; it is on its way to the store from now on. The answer, if it can
+    /// be given at once, leaves after what it confirms.
     fn put<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
         name: &Name,
         value: Value,
         waiter: Option<Waiter>,
+        published: Option<(Published, SessionId)>,
     ) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
+        if let Some((what, session)) = published {
+            publish(desk, name, &record.interest, &what, Some(session));
+        }
         let old = record.value.data().map_or(0, Payload::len);
         let new = value.data().map_or(0, Payload::len);
         let before = record.value.expected();
         record.value = value;
         self.cache.bytes = self.cache.bytes - old + new;
         if !is_under(&desk.place.settings.memory_only_prefixes, name) {
+            record.is_dirty = true;
             let bytes = name.len() + new;
             let lane = self.lane_mut(desk, name);
             return lane.commits.add(name, before, bytes, waiter);

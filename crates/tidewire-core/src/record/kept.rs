@@ -93,6 +93,8 @@ pub(super) struct OwnedRecord {
     pub(super) value: Value,
     pub(super) interest: Interest,
     pub(super) waiting: Option<Box<Waiting>>,
+    /// Its store has not got the value yet. Its lane knows that, too; this saves the look.
+    pub(super) is_dirty: bool,
     /// The last time it became idle, as counted by the cache.
     pub(super) stamp: u64,
 }

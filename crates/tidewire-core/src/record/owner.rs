@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
 use crate::desk::Desk;
@@ -230,7 +231,7 @@ impl RecordOwner {
         if !desk.place.is_record_name(&name) {
             return answer_value(desk, name, asker, Err(ReadFailed));
         }
-        let record = self.ensure(desk, &name);
+        let (name, record) = self.ensure(desk, name);
         if matches!(record.value, Value::Unknown) {
             let waits = record.waiting_mut();
             if waits.askers.len() >= desk.place.settings.limits.record_waiting_max {
@@ -344,7 +345,7 @@ impl RecordOwner {
             clean, overruled, ..
         } = ended;
         for name in clean {
-            self.settle(desk, &name);
+            self.settle_with(desk, &name, |record| record.is_dirty = false);
         }
         for name in overruled {
             self.overruled(desk, &name);
@@ -360,6 +361,7 @@ impl RecordOwner {
         if record.interest.shards.is_empty() && record.waiting.is_none() {
             return self.remove(name);
         }
+        record.is_dirty = false;
         let before = std::mem::replace(&mut record.value, Value::Unknown);
         self.cache.bytes -= before.data().map_or(0, Payload::len);
         let waits = record.waiting_mut();
@@ -432,8 +434,9 @@ impl RecordOwner {
         }
     }
 
-    /// The record's place in the table. One that is new there has no value yet, and is on its way from the store.
-    fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) -> &mut OwnedRecord {
+    /// The record's place in the table, with the name that the table has for it: with that one it is found again without a look
+    /// at the text. One that is new there has no value yet, and is on its way from the store.
+    fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: Name) -> (Name, &mut OwnedRecord) {
         let Self {
             table,
             cache,
@@ -441,31 +444,35 @@ impl RecordOwner {
             next_epoch,
             ..
         } = self;
-        table.entry(name.clone()).or_insert_with(|| {
-            let settings = &desk.place.settings;
-            let memory_only = is_under(&settings.memory_only_prefixes, name);
-            *next_epoch += 1;
-            let mut record = OwnedRecord {
-                value: if memory_only {
-                    Value::Missing
-                } else {
-                    Value::Unknown
-                },
-                interest: Interest {
-                    epoch: *next_epoch,
-                    shards: SmallVec::new(),
-                },
-                waiting: None,
-                stamp: 0,
-            };
-            if !memory_only {
-                record.waiting_mut().blocked = Blocked::Loading;
-                let lane = lanes.of_mut(&settings.routes, name);
-                lane.to_load.push(name.clone());
-            }
-            cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
-            record
-        })
+        let place = match table.entry(name) {
+            Entry::Occupied(known) => return (known.key().clone(), known.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let name = place.key().clone();
+        let settings = &desk.place.settings;
+        let memory_only = is_under(&settings.memory_only_prefixes, &name);
+        *next_epoch += 1;
+        let record = place.insert(OwnedRecord {
+            value: if memory_only {
+                Value::Missing
+            } else {
+                Value::Unknown
+            },
+            interest: Interest {
+                epoch: *next_epoch,
+                shards: SmallVec::new(),
+            },
+            waiting: None,
+            is_dirty: false,
+            stamp: 0,
+        });
+        if !memory_only {
+            record.waiting_mut().blocked = Blocked::Loading;
+            let lane = lanes.of_mut(&settings.routes, &name);
+            lane.to_load.push(name.clone());
+        }
+        cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
+        (name, record)
     }
 
     pub(super) fn new_epoch(&mut self) -> u64 {
@@ -499,7 +506,8 @@ impl RecordOwner {
         name: Name,
         job: Job,
     ) {
-        if let Some(waits) = &mut self.ensure(desk, &name).waiting {
+        let (name, record) = self.ensure(desk, name);
+        if let Some(waits) = &mut record.waiting {
             if waits.jobs.len() >= desk.place.settings.limits.record_waiting_max {
                 desk.place.count(|refused| refused.waiting += 1);
                 let why = match job.kind {
@@ -645,13 +653,24 @@ impl RecordOwner {
     /// After something happened to a record: notes that it is idle, if it is, and evicts the idle ones that were
     /// not used for longest while the cache is over its limit.
     fn settle<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        self.settle_with(desk, name, |_| {});
+    }
+
+    /// The same with a last change to the record.
+    fn settle_with<E: Effects>(
+        &mut self,
+        desk: &Desk<'_, E>,
+        name: &Name,
+        change: impl FnOnce(&mut OwnedRecord),
+    ) {
         let settings = &desk.place.settings;
-        if let Some(record) = self.table.get_mut(name)
-            && is_idle(&self.lanes, settings, name, record)
-        {
-            self.cache.stamp += 1;
-            record.stamp = self.cache.stamp;
-            self.cache.idle.push_back((name.clone(), record.stamp));
+        if let Some(record) = self.table.get_mut(name) {
+            change(record);
+            if is_idle(settings, name, record) {
+                self.cache.stamp += 1;
+                record.stamp = self.cache.stamp;
+                self.cache.idle.push_back((name.clone(), record.stamp));
+            }
         }
         self.evict(settings, settings.limits.cache_bytes_max);
         if self.cache.idle.len() > 2 * self.table.len() + 1_000 {
@@ -668,9 +687,11 @@ impl RecordOwner {
             let Some((name, stamp)) = self.cache.idle.pop_front() else {
                 break;
             };
-            if self.table.get(&name).is_some_and(|record| {
-                record.stamp == stamp && is_idle(&self.lanes, settings, &name, record)
-            }) {
+            if self
+                .table
+                .get(&name)
+                .is_some_and(|record| record.stamp == stamp && is_idle(settings, &name, record))
+            {
                 self.remove(&name);
             }
         }
@@ -678,13 +699,13 @@ impl RecordOwner {
 }
 
 /// Whether nothing would be lost with the record.
-fn is_idle(lanes: &Lanes, settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
+fn is_idle(settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
     let pinned =
         matches!(record.value, Value::Present(_)) && is_under(&settings.memory_only_prefixes, name);
     record.interest.shards.is_empty()
         && record.waiting.is_none()
         && !pinned
-        && (!lanes.is_dirty(settings, name) || is_forgotten(&record.value))
+        && (!record.is_dirty || is_forgotten(&record.value))
 }
 
 /// Gathers what the end of a batch means and answers those who waited.

@@ -3,8 +3,7 @@
 //! What stands here may be outdated: a name can be deleted and its row given to another. So whoever uses it asks for the name,
 //! too, and looks it up where that is not met.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use tidewire_core::text::Name;
 
 /// How many names are remembered; with more, all are forgotten. About 8 MB.
@@ -16,7 +15,7 @@ pub(super) struct RowIds(HashMap<Name, i64>);
 
 impl RowIds {
     /// Where the record was last.
-    pub(super) fn of(&self, name: &str) -> Option<i64> {
+    pub(super) fn of(&self, name: &Name) -> Option<i64> {
         self.0.get(name).copied()
     }
 
@@ -39,13 +38,13 @@ mod tests {
         let name = |number: usize| Name::from(format!("{number}").as_str());
         rows.note(&name(0), 7);
         rows.note(&name(0), 8);
-        assert_eq!((rows.of("0"), rows.of("1")), (Some(8), None));
+        assert_eq!((rows.of(&name(0)), rows.of(&name(1))), (Some(8), None));
         for number in 1..NAMES_MAX {
             rows.note(&name(number), 1);
         }
         rows.note(&name(0), 9);
-        assert_eq!((rows.of("0"), rows.0.len()), (Some(9), NAMES_MAX));
+        assert_eq!((rows.of(&name(0)), rows.0.len()), (Some(9), NAMES_MAX));
         rows.note(&name(NAMES_MAX), 1);
-        assert_eq!((rows.of("0"), rows.0.len()), (None, 1));
+        assert_eq!((rows.of(&name(0)), rows.0.len()), (None, 1));
     }
 }
