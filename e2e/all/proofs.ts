@@ -122,6 +122,11 @@ export const PROOFS: Proof[] = [
     figures: [/release: \d+ bytes, .*components/, /two builds in two folders are the same: .*/],
   },
   {
+    name: 'unit',
+    command: npm('unit'),
+    figures: [/unit: ready after \d+ ms/, /unit: killed, .*/, /unit: stopped in .*/, /unit: stopped after .*/, /fail \d+/],
+  },
+  {
     name: 'million',
     command: npm('million'),
     env: { MILLION_RECORDS: '1000000' },
