@@ -9,12 +9,16 @@ import { test, type TestContext } from 'node:test';
 import { REPOSITORY, blocksOf, documents, type Block } from './block.ts';
 import { CHECKERS } from './checkers.ts';
 import { programFolder } from './folder.ts';
+import { JSON_CHECKS } from './json.ts';
 
 const TSC = resolve(import.meta.dirname, '../node_modules/typescript/bin/tsc');
 const BLOCKS = documents().flatMap((document) => blocksOf(document));
 
 /** Why nothing proves the block; empty if something does. */
-function unproved({ place, language }: Block): string {
+function unproved({ place, language, word }: Block): string {
+  if (language === 'json' && !Object.hasOwn(JSON_CHECKS, word)) {
+    return `${place}: that it is JSON says little; say behind the word json what it is: ${Object.keys(JSON_CHECKS).join(', ')}`;
+  }
   if (Object.hasOwn(CHECKERS, language)) return '';
   if (language === 'indented') return `${place}: an indented block has no language; put it between fences`;
   if (language === 'text') return `${place}: text stands behind a program and is what that prints; nothing proves it here`;
@@ -27,7 +31,7 @@ test('each block has a checker', () => {
 });
 
 test('a block without a checker is found, whatever it looks like', () => {
-  const planted = ['```cobol\nSTOP RUN.\n```', '```\nls\n```', '~~~\nls\n~~~', 'As in\n\n    ls', '- so:\n\n  ```lua\n  x = 1\n  ```', '```text\nhello\n```', '```sql\nSELECT 1;\n```\n\n```text\n1\n```'];
+  const planted = ['```cobol\nSTOP RUN.\n```', '```\nls\n```', '~~~\nls\n~~~', 'As in\n\n    ls', '- so:\n\n  ```lua\n  x = 1\n  ```', '```text\nhello\n```', '```sql\nSELECT 1;\n```\n\n```text\n1\n```', '```json\n{}\n```', '```json thing\n{}\n```'];
   for (const content of planted) {
     const reasons = blocksOf('planted.md', `# Planted\n\n${content}\n`).map(unproved).filter((reason) => reason !== '');
     assert.equal(reasons.length, 1, content);
@@ -49,6 +53,18 @@ for (const [language, text, wrong] of [
     const broken = text.replace(/proxy_pass|listen|server one|notify|yes|job_name/, (found) => (found === 'server one' ? `${wrong} one` : wrong));
     assert.notEqual(broken, text);
     await assert.rejects(check(t, broken));
+  });
+}
+
+for (const word of Object.keys(JSON_CHECKS)) {
+  test(`a block of json ${word} is refused with a misspelt name in it, whichever it is`, async (t) => {
+    const [block] = BLOCKS.filter((one) => one.language === 'json' && one.word === word);
+    assert.ok(block, 'a document has one');
+    const names = Object.keys(JSON.parse(block.text) as object);
+    for (const name of names) {
+      const text = block.text.replace(`"${name}"`, `"${name}x"`);
+      await assert.rejects(async () => CHECKERS['json']?.check(t, { ...block, text }), `${name} is misspelt`);
+    }
   });
 }
 

@@ -22,6 +22,8 @@ import { temporaryFolder } from './folder.ts';
 export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Promise<void>> = {
   /** What a client may send on the JSON endpoint. */
   message: async (t, value) => {
+    // The server passes over names that it does not know.
+    assert.deepEqual(Object.keys(value as object).sort(), ['action', 'name', 'parsedData', 'topic']);
     const server = await Server.during(t);
     const peer = await JsonPeer.login(server);
     const reader = await connect(t, server);
@@ -58,6 +60,7 @@ export const JSON_CHECKS: Record<string, (t: TestContext, value: unknown) => Pro
   },
   /** A line of the audit log. */
   audit: async (t, value) => {
+    assert.ok(['action', 'name'].every((name) => Object.hasOwn(value as object, name)), 'it has an action and a name');
     const server = await Server.during(t, { adminKey: ADMIN_KEY });
     const operator = await Operator.of(server, ADMIN_KEY);
     const { action, name } = value as { action: string; name: string };
