@@ -147,7 +147,7 @@ const COMMON: [&str; 6] = [
 fn command() -> Command {
     let root = Command::new("tidewire")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("A realtime server for deepstream clients")
+        .about("A realtime server for records, events, rpc and presence")
         .subcommand_required(false)
         .subcommand(Command::new("start").about("Serve (the default)"))
         .subcommand(

@@ -28,8 +28,12 @@ const REPORTS_PER_SECOND_MAX: u64 = 20;
 /// Everything that is wrong, each with file, line and column. Never empty.
 pub fn load(path: &Path) -> Result<RuleSet, Vec<Problem>> {
     let file = path.display().to_string();
-    let text = fs::read_to_string(path)
-        .map_err(|error| vec![Problem::new(&file, format!("can't be read: {error}"))])?;
+    let text = fs::read_to_string(path).map_err(|error| {
+        let reason = format!(
+            "can't be read: {error}; see `permissions`, or have `tidewire rules init` write a file to begin with"
+        );
+        vec![Problem::new(&file, reason)]
+    })?;
     parse(&text, &file, &RuleLimits::default()).map_err(|errors| {
         errors
             .into_iter()

@@ -104,7 +104,7 @@ fn wrong_configurations_end_with_2() {
     fails(
         &["--port", "0", "--permissions", "missing.yml"],
         2,
-        &["missing.yml", "can't be read"],
+        &["missing.yml", "can't be read", "tidewire rules init"],
     );
     fails(
         &[
