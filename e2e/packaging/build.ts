@@ -88,7 +88,10 @@ function environment(source: string, tools: string): NodeJS.ProcessEnv {
   return {
     ...Object.fromEntries(own),
     PATH: `${tools}${delimiter}${process.env['PATH']}`,
-    RUSTFLAGS: flags('--remap-path-prefix'),
+    // Whatever a file of Cargo's says, the flags are those of the wrapper.
+    RUSTFLAGS: '',
+    RUSTC_WRAPPER: join(import.meta.dirname, 'rustc.sh'),
+    TIDEWIRE_RUSTC_FLAGS: flags('--remap-path-prefix'),
     CFLAGS: flags('-ffile-prefix-map'),
     CXXFLAGS: flags('-ffile-prefix-map'),
     // A crate among those of the MongoDB driver takes random numbers while it is compiled; with this they are always the same.
