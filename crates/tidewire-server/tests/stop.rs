@@ -56,7 +56,8 @@ fn an_idle_server_stops_at_once_with_0() {
 #[test]
 fn a_signal_behind_the_first_answer_stops_the_server_well() {
     for _ in 0..5 {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        // At an address of its own, so that no server of another test takes the port meanwhile.
+        let free = TcpListener::bind("127.0.0.2:0").expect("a free port");
         let address = free.local_addr().expect("an address");
         drop(free);
         let mut server = Server::begin_at(address);

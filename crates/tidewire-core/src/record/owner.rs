@@ -434,8 +434,8 @@ impl RecordOwner {
         }
     }
 
-    /// The record's place in the table, with the name that the table has for it: with that one it is found again without a look
-    /// at the text. One that is new there has no value yet, and is on its way from the store.
+    /// The record's place in the table, with the name that the table has for it: to find it again with that one reads no other
+    /// memory. One that is new there has no value yet, and is on its way from the store.
     fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: Name) -> (Name, &mut OwnedRecord) {
         let Self {
             table,

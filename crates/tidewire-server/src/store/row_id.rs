@@ -3,15 +3,25 @@
 //! What stands here may be outdated: a name can be deleted and its row given to another. So whoever uses it asks for the name,
 //! too, and looks it up where that is not met.
 
+use std::hash::{BuildHasher, RandomState};
+
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tidewire_core::text::Name;
 
 /// How many names are remembered; with more, all are forgotten. About 8 MB.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Row ids of the table of records, by name.
-#[derive(Debug, Default)]
-pub(super) struct RowIds(HashMap<Name, i64>);
+/// Row ids of the table of records, by name. The seed is random, so that clients can't choose names that collide.
+#[derive(Debug)]
+pub(super) struct RowIds(HashMap<Name, i64, FixedState>);
+
+impl Default for RowIds {
+    fn default() -> Self {
+        let seed = RandomState::new().hash_one(());
+        Self(HashMap::with_hasher(FixedState::with_seed(seed)))
+    }
+}
 
 impl RowIds {
     /// Where the record was last.

@@ -68,8 +68,8 @@ impl Server {
     /// Starts a server at an address and does not wait for it.
     pub fn begin_at(address: SocketAddr) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let port = address.port().to_string();
-        let place = ["start", "--host", "127.0.0.1", "--port", &port];
+        let (host, port) = (address.ip().to_string(), address.port().to_string());
+        let place = ["start", "--host", &host, "--port", &port];
         let mut command = tidewire(folder.path(), &place);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
