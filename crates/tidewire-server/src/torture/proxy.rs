@@ -75,13 +75,15 @@ impl Proxy {
         let server = TcpStream::connect(target)?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
+        // Before a byte gets through: what carries something can be cut.
+        let ends = [client.try_clone()?, server.try_clone()?];
+        self.lock().open.push(ends);
         for (from, to) in [(&client, &server), (&server, &client)] {
             let (from, to) = (from.try_clone()?, to.try_clone()?);
             thread::Builder::new()
                 .name("proxy".to_owned())
                 .spawn(move || carry(from, to))?;
         }
-        self.lock().open.push([client, server]);
         Ok(())
     }
 
