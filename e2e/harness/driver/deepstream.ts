@@ -12,6 +12,7 @@ const EAGER = { subscriptionInterval: 0 };
 export const DEEPSTREAM: Driver = {
   name: '@deepstream/client',
   lostReason: 'client offline',
+  confirmsMerges: false,
   async connect(test, server, options = {}) {
     const client = await connect(test, server, { ...EAGER, ...options });
     const peer: Peer = {

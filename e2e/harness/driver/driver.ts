@@ -129,6 +129,8 @@ export interface Driver {
   name: string;
   /** The reason with which a call fails whose connection was lost. */
   lostReason: string;
+  /** Whether a change that met another client's is confirmed: the stock client forgets whom to tell when it merges. */
+  confirmsMerges: boolean;
   connect(test: TestContext, server: Server, options?: PeerOptions): Promise<Peer>;
 }
 

@@ -58,6 +58,7 @@ export async function inState(client: Pick<Client, 'state' | 'onState'>, state: 
 export const TIDEWIRE: Driver = {
   name: '@tidewire/client',
   lostReason: 'CONNECTION_LOST',
+  confirmsMerges: true,
   async connect(test, server, { login = {}, errors = [], through = server.address } = {}) {
     const waiting = new Set<(message: SeenMessage) => void>();
     const webSocket = tapped((message) => [...waiting].forEach((look) => look(message)));
