@@ -89,7 +89,7 @@ export const SUITES: Suite[] = [
       npmOf('examples/demo', 'check'),
       npmOf('packages/admin', 'check'),
     ],
-    budgetSeconds: 600,
+    budgetSeconds: 900,
   },
   {
     name: 'unit',

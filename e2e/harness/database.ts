@@ -28,6 +28,8 @@ interface Kind {
   encrypted?(folder: string, port: number): string[];
   /** Makes what it starts on. */
   prepare?(folder: string): void;
+  /** Whether one that takes connections serves them; it does, if this is not there. */
+  serves?(folder: string): boolean;
   /** The signal after which nothing is written any more. */
   crash: NodeJS.Signals;
   url(port: number): string;
@@ -65,6 +67,8 @@ const KINDS = {
       postgresFolder ??= newPostgresFolder();
       run('cp', ['-a', `${postgresFolder}/.`, folder]);
     },
+    // It listens before it has recovered, and refuses whom it has let in till then. The eighth line of this file is its state.
+    serves: (folder) => readFileSync(join(folder, 'data/postmaster.pid'), 'utf8').split('\n')[7]?.trim() === 'ready',
     // Its children end with it and write nothing more; the next start recovers from the log, as after a crash.
     crash: 'SIGQUIT',
     url: (port) => `postgresql://postgres@127.0.0.1:${port}`,
@@ -168,6 +172,8 @@ export class Database {
   #output = '';
   readonly #kind: Kind;
   readonly folder: string;
+  /** The same folder from outside of the namespace of its disk, if it has one. */
+  readonly #outside: string;
 
   private constructor(
     kind: DatabaseKind,
@@ -175,11 +181,10 @@ export class Database {
     readonly setting: Setting,
   ) {
     this.#kind = KINDS[kind];
-    // Files on a disk are made from outside of its namespace.
-    const outside = mkdtempSync(join(setting.disk?.outside ?? tmpdir(), `tidewire-${kind}-`));
-    this.folder = setting.disk === undefined ? outside : join(setting.disk.path, basename(outside));
-    this.#kind.prepare?.(outside);
-    if (setting.tls !== undefined) encrypt(outside, setting.tls);
+    this.#outside = mkdtempSync(join(setting.disk?.outside ?? tmpdir(), `tidewire-${kind}-`));
+    this.folder = setting.disk === undefined ? this.#outside : join(setting.disk.path, basename(this.#outside));
+    this.#kind.prepare?.(this.#outside);
+    if (setting.tls !== undefined) encrypt(this.#outside, setting.tls);
   }
 
   /** Starts a server that ends with `test`. */
@@ -221,7 +226,8 @@ export class Database {
       throw new Error(`${program} ended while starting:\n${this.#output}`);
     });
     ended.catch(() => undefined);
-    const ready = eventually(() => accepts(this.port), `${program} listens on ${this.port}`, START_DEADLINE_MS);
+    const serves = async (): Promise<boolean> => (await accepts(this.port)) && (this.#kind.serves?.(this.#outside) ?? true);
+    const ready = eventually(serves, `${program} serves on ${this.port}`, START_DEADLINE_MS);
     await Promise.race([ready, ended]);
   }
 
