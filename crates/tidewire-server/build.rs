@@ -17,21 +17,36 @@ fn main() {
     for folder in entries(&root) {
         let mut files = Vec::new();
         collect(&folder, "", &mut files);
-        list(&mut code, file_name(&folder), files);
+        list(
+            &mut code,
+            file_name(&folder),
+            files,
+            ("CARGO_MANIFEST_DIR", &package),
+        );
     }
     let documents = book::make(&package.join("../.."), &out.join("docs"));
-    list(&mut code, "docs", documents);
+    list(&mut code, "docs", documents, ("OUT_DIR", &out));
     fs::write(out.join("sites.rs"), code).expect("the target folder can be written to");
 }
 
-/// Writes the constant of a site.
-fn list(code: &mut String, name: &str, mut files: Vec<(String, PathBuf)>) {
+/// Writes the constant of a site whose files lie below a folder that a variable names. The folder itself is not in the code: a
+/// release is the same wherever it is built.
+fn list(
+    code: &mut String,
+    name: &str,
+    mut files: Vec<(String, PathBuf)>,
+    (variable, folder): (&str, &Path),
+) {
     files.sort();
     let constant = name.to_ascii_uppercase();
     let _ = writeln!(code, "static {constant}_FILES: [File; {}] = [", files.len());
     for (path, place) in files {
-        let place = place.display().to_string();
-        let _ = writeln!(code, "    File::new({path:?}, include_bytes!({place:?})),");
+        let place = place.strip_prefix(folder).expect("a file of the site");
+        let place = format!("/{}", place.display());
+        let _ = writeln!(
+            code,
+            "    File::new({path:?}, include_bytes!(concat!(env!({variable:?}), {place:?}))),"
+        );
     }
     let _ = writeln!(
         code,

@@ -63,6 +63,21 @@ export function sumsOf(folder: string): Record<string, string> {
   return Object.fromEntries(readdirSync(folder).sort().map((name) => [name, sum(name)]));
 }
 
+/** The sections of a program that are not as in another one, with the first text in which they differ; none of what is no program. */
+export function differentSections(path: string, other: string): string[] {
+  const [bytes, otherBytes] = [readFileSync(path), readFileSync(other)];
+  if (!bytes.subarray(1, 4).equals(Buffer.from('ELF'))) return [];
+  const headers = run('readelf', ['--wide', '--section-headers', path]);
+  const sections = [...headers.matchAll(/^ +\[ *\d+\] (\.\S+) +(\S+) +\S+ (\S+) (\S+) /gm)];
+  return sections.flatMap(([, name, kind, offset, size]) => {
+    if (kind === 'NOBITS') return [];
+    const [start, end] = [Number(`0x${offset}`), Number(`0x${offset}`) + Number(`0x${size}`)];
+    const at = bytes.subarray(start, end).findIndex((byte, i) => byte !== otherBytes[start + i]);
+    const text = (of: Buffer): string => JSON.stringify(of.subarray(start + at - 100, start + at + 100).toString('latin1'));
+    return at < 0 ? [] : [`${name} (at ${at}: ${text(bytes)}, ${text(otherBytes)})`];
+  });
+}
+
 /** The newest version of glibc of whose symbols the program needs one. */
 export function highestGlibc(program: string): string {
   const symbols = run('objdump', ['-T', program]);

@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { build, sumsOf, type Release } from './build.ts';
+import { build, differentSections, sumsOf, type Release } from './build.ts';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 
@@ -20,19 +20,21 @@ function tell({ folder, bytes, glibc, componentCount }: Release): void {
 async function twice(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'tidewire-release-'));
   try {
-    const sums = [];
+    const releases: string[] = [];
     for (const name of ['one', 'another/place']) {
       const source = join(folder, name);
       execFileSync('git', ['clone', '--quiet', '--no-hardlinks', REPOSITORY, source], { stdio: ['ignore', 'inherit', 'inherit'] });
       const release = await build(source, join(folder, name.replace('/', '-') + '.release'));
       tell(release);
-      sums.push(sumsOf(release.folder));
+      releases.push(release.folder);
       // One target folder at a time.
       rmSync(source, { recursive: true });
     }
-    const [first = {}, second = {}] = sums;
+    const [one, other] = releases as [string, string];
+    const [first, second] = [sumsOf(one), sumsOf(other)];
     const different = Object.keys({ ...first, ...second }).filter((name) => first[name] !== second[name]);
-    if (different.length > 0) throw new Error(`two builds in two folders differ in ${different.join(', ')}`);
+    const files = different.map((name) => [name, ...differentSections(join(one, name), join(other, name))].join(' '));
+    if (files.length > 0) throw new Error(`two builds in two folders differ in ${files.join(', ')}`);
     console.log(`two builds in two folders are the same: ${Object.keys(first).length} files, tidewire ${first['tidewire']}`);
   } finally {
     rmSync(folder, { recursive: true, force: true });
