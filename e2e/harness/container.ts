@@ -49,7 +49,7 @@ export function buildContainer(folder: string, binary: string): void {
   if (process.getuid?.() !== 0) throw new Error('mmdebstrap and buildah make the container as root: run this as root');
   const system = join(folder, 'system.tar');
   run('mmdebstrap', ['--quiet', '--variant=extract', '--include=libc6,libgcc-s1', 'bookworm', system]);
-  const base = buildah(folder, 'from', '--quiet', 'scratch');
+  const base = buildah(folder, 'from', '--quiet', 'scratch').trim();
   buildah(folder, 'add', '--quiet', base, system, '/');
   buildah(folder, 'commit', '--quiet', '--rm', base, BASE);
   const context = join(folder, 'context');
@@ -60,7 +60,7 @@ export function buildContainer(folder: string, binary: string): void {
   buildah(folder, 'build', '--quiet', ...chosen, '--file', DOCKERFILE, '--tag', IMAGE, context);
   const limit = `nofile=${DESCRIPTORS}:${DESCRIPTORS}`;
   buildah(folder, 'from', '--quiet', '--isolation', 'chroot', '--ulimit', limit, '--name', NAME, IMAGE);
-  const root = buildah(folder, 'mount', NAME);
+  const root = buildah(folder, 'mount', NAME).trim();
   // What buildah mounts something on, since it can't make it later.
   for (const path of ['dev', 'etc', 'proc', 'run', 'sys', tmpdir()]) mkdirSync(join(root, path), { recursive: true });
   for (const file of ['hosts', 'resolv.conf']) writeFileSync(join(root, 'etc', file), '');

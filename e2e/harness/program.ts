@@ -16,11 +16,11 @@ export interface RunOptions {
   timeoutMs?: number;
 }
 
-/** What a program prints, without white space around it. One that does not end well is an error with its own words. */
+/** What a program prints. One that does not end well is an error with its own words. */
 export function run(program: string, args: string[], options: RunOptions = {}): string {
   const { timeoutMs, ...others } = options;
   const ran = spawnSync(program, args, { ...others, timeout: timeoutMs, encoding: 'utf8', maxBuffer: OUTPUT_BYTES_MAX });
   if (ran.error !== undefined) throw new Error(`${program} ${args.join(' ')}: ${ran.error.message}`);
   if (ran.status !== 0) throw new Error(`${program} ${args.join(' ')} ended with ${ran.status ?? ran.signal}:\n${ran.stdout}${ran.stderr}`);
-  return ran.stdout.trim();
+  return ran.stdout;
 }

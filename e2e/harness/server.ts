@@ -389,7 +389,7 @@ export class Server {
 
   /** A token of the server's own, with further arguments of `tidewire token`. */
   token(...args: string[]): string {
-    return run(this.binary, ['token', '--config', this.configFile, ...args]);
+    return run(this.binary, ['token', '--config', this.configFile, ...args]).trim();
   }
 
   /** The server's answer to a GET request. */

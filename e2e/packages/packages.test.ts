@@ -56,9 +56,9 @@ test('the client in a fresh project, on this Node with ws and on Node 22 without
   project.write('cjs.cjs', `const { Client } = require('@tidewire/client')\nconst options = { webSocket: require('ws').WebSocket }${program}`);
   project.write('bare.mjs', `import { Client } from '@tidewire/client'\nconst options = {}${program}`);
   const node22 = join(project.folder, 'node_modules', NODE_22, 'bin/node');
-  assert.equal(project.runs('esm.mjs', [server.address]), `{"node":"${own}"}`);
-  assert.equal(project.runs('cjs.cjs', [server.address]), `{"node":"${own}"}`);
-  assert.equal(project.runs('bare.mjs', [server.address], node22), '{"node":"22"}');
+  assert.equal(project.runs('esm.mjs', [server.address]), `{"node":"${own}"}\n`);
+  assert.equal(project.runs('cjs.cjs', [server.address]), `{"node":"${own}"}\n`);
+  assert.equal(project.runs('bare.mjs', [server.address], node22), '{"node":"22"}\n');
 });
 
 test('the app of the README, built by Vite, in two tabs', async (t) => {
@@ -90,6 +90,6 @@ test('the hooks drawn on a server, as ESM and as CommonJS, with React 18', (t) =
   const names = [['{ Client }', '@tidewire/client'], ['{ TidewireProvider, useRecord }', '@tidewire/react'], ['{ createElement }', 'react'], ['{ renderToString }', 'react-dom/server']];
   project.write('esm.mjs', names.map(([what, from]) => `import ${what} from '${from}'\n`).join('') + program);
   project.write('cjs.cjs', names.map(([what, from]) => `const ${what} = require('${from}')\n`).join('') + program);
-  assert.equal(project.runs('esm.mjs'), 'milk');
-  assert.equal(project.runs('cjs.cjs'), 'milk');
+  assert.equal(project.runs('esm.mjs'), 'milk\n');
+  assert.equal(project.runs('cjs.cjs'), 'milk\n');
 });
