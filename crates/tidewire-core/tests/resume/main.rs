@@ -4,6 +4,9 @@
 //! fault must be found, so that each check is known to be able to fail. `SIM_SEEDS` and `SIM_FIRST` say which seeds, `SEED` runs
 //! one.
 
+mod fault;
+mod met;
+mod outside;
 #[path = "../sim/planting.rs"]
 mod planting;
 #[path = "../sim/random.rs"]
@@ -11,8 +14,10 @@ mod random;
 mod reader;
 mod world;
 
+use fault::Fault;
+use met::Met;
 use reader::Violation;
-use world::{Fault, World};
+use world::World;
 
 const SEEDS: u64 = 500;
 /// A planted fault must be found within this many seeds.
@@ -32,7 +37,7 @@ fn every_seed_keeps_every_promise() {
         variable("SIM_FIRST").unwrap_or(1),
         variable("SIM_SEEDS").unwrap_or(SEEDS),
     );
-    let mut met = world::Met::default();
+    let mut met = Met::default();
     for seed in first..first + count {
         match World::new(seed, None).run() {
             Ok(of_seed) => met.add(of_seed),

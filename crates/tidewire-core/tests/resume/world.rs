@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Flow, Format, Input,
-    InterestChange, News, Principal, Span, StoreCompletion, StoreRequest,
+    AuthCompletion, AuthOutcome, AuthRequest, Flow, Format, Input, Principal, StoreCompletion,
+    StoreRequest,
 };
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::{Entry, HistoryEntry, RecordRequestKind};
@@ -22,6 +22,9 @@ use tidewire_core::store::{
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::{Instant, Now, WallTime};
 
+use crate::fault::Fault;
+use crate::met::Met;
+use crate::outside::Outside;
 use crate::random::Random;
 use crate::reader::{Checked, Heard, Reader, Truth, Violation};
 
@@ -36,107 +39,6 @@ const FOREIGN: u64 = 1 << 60;
 const ROUNDS_MAX: usize = 10_000;
 /// Rounds, each about a second, in which nothing is to be done: longer than any pause before something is tried again.
 const IDLE_ROUNDS: usize = 20;
-
-/// Planted faults: each breaks one promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A subscriber comes back one event too far.
-    ResumeOneTooFar,
-    /// The history is read before the subscription begins, so that what is published in between is missed.
-    SubscribeAfterRead,
-    /// A repeated write is taken for a new one.
-    RepeatMade,
-    /// An event does not reach a shard.
-    EventLost,
-    /// An event reaches a shard twice.
-    EventDoubled,
-    /// The store forgets a commit.
-    CommitForgotten,
-    /// The store does not say that something else is stored than an owner expects.
-    RefusalMissed,
-    /// Histories are committed again and again for a term that is over.
-    FormerOwnerGoesOn,
-}
-
-impl Fault {
-    pub const ALL: [Self; 8] = [
-        Self::ResumeOneTooFar,
-        Self::SubscribeAfterRead,
-        Self::RepeatMade,
-        Self::EventLost,
-        Self::EventDoubled,
-        Self::CommitForgotten,
-        Self::RefusalMissed,
-        Self::FormerOwnerGoesOn,
-    ];
-
-    /// The name of a fault that is planted in the engine, which takes the feature `fuzzing`.
-    pub fn in_engine(self) -> Option<&'static str> {
-        (self == Self::FormerOwnerGoesOn).then_some("history-deposed")
-    }
-}
-
-/// How often something happened.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Met {
-    cuts: u64,
-    crashes: u64,
-    depositions: u64,
-    refused_events: u64,
-    refused_writes: u64,
-    heard: u64,
-    gaps: u64,
-    repeats: u64,
-    failed_commits: u64,
-    failed_loads: u64,
-    pages: u64,
-}
-
-impl Met {
-    pub fn add(&mut self, other: Self) {
-        self.cuts += other.cuts;
-        self.crashes += other.crashes;
-        self.depositions += other.depositions;
-        self.refused_events += other.refused_events;
-        self.refused_writes += other.refused_writes;
-        self.heard += other.heard;
-        self.gaps += other.gaps;
-        self.repeats += other.repeats;
-        self.failed_commits += other.failed_commits;
-        self.failed_loads += other.failed_loads;
-        self.pages += other.pages;
-    }
-
-    pub fn has_everything(&self) -> bool {
-        let Self {
-            cuts,
-            crashes,
-            depositions,
-            refused_events,
-            refused_writes,
-            heard,
-            gaps,
-            repeats,
-            failed_commits,
-            failed_loads,
-            pages,
-        } = *self;
-        let all = [
-            cuts,
-            crashes,
-            depositions,
-            refused_events,
-            refused_writes,
-            heard,
-            gaps,
-            repeats,
-            failed_commits,
-            failed_loads,
-            pages,
-        ];
-        !all.contains(&0)
-    }
-}
 
 /// What a client sends.
 #[derive(Clone, Debug)]
@@ -156,59 +58,6 @@ struct Link {
     outbox: VecDeque<Heard>,
     /// The client is gone; the shard has not been told.
     is_gone: bool,
-}
-
-/// What the engine asked of the world.
-#[derive(Debug, Default)]
-struct Outside {
-    at: usize,
-    mailboxes: Vec<VecDeque<Entry>>,
-    logs: Vec<Vec<Heard>>,
-    requests: VecDeque<(usize, StoreRequest)>,
-    logins: Vec<AuthRequest>,
-    awaited: BTreeSet<SessionId>,
-    visible: Option<u64>,
-}
-
-impl Effects for Outside {
-    fn append(&mut self, _format: Format, message: &Message<'_>) -> Span {
-        let log = &mut self.logs[self.at];
-        log.push(Heard::of(message));
-        let end = log.len() as u64;
-        Span {
-            start: end - 1,
-            end,
-        }
-    }
-
-    fn post(&mut self, to: Address, entry: Entry) {
-        self.mailboxes[usize::from(to.shard)].push_back(entry);
-    }
-
-    fn publish(&mut self, _news: News<'_>) {}
-
-    fn interest(&mut self, number: u64, _change: InterestChange) {
-        self.visible = Some(number);
-    }
-
-    fn store(&mut self, request: StoreRequest) {
-        self.requests.push_back((self.at, request));
-    }
-
-    fn authenticate(&mut self, request: AuthRequest) {
-        self.logins.push(request);
-    }
-
-    fn close(&mut self, session: SessionId, reason: CloseReason) {
-        panic!("{session:?} is closed: {reason:?}");
-    }
-
-    /// A login is decided at once, so nothing has waited for it.
-    fn resume(&mut self, _session: SessionId) {}
-
-    fn await_drained(&mut self, session: SessionId) {
-        self.awaited.insert(session);
-    }
 }
 
 /// Writes with keys, one after the other, each repeated until it is acknowledged.

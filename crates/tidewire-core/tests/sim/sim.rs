@@ -11,6 +11,7 @@ mod slowing;
 mod summary;
 mod taken;
 mod troubles;
+mod turn;
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,15 +22,12 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use tidewire_core::address::{Address, Epoch, SessionId};
-use tidewire_core::effect::{CloseReason, Flow, Input, Publication, StoreCompletion, StoreRequest};
+use tidewire_core::effect::{Input, StoreCompletion};
 use tidewire_core::engine::{Shard, ShardConfig};
-use tidewire_core::entry::{CallAnswer, Entry, RecordRequestKind, RpcEntry};
 use tidewire_core::rate::{Operation, Rate};
 use tidewire_core::route::StoreId;
 use tidewire_core::settings::{EventLagPolicy, Settings};
-use tidewire_core::store::{
-    Incarnation, Loaded, Opened, StoreWrite, StoredRecord, Version, Written,
-};
+use tidewire_core::store::{Incarnation, Loaded, Opened, StoredRecord, Version, Written};
 use tidewire_core::text::Payload;
 use tidewire_core::time::{Instant, Now, WallTime};
 
@@ -43,11 +41,9 @@ use crate::outside::Outside;
 use crate::presence_model::PresenceModel;
 use crate::random::Random;
 use crate::record_model::{RecordModel, Stamp, Terms};
-use crate::right::is_guarded;
 use crate::rpc_model::RpcModel;
-use crate::rude::{self, is_rude};
+use crate::rude;
 use crate::shared::{SHARED, SharedModel, foreign, is_shared};
-use crate::store::{Asked, NumberedWrite};
 use crate::stores::{SimStores, routes};
 use crate::tally::Tally;
 use crate::trouble::{Trouble, Troubles};
@@ -471,279 +467,6 @@ impl Sim {
         Ok(())
     }
 
-    /// One turn of a shard: some of its connections, some of its mailbox, its deadlines; then what it sends.
-    fn turn(&mut self, shard: usize) -> Checked {
-        self.outside.at = shard;
-        self.take_rights(shard)?;
-        if self.random.chance(50) {
-            self.read_connections(shard)?;
-            self.read_mailbox(shard)?;
-        } else {
-            self.read_mailbox(shard)?;
-            self.read_connections(shard)?;
-        }
-        let due = self.shards[shard]
-            .next_deadline()
-            .is_some_and(|deadline| deadline <= self.now.monotonic);
-        self.has_no_timers[shard] |= due && self.outside.faults.hits(Fault::TimerLost);
-        if due && !self.has_no_timers[shard] {
-            self.records.deadline_reached(shard, self.now.monotonic.0);
-            self.detentions_end(shard);
-            self.input(shard, Input::DeadlineReached)?;
-        }
-        self.end_turn(shard)?;
-        self.settle_rights(shard)
-    }
-
-    /// The changes of a batch by number: its records' newest, or what has failed before.
-    fn number(
-        &mut self,
-        shard: usize,
-        store: StoreId,
-        writes: &[StoreWrite],
-    ) -> Result<Vec<NumberedWrite>, Violation> {
-        for write in writes {
-            self.is_routed(&write.name, store)?;
-        }
-        if let Some(failed) = self.stores.at(store).failed.remove(&shard) {
-            let same = failed.iter().map(|numbered| &numbered.write).eq(writes);
-            ensure(same, Check::StoreContent, || {
-                format!("{failed:?} has failed, and {writes:?} comes next")
-            })?;
-            return Ok(failed);
-        }
-        let number = |write: &StoreWrite| {
-            let change_count = match is_shared(&write.name) {
-                true => 0,
-                false => self.records.commits(shard, &write.name, &write.change)?,
-            };
-            Ok(NumberedWrite {
-                write: write.clone(),
-                change_count,
-            })
-        };
-        writes.iter().map(number).collect()
-    }
-
-    fn end_turn(&mut self, shard: usize) -> Checked {
-        self.shards[shard].end_turn(self.now, &mut self.outside);
-        for (shard, request) in std::mem::take(&mut self.outside.store_requests) {
-            let (store, asked) = match request {
-                StoreRequest::Load { store, names } => {
-                    for name in &names {
-                        self.is_routed(name, store)?;
-                    }
-                    (store, Asked::Load(names))
-                }
-                StoreRequest::Commit {
-                    store,
-                    batch,
-                    writes,
-                } => {
-                    let writes = self.number(shard, store, &writes)?;
-                    let asked = Asked::Commit {
-                        store,
-                        batch,
-                        writes,
-                    };
-                    (store, asked)
-                }
-            };
-            let astray = self.outside.faults.hits(Fault::CommitAstray)
-                && matches!(asked, Asked::Commit { .. });
-            let store = match astray {
-                true => StoreId(1 - store.0),
-                false => store,
-            };
-            self.stores.at(store).ask(shard, asked);
-        }
-        self.flush(shard)
-    }
-
-    fn flush(&mut self, shard: usize) -> Checked {
-        let mut deliveries = Vec::new();
-        // A large flush goes on while more is decided.
-        let count = match self.calm || self.random.chance(70) {
-            true => usize::MAX,
-            false => self.random.below(4),
-        };
-        self.shards[shard].flush_some(count, |session, format, spans| {
-            for span in spans {
-                for place in span.start..span.end {
-                    deliveries.push((session, format, place as usize));
-                }
-            }
-        });
-        for (session, format, place) in deliveries {
-            let heard = self.outside.logs[shard][usize::from(format.0)][place].clone();
-            self.place = place;
-            if matches!(heard, Heard::Found { .. })
-                && self.outside.faults.hits(Fault::ListenNoticeLate)
-            {
-                self.late.push((session, heard));
-            } else {
-                self.deliver(session, heard)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn read_mailbox(&mut self, shard: usize) -> Checked {
-        let outside = &mut self.outside;
-        outside.faults.reorder(&mut outside.mailboxes[shard]);
-        let seen = self.random.below(self.outside.mailboxes[shard].len() + 1);
-        for _ in 0..seen {
-            let Some(entry) = self.outside.mailboxes[shard].pop_front() else {
-                break;
-            };
-            self.take(shard, entry)?;
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, shard: usize, entry: Entry) -> Checked {
-        if let Entry::RecordRequest(request) = &entry
-            && !is_about_others(&request.what)
-        {
-            let now = self.now.monotonic.0;
-            for request in self.records.taken(shard, request)? {
-                self.records.arrive(shard, now, request)?;
-            }
-        }
-        match &entry {
-            Entry::RecordRequest(request) => {
-                if let RecordRequestKind::Write(name, write) = &request.what
-                    && is_guarded(name)
-                {
-                    let id = write.correlation.as_deref().unwrap_or_default();
-                    self.rights.judged_write(name, id, shard);
-                }
-                if let RecordRequestKind::Write(name, write) = &request.what
-                    && is_shared(name)
-                {
-                    let id = write.correlation.as_deref().unwrap_or_default();
-                    self.shared.arrive(name, id);
-                }
-            }
-            Entry::Rights { number, .. } if !self.outside.faults.is_on(Fault::MarkerLost) => {
-                self.rights_taken_over(shard, *number);
-            }
-            Entry::Rpc(RpcEntry::Answer {
-                correlation,
-                what: CallAnswer::Withdrawn,
-                ..
-            }) => self.rpcs.turned_back(correlation),
-            Entry::Online { user, session } => self.presences.count(user, Some(*session)),
-            Entry::Offline { user } => self.presences.count(user, None),
-            _ => {}
-        }
-        if let Entry::Publication(Publication::Event { name, data, .. }) = &entry {
-            let data = data.as_ref().map_or("", Payload::as_str);
-            self.events.comes(shard, name, data);
-        }
-        for entry in self.outside.faults.spoil(entry) {
-            self.input(shard, Input::Entry(entry))?;
-        }
-        Ok(())
-    }
-
-    fn read_connections(&mut self, shard: usize) -> Checked {
-        let sessions = self.sessions_of(shard);
-        for session in sessions {
-            if self.random.chance(60) {
-                self.read_connection(session)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn read_connection(&mut self, session: SessionId) -> Checked {
-        if self.is_delayed(session) {
-            return Ok(());
-        }
-        let count = self.random.below(5) + 1;
-        for _ in 0..count {
-            let Some(connection) = self.connections.get_mut(&session) else {
-                return Ok(());
-            };
-            if connection.closing {
-                break;
-            }
-            if connection.waiting && !self.outside.faults.hits(Fault::WaitIgnored) {
-                break;
-            }
-            // Past the message that waits, which is what the fault ignores.
-            let place = usize::from(connection.waiting);
-            let Some(sent) = connection.inbox.get(place).cloned() else {
-                break;
-            };
-            let number = connection.number + 1;
-            let given = *connection.given.get_or_insert(self.summary.steps);
-            self.outside.at = usize::from(session.home.shard);
-            let shard = usize::from(session.home.shard);
-            let flow = self.shards[shard].message(
-                self.now,
-                session,
-                &sent.said.message(),
-                &mut self.outside,
-            );
-            if let Some(connection) = self.connections.get_mut(&session) {
-                match flow {
-                    Flow::Wait => connection.waiting = true,
-                    Flow::Taken => {
-                        connection.number = number;
-                        connection.given = None;
-                        connection.inbox.remove(place);
-                    }
-                }
-            }
-            if flow == Flow::Taken {
-                self.note_order(session, sent.sent);
-                let stamp = Rc::new(Stamp {
-                    session,
-                    number,
-                    seen: sent.seen.clone(),
-                });
-                self.taken(&stamp, &sent.said, given)?;
-            }
-            self.take_effects()?;
-        }
-        let ended = self.connections.get(&session).is_some_and(|connection| {
-            connection.closing || (connection.dropped && connection.inbox.is_empty())
-        });
-        if ended {
-            self.close(session)?;
-        }
-        Ok(())
-    }
-
-    fn input(&mut self, shard: usize, input: Input) -> Checked {
-        self.outside.at = shard;
-        self.shards[shard].handle(self.now, input, &mut self.outside);
-        self.take_effects()
-    }
-
-    /// What the engine has said and asked for beside messages.
-    fn take_effects(&mut self) -> Checked {
-        for ruling in self.rulings.take() {
-            self.records.ruled(self.now.monotonic.0, &ruling)?;
-        }
-        for session in std::mem::take(&mut self.outside.resumed) {
-            if let Some(connection) = self.connections.get_mut(&session) {
-                connection.waiting = false;
-            }
-        }
-        for (session, reason) in std::mem::take(&mut self.outside.closes) {
-            if matches!(reason, CloseReason::Expired | CloseReason::Revoked) {
-                self.expel(session, reason)?;
-            } else if let Some(connection) = self.connections.get_mut(&session) {
-                connection.dropped = true;
-                connection.closing = true;
-            }
-        }
-        Ok(())
-    }
-
     fn store_works(&mut self) -> Checked {
         if !self.outside.logins.is_empty() && self.random.chance(50) {
             self.log_in()?;
@@ -881,18 +604,6 @@ impl Sim {
     fn advance(&mut self, millis: u64) {
         self.now.monotonic.0 += millis * NANOS_PER_MILLI;
         self.now.wall.0 += millis;
-    }
-}
-
-/// Whether a request is for a record that the model of records does not know.
-fn is_about_others(what: &RecordRequestKind) -> bool {
-    let is_other = |name: &str| is_guarded(name) || is_rude(name) || is_shared(name);
-    match what {
-        RecordRequestKind::Bulk { names, .. } => names.iter().any(|(name, _)| is_other(name)),
-        RecordRequestKind::Recheck(name, _)
-        | RecordRequestKind::Head(name)
-        | RecordRequestKind::Write(name, _) => is_other(name),
-        _ => false,
     }
 }
 
