@@ -2,13 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Page } from 'playwright-core';
+import type { Page, Route } from 'playwright-core';
 import { findings } from '../browser/axe.ts';
 import { browserDuring, servePage } from '../browser/page.ts';
 import { Operator, shownKey } from '../harness/admin-page.ts';
 import { connect } from '../harness/client.ts';
 import { Server } from '../harness/server.ts';
-import { eventually } from '../harness/wait.ts';
+import { Inbox, eventually } from '../harness/wait.ts';
 import { VIEWS, enter, openPage, overflow, view } from './page.ts';
 import { Unguarded } from './unguarded.ts';
 
@@ -153,6 +153,35 @@ describe('the admin page', { concurrency: 3 }, () => {
     await eventually(async () => (await field.inputValue()).includes('"n": 3'), 'the newer value is shown');
     await page.getByRole('button', { name: 'Delete' }).click();
     await eventually(async () => (await operator.fetch('GET', '/records/a/1')).status === 404, 'it is deleted');
+  });
+
+  test('shows what was asked for last, also when the answer to what was asked before comes later', async (t) => {
+    const [server, browser] = [await Server.during(t), await browserDuring(t)];
+    const operator = await Operator.of(server);
+    for (const username of ['alice', 'bob']) {
+      await connect(t, server, { login: { username } });
+      assert.ok((await operator.fetch('PUT', `/records/${username}`, {})).ok);
+    }
+    const page = await enter(t, browser, server);
+    for (const [name, label, list] of [['Connections', 'User or address', 'Connections'], ['Records', 'Name, or its beginning', 'Records']] as const) {
+      await view(page, name);
+      const rows = page.getByRole('list', { name: list }).getByRole('listitem');
+      const held = new Inbox<Route>('requests that wait');
+      await page.route(/=alice\b/, held.push, { times: 1 });
+      await page.getByLabel(label).fill('alice');
+      const route = await held.next();
+      await page.getByLabel(label).fill('bob');
+      await rows.filter({ hasText: 'alice' }).waitFor({ state: 'detached' });
+      const late = page.waitForResponse(route.request().url());
+      await route.continue();
+      await (await late).finished();
+      // What the page makes of it is drawn by the second frame.
+      await page.evaluate(() => {
+        const { requestAnimationFrame: frame } = globalThis as any;
+        return new Promise((drawn) => frame(() => frame(drawn)));
+      });
+      assert.deepEqual((await rows.allTextContents()).map((text) => text.slice(0, 3)), ['bob'], name);
+    }
   });
 
   test('takes names, values and user ids for text, and works at 360 x 640 with touch', async (t) => {

@@ -1,8 +1,10 @@
 // Who is connected, a page at a time, or who does not read.
 
-import { useCallback, useEffect, useState } from 'preact/hooks';
-import { query, reason, type Server } from './server.ts';
+import { useState } from 'preact/hooks';
+import { query, type Server } from './server.ts';
 import { bytes } from './figures.ts';
+import { useLoaded } from './loaded.ts';
+import { Pager } from './pager.tsx';
 
 interface Connection {
   id: string;
@@ -30,23 +32,8 @@ export function Connections({ server, onRevoke }: { server: Server; onRevoke: (u
   const [search, setSearch] = useState('');
   const [isSlow, setSlow] = useState(false);
   const [after, setAfter] = useState('');
-  const [page, setPage] = useState<Page>();
-  const [problem, setProblem] = useState('');
-
-  const load = useCallback(async () => {
-    try {
-      const path = `/connections${query({ search, slow: isSlow ? '1' : '', after })}`;
-      setPage(await server.ask<Page>('GET', path));
-      setProblem('');
-    } catch (error) {
-      setProblem(reason(error));
-    }
-  }, [search, isSlow, after]);
-  useEffect(() => {
-    void load();
-    const timer = setInterval(load, REFRESH_MS);
-    return () => clearInterval(timer);
-  }, [load]);
+  const ask = (): Promise<Page> => server.ask('GET', `/connections${query({ search, slow: isSlow ? '1' : '', after })}`);
+  const { value: page, problem } = useLoaded(ask, [search, isSlow, after], REFRESH_MS);
 
   const rows = [...(page?.connections ?? [])].sort((left, right) => right.outboxBytes - left.outboxBytes);
   return (
@@ -91,14 +78,7 @@ export function Connections({ server, onRevoke }: { server: Server; onRevoke: (u
         ))}
       </ul>
       {page && rows.length === 0 && <p class="quiet">Nobody.</p>}
-      <div class="bar">
-        <button type="button" disabled={after === ''} onClick={() => setAfter('')}>
-          First page
-        </button>
-        <button type="button" disabled={!page?.next} onClick={() => setAfter(page?.next ?? '')}>
-          Next page
-        </button>
-      </div>
+      <Pager after={after} next={page?.next} onMove={setAfter} />
     </section>
   );
 }

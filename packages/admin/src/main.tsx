@@ -1,9 +1,10 @@
 // The page: a key, then one view at a time. Figures are asked for as long as the page is open, so that plots go on in every view.
 
 import { render } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { Connections } from './connections.tsx';
 import { point, type Figures, type Point } from './figures.ts';
+import { useLoaded } from './loaded.ts';
 import { Names } from './names.tsx';
 import { Overview } from './overview.tsx';
 import { Records } from './records.tsx';
@@ -82,36 +83,19 @@ function SignedIn({ session, onEnd }: { session: Session; onEnd: () => void }) {
   const [server] = useState(() => new Server(session, onEnd));
   const [view, setView] = useState<View>('Overview');
   const [revoked, setRevoked] = useState('');
-  const [figures, setFigures] = useState<Figures>();
   const [points, setPoints] = useState<readonly Point[]>([]);
-  const [problem, setProblem] = useState('');
-
-  useEffect(() => {
-    let before: Figures | undefined;
-    let isOver = false;
-    let timer: ReturnType<typeof setTimeout>;
-    const load = async (): Promise<void> => {
-      try {
-        const began = performance.now();
-        const now = await server.ask<Figures>('GET', '/figures');
-        const roundTrip = performance.now() - began;
-        if (isOver) return;
-        const last = before;
-        before = now;
-        setFigures(now);
-        if (last) setPoints((known) => [...known, point(last, now, roundTrip)].slice(-POINTS_MAX));
-        setProblem('');
-      } catch (error) {
-        setProblem(reason(error));
-      }
-      if (!isOver) timer = setTimeout(load, FIGURES_MS);
-    };
-    void load();
-    return () => {
-      isOver = true;
-      clearTimeout(timer);
-    };
-  }, []);
+  const [refusal, setRefusal] = useState('');
+  const last = useRef<Figures>();
+  const look = async (): Promise<Figures> => {
+    const began = performance.now();
+    const now = await server.ask<Figures>('GET', '/figures');
+    const roundTrip = performance.now() - began;
+    const before = last.current;
+    last.current = now;
+    if (before) setPoints((known) => [...known, point(before, now, roundTrip)].slice(-POINTS_MAX));
+    return now;
+  };
+  const { value: figures, problem } = useLoaded(look, [], FIGURES_MS);
 
   const revoke = (user: string): void => {
     setRevoked(user);
@@ -122,7 +106,7 @@ function SignedIn({ session, onEnd }: { session: Session; onEnd: () => void }) {
       <header class="top">
         <h1>Tidewire admin</h1>
         <span class="quiet">{session.version}</span>
-        <button type="button" onClick={() => void server.signOut().catch((error: unknown) => setProblem(reason(error)))}>
+        <button type="button" onClick={() => void server.signOut().catch((error: unknown) => setRefusal(reason(error)))}>
           Sign out
         </button>
       </header>
@@ -134,7 +118,7 @@ function SignedIn({ session, onEnd }: { session: Session; onEnd: () => void }) {
         ))}
       </nav>
       <p class="problem" role="alert">
-        {problem}
+        {problem || refusal}
       </p>
       <main>
         {view === 'Overview' && <Overview figures={figures} points={points} />}

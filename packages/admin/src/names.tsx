@@ -1,8 +1,9 @@
 // Names by subscribers, and who is online.
 
-import { useEffect, useState } from 'preact/hooks';
-import { query, reason, type Server } from './server.ts';
+import { useState } from 'preact/hooks';
+import { query, type Server } from './server.ts';
 import { count } from './figures.ts';
+import { useLoaded } from './loaded.ts';
 
 interface Topics {
   topics: Array<{ kind: string; name: string; subscribers: number }>;
@@ -16,29 +17,8 @@ const SHOWN_USERS = 200;
 export function Names({ server }: { server: Server }) {
   const [kind, setKind] = useState('');
   const [prefix, setPrefix] = useState('');
-  const [topics, setTopics] = useState<Topics>();
-  const [problem, setProblem] = useState('');
-
-  useEffect(() => {
-    let isOver = false;
-    let timer: ReturnType<typeof setTimeout>;
-    const load = async (): Promise<void> => {
-      try {
-        const found = await server.ask<Topics>('GET', `/topics${query({ kind, prefix })}`);
-        if (isOver) return;
-        setTopics(found);
-        setProblem('');
-      } catch (error) {
-        setProblem(reason(error));
-      }
-      if (!isOver) timer = setTimeout(load, REFRESH_MS);
-    };
-    void load();
-    return () => {
-      isOver = true;
-      clearTimeout(timer);
-    };
-  }, [kind, prefix]);
+  const ask = (): Promise<Topics> => server.ask('GET', `/topics${query({ kind, prefix })}`);
+  const { value: topics, problem } = useLoaded(ask, [kind, prefix], REFRESH_MS);
 
   return (
     <section aria-labelledby="names">
@@ -81,24 +61,19 @@ export function Names({ server }: { server: Server }) {
 }
 
 function Presence({ server }: { server: Server }) {
-  const [users, setUsers] = useState<string[]>();
-  const [problem, setProblem] = useState('');
-  const load = async (): Promise<void> => {
-    try {
-      const body = { body: [{ topic: 'presence', action: 'query' }] };
-      const answer = await server.ask<{ body: Array<{ users?: string[]; error?: string }> }>('POST', '/commands', body);
-      setUsers([...(answer.body[0]?.users ?? [])].sort());
-      setProblem(answer.body[0]?.error ?? '');
-    } catch (error) {
-      setProblem(reason(error));
-    }
+  const [round, setRound] = useState(0);
+  const ask = async (): Promise<string[]> => {
+    const body = { body: [{ topic: 'presence', action: 'query' }] };
+    const [answer] = (await server.ask<{ body: Array<{ users?: string[]; error?: string }> }>('POST', '/commands', body)).body;
+    if (answer?.error !== undefined) throw new Error(answer.error);
+    return (answer?.users ?? []).sort();
   };
-  useEffect(() => void load(), []);
+  const { value: users, problem } = useLoaded(ask, [round]);
   return (
     <>
       <h3>Online</h3>
       <div class="bar">
-        <button type="button" onClick={load}>
+        <button type="button" onClick={() => setRound(round + 1)}>
           Look again
         </button>
         <span class="quiet">{users ? `${count(users.length)} users` : ''}</span>

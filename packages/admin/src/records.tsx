@@ -1,8 +1,10 @@
 // Stored records by the beginnings of their names; one of them is read, watched and edited.
 
-import { useEffect, useState } from 'preact/hooks';
-import { query, reason, type Server } from './server.ts';
+import { useState } from 'preact/hooks';
+import { query, type Server } from './server.ts';
 import { bytes } from './figures.ts';
+import { useLoaded } from './loaded.ts';
+import { Pager } from './pager.tsx';
 import { RecordEditor } from './record.tsx';
 
 interface Page {
@@ -14,25 +16,9 @@ export function Records({ server }: { server: Server }) {
   const [prefix, setPrefix] = useState('');
   const [after, setAfter] = useState('');
   const [round, setRound] = useState(0);
-  const [page, setPage] = useState<Page>();
-  const [problem, setProblem] = useState('');
   const [chosen, setChosen] = useState('');
-
-  useEffect(() => {
-    let isOver = false;
-    const load = async (): Promise<void> => {
-      try {
-        const found = await server.ask<Page>('GET', `/records${query({ prefix, after })}`);
-        if (isOver) return;
-        setPage(found);
-        setProblem('');
-      } catch (error) {
-        setProblem(reason(error));
-      }
-    };
-    void load();
-    return () => void (isOver = true);
-  }, [prefix, after, round]);
+  const ask = (): Promise<Page> => server.ask('GET', `/records${query({ prefix, after })}`);
+  const { value: page, problem } = useLoaded(ask, [prefix, after, round]);
 
   return (
     <section aria-labelledby="records">
@@ -68,14 +54,7 @@ export function Records({ server }: { server: Server }) {
         ))}
       </ul>
       {page?.records.length === 0 && <p class="quiet">No stored record begins so.</p>}
-      <div class="bar">
-        <button type="button" disabled={after === ''} onClick={() => setAfter('')}>
-          First page
-        </button>
-        <button type="button" disabled={!page?.next} onClick={() => setAfter(page?.next ?? '')}>
-          Next page
-        </button>
-      </div>
+      <Pager after={after} next={page?.next} onMove={setAfter} />
     </section>
   );
 }
