@@ -154,6 +154,22 @@ export class Tab {
     });
   }
 
+  /** The clock of the page. */
+  now(): Promise<number> {
+    return this.page.evaluate(() => Date.now());
+  }
+
+  /** When `name`, an open record, shows `wanted`, by the clock of the page. To be asked for before. */
+  timeOf(name: string, wanted: unknown): Promise<number> {
+    return this.page.evaluate(
+      ([of, value]) =>
+        new Promise<number>((done) => {
+          (globalThis as any).records[of].subscribe((shown: unknown) => JSON.stringify(shown) === value && done(Date.now()));
+        }),
+      [name, JSON.stringify(wanted)] as const,
+    );
+  }
+
   async close(): Promise<void> {
     await this.page.close();
   }

@@ -113,7 +113,8 @@ export class Connection {
   #held: Message[] = [];
   /** Heartbeats without an answer. */
   #pings = 0;
-  #hasHeard = false;
+  /** A heartbeat has left, and nothing has come since. */
+  #isAnswerDue = false;
   #refusal: unknown;
   #wasAskedAgain = false;
 
@@ -313,7 +314,7 @@ export class Connection {
       this.onError(new TidewireError('INVALID_MESSAGE', (cause as Error).message, { cause }));
       return this.#lose('bytes that are no message');
     }
-    this.#hasHeard = true;
+    if (socket === this.#socket && this.#isAnswerDue) this.#beat();
     for (const message of messages) {
       if (socket !== this.#socket) return;
       if (message.topic === Topic.Connection) this.#handleConnection(message);
@@ -417,16 +418,17 @@ export class Connection {
     this.#after(this.#options.heartbeatIntervalMs, () => {
       if (this.isLoggedIn && Date.now() - due > SLEPT_MS) return this.check();
       this.#ping();
-      this.#hasHeard = false;
-      this.#after(this.#options.staleAfterMs, () => {
-        if (this.#hasHeard) return this.#beat();
-        this.#after(this.#options.staleAfterMs, () => {
-          if (this.#hasHeard) this.#beat();
-          else this.#lose('no answer to a heartbeat');
-        });
+      this.#answers(() => {
+        this.#answers(() => this.#lose('no answer to a heartbeat'));
         if (this.isLoggedIn) this.#become('stale');
       });
     });
+  }
+
+  /** Calls `late` unless something comes before; what comes begins the wait for the next heartbeat. */
+  #answers(late: () => void): void {
+    this.#after(this.#options.staleAfterMs, late);
+    this.#isAnswerDue = true;
   }
 
   #ping(): void {
@@ -434,8 +436,10 @@ export class Connection {
     this.#say(Topic.Connection, ConnectionAction.Ping);
   }
 
+  /** Sets the timer of the next phase; that of the last one is over. */
   #after(ms: number, callback: () => void): void {
     clearTimeout(this.#timer);
+    this.#isAnswerDue = false;
     this.#timer = setTimeout(callback, ms);
   }
 
