@@ -185,9 +185,9 @@ async function failingSyncs(test: TestContext, options: ServerOptions = {}): Pro
 
 /** A disk that does nothing any more until it is thawed: whoever writes to it waits in the kernel. */
 async function hangingDisk(test: TestContext, options: ServerOptions = {}): Promise<Outage> {
-  const volume = Volume.create();
+  const volume = await Volume.create();
   atEnd(test, () => volume.dispose());
-  const server = await Server.start({ ...options, dataFolder: join(volume.path, 'data') });
+  const server = await Server.start({ ...options, dataFolder: join(volume.path, 'data'), launcher: volume.launcher });
   atEnd(test, async () => {
     volume.thaw();
     await server.dispose();

@@ -33,29 +33,32 @@ export class Rounds {
     private readonly server: Server,
     /** Ends the server without a warning and leaves its data folder as the crash left it. */
     private readonly crash: (writers: Writers) => Promise<void>,
+    /** What programs are to be launched with that look at its data folder. */
+    private readonly launcher: string[] = [],
   ) {}
 
   /** Rounds that cut the power of a server whose data lies on a volume of its own. */
   static async onVolume(test: TestContext, options: ServerOptions = {}): Promise<Rounds> {
-    const volume = Volume.create();
+    const volume = await Volume.create();
     atEnd(test, () => volume.dispose());
-    const dataFolder = join(volume.path, 'data');
     // A server that is broken on purpose starts only where the torture test keeps its data.
-    mkdirSync(dataFolder);
-    writeFileSync(join(dataFolder, 'made-by-tidewire-torture'), '');
-    const server = await Server.start({ ...options, dataFolder });
+    mkdirSync(join(volume.outside, 'data'));
+    writeFileSync(join(volume.outside, 'data/made-by-tidewire-torture'), '');
+    const launcher = [...volume.launcher, ...(options.launcher ?? [])];
+    const server = await Server.start({ ...options, dataFolder: join(volume.path, 'data'), launcher });
     atEnd(test, async () => {
       await server.kill();
       await server.dispose();
     });
-    return new Rounds(server, async (writers) => {
+    const crash = async (writers: Writers): Promise<void> => {
       // Without power the server could not speak either, and ext4 may call a sync done that the cut came into.
       writers.hearNoMore();
       volume.cutPower();
       await server.kill();
       volume.unmount();
       volume.mount();
-    });
+    };
+    return new Rounds(server, crash, volume.launcher);
   }
 
   /**
@@ -72,7 +75,7 @@ export class Rounds {
     } finally {
       writers.stop();
     }
-    const faults = await checkStore(this.server);
+    const faults = await this.#checkStore();
     try {
       await this.server.start();
     } catch (error) {
@@ -80,15 +83,17 @@ export class Rounds {
     }
     return [...faults, ...(await verify(this.server.address, this.ledger))];
   }
-}
 
-/** Runs `tidewire store check` on the data of a server that does not run. */
-async function checkStore(server: Server): Promise<string[]> {
-  try {
-    await promisify(execFile)(server.binary, ['store', 'check', '--data', server.dataFolder]);
-    return [];
-  } catch (error) {
-    const { message, stdout = '', stderr = '' } = error as Error & { stdout?: string; stderr?: string };
-    return [`${message} ${stdout} ${stderr}`];
+  /** Runs `tidewire store check` on the data of a server that does not run. */
+  async #checkStore(): Promise<string[]> {
+    const { binary, dataFolder } = this.server;
+    const [program = '', ...args] = [...this.launcher, binary, 'store', 'check', '--data', dataFolder];
+    try {
+      await promisify(execFile)(program, args);
+      return [];
+    } catch (error) {
+      const { message, stdout = '', stderr = '' } = error as Error & { stdout?: string; stderr?: string };
+      return [`${message} ${stdout} ${stderr}`];
+    }
   }
 }

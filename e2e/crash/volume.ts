@@ -1,10 +1,11 @@
-// A disk whose power can be cut: an ext4 in a file, mounted over a loop device. The cut is the file system's own
-// shutdown without a flush of its journal, so what was not synced is gone and what was synced stays.
+// A disk whose power can be cut: an ext4 in a file, mounted over a loop device in a namespace of its own. The cut is the file
+// system's own shutdown without a flush of its journal, so what was not synced is gone and what was synced stays.
 
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Mounts } from '../harness/mounts.ts';
 import { run } from '../harness/program.ts';
 
 const VOLUME_BYTES = 256 * 1024 * 1024;
@@ -15,20 +16,19 @@ import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack("I", 2))
 `;
 
-const mounted = new Set<Volume>();
-process.on('exit', () => mounted.forEach((volume) => volume.dispose()));
-
 export class Volume {
-  readonly #folder = mkdtempSync(join(tmpdir(), 'tidewire-volume-'));
-  readonly #image = join(this.#folder, 'image');
   #isFrozen = false;
-  /** Where the volume is mounted. */
-  readonly path = join(this.#folder, 'mounted');
+
+  private constructor(
+    private readonly folder: string,
+    private readonly mounts: Mounts,
+  ) {}
 
   /** Makes and mounts an empty volume. */
-  static create(): Volume {
+  static async create(): Promise<Volume> {
     requireTools();
-    const volume = new Volume();
+    const folder = mkdtempSync(join(tmpdir(), 'tidewire-volume-'));
+    const volume = new Volume(folder, await Mounts.made(':'));
     writeFileSync(volume.#image, '');
     truncateSync(volume.#image, VOLUME_BYTES);
     mkdirSync(volume.path);
@@ -37,39 +37,56 @@ export class Volume {
     return volume;
   }
 
+  /** Where it is mounted, for whoever is launched with `launcher`. */
+  get path(): string {
+    return join(this.folder, 'mounted');
+  }
+
+  /** The same for this process. */
+  get outside(): string {
+    return this.mounts.outside(this.path);
+  }
+
+  /** What programs are to be launched with that use it. */
+  get launcher(): string[] {
+    return this.mounts.launcher;
+  }
+
   mount(): void {
-    run('mount', ['-o', 'loop', this.#image, this.path]);
-    mounted.add(this);
+    this.mounts.run('mount', '-o', 'loop', this.#image, this.path);
   }
 
   /** From here on every access fails, and nothing more reaches the disk. */
   cutPower(): void {
-    run('python3', ['-c', CUT_PROGRAM, this.path]);
+    this.mounts.run('python3', '-c', CUT_PROGRAM, this.path);
   }
 
   /** From here on whoever writes to it waits in the kernel. */
   freeze(): void {
-    run('fsfreeze', ['--freeze', this.path]);
+    this.mounts.run('fsfreeze', '--freeze', this.path);
     this.#isFrozen = true;
   }
 
   /** Ends that, if it is so. */
   thaw(): void {
-    if (this.#isFrozen) run('fsfreeze', ['--unfreeze', this.path]);
+    if (this.#isFrozen) this.mounts.run('fsfreeze', '--unfreeze', this.path);
     this.#isFrozen = false;
   }
 
   /** Fails while a process has a file open on the volume. */
   unmount(): void {
-    run('umount', [this.path]);
-    mounted.delete(this);
+    this.mounts.run('umount', this.path);
   }
 
-  /** Unmounts the volume whatever uses it, and removes it. */
+  /** Removes the volume, which goes when nobody uses it any more. */
   dispose(): void {
     this.thaw();
-    if (mounted.delete(this)) run('umount', ['--lazy', this.path]);
-    rmSync(this.#folder, { recursive: true, force: true });
+    this.mounts.end();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  get #image(): string {
+    return join(this.folder, 'image');
   }
 }
 
@@ -77,7 +94,7 @@ export class Volume {
 function requireTools(): void {
   if (process.getuid?.() !== 0) throw new Error('the power-cut test mounts a volume and must run as root');
   if (!existsSync('/dev/loop-control')) throw new Error('the power-cut test needs loop devices: /dev/loop-control is missing');
-  for (const tool of ['mkfs.ext4', 'mount', 'umount', 'fsfreeze', 'python3']) {
+  for (const tool of ['mkfs.ext4', 'mount', 'umount', 'unshare', 'nsenter', 'fsfreeze', 'python3']) {
     try {
       execFileSync('which', [tool], { stdio: 'ignore' });
     } catch {
