@@ -12,6 +12,8 @@ const CLIENT_COUNT = 4;
 const RECORDS_PER_CLIENT = 16;
 /** Characters of the longest filling; with it records have from a few bytes to several pages. */
 const FILLING_MAX = 10_000;
+/** Records that nobody writes, of which every shard owns some. */
+const ASKED_NAMES = 64;
 /** Acknowledged patches between a whole write and a delete. */
 const PATCHES_MAX = 6;
 
@@ -58,6 +60,16 @@ export class Writers {
     } catch (error) {
       throw new Error(`${(error as Error).message}; there were ${this.#acknowledgedCount}; ${this.errors.join(', ')}`);
     }
+  }
+
+  /**
+   * Waits until everything has arrived that the server acknowledged before. An answer takes the way of the acknowledgements, from a
+   * record's owner over the connection; the names are so many that every shard owns some.
+   */
+  async caughtUp(): Promise<void> {
+    const names = Array.from({ length: ASKED_NAMES }, (_, i) => `asked/${i}`);
+    const heads = this.#clients.flatMap((client) => names.map((name) => client.record.head(name)));
+    await within(DEADLINE_MS, Promise.all(heads), 'every shard answers every client');
   }
 
   /** Acknowledgements that come from now on do not count. */
