@@ -58,7 +58,7 @@ describe('heartbeat', { concurrency: 4 }, () => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
     const errors = ['HEARTBEAT_TIMEOUT', 'CONNECTION_ERROR'];
-    const client = await connect(t, server, { through: proxy.address, heartbeatInterval: 200, errors });
+    const client = await connect(t, server, { through: proxy.address, heartbeatInterval: SPEAK_MS, errors });
     proxy.silence();
     await client.errors.find(({ event }) => event === 'HEARTBEAT_TIMEOUT');
     const lost = inState(client, C.CONNECTION_STATE.RECONNECTING);

@@ -190,10 +190,11 @@ describe('server-sent events', { concurrency: 8 }, () => {
   });
 
   test('streams outlive the time of ordinary connections, and say that they live', async (t) => {
-    const own = await Server.during(t, { http: { connection_timeout: '200ms' }, heartbeatIntervalMs: 300 });
+    // A client of HTTP/2 has to answer a ping within its interval, on a busy machine, too.
+    const own = await Server.during(t, { http: { connection_timeout: '2s' }, heartbeatIntervalMs: 1_500 });
     const { pieces, comments } = await openStream(t, url(own, '/sse?record=r'));
     assert.equal((await pieces.next()).event, 'deleted');
-    assert.deepEqual(await comments.count(6), ['connected', ...Array(5).fill('keep-alive')]);
+    assert.deepEqual(await comments.count(3), ['connected', ...Array(2).fill('keep-alive')]);
     await command(own, write('r', { a: 1 }));
     assert.deepEqual((await pieces.next()).data, { name: 'r', version: 1, data: { a: 1 } });
   });

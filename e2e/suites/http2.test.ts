@@ -16,6 +16,8 @@ import { Server, againstOriginal, type ServerOptions } from '../harness/server.t
 import { DEADLINE_MS, eventually, isPending, within } from '../harness/wait.ts';
 
 const { NGHTTP2_CANCEL, NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_NO_ERROR } = constants;
+/** How often the server asks who is there. So long, because a busy machine may keep a test from answering for a while. */
+const PINGS_MS = 2_000;
 const JSON_TYPE = { 'content-type': 'application/json' };
 const emit = (eventName: string, data?: unknown): object => ({ topic: 'event', action: 'emit', eventName, data });
 
@@ -239,10 +241,10 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
   });
 
   test('streams outlive the time of ordinary connections, and requests go on beside them', async (t) => {
-    const server = await secured(t, { http: { connection_timeout: '2s' }, heartbeatIntervalMs: 1_000 });
+    const server = await secured(t, { http: { connection_timeout: '2s' }, heartbeatIntervalMs: PINGS_MS });
     const session = await openSession(t, server);
     const { comments } = await openEvents(session, '/sse?event=e');
-    assert.deepEqual(await comments.count(5), ['connected', ...Array(4).fill('keep-alive')]);
+    assert.deepEqual(await comments.count(3), ['connected', ...Array(2).fill('keep-alive')]);
     assert.equal((await ask(session, '/health')).status, 200);
     const late = await openEvents(session, '/sse?event=e');
     assert.equal(late.status, 200);
@@ -260,14 +262,14 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
   });
 
   test('who does not say that it is there is given up', async (t) => {
-    const server = await secured(t, { heartbeatIntervalMs: 300, http: { connection_timeout: '60s' } });
+    const server = await secured(t, { heartbeatIntervalMs: PINGS_MS, http: { connection_timeout: '60s' } });
     const [silent, session] = [await Http2Peer.open(t, server), await openSession(t, server)];
     const { comments } = await openEvents(session, '/sse?event=e');
     silent.send(frame(FRAME.HEADERS, FLAG.END_STREAM | FLAG.END_HEADERS, 1, head('/sse?event=e')));
     await silent.frames.find(({ type, flags }) => type === FRAME.PING && flags === FLAG.NONE);
     await silent.goodbye();
     await eventually(async () => (await server.metric('tidewire_http_sessions')) === 1, 'its stream ends with it');
-    await comments.count(comments.seen.length + 3);
+    await comments.count(comments.seen.length + 1);
     assert.equal((await ask(session, '/health')).status, 200, 'who answers stays');
   });
 

@@ -72,8 +72,8 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   test('the challenge is answered late, and a client with quick heartbeats waits for it', async (t) => {
     const { server, proxy, client } = await outsider(
       t,
-      { penalty: { wait_min: '3s' } },
-      { heartbeatInterval: 700 },
+      { penalty: { wait_min: '5s' } },
+      { heartbeatInterval: 1_500 },
     );
     const login = client.login({ username: 'anna' });
     await inState(client, OPEN);
@@ -91,7 +91,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   });
 
   test('a user waits at its login wherever it comes from, another one does not', async (t) => {
-    const { server, client } = await outsider(t, { penalty: { wait_min: '3s', wait_max: '3s' } });
+    const { server, client } = await outsider(t, { penalty: { wait_min: '5s', wait_max: '5s' } });
     const login = client.login({ username: 'anna' });
     await inState(client, OPEN);
     await login;
