@@ -3,10 +3,10 @@
 import { createPrivateKey, generateKeyPairSync, randomUUID, sign } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type RequestListener, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 import { Provider } from 'oidc-provider';
 import { atEnd } from './cleanup.ts';
+import { freePort } from './server.ts';
 
 /** Whom tokens are for. */
 export const AUDIENCE = 'urn:tidewire:e2e';
@@ -26,21 +26,22 @@ export class Issuer {
   /** Readings of the key set. */
   keyReads = 0;
 
-  private constructor(private readonly users: string[]) {}
+  private constructor(
+    private readonly users: string[],
+    private readonly port: number,
+  ) {}
 
   /** An issuer whose clients have these names; it ends with `test`. */
   static async during(test: TestContext, users: string[]): Promise<Issuer> {
-    const issuer = new Issuer(users);
+    const issuer = new Issuer(users, await freePort());
     atEnd(test, () => issuer.stop());
     await issuer.start();
     return issuer;
   }
 
-  #port = 0;
-
   /** What it calls itself. */
   get url(): string {
-    return `http://127.0.0.1:${this.#port}`;
+    return `http://127.0.0.1:${this.port}`;
   }
 
   /** Starts it, again on the same port. */
@@ -50,9 +51,8 @@ export class Issuer {
       if (request.url === '/jwks') this.keyReads += 1;
       handle(request, response);
     });
-    server.listen(this.#port, '127.0.0.1');
+    server.listen(this.port, '127.0.0.1');
     await once(server, 'listening');
-    this.#port = (server.address() as AddressInfo).port;
     this.#server = server;
     handle = this.#provider().callback();
   }

@@ -4,10 +4,10 @@
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { randomInt } from 'node:crypto';
-import { existsSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get as request } from 'node:http';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
+import { tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { certify, type Certified } from './certificate.ts';
@@ -500,12 +500,39 @@ export function innermost(pid: number): number {
  */
 const PORTS = { first: 10_000, count: 20_000 };
 
-/** A port of the loopback address that nobody listens on. */
+/**
+ * Files named after the ports that processes of tests have been given. Between the look at a port and the start of its server, and while
+ * that is down for a restart, another process would find it free.
+ */
+const PORT_CLAIMS = join(tmpdir(), `tidewire-ports-${userInfo().uid}`);
+/** No process of tests lives so long; one that was killed has left its claims behind. */
+const CLAIM_MS_MAX = 3_600_000;
+
+const claimed: string[] = [];
+process.on('exit', () => claimed.forEach((claim) => rmSync(claim, { force: true })));
+
+/** A port of the loopback address that nobody listens on, and that no other test gets while this process lives. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = PORTS.first + randomInt(PORTS.count);
-    if (await canListen(port)) return port;
+    if (claims(port) && (await canListen(port))) return port;
   }
+}
+
+/** Claims a port for this process, and says whether it is its own. */
+function claims(port: number): boolean {
+  const claim = join(PORT_CLAIMS, String(port));
+  mkdirSync(PORT_CLAIMS, { recursive: true });
+  const age = Date.now() - (statSync(claim, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
+  if (age > CLAIM_MS_MAX) rmSync(claim, { force: true });
+  try {
+    writeFileSync(claim, '', { flag: 'wx' });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    return false;
+  }
+  claimed.push(claim);
+  return true;
 }
 
 async function canListen(port: number): Promise<boolean> {

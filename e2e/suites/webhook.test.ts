@@ -4,12 +4,11 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
 import { C, connect, inState } from '../harness/client.ts';
-import { Server, againstOriginal } from '../harness/server.ts';
+import { Server, againstOriginal, freePort } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
 interface Asked {
@@ -30,18 +29,17 @@ class Hook {
   #server = createServer((request, response) => void this.#answer(request, response));
 
   static async during(test: TestContext): Promise<Hook> {
-    const hook = new Hook();
-    await hook.listen(0);
+    const hook = new Hook(await freePort());
+    await hook.listen();
     atEnd(test, () => hook.stop());
     return hook;
   }
 
-  port = 0;
+  private constructor(readonly port: number) {}
 
-  async listen(port: number): Promise<void> {
-    this.#server.listen(port, '127.0.0.1');
+  async listen(): Promise<void> {
+    this.#server.listen(this.port, '127.0.0.1');
     await once(this.#server, 'listening');
-    this.port = (this.#server.address() as AddressInfo).port;
   }
 
   async stop(): Promise<void> {
@@ -165,7 +163,7 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
     const ready = (await (await server.get('/ready')).json()) as { warnings: Array<{ code: string; text: string }> };
     assert.deepEqual(ready.warnings.map(({ code }) => code), ['auth_webhook']);
     assert.ok(!JSON.stringify(ready).includes('/login'), 'addresses may be secret');
-    await hook.listen(hook.port);
+    await hook.listen();
     await within(DEADLINE_MS, login, 'the client logs in by itself');
     await inState(client, C.CONNECTION_STATE.OPEN);
   });
