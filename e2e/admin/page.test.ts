@@ -117,12 +117,12 @@ describe('the admin page', { concurrency: 3 }, () => {
     const client = await connect(t, server, { login: {} });
     await page.getByRole('img', { name: /^Connections: open 1$/ }).waitFor();
     client.close();
-    assert.equal(await page.locator('canvas').count(), 7);
+    await eventually(async () => (await page.locator('canvas').count()) === 7, 'all plots are there');
     const inked = (): Promise<number> => page.locator('canvas').first().evaluate((canvas: any) => {
       const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
       return data.filter((value: number) => value > 0).length;
     });
-    assert.ok((await inked()) > 0, 'something is drawn');
+    await eventually(async () => (await inked()) > 0, 'something is drawn');
     await server.stop();
     await page.getByText('the server does not answer').waitFor();
     await server.start();

@@ -92,24 +92,27 @@ describe('loss', { concurrency: 4 }, () => {
   test('silence makes the connection stale, and what was silent is replaced', async (t) => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
-    const made = await connected(t, proxy.address, { heartbeatIntervalMs: 50, staleAfterMs: 100 });
+    const made = await connected(t, proxy.address, { heartbeatIntervalMs: 50, staleAfterMs: 300 });
     const states = statesOf(made);
     proxy.silence('answers');
-    assert.deepEqual(await states.count(2), ['stale', 'waiting']);
+    // On a busy machine an answer may have been late before.
+    await states.until((seen) => seen.slice(-2).join() === 'stale,waiting');
     proxy.restore();
-    await states.find((state) => state === 'open');
+    await inState(made, 'open');
   });
 
   test('after a pause a living connection is proved, and a dead one replaced', async (t) => {
     const server = await Server.during(t);
     const proxy = await Proxy.during(t, server);
+    const living = await connected(t, server.address, { checkTimeoutMs: DEADLINE_MS });
+    const proved = statesOf(living);
+    living.check();
+    assert.deepEqual(await proved.count(2), ['checking', 'open']);
     const made = await connected(t, proxy.address, { checkTimeoutMs: 200 });
     const states = statesOf(made);
-    made.check();
-    assert.deepEqual(await states.count(2), ['checking', 'open']);
     proxy.silence();
     made.check();
-    assert.deepEqual((await states.count(4)).slice(2), ['checking', 'waiting']);
+    assert.deepEqual(await states.count(2), ['checking', 'waiting']);
     proxy.restore();
     await states.find((state) => state === 'authenticating');
     await inState(made, 'open');
@@ -121,7 +124,7 @@ describe('own events', { concurrency: 4 }, () => {
     const server = await Server.during(t, { auth: { chain: ['jwt'], jwt: { secret: SECRET } } });
     const auth = { token: server.token('--user', 'alice') };
     const proxy = await Proxy.during(t, server);
-    const made = await connected(t, proxy.address, { auth, heartbeatIntervalMs: 300, staleAfterMs: 300, checkTimeoutMs: 300 });
+    const made = await connected(t, proxy.address, { auth, heartbeatIntervalMs: 300, staleAfterMs: 1_000 });
     const other = await connected(t, server.address, { auth });
     const [name, heard] = [fresh('event'), new Inbox<unknown>('events')];
     await other.event.subscribe(name, heard.push).ready;

@@ -15,6 +15,7 @@ import { OFFLINE_SCRIPT, Tab } from './tab.ts';
 
 const DEVICES = Number(process.env['OFFLINE_DEVICES'] ?? 3);
 const EDITS = Number(process.env['OFFLINE_EDITS'] ?? 300);
+const SEED = Number(process.env['OFFLINE_SEED'] ?? Date.now() % 2 ** 31);
 const ROUNDS = 5;
 /** How long all copies may take to be equal after the last one has a connection. */
 const EQUAL_MS = 5_000;
@@ -66,8 +67,7 @@ function outcome(edit: Edit, final: unknown, edits: Map<string, Edit>): string |
 }
 
 /** Runs the model; gives back what became of how many edits, and the edits that are lost. */
-async function run(t: TestContext, browser: Browser, { count, devices: size, prepare }: { count: number; devices: number; prepare?: string }) {
-  const seed = Number(process.env['OFFLINE_SEED'] ?? Date.now() % 2 ** 31);
+async function run(t: TestContext, browser: Browser, { count, devices: size, prepare, seed = SEED }: { count: number; devices: number; prepare?: string; seed?: number }) {
   console.log(`OFFLINE_SEED=${seed}`);
   const random = new Random(seed);
   const port = await servePage(t, { script: OFFLINE_SCRIPT });
@@ -190,7 +190,8 @@ test('random edits of many devices through restarts', { timeout: 1_800_000 }, as
         if (this.name === 'edits' && count % 5 === 0) request.addEventListener('success', () => this.delete(request.result))
         return request
       }`;
-    const { lost } = await run(inner, browser, { count: 200, devices: 2, prepare: forgets });
+    // With this seed tabs are closed while they have edits that were not made; with a few others none is.
+    const { lost } = await run(inner, browser, { count: 200, devices: 2, prepare: forgets, seed: 1 });
     assert.ok(lost.length > 0, 'an edit is missed');
     console.log(`planted fault: ${lost.length} edits are missed`);
   });
