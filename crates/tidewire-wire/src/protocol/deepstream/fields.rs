@@ -176,7 +176,7 @@ pub(super) static EVENT: [Option<Field>; 20] = layout(&[
     (19, Field::Trace),
 ]);
 
-static RECORD: [Option<Field>; 24] = layout(&[
+pub(super) static RECORD: [Option<Field>; 24] = layout(&[
     (1, Field::Action),
     (2, Field::Data),
     (3, Field::Correlation),

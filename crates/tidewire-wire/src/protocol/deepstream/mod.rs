@@ -14,6 +14,7 @@ mod presence;
 pub mod protobuf;
 mod record;
 mod rpc;
+mod write;
 
 use thiserror::Error;
 use tidewire_core::message::{Message, Refusal, Topic};
@@ -22,6 +23,7 @@ use crate::frame::websocket::{self, Opcode};
 use emit::Emit;
 use fields::{Envelope, Fields, WireTopic};
 use protobuf::Reader;
+use write::PlainWrite;
 
 /// Why bytes are not a message. Each is answered like an unknown topic; the session goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
@@ -105,6 +107,11 @@ impl Deepstream {
         {
             return Ok(Message::Event(event));
         }
+        if topic == WireTopic::Record
+            && let Some(record) = write::decode(envelope.body)
+        {
+            return Ok(Message::Record(record));
+        }
         decode_fields(topic, envelope.body)
     }
 
@@ -132,6 +139,11 @@ impl Deepstream {
             out.reserve(emit.payload_bytes());
             return emit.encode_payload(out);
         }
+        if let Some(write) = PlainWrite::of(dialect, message) {
+            websocket::encode_header(Opcode::Binary, write.payload_bytes(), out);
+            out.reserve(write.payload_bytes());
+            return write.encode_payload(out);
+        }
         let (topic, fields) = to_wire(dialect, message);
         let measure = fields.measure(topic);
         websocket::encode_header(Opcode::Binary, measure.payload, out);
@@ -141,6 +153,11 @@ impl Deepstream {
 
     /// Appends `message` as a client's WebSocket frame, masked with `key`, for [`Dialect::Server`].
     pub fn encode_masked_frame(message: &Message<'_>, key: [u8; 4], out: &mut Vec<u8>) {
+        if let Some(write) = PlainWrite::of(Dialect::Server, message) {
+            let bytes = write.payload_bytes();
+            let encode = |out: &mut Vec<u8>| write.encode_payload(out);
+            return websocket::encode_masked_with(Opcode::Binary, bytes, key, out, encode);
+        }
         let (topic, fields) = to_wire(Dialect::Server, message);
         let measure = fields.measure(topic);
         websocket::encode_masked_with(Opcode::Binary, measure.payload, key, out, |out| {

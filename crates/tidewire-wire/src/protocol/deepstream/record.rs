@@ -19,7 +19,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
     if let Some(message) = listen::from_wire(&listen::RECORD, &fields) {
         return Ok(Some(Record::Listen(message)));
     }
-    if let Some(change) = change_from_wire(&fields) {
+    if let Some(change) = change_from_wire(fields.action, fields.path, fields.data) {
         let write = write_from_wire(&fields);
         return Ok(Some(match fields.key {
             Some(key) => Record::RepeatableWrite { write, change, key },
@@ -135,9 +135,13 @@ fn write_from_wire<'a>(fields: &Fields<'a>) -> Write<'a> {
     }
 }
 
-fn change_from_wire<'a>(fields: &Fields<'a>) -> Option<Change<'a>> {
-    let (path, data) = (fields.path, fields.data);
-    Some(match fields.action {
+/// The change that an action makes, `None` if it makes none.
+pub(super) fn change_from_wire<'a>(
+    action: u32,
+    path: Option<&'a str>,
+    data: Option<&'a str>,
+) -> Option<Change<'a>> {
+    Some(match action {
         action::UPDATE => Change::Update { data },
         action::PATCH => Change::Patch {
             path: path.unwrap_or_default(),
@@ -303,10 +307,24 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
     }
 }
 
-/// A write as the reader knows it: a client takes a deleted path as a patch without data, and an old one takes the
-/// whole value instead of a list of patches.
 fn write_to_wire<'m>(dialect: Dialect, write: &Write<'m>, change: &Change<'m>) -> Fields<'m> {
-    let (action, path, data) = match *change {
+    let (action, path, data) = change_to_wire(dialect, change);
+    Fields {
+        path,
+        data,
+        correlation: write.correlation,
+        is_write_ack: write.write_ack.then_some(true),
+        ..versioned(action, write.name, write.version)
+    }
+}
+
+/// Action, path and data of a change as the reader knows it: a client takes a deleted path as a patch without data, and an old one
+/// takes the whole value instead of a list of patches.
+pub(super) fn change_to_wire<'m>(
+    dialect: Dialect,
+    change: &Change<'m>,
+) -> (u32, Option<&'m str>, Option<&'m str>) {
+    match *change {
         Change::Update { data } => (action::UPDATE, None, data),
         Change::Patch { path, data } => (action::PATCH, Some(path), data),
         Change::Erase { path } if dialect == Dialect::Server => (action::ERASE, path, None),
@@ -317,13 +335,6 @@ fn write_to_wire<'m>(dialect: Dialect, write: &Write<'m>, change: &Change<'m>) -
         Change::PatchMulti { data, .. } => (action::PATCH_MULTI, None, data),
         Change::CreateAndUpdate { data } => (action::CREATE_AND_UPDATE, None, data),
         Change::CreateAndPatch { path, data } => (action::CREATE_AND_PATCH, path, data),
-    };
-    Fields {
-        path,
-        data,
-        correlation: write.correlation,
-        is_write_ack: write.write_ack.then_some(true),
-        ..versioned(action, write.name, write.version)
     }
 }
 
