@@ -64,7 +64,8 @@ for (const { what, plant } of FAULTS) {
 
 test('failing syncs over HTTP: outcomes are unknown, then there is no room, and all of it is kept in the end', async (t) => {
   const limits = { dirty_records_max: 3 };
-  const { server, begin, end } = await failingSyncs(t, { shards: 1, limits, http: { request_timeout: '1s' } });
+  // So long, because a busy disk may take a while for what it does sync.
+  const { server, begin, end } = await failingSyncs(t, { shards: 1, limits, http: { request_timeout: '3s' } });
   const ask = async (method: string, name: string, value?: unknown): Promise<[status: number, code: string | null, retryAfter: string | null]> => {
     const headers = { 'content-type': 'application/json' };
     const answer = await fetch(url(server, `/records/${name}`), { method, headers, ...(value !== undefined && { body: JSON.stringify(value) }) });
