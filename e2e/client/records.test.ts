@@ -191,7 +191,8 @@ record: { "*": { create: true, read: true, delete: true, listen: true, notify: t
   });
 
   test('a record that a listening client provides opens like any other, before it has a provider and after', async (t) => {
-    const server = await Server.during(t);
+    // What it serves is on the disk before it says so.
+    const server = await Server.during(t, { listenResponseTimeoutMs: DEADLINE_MS });
     const proxy = await Proxy.during(t, server);
     const [alice, bob] = [await connected(t, server.address), await connected(t, server.address)];
     const provider = await connected(t, proxy.address);

@@ -34,6 +34,7 @@ async function holds(t: TestContext, server: Server, of: typeof Client): Promise
   await within(DEADLINE_MS, Promise.all([hers.ready, his.ready]), 'record');
   await assert.rejects(hers.setWithAck({ titel: 'milk' }), { code: 'VALIDATION_FAILED', subject: record });
   await hers.setWithAck({ title: 'milk' });
+  await eventually(() => (his.value as { title?: unknown }).title === 'milk', 'what was written arrives');
   assert.equal(his.version, 1, 'only the right one was written');
   await his.setWithAck('title', 1);
   await eventually(() => (hers.value as { title?: unknown }).title === 1, 'what is wrong is shown as the server has it');
