@@ -1,7 +1,7 @@
 // WebKitGTK by WebDriver: a browser of its own for each session, because its driver has one at a time. Commands are HTTP requests.
 
 import { spawn } from 'node:child_process';
-import { createServer, type AddressInfo } from 'node:net';
+import { freePort } from '../harness/ports.ts';
 import { eventually, within } from '../harness/wait.ts';
 
 const STOP_DEADLINE_MS = 10_000;
@@ -58,12 +58,4 @@ async function ask(driver: string, method: string, path: string, body?: object):
   const { value } = (await answer.json()) as { value: any };
   if (!answer.ok) throw new Error(`WebKit: ${method} ${path}: ${value?.error}: ${value?.message}`);
   return value;
-}
-
-async function freePort(): Promise<number> {
-  const listener = createServer();
-  await new Promise<void>((done) => listener.listen(0, '127.0.0.1', done));
-  const { port } = listener.address() as AddressInfo;
-  await new Promise<void>((done) => listener.close(() => done()));
-  return port;
 }

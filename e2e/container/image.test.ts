@@ -8,7 +8,8 @@ import { test, type TestContext } from 'node:test';
 import { connect } from '../harness/client.ts';
 import { USER, containerFolder, containerRoot, imageSettings, insideCommand } from '../harness/container.ts';
 import { fresh } from '../harness/names.ts';
-import { freePort, innermost } from '../harness/server.ts';
+import { freePort } from '../harness/ports.ts';
+import { innermost } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 
 const START_MS = 30_000;

@@ -8,7 +8,8 @@ import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'nod
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
-import { binary, freePort } from '../harness/server.ts';
+import { freePort } from '../harness/ports.ts';
+import { binary } from '../harness/server.ts';
 import { within } from '../harness/wait.ts';
 import { REPOSITORY } from './block.ts';
 import { temporaryFolder } from './folder.ts';

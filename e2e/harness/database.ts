@@ -10,8 +10,8 @@ import { basename, dirname, join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import type { ClientCertificate } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
+import { freePort } from './ports.ts';
 import { run } from './program.ts';
-import { freePort } from './server.ts';
 import type { SmallDisk } from './small-disk.ts';
 import { eventually, within } from './wait.ts';
 

@@ -6,7 +6,7 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { TestContext } from 'node:test';
 import { Provider } from 'oidc-provider';
 import { atEnd } from './cleanup.ts';
-import { freePort } from './server.ts';
+import { freePort } from './ports.ts';
 
 /** Whom tokens are for. */
 export const AUDIENCE = 'urn:tidewire:e2e';

@@ -3,17 +3,16 @@
 // What the suites ask of a server is in `ServerOptions`; how Tidewire spells it is in `tidewireConfig`, and only there.
 
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { randomInt } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, get as request } from 'node:http';
-import { createServer } from 'node:net';
-import { tmpdir, userInfo } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { certify, type Certified } from './certificate.ts';
 import { atEnd } from './cleanup.ts';
 import { containedCommand, containerFolder } from './container.ts';
 import { originalServerCommand } from './original-server.ts';
+import { freePort } from './ports.ts';
 import { run } from './program.ts';
 import { ringLauncher } from './ring.ts';
 import { PASSWORD_HASH, type Users } from './users.ts';
@@ -492,58 +491,6 @@ export function innermost(pid: number): number {
   };
   const child = existsSync(tasks) ? readdirSync(tasks).map(childrenOf).find((text) => text !== '') : undefined;
   return child === undefined ? pid : innermost(Number(child.split(' ')[0]));
-}
-
-/**
- * The ports that are tried: below those that the kernel gives to outgoing connections, so that none of these takes a
- * server's port while it is down for a restart.
- */
-const PORTS = { first: 10_000, count: 20_000 };
-
-/**
- * Files named after the ports that processes of tests have been given. Between the look at a port and the start of its server, and while
- * that is down for a restart, another process would find it free.
- */
-const PORT_CLAIMS = join(tmpdir(), `tidewire-ports-${userInfo().uid}`);
-/** No process of tests lives so long; one that was killed has left its claims behind. */
-const CLAIM_MS_MAX = 3_600_000;
-
-const claimed: string[] = [];
-process.on('exit', () => claimed.forEach((claim) => rmSync(claim, { force: true })));
-
-/** A port of the loopback address that nobody listens on, and that no other test gets while this process lives. */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = PORTS.first + randomInt(PORTS.count);
-    if (claims(port) && (await canListen(port))) return port;
-  }
-}
-
-/** Claims a port for this process, and says whether it is its own. */
-function claims(port: number): boolean {
-  const claim = join(PORT_CLAIMS, String(port));
-  mkdirSync(PORT_CLAIMS, { recursive: true });
-  const age = Date.now() - (statSync(claim, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
-  if (age > CLAIM_MS_MAX) rmSync(claim, { force: true });
-  try {
-    writeFileSync(claim, '', { flag: 'wx' });
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    return false;
-  }
-  claimed.push(claim);
-  return true;
-}
-
-async function canListen(port: number): Promise<boolean> {
-  const listener = createServer();
-  const outcome = new Promise<boolean>((done) => {
-    listener.once('error', () => done(false));
-    listener.listen(port, '127.0.0.1', () => done(true));
-  });
-  const isFree = await outcome;
-  if (isFree) await new Promise((done) => listener.close(done));
-  return isFree;
 }
 
 /** The environment without variables that the server would take for options, such as the one that names the binary. */

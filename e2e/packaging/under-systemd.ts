@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { client } from '../harness/driver/tidewire.ts';
-import { freePort } from '../harness/server.ts';
+import { freePort } from '../harness/ports.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 import { Booted } from './booted.ts';
 

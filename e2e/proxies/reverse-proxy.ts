@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
-import { freePort } from '../harness/server.ts';
+import { freePort } from '../harness/ports.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 /** How long haproxy may take to answer a signal before it is sent again. */

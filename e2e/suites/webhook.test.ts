@@ -8,7 +8,8 @@ import { text } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
 import { C, connect, inState } from '../harness/client.ts';
-import { Server, againstOriginal, freePort } from '../harness/server.ts';
+import { freePort } from '../harness/ports.ts';
+import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
 interface Asked {
