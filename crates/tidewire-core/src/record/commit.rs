@@ -100,8 +100,12 @@ struct Dirty {
     bytes: usize,
     /// What the store has, without the batch under way.
     stored: Expected,
+    /// The first key of a write that the store may not have (see `Repeats`).
+    unstored_from: u64,
     /// In the queue for the next batch.
     queued: bool,
+    /// The first key of a write that came after what the batch under way has.
+    queued_from: u64,
     waiting: Waiters,
     /// Those whom the batch under way answers.
     covered: Waiters,
@@ -122,8 +126,8 @@ pub(crate) trait Ending {
     /// The store has all that was written to the record.
     fn clean(&mut self, name: &Name);
     /// Another owner has written the record. All that was not in the store yet is dropped; nobody can say what became of
-    /// what these have waited for.
-    fn overruled(&mut self, name: &Name, waiters: impl Iterator<Item = Waiter>);
+    /// what these have waited for, nor of the writes whose keys have this number or a later one.
+    fn overruled(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>);
 }
 
 /// The dirty records of a shard.
@@ -188,18 +192,22 @@ impl Commits {
             && self.bytes - known.unwrap_or(0) + bytes <= bytes_max
     }
 
-    /// Takes note of a write or delete. `before` is what was there before it, which the store has if the record was clean.
+    /// Takes note of a write or delete. `before` is what was there before it, which the store has if the record was clean; `key` is the
+    /// number that its key gets if it has one.
     pub(crate) fn add(
         &mut self,
         name: &Name,
         before: Expected,
         bytes: usize,
+        key: u64,
         waiter: Option<Waiter>,
     ) {
         let dirty = self.dirty.entry(name.clone()).or_insert_with(|| Dirty {
             bytes: 0,
             stored: before,
+            unstored_from: key,
             queued: false,
+            queued_from: key,
             waiting: Waiters::new(),
             covered: Waiters::new(),
         });
@@ -207,6 +215,7 @@ impl Commits {
         dirty.bytes = bytes;
         if !dirty.queued {
             dirty.queued = true;
+            dirty.queued_from = key;
             self.queue.push_back(name.clone());
         }
         if let Some(waiter) = waiter {
@@ -323,6 +332,7 @@ impl Commits {
         };
         let dirty = place.get_mut();
         dirty.stored = write.change.leaves();
+        dirty.unstored_from = dirty.queued_from;
         for waiter in dirty.covered.drain(..) {
             ending.answer(&write.name, waiter);
         }
@@ -338,7 +348,8 @@ impl Commits {
             return;
         };
         self.bytes -= dirty.bytes;
-        ending.overruled(name, dirty.covered.into_iter().chain(dirty.waiting));
+        let waiters = dirty.covered.into_iter().chain(dirty.waiting);
+        ending.overruled(name, dirty.unstored_from, waiters);
     }
 
     /// The batch failed: after a pause it is sent again.
@@ -463,7 +474,7 @@ mod tests {
     struct Seen {
         answered: Vec<u32>,
         clean: BTreeSet<usize>,
-        overruled: BTreeMap<usize, Vec<u32>>,
+        overruled: BTreeMap<usize, (u64, Vec<u32>)>,
     }
 
     impl Ending for Seen {
@@ -475,9 +486,9 @@ mod tests {
             self.clean.insert(place(name));
         }
 
-        fn overruled(&mut self, name: &Name, waiters: impl Iterator<Item = Waiter>) {
+        fn overruled(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
             let waiters = waiters.map(|waiter| waiter.session.index).collect();
-            self.overruled.insert(place(name), waiters);
+            self.overruled.insert(place(name), (from, waiters));
         }
     }
 
@@ -506,8 +517,8 @@ mod tests {
                     self.changes[name] += 1;
                     self.bytes[name] = bytes;
                     let waiter = waits.then(|| self.waiter(name));
-                    self.commits
-                        .add(&key(name), self.known[name], bytes, waiter);
+                    let (before, change) = (self.known[name], self.changes[name]);
+                    self.commits.add(&key(name), before, bytes, change, waiter);
                 }
                 Step::Wait { name } => {
                     let dirty = self.changes[name] > self.stored[name];
@@ -628,7 +639,8 @@ mod tests {
 
         /// Nothing of the record is dirty any more, and all who waited know that it is not known what became of it.
         fn overruled(&mut self, name: usize, seen: &mut Seen) {
-            let mut told = seen.overruled.remove(&name).expect("told so");
+            let (from, mut told) = seen.overruled.remove(&name).expect("told so");
+            assert_eq!(from, self.stored[name] + 1, "the first that is not stored");
             told.sort_unstable();
             let of_name = |(index, (waits_for, ..)): (&u32, &(usize, u64, Instant))| {
                 (*waits_for == name).then_some(*index)
@@ -720,7 +732,11 @@ mod tests {
         both.commits.deposed(number + 1, &mut seen);
         assert!(seen.overruled.is_empty(), "that was another batch");
         both.commits.deposed(number, &mut seen);
-        let waiters: Vec<_> = seen.overruled.into_values().flatten().collect();
+        let waiters: Vec<_> = seen
+            .overruled
+            .into_values()
+            .flat_map(|(_, told)| told)
+            .collect();
         assert_eq!(waiters, [1, 2, 3, 4]);
         assert_eq!((both.commits.count(), both.commits.bytes()), (0, 0));
         assert_eq!(both.commits.next_deadline(), None);
@@ -730,7 +746,7 @@ mod tests {
     fn pauses_after_failures_grow_up_to_a_limit() {
         let mut commits = Commits::new(1);
         let mut now = Instant(0);
-        commits.add(&key(0), Expected::Missing, 1, None);
+        commits.add(&key(0), Expected::Missing, 1, 0, None);
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let newest = |_: &Name| StoreChange::Delete;

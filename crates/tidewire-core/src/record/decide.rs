@@ -670,8 +670,9 @@ impl RecordOwner {
         if !is_under(&desk.place.settings.memory_only_prefixes, name) {
             record.is_dirty = true;
             let bytes = name.len() + new;
+            let key = self.repeats.next();
             let lane = self.lane_mut(desk, name);
-            return lane.commits.add(name, before, bytes, waiter);
+            return lane.commits.add(name, before, bytes, key, waiter);
         }
         self.memory_only_bytes = self.memory_only_bytes - old + new;
         // Nothing is to be waited for: such a record promises no more than memory.

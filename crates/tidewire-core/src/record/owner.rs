@@ -347,14 +347,14 @@ impl RecordOwner {
         for name in clean {
             self.settle_with(desk, &name, |record| record.is_dirty = false);
         }
-        for name in overruled {
+        for (name, from) in overruled {
+            self.repeats.forget(&name, from);
             self.overruled(desk, &name);
         }
     }
 
     /// Another owner has written the record: what is in memory counts no more, and whoever has it gets what is stored.
     fn overruled<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
-        self.repeats.forget(name);
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
@@ -712,7 +712,8 @@ fn is_idle(settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
 struct Ended<'a, 'd, E> {
     desk: &'a mut Desk<'d, E>,
     clean: Vec<Name>,
-    overruled: Vec<Name>,
+    /// Each with the first key of a write that may not be in the store.
+    overruled: Vec<(Name, u64)>,
 }
 
 impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
@@ -735,11 +736,11 @@ impl<E: Effects> Ending for Ended<'_, '_, E> {
         self.clean.push(name.clone());
     }
 
-    fn overruled(&mut self, name: &Name, waiters: impl Iterator<Item = Waiter>) {
+    fn overruled(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
         for waiter in waiters {
             outcome_unknown(self.desk, name, waiter);
         }
-        self.overruled.push(name.clone());
+        self.overruled.push((name.clone(), from));
     }
 }
 

@@ -23,8 +23,9 @@ pub(super) struct RepeatKey {
 #[derive(Debug)]
 pub(super) struct Repeats {
     known: Set<RepeatKey>,
-    /// In the order in which they were made.
-    made: VecDeque<(Instant, RepeatKey)>,
+    /// In the order in which they were made, each with its number.
+    made: VecDeque<(Instant, u64, RepeatKey)>,
+    next: u64,
 }
 
 impl Repeats {
@@ -33,6 +34,7 @@ impl Repeats {
         Self {
             known: table::set(seed),
             made: VecDeque::new(),
+            next: 0,
         }
     }
 
@@ -41,21 +43,30 @@ impl Repeats {
         self.made.len()
     }
 
+    /// The number that the next key gets.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Whether the write was made.
     pub(super) fn contains(&self, key: &RepeatKey) -> bool {
         self.known.contains(key)
     }
 
-    /// Nobody can say any more what became of the writes of a record, because another owner has written it.
-    pub(super) fn forget(&mut self, name: &Name) {
+    /// Nobody can say any more what became of the writes of a record with keys from this number on, because another owner has
+    /// written it. Those before are in the store, and not to be made again.
+    pub(super) fn forget(&mut self, name: &Name, from: u64) {
         let known = &mut self.known;
-        self.made.retain(|(_, key)| {
+        let first = self.made.partition_point(|(_, number, _)| *number < from);
+        let mut later = self.made.split_off(first);
+        later.retain(|(_, _, key)| {
             let stays = key.name != *name;
             if !stays {
                 known.remove(key);
             }
             stays
         });
+        self.made.append(&mut later);
     }
 
     /// A write was made. Those of long ago are forgotten, and the oldest ones if there are too many.
@@ -67,12 +78,13 @@ impl Repeats {
         age_max: Duration,
     ) {
         if self.known.insert(key.clone()) {
-            self.made.push_back((now, key));
+            self.made.push_back((now, self.next, key));
+            self.next += 1;
         }
-        while let Some((at, _)) = self.made.front()
+        while let Some((at, ..)) = self.made.front()
             && (self.made.len() > count_max || now.since(*at) > age_max)
         {
-            if let Some((_, key)) = self.made.pop_front() {
+            if let Some((.., key)) = self.made.pop_front() {
                 self.known.remove(&key);
             }
         }
@@ -109,9 +121,13 @@ mod tests {
         // A key that is noted again keeps its place.
         repeats.note(key(3), Instant(0) + Duration::from_secs(13), 3, age_max);
         assert_eq!(repeats.count(), 3);
-        repeats.forget(&"b".into());
+        repeats.forget(&"b".into(), 0);
         assert_eq!(repeats.count(), 3);
-        repeats.forget(&"a".into());
+        // Of 3, 4 and 9 the last one is not in the store.
+        repeats.forget(&"a".into(), repeats.next() - 1);
+        let known = [3, 4, 9].map(|number| repeats.contains(&key(number)));
+        assert_eq!((repeats.count(), known), (2, [true, true, false]));
+        repeats.forget(&"a".into(), 0);
         assert!(repeats.count() == 0 && !repeats.contains(&key(3)));
     }
 }

@@ -18,9 +18,10 @@ use tidewire_core::rights::RightsChange;
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{
-    Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Written,
+    Incarnation, Loaded, Opened, StoreChange, StoreError, StoreWrite, StoredRecord, Term, Version,
+    Written,
 };
-use tidewire_core::text::Name;
+use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::{Instant, Now, WallTime};
 
 /// A write of a whole record, with acknowledgement, whatever its version is.
@@ -35,6 +36,15 @@ pub fn set<'a>(name: &'a str, data: &'a str) -> Message<'a> {
         write,
         Change::CreateAndUpdate { data: Some(data) },
     ))
+}
+
+/// A record as another owner has written it to the store.
+pub fn foreign(version: u32) -> StoredRecord {
+    StoredRecord {
+        incarnation: Incarnation(77),
+        version: Version(version),
+        data: Payload::from_checked(r#"{"foreign":true}"#),
+    }
 }
 
 /// What a session saw: messages in their debug form, which names every field.

@@ -6,18 +6,9 @@ use std::time::Duration;
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{Message, Record, RecordBulk};
 use tidewire_core::settings::Settings;
-use tidewire_core::store::{Incarnation, StoredRecord, Version};
-use tidewire_core::text::Payload;
+use tidewire_core::store::Version;
 
-use crate::driver::{Node, Seen, set};
-
-fn foreign(version: u32) -> StoredRecord {
-    StoredRecord {
-        incarnation: Incarnation(77),
-        version: Version(version),
-        data: Payload::from_checked(r#"{"foreign":true}"#),
-    }
-}
+use crate::driver::{Node, Seen, foreign, set};
 
 /// A writer and a subscriber of the record `r`, which is stored in version 1.
 fn two() -> (Node, SessionId, SessionId) {

@@ -7,7 +7,7 @@ use tidewire_core::message::{Change, Message, Record, Write};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::settings::Settings;
 
-use crate::driver::{Node, Seen};
+use crate::driver::{Node, Seen, foreign};
 
 /// Appends to a list that is whatever it is, under whatever version is next.
 fn append<'a>(key: &'a str, path: &'a str) -> Message<'a> {
@@ -91,6 +91,23 @@ fn a_refused_write_is_judged_anew() {
     // The version is that of the first one, which was made: no conflict.
     acknowledged(&node.ask(session, &update(1)));
     assert_eq!(version(&node), 1);
+}
+
+#[test]
+fn another_owner_s_write_makes_only_those_anew_that_are_not_stored() {
+    let mut node = node();
+    let session = node.login();
+    acknowledged(&node.ask(session, &append("k1", "a")));
+    node.store_has("r", foreign(9));
+    let lost = node.ask(session, &append("k2", "b"));
+    assert!(lost[0].contains("Error(Update("), "{lost:?}");
+    acknowledged(&node.ask(session, &append("k2", "b")));
+    assert_eq!(version(&node), 10);
+    // It was stored before: what the other owner and the second write have made of the record stays.
+    acknowledged(&node.ask(session, &append("k1", "a")));
+    assert_eq!(version(&node), 10);
+    let stored = node.stored("r").expect("it is there");
+    assert_eq!(stored.data.as_str(), r#"{"foreign":true,"b":1}"#);
 }
 
 #[test]
