@@ -17,21 +17,18 @@ pub struct Met {
 }
 
 impl Met {
-    pub fn add(&mut self, other: Self) {
-        self.cuts += other.cuts;
-        self.crashes += other.crashes;
-        self.depositions += other.depositions;
-        self.refused_events += other.refused_events;
-        self.refused_writes += other.refused_writes;
-        self.heard += other.heard;
-        self.gaps += other.gaps;
-        self.repeats += other.repeats;
-        self.failed_commits += other.failed_commits;
-        self.failed_loads += other.failed_loads;
-        self.pages += other.pages;
+    pub fn add(&mut self, mut other: Self) {
+        for (own, others) in self.counters().into_iter().zip(other.counters()) {
+            *own += *others;
+        }
     }
 
-    pub fn has_everything(&self) -> bool {
+    pub fn has_everything(mut self) -> bool {
+        self.counters().into_iter().all(|counter| *counter > 0)
+    }
+
+    /// Each of them, which the pattern sees to.
+    fn counters(&mut self) -> [&mut u64; 11] {
         let Self {
             cuts,
             crashes,
@@ -44,8 +41,8 @@ impl Met {
             failed_commits,
             failed_loads,
             pages,
-        } = *self;
-        let all = [
+        } = self;
+        [
             cuts,
             crashes,
             depositions,
@@ -57,7 +54,6 @@ impl Met {
             failed_commits,
             failed_loads,
             pages,
-        ];
-        !all.contains(&0)
+        ]
     }
 }
