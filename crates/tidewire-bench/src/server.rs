@@ -14,6 +14,7 @@ use crate::cores;
 use crate::driver::{PASSWORD, user_name};
 use crate::failure::Failure;
 use crate::link::Link;
+use crate::process::Process;
 use crate::rival::Rival;
 use crate::target::Target;
 
@@ -21,6 +22,10 @@ use crate::target::Target;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it is asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
+/// A server that takes less than a twentieth of a processor rests.
+const REST_DIVISOR: u32 = 20;
+/// And one that has not come to rest after this time has work of its own.
+const REST_TIMEOUT: Duration = Duration::from_secs(3);
 /// What of its output goes into the message of a failure.
 const OUTPUT_BYTES_MAX: usize = 2000;
 
@@ -146,6 +151,27 @@ impl Server {
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Waits until it has done what the end of a swarm leaves to it: thousands of closings, and memory to be collected. The next
+    /// one is not to be measured beside that.
+    pub fn rest(&self) {
+        let process = Process::new(self.pid());
+        let deadline = Instant::now() + REST_TIMEOUT;
+        let mut before = process.cpu_time();
+        while Instant::now() < deadline {
+            std::thread::sleep(ASK_INTERVAL);
+            let now = process.cpu_time();
+            let (Ok(old), Ok(new)) = (&before, &now) else {
+                // It has ended, as its next turn will say.
+                return;
+            };
+            // The time of threads that have ended counts no more.
+            if new.saturating_sub(*old) < ASK_INTERVAL / REST_DIVISOR {
+                return;
+            }
+            before = now;
+        }
     }
 
     fn wait_until_ready(&mut self, kind: &Kind) -> Result<(), Failure> {

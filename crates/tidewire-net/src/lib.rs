@@ -6,7 +6,6 @@
 mod alarm;
 pub mod allocator;
 pub mod any_certificate;
-pub mod background;
 pub mod connection;
 pub mod crowd;
 pub mod descriptors;
@@ -17,6 +16,7 @@ pub mod memory_budget;
 pub mod outbox;
 pub mod power;
 pub mod read_buffer;
+pub mod scheduling;
 pub mod send_batch;
 pub mod tls;
 mod tls_send;

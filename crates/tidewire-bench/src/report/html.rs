@@ -128,13 +128,13 @@ const SECTIONS: [Section; 13] = [
     Section {
         group: "beside",
         title: "Latency of a pair beside others",
-        about: "A message every 25 ms, while a neighbour keeps the server busy.",
+        about: "A message every 25 ms, while a neighbour keeps the server busy. The stuck reader is one of the 10,000.",
         columns: LATENCY_COLUMNS,
     },
     Section {
         group: "tls",
         title: "TLS",
-        about: "As publish and subscribe in the clear; the generator decrypts with the same library.",
+        about: "Publish and subscribe with TLS and in the clear, in turn; the generator decrypts with the same library.",
         columns: GRID_COLUMNS,
     },
     Section {

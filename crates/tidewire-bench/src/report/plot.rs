@@ -45,7 +45,7 @@ pub fn bars(label: &str, unit: &str, bars: &[Bar<'_>]) -> String {
         let length = share * (WIDTH - LEFT - RIGHT);
         let top = row as f64 * ROW;
         let class = match bar.role {
-            Role::Tidewire | Role::Guarded => "tidewire",
+            Role::Tidewire | Role::Variant => "tidewire",
             Role::Null => "null",
             Role::Rival => "rival",
         };

@@ -140,10 +140,9 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
         ),
         over(
             "A stuck reader among 10,000 changes nobody else's latency: p99 at most 1.5 x that without it",
-            &["beside-stuck-crowd"],
+            &["beside-crowd"],
             &|cell| {
-                let crowd = results.cell("beside-crowd")?.of(Role::Tidewire, P99)?;
-                let ratio = cell.of(Role::Tidewire, P99)? / crowd;
+                let ratio = cell.of(Role::Variant, P99)? / cell.of(Role::Tidewire, P99)?;
                 Some((ratio <= 1.5, format!("{ratio:.2} x")))
             },
         ),
@@ -179,9 +178,8 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "TLS at 1000/500: at least 0.6 of the clear text's deliveries per CPU-second",
             &["tls"],
             &|cell| {
-                let clear = results.cell("grid-1000-500")?;
-                let clear = clear.of(Role::Tidewire, DELIVERIES)?;
-                ratio_at_least(cell.of(Role::Tidewire, DELIVERIES)?, clear, 0.6)
+                let encrypted = cell.of(Role::Variant, DELIVERIES)?;
+                ratio_at_least(encrypted, cell.of(Role::Tidewire, DELIVERIES)?, 0.6)
             },
         ),
         over(
@@ -200,9 +198,10 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             &|cell| {
                 let plain = results.cell("ticks-155")?.of(Role::Tidewire, BYTES)?;
                 let bytes = cell.of(Role::Tidewire, BYTES)?;
+                // The prices in the ticks change from round to round, and with them their digits.
                 Some((
-                    bytes >= plain,
-                    format!("{bytes:.0} bytes, plain {plain:.0}"),
+                    bytes >= 0.99 * plain,
+                    format!("{bytes:.1} bytes, plain {plain:.1}"),
                 ))
             },
         ),
@@ -223,7 +222,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "With 24 permission rules at most 1.15 x the server's processor time for a delivery without",
             &["rules-100-50", "rules-1000-500"],
             &|cell| {
-                let ratio = cell.of(Role::Guarded, CPU)? / cell.of(Role::Tidewire, CPU)?;
+                let ratio = cell.of(Role::Variant, CPU)? / cell.of(Role::Tidewire, CPU)?;
                 Some((ratio <= 1.15, format!("{ratio:.2} x")))
             },
         ),
@@ -456,7 +455,8 @@ mod tests {
         check("", 0.0, 0.0, [Met; 4]);
         check("ticks-2500-deflate", 1001.0, 11.0, [NotMet, Met, Met, Met]);
         check("ticks-155-batched", 81.0, 9.0, [Met, NotMet, Met, Met]);
-        check("ticks-155-deflate", 199.0, 9.0, [Met, Met, NotMet, Met]);
+        check("ticks-155-deflate", 198.1, 9.0, [Met; 4]);
+        check("ticks-155-deflate", 197.9, 9.0, [Met, Met, NotMet, Met]);
         check("ticks-2500-tls", 2500.0, 11.0, [Met, Met, Met, NotMet]);
         check("ticks-155-tls", 200.0, 9.0, [Met, Met, Met, NotMet]);
     }
@@ -466,7 +466,7 @@ mod tests {
         let judge = |guarded: f64| {
             let cells = ["rules-100-50", "rules-1000-500"].map(|id| {
                 let mut cell = fixture::cell(id, "rules", id, &[(CPU, 20.0)]);
-                let guarded = fixture::contender("rules", Role::Guarded, &[(CPU, guarded)]);
+                let guarded = fixture::contender("rules", Role::Variant, &[(CPU, guarded)]);
                 cell.contenders.push(guarded);
                 cell
             });
@@ -480,14 +480,18 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_reader_is_judged_against_the_same_crowd_without_it() {
-        let judge = |stuck: f64| {
-            let cell = |id, p99| fixture::cell(id, "beside", id, &[(P99, p99)]);
-            let cells = vec![cell("beside-crowd", 2.0), cell("beside-stuck-crowd", stuck)];
-            let verdicts = verdicts(&fixture::results(cells));
-            let line = verdicts.iter().find(|one| one.line.contains("nobody else"));
+    fn a_stuck_reader_and_tls_are_judged_against_the_same_server_without_them() {
+        let judge = |(cell, line): (&str, &str), figure: &str, plain: f64, variant: f64| {
+            let mut cell = fixture::cell(cell, cell, cell, &[(figure, plain)]);
+            let variant = fixture::contender("variant", Role::Variant, &[(figure, variant)]);
+            cell.contenders.push(variant);
+            let verdicts = verdicts(&fixture::results(vec![cell]));
+            let line = verdicts.iter().find(|one| one.line.contains(line));
             line.unwrap().state
         };
-        assert_eq!((judge(3.0), judge(3.01)), (State::Met, State::NotMet));
+        let stuck = |p99| judge(("beside-crowd", "nobody else"), P99, 2.0, p99);
+        assert_eq!((stuck(3.0), stuck(3.01)), (State::Met, State::NotMet));
+        let tls = |rate| judge(("tls", "TLS at 1000/500"), DELIVERIES, 50e6, rate);
+        assert_eq!((tls(30e6), tls(29.9e6)), (State::Met, State::NotMet));
     }
 }

@@ -13,8 +13,6 @@ use crate::server::Kind;
 
 /// The name of Tidewire in results.
 pub const TIDEWIRE: &str = "tidewire";
-/// The name of Tidewire with rules in results.
-pub const GUARDED: &str = "tidewire-rules";
 /// The name of the null server in results.
 pub const NULL: &str = "null";
 
@@ -24,12 +22,47 @@ pub const NULL: &str = "null";
 pub enum Role {
     /// What is measured.
     Tidewire,
-    /// The same with permission rules in force, to be compared with it.
-    Guarded,
+    /// Tidewire with more to do, to be compared with itself.
+    Variant,
     /// The yardstick.
     Null,
     /// A server of somebody else.
     Rival,
+}
+
+/// What Tidewire has to do besides in a cell that compares it with itself. Both are measured in turn there, because the speed of
+/// a machine changes between two cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// It judges by the rules of the bench.
+    Rules,
+    /// Its connections are encrypted.
+    Tls,
+    /// One of many subscribers never reads.
+    StuckReader,
+}
+
+impl Variant {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Rules, Self::Tls, Self::StuckReader];
+
+    /// The contender's name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rules => "tidewire-rules",
+            Self::Tls => "tidewire-tls",
+            Self::StuckReader => "tidewire-stuck",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Rules => "Tidewire with rules",
+            Self::Tls => "Tidewire with TLS",
+            Self::StuckReader => "Tidewire with a stuck reader",
+        }
+    }
 }
 
 /// A contender as results name it.
@@ -57,7 +90,10 @@ pub struct Contender {
 
 #[derive(Clone, Debug)]
 enum Program {
-    Tidewire { path: PathBuf, has_rules: bool },
+    Tidewire {
+        path: PathBuf,
+        variant: Option<Variant>,
+    },
     Null,
     Rival(Rival),
 }
@@ -74,23 +110,23 @@ impl Contender {
             protocol: Protocol::Deepstream,
             program: Program::Tidewire {
                 path: program.to_owned(),
-                has_rules: false,
+                variant: None,
             },
         })
     }
 
-    /// The same with the rules of the bench in force.
+    /// The same with more to do.
     ///
     /// # Errors
     /// As of [`Contender::tidewire`].
-    pub fn guarded(program: &Path, commit: &str) -> Result<Self, Failure> {
+    pub fn variant(variant: Variant, program: &Path, commit: &str) -> Result<Self, Failure> {
         let plain = Self::tidewire(program, commit)?;
         let version = plain.identity.version;
         Ok(Self {
-            identity: identity(GUARDED, "Tidewire with rules", Role::Guarded, version),
+            identity: identity(variant.name(), variant.title(), Role::Variant, version),
             program: Program::Tidewire {
                 path: program.to_owned(),
-                has_rules: true,
+                variant: Some(variant),
             },
             ..plain
         })
@@ -134,14 +170,23 @@ impl Contender {
         matches!(&self.program, Program::Rival(rival) if rival.has_echo)
     }
 
+    /// What makes it differ from Tidewire as it is, if it is Tidewire.
+    #[must_use]
+    pub fn difference(&self) -> Option<Variant> {
+        match self.program {
+            Program::Tidewire { variant, .. } => variant,
+            Program::Null | Program::Rival(_) => None,
+        }
+    }
+
     /// What to start for a cell that wants so many shards of Tidewire, and names of the null server or not.
     #[must_use]
     pub fn kind(&self, shards: usize, has_rooms: bool) -> Kind {
         match &self.program {
-            Program::Tidewire { path, has_rules } => Kind::Tidewire {
+            Program::Tidewire { path, variant } => Kind::Tidewire {
                 program: path.clone(),
                 shards,
-                has_rules: *has_rules,
+                has_rules: *variant == Some(Variant::Rules),
                 options: Vec::new(),
             },
             Program::Null => Kind::Null { has_rooms },
@@ -153,7 +198,8 @@ impl Contender {
 /// The names of all contenders, without the one that a start command makes.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    [&[TIDEWIRE, GUARDED, NULL][..], &rival::NAMES].concat()
+    let variants = Variant::ALL.map(Variant::name);
+    [&[TIDEWIRE][..], &variants, &[NULL], &rival::NAMES].concat()
 }
 
 fn identity(name: &str, title: &str, role: Role, version: String) -> Identity {

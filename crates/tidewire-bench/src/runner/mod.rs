@@ -24,14 +24,17 @@ use crate::report;
 use crate::result::{Cell, Results, Status};
 use crate::rival::{self, Rival};
 use crate::server::Server;
-use contender::{Contender, GUARDED, NULL, Role, TIDEWIRE};
-use plan::{Planned, Profile};
+use contender::{Contender, NULL, Role, TIDEWIRE, Variant};
+use plan::{Planned, Profile, Rounds, Transport};
 use store::{Facts, MeasuredCell, MeasuredContender, RunResults, Store};
 
 /// A turn of a fast server is at least about so long, by more rounds.
 const TURN_TIME: Duration = Duration::from_secs(1);
 /// And has at most so many times the planned rounds.
 const ROUNDS_FACTOR_MAX: f64 = 50.0;
+/// A server whose rounds take no longer has one before those that count. The first one to move a gigabyte pays for the memory in which
+/// it waits, wherever the system has given that away since somebody used it.
+const WARM_UP_TIME_MAX: Duration = Duration::from_secs(15);
 /// A generator that does not end so long after its cell's time hangs.
 const GRACE: Duration = Duration::from_secs(60);
 /// How often it is looked after.
@@ -177,9 +180,14 @@ fn take_contenders(matches: &ArgMatches, commit: &str) -> Result<Vec<Contender>,
     };
     let mut contenders = Vec::new();
     for name in names {
+        let variant = Variant::ALL.into_iter().find(|one| one.name() == name);
+        if let Some(variant) = variant {
+            let program = cli::take_server_bin(matches)?;
+            contenders.push(Contender::variant(variant, &program, commit)?);
+            continue;
+        }
         contenders.push(match name.as_str() {
             TIDEWIRE => Contender::tidewire(&cli::take_server_bin(matches)?, commit)?,
-            GUARDED => Contender::guarded(&cli::take_server_bin(matches)?, commit)?,
             NULL => Contender::null()?,
             name => {
                 let unknown = || Failure::Argument(format!("no rival is named {name:?}"));
@@ -221,17 +229,18 @@ fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
         cell.arguments.join(" "),
         cell.arguments_for(Role::Null).join(" "),
         cell.arguments_for(Role::Rival).join(" "),
+        cell.arguments_for(Role::Variant).join(" "),
         format!(
-            "{:?} rounds, {} turns, {} s",
+            "{:?}, {} turns, {} s",
             cell.rounds, cell.turns, cell.seconds
         ),
         format!("{:?} turns of our own", cell.own_turns),
         format!("{} shards, rooms {}", cell.shards, cell.null_has_rooms),
-        format!("{:?}", cell.transport),
     ];
     for contender in contenders.iter().filter(|one| cell.takes(one)) {
-        let identity = &contender.identity;
-        parts.push(format!("{}: {}", identity.name, identity.version));
+        let (identity, transport) = (&contender.identity, cell.transport_of(contender));
+        let (name, version) = (&identity.name, &identity.version);
+        parts.push(format!("{name}, {transport:?}: {version}"));
     }
     parts.join(" | ")
 }
@@ -260,7 +269,12 @@ fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<Meas
         .collect();
     let turns_of = |one: &Running<'_>| cell.turns_of(one.contender.identity.role);
     for turn in 0..running.iter().map(turns_of).max().unwrap_or_default() {
-        for one in running.iter_mut().filter(|one| turn < turns_of(one)) {
+        let mut in_turn: Vec<_> = running.iter_mut().collect();
+        // Who comes behind a slow one finds the machine's caches and memory cold, and should not be the same each time.
+        if turn % 2 == 1 {
+            in_turn.reverse();
+        }
+        for one in in_turn.into_iter().filter(|one| turn < turns_of(one)) {
             one.turn(cell, turn)?;
         }
     }
@@ -290,7 +304,7 @@ impl Running<'_> {
         let label = format!("{} {}/{turns} {title}", cell.id, turn + 1);
         if self.server.is_none() {
             let kind = self.contender.kind(cell.shards, cell.null_has_rooms);
-            match Server::start_with(&kind, link(cell)?) {
+            match Server::start_with(&kind, link(cell.transport_of(self.contender))?) {
                 Ok(server) => self.server = Some(server),
                 Err(failure) => {
                     println!("{label}: {failure}");
@@ -313,6 +327,11 @@ impl Running<'_> {
         match result {
             Ok(turn) => {
                 println!("{label}: {}", report::brief(&turn));
+                match turn.status {
+                    Status::Complete => server.rest(),
+                    // It has no further turn, and what it has not done yet would take the others' processor for minutes.
+                    Status::OverTime => self.server = None,
+                }
                 self.measured.turns.push(turn);
             }
             Err(why) => {
@@ -325,17 +344,17 @@ impl Running<'_> {
     }
 }
 
-/// How the connections of a cell are.
-fn link(cell: &Planned) -> Result<Link, Failure> {
+/// How connections are.
+fn link(transport: Transport) -> Result<Link, Failure> {
     Ok(Link {
-        tls: cell.transport.has_tls().then(tls_client).transpose()?,
-        has_compression: cell.transport.has_compression(),
-        has_batches: cell.transport.has_batches(),
+        tls: transport.has_tls().then(tls_client).transpose()?,
+        has_compression: transport.has_compression(),
+        has_batches: transport.has_batches(),
     })
 }
 
 /// So many rounds that a turn is long enough to be measured, by the times of the turn before.
-fn more_rounds(planned: usize, turns: &[Cell]) -> usize {
+fn more_rounds(planned: Rounds, turns: &[Cell]) -> Rounds {
     let median_ms = turns
         .last()
         .and_then(|turn| turn.figures.get("round_ms_median"));
@@ -343,8 +362,12 @@ fn more_rounds(planned: usize, turns: &[Cell]) -> usize {
         return planned;
     };
     let wanted = TURN_TIME.as_secs_f64() * 1e3 / median_ms.max(1e-3);
-    let max = planned as f64 * ROUNDS_FACTOR_MAX;
-    wanted.clamp(planned as f64, max) as usize
+    let least = planned.measured as f64;
+    let warms_up = median_ms <= WARM_UP_TIME_MAX.as_secs_f64() * 1e3;
+    Rounds {
+        measured: wanted.clamp(least, least * ROUNDS_FACTOR_MAX) as usize,
+        warm_up: planned.warm_up.max(warms_up.into()),
+    }
 }
 
 /// Runs the generator on a server. The inner failure is what the generator said.
@@ -353,7 +376,7 @@ fn drive(
     contender: &Contender,
     server: &Server,
     turn: usize,
-    rounds: Option<usize>,
+    rounds: Option<Rounds>,
     left: Duration,
 ) -> Result<Result<Cell, String>, Failure> {
     let own = std::env::current_exe().map_err(Failure::system("own program"))?;
@@ -361,11 +384,8 @@ fn drive(
     let json = folder.path().join("cell.json");
     let errors = folder.path().join("errors");
     let target = server.target();
-    let scheme = if cell.transport.has_tls() {
-        "wss"
-    } else {
-        "ws"
-    };
+    let transport = cell.transport_of(contender);
+    let scheme = if transport.has_tls() { "wss" } else { "ws" };
     let mut generator = Command::new(own);
     generator
         .args(cell.arguments_for(contender.identity.role))
@@ -375,17 +395,19 @@ fn drive(
         .args(["--cell-seconds", &left.as_secs().to_string()])
         .arg("--json")
         .arg(&json);
-    if cell.transport.has_compression() {
+    if transport.has_compression() {
         generator.arg("--compression");
     }
-    if cell.transport.has_batches() {
+    if transport.has_batches() {
         generator.arg("--batches");
     }
     if contender.has_echo() {
         generator.arg("--echo");
     }
-    if let Some(rounds) = rounds {
-        generator.args(["--rounds", &rounds.to_string(), "--seed", &turn.to_string()]);
+    if let Some(Rounds { measured, warm_up }) = rounds {
+        generator.args(["--rounds", &measured.to_string()]);
+        generator.args(["--warm-up", &warm_up.to_string()]);
+        generator.args(["--seed", &turn.to_string()]);
     }
     let output = fs::File::create(&errors).map_err(Failure::system("output file"))?;
     let child = generator
@@ -448,16 +470,22 @@ mod tests {
     use crate::meter::Usage;
 
     #[test]
-    fn fast_servers_do_more_rounds() {
-        let check = |round_ms: u64, expected: usize| {
+    fn fast_servers_do_more_rounds_and_one_before_them() {
+        let planned = Rounds {
+            measured: 2,
+            warm_up: 0,
+        };
+        let check = |round_ms: u64, measured: usize, warm_up: usize| {
             let mut cell = Cell::new("grid", "10/1", "plain", &Usage::default());
             cell.set_times("round", &[Duration::from_millis(round_ms)]);
-            assert_eq!(more_rounds(2, &[cell]), expected, "{round_ms} ms");
+            let expected = Rounds { measured, warm_up };
+            assert_eq!(more_rounds(planned, &[cell]), expected, "{round_ms} ms");
         };
-        assert_eq!(more_rounds(2, &[]), 2);
-        check(5000, 2);
-        check(100, 10);
-        check(1, 100);
+        assert_eq!(more_rounds(planned, &[]), planned);
+        check(15_001, 2, 0);
+        check(15_000, 2, 1);
+        check(100, 10, 1);
+        check(1, 100, 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a run measures: the cells, how often, against whom, and how long at most. One table; the times are chosen so that
 //! `full` stays within an hour and `quick` within five minutes on two cores.
 
-use super::contender::{Contender, Role};
+use super::contender::{Contender, Role, Variant};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,6 @@ pub enum Who {
     Ours,
     /// Tidewire alone, against itself.
     Tidewire,
-    /// Tidewire with permission rules and without.
-    Rules,
 }
 
 /// How the bytes of a cell travel.
@@ -62,6 +60,15 @@ impl Transport {
     }
 }
 
+/// Rounds of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rounds {
+    /// Measured ones at least; a fast server does more, so that its turn is long enough to be measured.
+    pub measured: usize,
+    /// Before them at least; a server that was fast in the turn before does one in any case.
+    pub warm_up: usize,
+}
+
 /// A cell of the plan.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -77,8 +84,10 @@ pub struct Planned {
     pub rival_arguments: Option<Vec<String>>,
     /// The same for the null server.
     pub null_arguments: Option<Vec<String>>,
-    /// Rounds of a turn at least; a fast server does more, so that its turn is long enough to be measured.
-    pub rounds: Option<usize>,
+    /// The same for the variant of Tidewire.
+    pub variant_arguments: Option<Vec<String>>,
+    /// What a turn consists of, where it consists of rounds.
+    pub rounds: Option<Rounds>,
     /// How often each contender is measured.
     pub turns: usize,
     /// How often Tidewire and the null server are in the end, where they are compared by a rare event.
@@ -87,12 +96,14 @@ pub struct Planned {
     pub seconds: u64,
     /// Who takes part.
     pub who: Who,
+    /// The variant of Tidewire that does, too.
+    pub variant: Option<Variant>,
     /// Tidewire's shards.
     pub shards: usize,
     /// Whether the null server must look at names.
     pub null_has_rooms: bool,
     /// How the bytes travel; all but the clear is Tidewire's alone.
-    pub transport: Transport,
+    transport: Transport,
 }
 
 impl Planned {
@@ -101,15 +112,15 @@ impl Planned {
     pub fn takes(&self, contender: &Contender) -> bool {
         let role = contender.identity.role;
         let abilities = contender.protocol.abilities();
-        if role == Role::Guarded {
-            return self.who == Who::Rules;
+        if role == Role::Variant {
+            return self.variant == contender.difference();
         }
         match self.who {
             Who::All => true,
             Who::HasRecords => abilities.records,
             Who::HasRpc => abilities.rpc && role != Role::Null,
             Who::Ours => role != Role::Rival,
-            Who::Tidewire | Who::Rules => role == Role::Tidewire,
+            Who::Tidewire => role == Role::Tidewire,
         }
     }
 
@@ -117,7 +128,8 @@ impl Planned {
     #[must_use]
     pub fn arguments_for(&self, role: Role) -> &[String] {
         let own = match role {
-            Role::Tidewire | Role::Guarded => None,
+            Role::Tidewire => None,
+            Role::Variant => self.variant_arguments.as_ref(),
             Role::Null => self.null_arguments.as_ref(),
             Role::Rival => self.rival_arguments.as_ref(),
         };
@@ -128,8 +140,17 @@ impl Planned {
     #[must_use]
     pub fn turns_of(&self, role: Role) -> usize {
         match role {
-            Role::Tidewire | Role::Guarded | Role::Null => self.own_turns.unwrap_or(self.turns),
+            Role::Tidewire | Role::Variant | Role::Null => self.own_turns.unwrap_or(self.turns),
             Role::Rival => self.turns,
+        }
+    }
+
+    /// How the bytes of a contender travel.
+    #[must_use]
+    pub fn transport_of(&self, contender: &Contender) -> Transport {
+        match contender.difference() {
+            Some(Variant::Tls) => Transport::Tls,
+            _ => self.transport,
         }
     }
 
@@ -140,8 +161,8 @@ impl Planned {
 }
 
 /// Subscribers, publishers, turns, least rounds of a turn, rounds of warming up. Where rounds are short, 500 at least are
-/// taken in turn. Where they move half a million messages a slow rival has five in its five turns; fast servers do more, so that
-/// their cold first one does not count.
+/// taken in turn. Where they move half a million messages a slow rival has five in its five turns; fast servers do more, with one
+/// before them, so that a cold first one does not count.
 const FULL_GRID: [(usize, usize, usize, usize, usize); 8] = [
     (10, 1, 5, 100, 50),
     (10, 5, 5, 100, 50),
@@ -152,6 +173,10 @@ const FULL_GRID: [(usize, usize, usize, usize, usize); 8] = [
     (10_000, 1000, 5, 1, 0),
     (10_000, 5000, 5, 1, 0),
 ];
+/// Cells in which a gigabyte waits in sockets.
+const LARGE: [&str; 2] = ["grid-10000-1000", "grid-10000-5000"];
+/// Turns of Tidewire and the null server there: those that come behind a slow rival's are the fewer ones.
+const LARGE_TURNS: usize = 11;
 const QUICK_GRID: [(usize, usize, usize, usize, usize); 3] = [
     (10, 1, 3, 100, 50),
     (100, 10, 3, 50, 20),
@@ -205,9 +230,12 @@ const RULES: [(usize, usize, usize); 2] = [(100, 50, 100), (1000, 500, 5)];
 /// Turns of each: what is to be told apart is small, and so is a turn.
 const RULES_TURNS: usize = 9;
 
-/// Turns of Tidewire and the null server at a steady rate. The thousandth of a turn that decides there is what three of its
-/// milliseconds were like, so that one of five turns in which the machine was away for so long moves the median.
-const RATE_TURNS: usize = 15;
+/// Turns of Tidewire and the null server at a steady rate and with 250 pairs. The thousandth of a turn that decides there is what
+/// three of its milliseconds were like, so that one of five turns in which the machine was away for so long moves the median.
+const TAIL_TURNS: usize = 15;
+
+/// Turns beside a crowd: the second worst of a turn's 120 messages decides, and the machine's own threads delay one in a hundred.
+const CROWD_TURNS: usize = 15;
 
 /// The cells of a profile, in their order.
 #[must_use]
@@ -217,6 +245,9 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         Profile::Quick => (&QUICK_GRID, 15),
     };
     let mut cells: Vec<Planned> = table.iter().map(|row| grid(*row, seconds)).collect();
+    for cell in cells.iter_mut().filter(|cell| LARGE.contains(&&*cell.id)) {
+        cell.own_turns = Some(LARGE_TURNS);
+    }
     // Fewer idle connections than 10,000 would show what a server sets up once.
     let (turns, idle_seconds, churn, connections) = match profile {
         Profile::Full => (5, 60, 100_000, 30_000),
@@ -246,8 +277,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
     cells.push(like_1000_500().with(|cell| {
         "tls".clone_into(&mut cell.id);
         cell.group = "tls";
-        "1000/500 with TLS".clone_into(&mut cell.title);
-        (cell.who, cell.transport) = (Who::Tidewire, Transport::Tls);
+        (cell.who, cell.variant) = (Who::Tidewire, Some(Variant::Tls));
     }));
     cells.extend(TICKS.map(|row| ticks(row, turns, seconds)));
     cells.extend(RULES.map(|row| rules(row, profile)));
@@ -269,7 +299,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         let line = |connections| words(&format!("connect --connections {connections}"));
         cell.arguments = line(connections);
         cell.rival_arguments = Some(line(connections / 6));
-        cell.turns = turns.min(3);
+        cell.turns = turns;
     });
     // A whole handshake each, which takes ten times as long.
     let idle_tls = with_tls(
@@ -304,9 +334,9 @@ fn ticks(
 ) -> Planned {
     cell(id, "ticks", title).with(|cell| {
         cell.arguments = words(&format!(
-            "grid --subscribers 1001 --publishers 1 --burst {burst} --payload-bytes {payload_bytes} --warm-up 2"
+            "grid --subscribers 1001 --publishers 1 --burst {burst} --payload-bytes {payload_bytes}"
         ));
-        cell.rounds = Some(10);
+        cell.rounds = rounds_of(10, 2);
         (cell.turns, cell.seconds) = (turns, seconds);
         (cell.who, cell.transport) = (Who::Tidewire, transport);
     })
@@ -322,14 +352,14 @@ fn rules((subscribers, publishers, rounds): (usize, usize, usize), profile: Prof
     )
     .with(|cell| {
         cell.arguments = words(&format!(
-            "grid --chat --subscribers {subscribers} --publishers {publishers} --warm-up 2"
+            "grid --chat --subscribers {subscribers} --publishers {publishers}"
         ));
-        cell.rounds = Some(rounds);
+        cell.rounds = rounds_of(rounds, 2);
         cell.turns = match profile {
             Profile::Full => RULES_TURNS,
             Profile::Quick => 2,
         };
-        cell.who = Who::Rules;
+        (cell.who, cell.variant) = (Who::Tidewire, Some(Variant::Rules));
     })
 }
 
@@ -342,7 +372,6 @@ fn data_cells(profile: Profile, turns: usize, seconds: u64) -> Vec<Planned> {
             (cell.turns, cell.seconds, cell.null_has_rooms) = (turns, seconds, true);
         })
     };
-    let rooms = "rooms --warm-up 1";
     let patches = "records --records 1000 --subscribers 10 --acks 0 --patches";
     let acks = "records --records 1 --subscribers 1 --patches 100 --acks";
     let rpc = "rpc --requests";
@@ -351,12 +380,12 @@ fn data_cells(profile: Profile, turns: usize, seconds: u64) -> Vec<Planned> {
             "rooms",
             "rooms",
             "10,000 connections, 10 of 1,000 names each",
-            rooms,
-            rooms,
+            "rooms",
+            "rooms",
         )
         .with(|cell| {
             cell.who = Who::Ours;
-            cell.rounds = Some(2);
+            cell.rounds = rounds_of(2, 1);
         }),
         planned(
             "records-1000x10",
@@ -406,26 +435,28 @@ fn latency_cells(profile: Profile, turns: usize) -> Vec<Planned> {
         let line = format!("pairs --pairs 1 --beside {neighbour}");
         latency(&id, "beside", title, &line).with(|cell| cell.who = Who::Ours)
     };
-    let mut cells = vec![latency(
-        "pairs-250",
-        "latency",
-        "250 pairs",
-        "pairs --pairs 250",
-    )];
+    let of_tails = (profile == Profile::Full).then_some(TAIL_TURNS);
+    let pairs = latency("pairs-250", "latency", "250 pairs", "pairs --pairs 250");
+    let mut cells = vec![pairs.with(|cell| cell.own_turns = of_tails)];
     if profile == Profile::Full {
         let pairs = latency("pairs-750", "latency", "750 pairs", "pairs --pairs 750");
         cells.push(pairs.with(|cell| cell.turns = 3));
     }
     cells.extend([
         latency("rate", "latency", "100 x 10 at 100,000/s", "rate").with(|cell| {
-            cell.own_turns = (profile == Profile::Full).then_some(RATE_TURNS);
+            cell.own_turns = of_tails;
         }),
         beside("flood", "Beside a flood"),
         beside("stuck-reader", "Beside a stuck reader"),
     ]);
     if profile == Profile::Full {
-        cells.push(beside("crowd", "Beside 10,000 subscribers"));
-        cells.push(beside("stuck-crowd", "Beside 10,000 and a stuck reader"));
+        let crowd = beside("crowd", "Beside 10,000 subscribers");
+        let stuck = beside("stuck-crowd", "");
+        cells.push(crowd.with(|cell| {
+            cell.variant = Some(Variant::StuckReader);
+            cell.variant_arguments = Some(stuck.arguments);
+            cell.turns = CROWD_TURNS;
+        }));
     }
     cells
 }
@@ -438,11 +469,13 @@ fn cell(id: &str, group: &'static str, title: &str) -> Planned {
         arguments: Vec::new(),
         rival_arguments: None,
         null_arguments: None,
+        variant_arguments: None,
         rounds: None,
         turns: 1,
         own_turns: None,
         seconds: 120,
         who: Who::All,
+        variant: None,
         shards: 1,
         null_has_rooms: false,
         transport: Transport::Clear,
@@ -454,11 +487,15 @@ fn grid(row: (usize, usize, usize, usize, usize), seconds: u64) -> Planned {
     let title = format!("{subscribers}/{publishers}");
     cell(&format!("grid-{subscribers}-{publishers}"), "grid", &title).with(|cell| {
         cell.arguments = words(&format!(
-            "grid --subscribers {subscribers} --publishers {publishers} --warm-up {warm_up}"
+            "grid --subscribers {subscribers} --publishers {publishers}"
         ));
-        cell.rounds = Some(rounds);
+        cell.rounds = rounds_of(rounds, warm_up);
         (cell.turns, cell.seconds) = (turns, seconds);
     })
+}
+
+fn rounds_of(measured: usize, warm_up: usize) -> Option<Rounds> {
+    Some(Rounds { measured, warm_up })
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -482,7 +519,7 @@ mod tests {
                     let parsed = crate::cli::command().try_get_matches_from(line);
                     assert!(parsed.is_ok(), "{}: {:?}", cell.id, parsed.err());
                 };
-                for role in [Role::Tidewire, Role::Guarded, Role::Null, Role::Rival] {
+                for role in [Role::Tidewire, Role::Variant, Role::Null, Role::Rival] {
                     check(cell.arguments_for(role));
                 }
             }
@@ -497,7 +534,11 @@ mod tests {
         ids.dedup();
         assert_eq!(ids.len(), full.len());
         for cell in &full[..3] {
-            assert!(cell.turns * cell.rounds.unwrap() >= 500, "{}", cell.id);
+            assert!(
+                cell.turns * cell.rounds.unwrap().measured >= 500,
+                "{}",
+                cell.id
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tidewire_net::background;
+use tidewire_net::scheduling;
 
 use super::unexpected;
 use crate::connection::Subscription;
@@ -74,7 +74,7 @@ impl Neighbour {
         let (target, flag) = (target.clone(), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
             // Where it is refused, the measuring thread waits now and then.
-            let _ = background::enter();
+            let _ = scheduling::background();
             match self {
                 Self::Crowd(count) => crowd(&target, count, None, &flag, &opened),
                 Self::StuckCrowd(count) => {
@@ -116,6 +116,8 @@ struct Stuck {
     /// Nobody looks at it.
     reader: Swarm,
     since: Instant,
+    /// When it is to be sent the next message.
+    due: Instant,
     payload: String,
 }
 
@@ -129,11 +131,12 @@ impl Stuck {
         Ok(Self {
             reader,
             since: Instant::now(),
+            due: Instant::now(),
             payload: format!("\"{}\"", "x".repeat(STUCK_BYTES)),
         })
     }
 
-    /// Sends it more than it reads, through the publisher of the crowd, and replaces it in time.
+    /// Sends it what is due, through the publisher of the crowd, and replaces it in time.
     fn feed(
         &mut self,
         target: &Target,
@@ -146,10 +149,13 @@ impl Stuck {
             drop(std::mem::replace(&mut self.reader, next.reader));
             self.since = next.since;
         }
-        for _ in 0..LOOK_INTERVAL.as_millis() / STUCK_INTERVAL.as_millis() {
+        // Not what was left out while the crowd was opened.
+        self.due = self.due.max(Instant::now() - LOOK_INTERVAL);
+        while self.due <= Instant::now() {
             swarm.send(publisher, |driver, out| {
                 driver.publish(Self::NAME, &self.payload, out);
             })?;
+            self.due += STUCK_INTERVAL;
         }
         Ok(())
     }

@@ -12,6 +12,9 @@ use socketioxide::SocketIo;
 use socketioxide::extract::{AckSender, Data, SocketRef};
 use tokio::net::TcpListener;
 
+/// Messages that may wait for a socket. What is more is lost, and with the default of 128 that is most of a large round.
+const WAITING_MAX: usize = 10_000;
+
 /// Who answers requests of a name: the last that offered to.
 type Providers = Arc<Mutex<HashMap<String, SocketRef>>>;
 
@@ -22,7 +25,9 @@ async fn main() {
         .and_then(|port| port.parse().ok())
         .expect("usage: socketioxide-rival PORT");
     let providers = Providers::default();
-    let (layer, io) = SocketIo::new_layer();
+    let (layer, io) = SocketIo::builder()
+        .max_buffer_size(WAITING_MAX)
+        .build_layer();
     // The handler's future is spawned, and a `join` right behind the login would find no handler of its own; what the
     // function does before it returns its future is done before the next message is read.
     io.ns("/", move |socket: SocketRef| {
