@@ -252,9 +252,9 @@ impl Connection {
         Ok(())
     }
 
-    /// To be called when the socket became writable: finishes the connecting, goes on sending. Only a socket that
-    /// `has_failed` is asked for its error, and only what waits is sent: this comes with every event of an
-    /// edge-triggered poll.
+    /// To be called when the socket became writable: finishes the connecting, goes on sending, unless it is being opened.
+    /// Only a socket that `has_failed` is asked for its error, and only what waits is sent: this comes with every event
+    /// of an edge-triggered poll.
     pub(crate) fn handle_writable(
         &mut self,
         request: &[u8],
@@ -267,11 +267,15 @@ impl Connection {
             self.stage = Stage::Upgrading;
             self.outbox.extend_from_slice(request);
         }
-        self.flush()
+        match self.stage {
+            Stage::Open => self.flush(),
+            _ => Ok(()),
+        }
     }
 
     /// Reads all that the socket has into the buffer, which is grown where it must be, and gives messages to `handle`
     /// once the connection is open. A read that does not fill the buffer was the last one, unless the stream `is_ended`.
+    /// The steps of opening wait in the outbox, for somebody who sends those of all connections together.
     pub(crate) fn handle_readable(
         &mut self,
         reading: &mut Reading,
@@ -306,7 +310,7 @@ impl Connection {
             let input = &mut buffer[..kept + count];
             *bytes += count as u64;
             let consumed = self.take(input, inflater, template, plan, handle)?;
-            if !self.outbox.is_empty() {
+            if self.stage == Stage::Open && !self.outbox.is_empty() {
                 self.flush()?;
             }
             self.rest.clear();

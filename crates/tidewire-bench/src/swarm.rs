@@ -167,6 +167,7 @@ impl Swarm {
             begun += 1;
         }
         let mut done = 0;
+        let mut replaced = Vec::new();
         while done < count && Instant::now() < end {
             let deadline = Instant::now() + LOGIN_TIMEOUT;
             self.poll_once(deadline, "logins", &plan, |_, _| Ok(()))?;
@@ -182,11 +183,13 @@ impl Swarm {
                 connection.is_counted = true;
                 done += 1;
                 if begun < count {
-                    // The old socket is closed by being replaced.
-                    *connection = start(begun, place, &self.target, &self.poll)?;
+                    let next = start(begun, place, &self.target, &self.poll)?;
+                    replaced.push(std::mem::replace(connection, next));
                     begun += 1;
                 }
             }
+            // Closed together, for the same reason as they are served together.
+            replaced.clear();
         }
         self.connections.clear();
         Ok(done)
@@ -378,6 +381,13 @@ impl Swarm {
                 let reading = &mut self.reading;
                 connection.handle_readable(reading, is_ended, plan, &mut handle)?;
             }
+            if !connection.is_open() {
+                self.burst.push(event.token().0);
+            }
+        }
+        // One submission for the next steps of all that are being opened: a server that sleeps is woken once.
+        if !self.burst.is_empty() {
+            self.send_burst()?;
         }
         Ok(())
     }

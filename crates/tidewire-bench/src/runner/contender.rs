@@ -22,7 +22,7 @@ pub const NULL: &str = "null";
 pub enum Role {
     /// What is measured.
     Tidewire,
-    /// Tidewire with more to do, to be compared with itself.
+    /// Tidewire with something else to do, to be compared with itself.
     Variant,
     /// The yardstick.
     Null,
@@ -30,7 +30,7 @@ pub enum Role {
     Rival,
 }
 
-/// What Tidewire has to do besides in a cell that compares it with itself. Both are measured in turn there, because the speed of
+/// What Tidewire does otherwise in a cell that compares it with itself. Both are measured in turn there, because the speed of
 /// a machine changes between two cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -40,11 +40,13 @@ pub enum Variant {
     Tls,
     /// One of many subscribers never reads.
     StuckReader,
+    /// It delivers events where the cell is about patches.
+    Events,
 }
 
 impl Variant {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Rules, Self::Tls, Self::StuckReader];
+    pub const ALL: [Self; 4] = [Self::Rules, Self::Tls, Self::StuckReader, Self::Events];
 
     /// The contender's name in results.
     #[must_use]
@@ -53,6 +55,7 @@ impl Variant {
             Self::Rules => "tidewire-rules",
             Self::Tls => "tidewire-tls",
             Self::StuckReader => "tidewire-stuck",
+            Self::Events => "tidewire-events",
         }
     }
 
@@ -61,6 +64,7 @@ impl Variant {
             Self::Rules => "Tidewire with rules",
             Self::Tls => "Tidewire with TLS",
             Self::StuckReader => "Tidewire with a stuck reader",
+            Self::Events => "Tidewire with events",
         }
     }
 }
@@ -115,7 +119,7 @@ impl Contender {
         })
     }
 
-    /// The same with more to do.
+    /// The same with something else to do.
     ///
     /// # Errors
     /// As of [`Contender::tidewire`].

@@ -173,10 +173,11 @@ const FULL_GRID: [(usize, usize, usize, usize, usize); 8] = [
     (10_000, 1000, 5, 1, 0),
     (10_000, 5000, 5, 1, 0),
 ];
-/// Cells in which a gigabyte waits in sockets.
-const LARGE: [&str; 2] = ["grid-10000-1000", "grid-10000-5000"];
-/// Turns of Tidewire and the null server there: those that come behind a slow rival's are the fewer ones.
-const LARGE_TURNS: usize = 11;
+/// Cells of which a line of the report is a ratio of two servers of our own, or of ours to a rival, and in which a turn is short
+/// beside what the machine does meanwhile.
+const SCATTERED: [&str; 3] = ["grid-1000-500", "grid-10000-1000", "grid-10000-5000"];
+/// Turns of our own there: those that come behind a slow rival's are the fewer ones, and the first is cold.
+const SCATTERED_TURNS: usize = 11;
 const QUICK_GRID: [(usize, usize, usize, usize, usize); 3] = [
     (10, 1, 3, 100, 50),
     (100, 10, 3, 50, 20),
@@ -245,8 +246,12 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         Profile::Quick => (&QUICK_GRID, 15),
     };
     let mut cells: Vec<Planned> = table.iter().map(|row| grid(*row, seconds)).collect();
-    for cell in cells.iter_mut().filter(|cell| LARGE.contains(&&*cell.id)) {
-        cell.own_turns = Some(LARGE_TURNS);
+    let scattered = (profile == Profile::Full).then_some(SCATTERED_TURNS);
+    for cell in cells
+        .iter_mut()
+        .filter(|cell| SCATTERED.contains(&&*cell.id))
+    {
+        cell.own_turns = scattered;
     }
     // Fewer idle connections than 10,000 would show what a server sets up once.
     let (turns, idle_seconds, churn, connections) = match profile {
@@ -258,7 +263,10 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         Profile::Full => (1, 0),
         Profile::Quick => (2, 1),
     };
-    let like_1000_500 = || grid((1000, 500, turns, rounds, warm_up), seconds);
+    let like_1000_500 = || {
+        let row = (1000, 500, turns, rounds, warm_up);
+        grid(row, seconds).with(|cell| cell.own_turns = scattered)
+    };
     cells.push(like_1000_500().with(|cell| {
         "shards-2".clone_into(&mut cell.id);
         cell.group = "shards";
@@ -269,6 +277,8 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         "records-grid".clone_into(&mut cell.id);
         cell.group = "records";
         "1000/500, patches of one record".clone_into(&mut cell.title);
+        (cell.variant, cell.variant_arguments) =
+            (Some(Variant::Events), Some(cell.arguments.clone()));
         cell.arguments.push("--records".to_owned());
         (cell.who, cell.null_has_rooms) = (Who::HasRecords, true);
     }));
@@ -299,7 +309,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         let line = |connections| words(&format!("connect --connections {connections}"));
         cell.arguments = line(connections);
         cell.rival_arguments = Some(line(connections / 6));
-        cell.turns = turns;
+        (cell.turns, cell.own_turns) = (turns, scattered);
     });
     // A whole handshake each, which takes ten times as long.
     let idle_tls = with_tls(
