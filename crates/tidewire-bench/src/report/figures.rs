@@ -25,6 +25,11 @@ pub struct Figure {
     pub count: usize,
 }
 
+/// Whether a turn's figure says something. Nothing was done before the time was over: that is no speed.
+fn counts(name: &str, value: f64) -> bool {
+    value > 0.0 || !name.contains("_per_")
+}
+
 impl MeasuredContender {
     /// The median of a figure over its turns; of rounds, over all rounds of all turns.
     #[must_use]
@@ -33,16 +38,30 @@ impl MeasuredContender {
             return self.round();
         }
         let figures = self.turns.iter().filter_map(|turn| turn.figures.get(name));
-        // Nothing was done before the time was over: that is no speed.
         let values: Vec<f64> = figures
             .copied()
-            .filter(|value| *value > 0.0 || !name.contains("_per_"))
+            .filter(|value| counts(name, *value))
             .collect();
         Some(Figure {
             value: Summary::of(&values)?.median,
             is_bound: self.is_over_time(),
             count: values.len(),
         })
+    }
+
+    /// A figure as a multiple of another contender's: the median of the ratios of their turns, the first to the first and so on, which
+    /// lie side by side. A machine that changes its speed for some turns changes both alike. Rounds are many in a turn, and cut off
+    /// where a server is slow: theirs is the ratio of the medians.
+    #[must_use]
+    pub fn ratio(&self, to: &Self, name: &str) -> Option<f64> {
+        if name == ROUND {
+            return Some(self.figure(name)?.value / to.figure(name)?.value);
+        }
+        let ratios = self.turns.iter().zip(&to.turns).filter_map(|(one, other)| {
+            let (value, yardstick) = (*one.figures.get(name)?, *other.figures.get(name)?);
+            (counts(name, value) && yardstick > 0.0).then_some(value / yardstick)
+        });
+        Some(Summary::of(&ratios.collect::<Vec<_>>())?.median)
     }
 
     /// The median round. The last round of a turn that was cut off took more than its time: it counts with that time where
@@ -85,15 +104,29 @@ impl MeasuredCell {
     /// A figure of the one contender of a role that there is one of.
     #[must_use]
     pub fn of(&self, role: Role, name: &str) -> Option<f64> {
-        let one = self.contenders.iter().find(|one| one.role == role)?;
-        Some(one.figure(name)?.value)
+        Some(self.one(role)?.figure(name)?.value)
     }
 
-    /// A figure of a contender by its name.
+    /// A figure of the one contender of a role as a multiple of another's.
     #[must_use]
-    pub fn of_named(&self, contender: &str, name: &str) -> Option<f64> {
-        let one = self.contenders.iter().find(|one| one.name == contender)?;
-        Some(one.figure(name)?.value)
+    pub fn ratio(&self, role: Role, to: Role, name: &str) -> Option<f64> {
+        self.one(role)?.ratio(self.one(to)?, name)
+    }
+
+    /// Tidewire's figure as a multiple of that rival's which makes it look worst, with the rival's title.
+    #[must_use]
+    pub fn ratio_to_rivals(&self, name: &str, is_more_better: bool) -> Option<(&str, f64)> {
+        let tidewire = self.one(Role::Tidewire)?;
+        let rivals = self.contenders.iter().filter(|one| one.role == Role::Rival);
+        let ratios = rivals.filter_map(|one| Some((&*one.title, tidewire.ratio(one, name)?)));
+        match is_more_better {
+            true => ratios.min_by(|a, b| a.1.total_cmp(&b.1)),
+            false => ratios.max_by(|a, b| a.1.total_cmp(&b.1)),
+        }
+    }
+
+    fn one(&self, role: Role) -> Option<&MeasuredContender> {
+        self.contenders.iter().find(|one| one.role == role)
     }
 
     /// The best figure of the rivals, with the rival's title.
@@ -160,6 +193,51 @@ mod tests {
         check(&[(&[90.0], cut), (&[20.0], cut)], (90.0, true));
         check(&[(&[80.0, 30.0], cut)], (80.0, false));
         check(&[(&[80.0, 100.0], cut)], (90.0, true));
+    }
+
+    /// A contender whose turns have this figure, `None` for one that lacks it.
+    fn in_turns(name: &str, values: &[Option<f64>]) -> MeasuredContender {
+        let mut one = fixture::contender("x", Role::Rival, &[]);
+        let empty = one.turns.remove(0);
+        for value in values {
+            let mut turn = empty.clone();
+            if let Some(value) = value {
+                turn.set(name, *value);
+            }
+            one.turns.push(turn);
+        }
+        one
+    }
+
+    #[test]
+    fn a_ratio_compares_turns_that_lie_side_by_side() {
+        let check = |one: &[Option<f64>], other: &[Option<f64>], expected: Option<f64>| {
+            let [one, other] = [one, other].map(|values| in_turns(DELIVERIES, values));
+            assert_eq!(one.ratio(&other, DELIVERIES), expected);
+        };
+        // The machine is half as fast from the second turn on, which the other's fewer turns hardly see.
+        let one = [8.0, 4.0, 4.0, 4.0, 4.0].map(Some);
+        check(&one, &[4.0, 4.0, 2.0].map(Some), Some(2.0));
+        check(&one, &[Some(4.0), None, Some(0.0)], Some(2.0));
+        check(
+            &[None, Some(0.0), Some(6.0)],
+            &[2.0; 3].map(Some),
+            Some(3.0),
+        );
+        check(&one, &[], None);
+    }
+
+    #[test]
+    fn the_rival_that_makes_tidewire_look_worst_counts() {
+        let cell = fixture::cell("x", "grid", "X", &[(ROUND, 50.0), (DELIVERIES, 8e6)]);
+        assert_eq!(cell.ratio_to_rivals(ROUND, false), Some(("bun & co", 0.5)));
+        assert_eq!(
+            cell.ratio_to_rivals(DELIVERIES, true),
+            Some(("bun & co", 2.0))
+        );
+        assert_eq!(cell.ratio(Role::Tidewire, Role::Null, ROUND), Some(5.0));
+        assert_eq!(cell.ratio(Role::Variant, Role::Null, ROUND), None);
+        assert_eq!(cell.ratio_to_rivals("latency_ms_p99", false), None);
     }
 
     #[test]

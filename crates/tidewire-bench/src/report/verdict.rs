@@ -1,7 +1,7 @@
 //! The lines of issues 3 and 4 ("Done when") that this bench can judge, each computed from the figures of a run.
 
 use super::figures::{CPU, DELIVERIES, ROUND, short};
-use crate::runner::contender::Role;
+use crate::runner::contender::{NULL, Role};
 use crate::runner::store::{MeasuredCell, RunResults};
 
 /// The cells of the grid, the small ones first.
@@ -75,8 +75,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "From 100 subscribers on the median round is below every rival's",
             &GRID[2..],
             &|cell| {
-                let (rival, best) = cell.best_rival(ROUND, false)?;
-                let ratio = cell.of(Role::Tidewire, ROUND)? / best;
+                let (rival, ratio) = cell.ratio_to_rivals(ROUND, false)?;
                 Some((ratio < 1.0, format!("{ratio:.2} x {rival}")))
             },
         ),
@@ -89,11 +88,8 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "The null server reaches at least 10 x Bun's native publish at 1000/500",
             &["grid-1000-500"],
             &|cell| {
-                ratio_at_least(
-                    cell.of(Role::Null, DELIVERIES)?,
-                    cell.of_named("bun", DELIVERIES)?,
-                    10.0,
-                )
+                let of = |name| cell.contenders.iter().find(|one| one.name == name);
+                at_least(of(NULL)?.ratio(of("bun")?, DELIVERIES)?, 10.0)
             },
         ),
         over(
@@ -114,10 +110,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
         over(
             "Patches of one record to 1,000 subscribers reach at least 0.7 of the events' deliveries per CPU-second (1000/500)",
             &["records-grid"],
-            &|cell| {
-                let events = cell.of(Role::Variant, DELIVERIES)?;
-                ratio_at_least(cell.of(Role::Tidewire, DELIVERIES)?, events, 0.7)
-            },
+            &|cell| at_least(cell.ratio(Role::Tidewire, Role::Variant, DELIVERIES)?, 0.7),
         ),
         over(
             "1,000 records with 10 subscribers each: above every rival that has such a thing",
@@ -141,7 +134,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "A stuck reader among 10,000 changes nobody else's latency: p99 at most 1.5 x that without it",
             &["beside-crowd"],
             &|cell| {
-                let ratio = cell.of(Role::Variant, P99)? / cell.of(Role::Tidewire, P99)?;
+                let ratio = cell.ratio(Role::Variant, Role::Tidewire, P99)?;
                 Some((ratio <= 1.5, format!("{ratio:.2} x")))
             },
         ),
@@ -164,8 +157,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "250 pairs and 100,000 deliveries/s: p99.9 at most 1.5 x the null server's, nothing lost",
             &LATENCY,
             &|cell| {
-                let null = cell.of(Role::Null, "latency_ms_p99_9")?;
-                let ratio = cell.of(Role::Tidewire, "latency_ms_p99_9")? / null;
+                let ratio = cell.ratio(Role::Tidewire, Role::Null, "latency_ms_p99_9")?;
                 // A lost message fails its turn.
                 let is_whole = cell.contenders.iter().all(|one| {
                     one.role != Role::Tidewire || one.failure.is_none() && !one.is_over_time()
@@ -176,10 +168,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
         over(
             "TLS at 1000/500: at least 0.6 of the clear text's deliveries per CPU-second",
             &["tls"],
-            &|cell| {
-                let encrypted = cell.of(Role::Variant, DELIVERIES)?;
-                ratio_at_least(encrypted, cell.of(Role::Tidewire, DELIVERIES)?, 0.6)
-            },
+            &|cell| at_least(cell.ratio(Role::Variant, Role::Tidewire, DELIVERIES)?, 0.6),
         ),
         over(
             "With permessage-deflate ticks of 2.5 KB need at least 60 % fewer bytes",
@@ -221,7 +210,7 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "With 24 permission rules at most 1.15 x the server's processor time for a delivery without",
             &["rules-100-50", "rules-1000-500"],
             &|cell| {
-                let ratio = cell.of(Role::Variant, CPU)? / cell.of(Role::Tidewire, CPU)?;
+                let ratio = cell.ratio(Role::Variant, Role::Tidewire, CPU)?;
                 Some((ratio <= 1.15, format!("{ratio:.2} x")))
             },
         ),
@@ -278,28 +267,21 @@ fn verdict(line: &'static str, judged: Vec<(&str, Judged)>) -> Verdict {
     }
 }
 
-fn ratio_at_least(value: f64, yardstick: f64, ratio_min: f64) -> Judged {
-    let ratio = value / yardstick;
+fn at_least(ratio: f64, ratio_min: f64) -> Judged {
     Some((ratio >= ratio_min, format!("{ratio:.2} x")))
 }
 
 fn above_rivals(cell: &MeasuredCell, figure: &str) -> Judged {
-    let (rival, best) = cell.best_rival(figure, true)?;
-    let ratio = cell.of(Role::Tidewire, figure)? / best;
+    let (rival, ratio) = cell.ratio_to_rivals(figure, true)?;
     Some((ratio > 1.0, format!("{ratio:.2} x {rival}")))
 }
 
 fn at_least_of_null(cell: &MeasuredCell, figure: &str, ratio_min: f64) -> Judged {
-    ratio_at_least(
-        cell.of(Role::Tidewire, figure)?,
-        cell.of(Role::Null, figure)?,
-        ratio_min,
-    )
+    at_least(cell.ratio(Role::Tidewire, Role::Null, figure)?, ratio_min)
 }
 
 fn latency_of_rivals(cell: &MeasuredCell, figure: &str, ratio_max: f64) -> Judged {
-    let (rival, best) = cell.best_rival(figure, false)?;
-    let ratio = cell.of(Role::Tidewire, figure)? / best;
+    let (rival, ratio) = cell.ratio_to_rivals(figure, false)?;
     Some((ratio <= ratio_max, format!("{ratio:.2} x {rival}")))
 }
 

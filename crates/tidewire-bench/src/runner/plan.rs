@@ -233,10 +233,10 @@ const RULES_TURNS: usize = 9;
 
 /// Turns of Tidewire and the null server at a steady rate and with 250 pairs. The thousandth of a turn that decides there is what
 /// three of its milliseconds were like, so that one of five turns in which the machine was away for so long moves the median.
-const TAIL_TURNS: usize = 15;
+const TAIL_TURNS: usize = 11;
 
 /// Turns beside a crowd: the second worst of a turn's 120 messages decides, and the machine's own threads delay one in a hundred.
-const CROWD_TURNS: usize = 15;
+const CROWD_TURNS: usize = 11;
 
 /// The cells of a profile, in their order.
 #[must_use]
