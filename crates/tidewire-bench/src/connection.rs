@@ -233,10 +233,11 @@ impl Connection {
         result
     }
 
-    /// Socket and bytes of a send that somebody else makes and that [`Connection::complete`] ends; `None` with TLS.
+    /// Socket and bytes of a send that somebody else makes and that [`Connection::complete`] ends; `None` with TLS, or if
+    /// nothing waits.
     pub(crate) fn unsealed(&self) -> Option<(BorrowedFd<'_>, &[u8])> {
-        let is_sealed = self.tls.is_some();
-        (!is_sealed).then(|| (self.socket.as_fd(), &self.outbox[..]))
+        let is_plain = self.tls.is_none() && !self.outbox.is_empty();
+        is_plain.then(|| (self.socket.as_fd(), &self.outbox[..]))
     }
 
     /// Notes how that send ended. What the socket did not take waits until it is writable, or for the next flush.

@@ -125,7 +125,9 @@ impl MeasuredCell {
         }
     }
 
-    fn one(&self, role: Role) -> Option<&MeasuredContender> {
+    /// The one contender of a role that there is one of.
+    #[must_use]
+    pub fn one(&self, role: Role) -> Option<&MeasuredContender> {
         self.contenders.iter().find(|one| one.role == role)
     }
 

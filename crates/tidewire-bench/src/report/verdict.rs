@@ -1,7 +1,7 @@
 //! The lines of issues 3 and 4 ("Done when") that this bench can judge, each computed from the figures of a run.
 
 use super::figures::{CPU, DELIVERIES, ROUND, short};
-use crate::runner::contender::{NULL, Role};
+use crate::runner::contender::Role;
 use crate::runner::store::{MeasuredCell, RunResults};
 
 /// The cells of the grid, the small ones first.
@@ -88,8 +88,8 @@ pub fn verdicts(results: &RunResults) -> Vec<Verdict> {
             "The null server reaches at least 10 x Bun's native publish at 1000/500",
             &["grid-1000-500"],
             &|cell| {
-                let of = |name| cell.contenders.iter().find(|one| one.name == name);
-                at_least(of(NULL)?.ratio(of("bun")?, DELIVERIES)?, 10.0)
+                let bun = cell.contenders.iter().find(|one| one.name == "bun")?;
+                at_least(cell.one(Role::Null)?.ratio(bun, DELIVERIES)?, 10.0)
             },
         ),
         over(
@@ -286,11 +286,7 @@ fn latency_of_rivals(cell: &MeasuredCell, figure: &str, ratio_max: f64) -> Judge
 }
 
 fn small_round(cell: &MeasuredCell) -> Judged {
-    let tidewire = cell
-        .contenders
-        .iter()
-        .find(|one| one.role == Role::Tidewire)?;
-    let own = tidewire.figure(ROUND)?;
+    let own = cell.one(Role::Tidewire)?.figure(ROUND)?;
     let (rival, best) = cell.best_rival(ROUND, false)?;
     let null = cell.of(Role::Null, ROUND)?;
     let (name, best) = if null < best {
