@@ -3,18 +3,21 @@
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::statistics::{nanos_each, per_second};
 use crate::target::Target;
 
 /// Above this share of a processor the generator, not the server, sets the pace.
 pub const GENERATOR_SHARE_MAX: f64 = 0.9;
+/// A stretch that loses a larger share of one processor's time to the machine's host is disturbed: one message of a hundred is that late.
+pub const STOLEN_SHARE_MAX: f64 = 0.01;
 
 /// A stretch that has begun.
 #[derive(Debug)]
 pub struct Meter {
     server: Option<(Process, Duration)>,
     generator: Duration,
+    stolen: Duration,
     start: Instant,
 }
 
@@ -27,6 +30,8 @@ pub struct Usage {
     pub server: Option<Duration>,
     /// The generator's.
     pub generator: Duration,
+    /// What the machine's host gave to others, of all processors.
+    pub stolen: Duration,
 }
 
 impl Meter {
@@ -42,6 +47,7 @@ impl Meter {
         Ok(Self {
             server,
             generator: own_cpu_time()?,
+            stolen: stolen_time()?,
             start: Instant::now(),
         })
     }
@@ -60,6 +66,7 @@ impl Meter {
             elapsed,
             server,
             generator: own_cpu_time()?.saturating_sub(self.generator),
+            stolen: stolen_time()?.saturating_sub(self.stolen),
         })
     }
 }
@@ -68,9 +75,19 @@ impl Usage {
     /// Which share of one processor the generator used.
     #[must_use]
     pub fn generator_share(&self) -> f64 {
+        self.share(self.generator)
+    }
+
+    /// Which share of one processor the machine's host gave to others. A tick may have begun before the stretch, so one is left out.
+    #[must_use]
+    pub fn stolen_share(&self) -> f64 {
+        self.share(self.stolen.saturating_sub(process::TICK))
+    }
+
+    fn share(&self, time: Duration) -> f64 {
         match self.elapsed.is_zero() {
             true => 0.0,
-            false => self.generator.as_secs_f64() / self.elapsed.as_secs_f64(),
+            false => time.as_secs_f64() / self.elapsed.as_secs_f64(),
         }
     }
 
@@ -104,6 +121,10 @@ fn own_cpu_time() -> Result<Duration, Failure> {
     Process::own_thread_cpu_time().map_err(Failure::system("processor time"))
 }
 
+fn stolen_time() -> Result<Duration, Failure> {
+    process::stolen_time().map_err(Failure::system("stolen time"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,12 +135,15 @@ mod tests {
             elapsed: Duration::from_secs(2),
             server: Some(Duration::from_secs(1)),
             generator: Duration::from_millis(500),
+            stolen: Duration::from_millis(30),
         };
         assert_eq!(usage.generator_share(), 0.25);
+        assert_eq!(usage.stolen_share(), 0.01);
         assert_eq!(usage.per_second(10), Some(5.0));
         assert_eq!(usage.per_server_second(10), Some(10.0));
         assert_eq!(usage.server_nanos(10), Some(1e8));
         assert_eq!(Usage::default().generator_share(), 0.0);
+        assert_eq!(Usage::default().stolen_share(), 0.0);
         assert_eq!(Usage::default().per_server_second(1), None);
     }
 }

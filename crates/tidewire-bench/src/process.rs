@@ -5,6 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// In which `/proc/stat` counts, whatever the kernel's own ticks are: `USER_HZ` is 100.
+pub const TICK: Duration = Duration::from_millis(10);
+
 /// A process of this machine.
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -77,6 +80,24 @@ impl Process {
     }
 }
 
+/// Time since the start of the system for which a processor of this machine had work and its host gave it to others, over all
+/// processors, in ticks. None where there is no such host, or where it does not say.
+///
+/// # Errors
+/// The system does not say.
+pub fn stolen_time() -> io::Result<Duration> {
+    parse_stolen(&fs::read_to_string("/proc/stat")?)
+}
+
+/// The eighth number of the first line.
+fn parse_stolen(text: &str) -> io::Result<Duration> {
+    text.strip_prefix("cpu ")
+        .and_then(|rest| rest.lines().next()?.split_ascii_whitespace().nth(7))
+        .and_then(|ticks| ticks.parse().ok())
+        .map(|ticks: u32| TICK * ticks)
+        .ok_or_else(|| malformed("stolen time", text))
+}
+
 /// Whether a thread ended between two calls.
 fn has_ended(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
@@ -135,6 +156,21 @@ mod tests {
         );
         assert!(parse_schedstat("").is_err());
         assert!(parse_schedstat("x 1 2").is_err());
+    }
+
+    #[test]
+    fn stolen_lines() {
+        let text = "cpu  1214288 12750 623759 1044959 14923 0 371085 31087 0 0\ncpu0 1 1 1 1 1 1 1 5 0 0\n";
+        assert_eq!(parse_stolen(text).unwrap(), Duration::from_millis(310_870));
+        for wrong in [
+            "",
+            "cpu  1 2 3 4 5 6 7\ncpu0 1",
+            "cpu  1 2 3 4 5 6 7 x 9",
+            "cpu0 1 2 3 4 5 6 7 8",
+        ] {
+            assert!(parse_stolen(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(stolen_time().is_ok());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cores;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
-use crate::meter::{GENERATOR_SHARE_MAX, Usage};
+use crate::meter::{GENERATOR_SHARE_MAX, STOLEN_SHARE_MAX, Usage};
 use crate::process;
 use crate::statistics::Summary;
 
@@ -59,6 +59,9 @@ pub struct Cell {
     pub generator_share: f64,
     /// Whether that was so much that the generator set the pace.
     pub generator_was_bottleneck: bool,
+    /// The share of a processor that the machine's host gave to others in the measured part.
+    #[serde(default)]
+    pub stolen_share: f64,
     /// Figures by name; the unit ends the name.
     pub figures: BTreeMap<String, f64>,
     /// Single values behind the figures, where they are few.
@@ -80,11 +83,18 @@ impl Cell {
             elapsed_s: usage.elapsed.as_secs_f64(),
             generator_share: share,
             generator_was_bottleneck: share > GENERATOR_SHARE_MAX,
+            stolen_share: usage.stolen_share(),
             figures: BTreeMap::new(),
             samples: BTreeMap::new(),
         };
         new.set("server_cpu_s", usage.server.map(|time| time.as_secs_f64()));
         new
+    }
+
+    /// Whether the machine's host took so much of its time that it says little about the server.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.stolen_share > STOLEN_SHARE_MAX
     }
 
     /// Sets a figure, if there is one.
@@ -197,6 +207,7 @@ mod tests {
             elapsed: Duration::from_millis(100),
             server: Some(Duration::from_millis(50)),
             generator: Duration::from_millis(generator_ms),
+            stolen: Duration::ZERO,
         };
         let mut cell = Cell::new("grid", "10/5", "deepstream", &usage);
         cell.set_rate("deliveries", 1000, &usage);

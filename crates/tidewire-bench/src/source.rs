@@ -29,6 +29,8 @@ pub fn open(number: usize, to: SocketAddr) -> io::Result<TcpStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
+    // The last part of the handshake leaves with the request, as one segment, and the answers need no acks of their own.
+    sockopt::set_tcp_quickack(&socket, false)?;
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     if let Some(source) = source(number, to) {
         bind(&socket, &SocketAddrV4::new(source, 0))?;

@@ -3,6 +3,7 @@
 use super::figures::{CPU, DELIVERIES, ROUND, short};
 use super::plot::{self, Bar};
 use super::verdict::{State, verdicts};
+use crate::meter::STOLEN_SHARE_MAX;
 use crate::runner::contender::{Identity, Role};
 use crate::runner::store::{MeasuredCell, MeasuredContender, RunResults};
 
@@ -365,7 +366,7 @@ fn entry(column: &Column, cell: &MeasuredCell, name: &str) -> String {
     entry
 }
 
-/// What went wrong, and where the generator was too slow to tell.
+/// What went wrong, and where the generator was too slow to tell or the machine's host took a part.
 fn failures(results: &RunResults) -> String {
     let mut items = String::new();
     for cell in &results.cells {
@@ -377,6 +378,14 @@ fn failures(results: &RunResults) -> String {
             if one.turns.iter().any(|turn| turn.generator_was_bottleneck) {
                 items += &format!(
                     "<li>{place}: the generator was the bottleneck, what depends on wall time is its own</li>\n"
+                );
+            }
+            let disturbed = one.turns.iter().filter(|turn| turn.is_disturbed()).count();
+            if disturbed > 0 {
+                items += &format!(
+                    "<li>{place}: in {disturbed} of {} turns the machine's host took more than {} % of a processor</li>\n",
+                    one.turns.len(),
+                    STOLEN_SHARE_MAX * 100.0
                 );
             }
         }
@@ -427,8 +436,10 @@ mod tests {
         let grid = |id: &str, title: &str| {
             fixture::cell(id, "grid", title, &[(DELIVERIES, 48e6), (ROUND, 11.0)])
         };
+        let mut disturbed = grid("grid-100-10", "100/10");
+        disturbed.contenders[0].turns[0].stolen_share = 0.02;
         page(&fixture::results(vec![
-            grid("grid-100-10", "100/10"),
+            disturbed,
             grid("grid-1000-500", "1000/500"),
         ]))
     }
@@ -447,6 +458,7 @@ mod tests {
             "&gt; 120 k",
             "<td>failed</td>",
             "connection 3: &lt;reset&gt;",
+            "tidewire &amp; co in 100/10: in 1 of 1 turns the machine's host took more than 1 % of a processor",
             "grid-1000-500: 12.50 x",
             "<strong class=\"met\">met</strong>",
             "<strong class=\"not-measured\">not measured</strong>",

@@ -33,8 +33,14 @@ const TURN_TIME: Duration = Duration::from_secs(1);
 /// And has at most so many times the planned rounds.
 const ROUNDS_FACTOR_MAX: f64 = 50.0;
 /// A server whose rounds take no longer has one before those that count. The first one to move a gigabyte pays for the memory in which
-/// it waits, wherever the system has given that away since somebody used it.
-const WARM_UP_TIME_MAX: Duration = Duration::from_secs(15);
+/// it waits, wherever the system has given that away since somebody used it. Beside a longer round that is little.
+const WARM_UP_TIME_MAX: Duration = Duration::from_secs(4);
+/// What a run spends at most on turns that are taken again.
+const RETAKE_TIME: Duration = Duration::from_secs(180);
+/// A longer turn is not taken again.
+const RETAKEN_TURN_MAX: Duration = Duration::from_secs(10);
+/// So often a turn is taken again at most: where the host is busy for minutes, waiting does not help.
+const RETAKES_MAX: usize = 2;
 /// A generator that does not end so long after its cell's time hangs.
 const GRACE: Duration = Duration::from_secs(60);
 /// How often it is looked after.
@@ -122,6 +128,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         contenders: contenders.iter().map(|one| one.identity.clone()).collect(),
     };
     let start = Instant::now();
+    let mut retakes = Retakes { left: RETAKE_TIME };
     let mut results = RunResults {
         facts,
         cells: Vec::new(),
@@ -133,7 +140,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
             false => store.kept(&cell.id, &key),
         };
         let is_kept = kept.is_some();
-        let measured = kept.map_or_else(|| measure(cell, key, &contenders), Ok)?;
+        let measured = kept.map_or_else(|| measure(cell, key, &contenders, &mut retakes), Ok)?;
         store.put(&measured)?;
         results.cells.push(measured);
         // After each cell, so that a run that is stopped leaves a report too.
@@ -255,7 +262,31 @@ struct Running<'a> {
     longest: Duration,
 }
 
-fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<MeasuredCell, Failure> {
+/// Turns that the machine's host has disturbed are taken again, whoever's they are and whatever they gave, while there is time.
+struct Retakes {
+    left: Duration,
+}
+
+impl Retakes {
+    /// Whether a turn of that length is taken again, which has been so `often`.
+    fn take(&mut self, turn: &Cell, time: Duration, often: usize) -> bool {
+        let is_taken = turn.is_disturbed()
+            && turn.status == Status::Complete
+            && often < RETAKES_MAX
+            && time <= RETAKEN_TURN_MAX.min(self.left);
+        if is_taken {
+            self.left -= time;
+        }
+        is_taken
+    }
+}
+
+fn measure(
+    cell: &Planned,
+    key: String,
+    contenders: &[Contender],
+    retakes: &mut Retakes,
+) -> Result<MeasuredCell, Failure> {
     let mut running: Vec<Running<'_>> = contenders
         .iter()
         .filter(|contender| cell.takes(contender))
@@ -275,7 +306,7 @@ fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<Meas
             in_turn.reverse();
         }
         for one in in_turn.into_iter().filter(|one| turn < turns_of(one)) {
-            one.turn(cell, turn)?;
+            one.turn(cell, turn, retakes)?;
         }
     }
     Ok(MeasuredCell {
@@ -289,14 +320,13 @@ fn measure(cell: &Planned, key: String, contenders: &[Contender]) -> Result<Meas
 
 impl Running<'_> {
     /// One turn, if there is time left. A failure of the server is a result; of the runner, an error.
-    fn turn(&mut self, cell: &Planned, turn: usize) -> Result<(), Failure> {
-        let left = Duration::from_secs(cell.seconds).saturating_sub(self.used);
+    fn turn(&mut self, cell: &Planned, turn: usize, retakes: &mut Retakes) -> Result<(), Failure> {
         let is_over = self
             .measured
             .turns
             .last()
             .is_some_and(|turn| turn.status == Status::OverTime);
-        if is_over || self.measured.failure.is_some() || left < self.longest {
+        if is_over || self.measured.failure.is_some() || self.left(cell) < self.longest {
             return Ok(());
         }
         let title = &self.measured.title;
@@ -316,12 +346,7 @@ impl Running<'_> {
         let Some(server) = &self.server else {
             return Ok(());
         };
-        let start = Instant::now();
-        let rounds = cell
-            .rounds
-            .map(|rounds| more_rounds(rounds, &self.measured.turns));
-        let result = drive(cell, self.contender, server, turn, rounds, left)?;
-        let time = start.elapsed();
+        let (result, time) = self.take(cell, server, turn, &label, retakes)?;
         self.used += time;
         self.longest = self.longest.max(time);
         match result {
@@ -341,6 +366,40 @@ impl Running<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What is left of its time in the cell.
+    fn left(&self, cell: &Planned) -> Duration {
+        Duration::from_secs(cell.seconds).saturating_sub(self.used)
+    }
+
+    /// Measures a turn, again if it was disturbed, and says how long the one that counts took.
+    fn take(
+        &self,
+        cell: &Planned,
+        server: &Server,
+        turn: usize,
+        label: &str,
+        retakes: &mut Retakes,
+    ) -> Result<(Result<Cell, String>, Duration), Failure> {
+        let left = self.left(cell);
+        let rounds = cell
+            .rounds
+            .map(|rounds| more_rounds(rounds, &self.measured.turns));
+        let mut often = 0;
+        loop {
+            let start = Instant::now();
+            let result = drive(cell, self.contender, server, turn, rounds, left)?;
+            let time = start.elapsed();
+            match &result {
+                Ok(turn) if retakes.take(turn, time, often) => {
+                    println!("{label}: {}; taken again", report::brief(turn));
+                    server.rest();
+                    often += 1;
+                }
+                _ => return Ok((result, time)),
+            }
+        }
     }
 }
 
@@ -482,10 +541,38 @@ mod tests {
             assert_eq!(more_rounds(planned, &[cell]), expected, "{round_ms} ms");
         };
         assert_eq!(more_rounds(planned, &[]), planned);
-        check(15_001, 2, 0);
-        check(15_000, 2, 1);
+        check(4001, 2, 0);
+        check(4000, 2, 1);
         check(100, 10, 1);
         check(1, 100, 1);
+    }
+
+    #[test]
+    fn disturbed_turns_are_taken_again_while_there_is_time() {
+        let turn = |stolen_ms| {
+            let usage = Usage {
+                elapsed: Duration::from_secs(3),
+                stolen: Duration::from_millis(stolen_ms),
+                ..Usage::default()
+            };
+            Cell::new("pairs", "250", "plain", &usage)
+        };
+        let mut retakes = Retakes {
+            left: Duration::from_secs(12),
+        };
+        let mut check = |turn: Cell, secs, often, expected| {
+            let time = Duration::from_secs(secs);
+            assert_eq!(retakes.take(&turn, time, often), expected, "{secs} s");
+        };
+        check(turn(40), 3, 0, false);
+        check(turn(50), 11, 0, false);
+        check(turn(50), 3, RETAKES_MAX, false);
+        let mut cut = turn(50);
+        cut.status = Status::OverTime;
+        check(cut, 3, 0, false);
+        check(turn(50), 9, 1, true);
+        check(turn(50), 4, 0, false);
+        check(turn(50), 3, 0, true);
     }
 
     #[test]
