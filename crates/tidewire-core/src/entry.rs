@@ -475,8 +475,10 @@ pub enum Answer {
     },
     /// The version exists already.
     VersionExists {
-        /// The current value; without a record, `None`.
-        current: Box<StoredRecord>,
+        /// The current version.
+        version: Version,
+        /// The current value, for a session that may read it; an empty one if there is no record.
+        data: Option<Payload>,
         /// The refused action.
         action: RecordAction,
         /// As in the request.

@@ -98,10 +98,35 @@ pub enum Decision {
     Need(Name),
 }
 
+/// The documents of a question that are not known yet. The question has `None` in their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// The record as it would be after a write: the change was not applied yet.
+    pub data: bool,
+    /// The record as it is: it was not loaded yet.
+    pub old_data: bool,
+}
+
+impl Unknown {
+    /// Neither document is known.
+    pub const BOTH: Self = Self {
+        data: true,
+        old_data: true,
+    };
+}
+
 /// A judge. Implementations are pure: the same question has the same answer.
 pub trait Permission: Send + Sync + fmt::Debug {
     /// Decides. `Need` may only name a record that is not among the question's values.
     fn decide(&self, question: &Question<'_>) -> Decision;
+
+    /// Decides before some documents are known, as [`Permission::decide`] would decide whatever they are. `None` if that depends on
+    /// them. What is denied here costs neither a load of the record nor a change of its value, and tells nothing about it; a judge
+    /// that always gives `None` is right, too.
+    fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
+        let _ = (question, unknown);
+        None
+    }
 }
 
 /// Allows everything.
@@ -111,5 +136,9 @@ pub struct AllowAll;
 impl Permission for AllowAll {
     fn decide(&self, _question: &Question<'_>) -> Decision {
         Decision::Allow
+    }
+
+    fn decide_without(&self, _question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
+        Some(Decision::Allow)
     }
 }

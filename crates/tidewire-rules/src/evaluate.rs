@@ -40,6 +40,8 @@ pub(crate) enum Stop {
     Need,
     /// A guard (`?.`) met null or undefined.
     Guard,
+    /// A document that is not known yet is looked at.
+    Unknown,
 }
 
 /// Steps that are left.
@@ -117,9 +119,9 @@ impl<'v> Run<'v, '_> {
             Expression::Number(number) => *place = Value::Number(*number),
             Expression::Text(text) => *place = Value::Text(text.borrowed()),
             Expression::UserId => *place = Value::Text(self.scope.user.id.into()),
-            Expression::UserData => self.scope.user.data.put(place),
-            Expression::Data => self.scope.data.put(place),
-            Expression::OldData => self.scope.old_data.put(place),
+            Expression::UserData => return self.scope.user.data.put(place),
+            Expression::Data => return self.scope.data.put(place),
+            Expression::OldData => return self.scope.old_data.put(place),
             Expression::Variable(number) => match self.scope.variables.get(*number) {
                 Some(text) => *place = Value::Text((*text).into()),
                 None => *place = Value::Undefined,
@@ -298,7 +300,7 @@ impl<'v> Run<'v, '_> {
         match name {
             Some(name) if is_unfinished(name) => *place = Value::Undefined,
             Some("") | None => *place = Value::Null,
-            Some(name) => (self.records)(name)?.put(place),
+            Some(name) => return (self.records)(name)?.put(place),
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A set of rules as the engine's judge.
 
-use tidewire_core::permission::{Decision, Permission, Question};
+use tidewire_core::permission::{Decision, Permission, Question, Unknown};
 
 use crate::action;
 use crate::rule::{Document, Outcome, Records, Scope, User};
@@ -35,6 +35,34 @@ impl RuleSet {
         }
     }
 
+    /// Decides before some documents are known, and says by which rule; `None` if the rule looks at one of them.
+    #[must_use]
+    pub fn explain_without(
+        &self,
+        question: &Question<'_>,
+        unknown: Unknown,
+    ) -> Option<Verdict<'_>> {
+        let name = question.name.unwrap_or(NAMELESS);
+        let Some((rule, variables)) = self.find(question.access, name) else {
+            return Some(Verdict {
+                decision: Decision::Deny,
+                rule: None,
+            });
+        };
+        let data = match unknown.data {
+            true => Document::Unknown,
+            false => Document::or_undefined(question.data),
+        };
+        let old_data = match unknown.old_data {
+            true => Document::Unknown,
+            false => Document::or_null(question.old_data),
+        };
+        Some(Verdict {
+            decision: self.judge_with(rule, &variables, question, data, old_data)?,
+            rule: Some(rule),
+        })
+    }
+
     /// What each rule would say whose path takes the name; the first one is the one that decides.
     pub fn candidates<'s>(&'s self, question: &Question<'_>) -> impl Iterator<Item = Verdict<'s>> {
         let name = question.name.unwrap_or(NAMELESS);
@@ -48,9 +76,25 @@ impl RuleSet {
     }
 
     fn judge(&self, rule: &PlacedRule, variables: &[&str], question: &Question<'_>) -> Decision {
+        let data = Document::or_undefined(question.data);
+        let old_data = Document::or_null(question.old_data);
+        let decision = self.judge_with(rule, variables, question, data, old_data);
+        // With both documents at hand there is one.
+        decision.unwrap_or(Decision::Failed)
+    }
+
+    /// Decides with these documents; `None` if the rule looks at one that is not known.
+    fn judge_with(
+        &self,
+        rule: &PlacedRule,
+        variables: &[&str],
+        question: &Question<'_>,
+        data: Document<'_>,
+        old_data: Document<'_>,
+    ) -> Option<Decision> {
         let rule = match &rule.body {
-            Body::Constant(true) => return Decision::Allow,
-            Body::Constant(false) => return Decision::Deny,
+            Body::Constant(true) => return Some(Decision::Allow),
+            Body::Constant(false) => return Some(Decision::Deny),
             Body::Rule(rule) => rule,
         };
         let scope = Scope {
@@ -58,18 +102,19 @@ impl RuleSet {
                 id: &question.principal.user_id,
                 data: Document::or_null(question.principal.server_data().map(|data| data.as_str())),
             },
-            data: Document::or_undefined(question.data),
-            old_data: Document::or_null(question.old_data),
+            data,
+            old_data,
             now: question.now.0,
             action: action::number(question.access, question.by),
             name: question.name,
             variables,
         };
         match rule.decide(&scope, &Read(question), self.limits()) {
-            Outcome::True => Decision::Allow,
-            Outcome::False => Decision::Deny,
-            Outcome::Error => Decision::Failed,
-            Outcome::Need(name) => Decision::Need(name),
+            Outcome::True => Some(Decision::Allow),
+            Outcome::False => Some(Decision::Deny),
+            Outcome::Error => Some(Decision::Failed),
+            Outcome::Need(name) => Some(Decision::Need(name)),
+            Outcome::Unknown => None,
         }
     }
 }
@@ -77,6 +122,11 @@ impl RuleSet {
 impl Permission for RuleSet {
     fn decide(&self, question: &Question<'_>) -> Decision {
         self.explain(question).decision
+    }
+
+    fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
+        let verdict = self.explain_without(question, unknown)?;
+        Some(verdict.decision)
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Outcome {
     Error,
     /// It has to be run again with this record.
     Need(Name),
+    /// It looks at a document that is not known yet.
+    Unknown,
 }
 
 /// The other records that are there, by name; `None` inside is one that does not exist.
@@ -182,7 +184,7 @@ impl Rule {
             if let (Err(Stop::Need), Some(name)) = (outcome, needed.take()) {
                 return Outcome::Need(name);
             }
-            if asked.borrow().is_empty() {
+            if asked.borrow().is_empty() || outcome == Err(Stop::Unknown) {
                 return finished(outcome);
             }
             visible.borrow_mut().append(&mut asked.borrow_mut());
@@ -195,6 +197,7 @@ fn finished(outcome: Result<bool, Stop>) -> Outcome {
     match outcome {
         Ok(true) => Outcome::True,
         Ok(false) => Outcome::False,
+        Err(Stop::Unknown) => Outcome::Unknown,
         Err(_) => Outcome::Error,
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tidewire_core::json::{self, Literal};
 use tidewire_core::planted_fault::is_planted;
 
+use crate::evaluate::Stop;
 use crate::number;
 use crate::regular::Regular;
 use crate::text::Text;
@@ -24,6 +25,8 @@ pub enum Document<'v> {
     Text(&'v str),
     /// The same, parsed before.
     Held(&'v Tree),
+    /// It is not known yet. A run that looks at it has no value.
+    Unknown,
 }
 
 impl<'v> Document<'v> {
@@ -39,20 +42,23 @@ impl<'v> Document<'v> {
         text.map_or(Self::Null, Self::Text)
     }
 
+    /// The value of `user.data`, which is always known.
     pub(crate) fn value(self) -> Value<'v> {
         let mut value = Value::Undefined;
-        self.put(&mut value);
+        let _ = self.put(&mut value);
         value
     }
 
-    /// Puts its value into its place.
-    pub(crate) fn put(self, place: &mut Value<'v>) {
+    /// Puts its value into its place, if it is known.
+    pub(crate) fn put(self, place: &mut Value<'v>) -> Result<(), Stop> {
         match self {
+            Self::Unknown => return Err(Stop::Unknown),
             Self::Undefined => *place = Value::Undefined,
             Self::Null => *place = Value::Null,
             Self::Text(text) => *place = Value::parse(text),
             Self::Held(tree) => Value::put_held(&tree.0, place),
         }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidewire_core::effect::Credential;
-use tidewire_core::permission::{AllowAll, Decision, Permission, Question};
+use tidewire_core::permission::{AllowAll, Decision, Permission, Question, Unknown};
 use tidewire_rules::judge::Verdict;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
@@ -81,6 +81,14 @@ impl Permission for Audited {
             _ => self.0.decide(question),
         }
     }
+
+    fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
+        match question.principal.credential() {
+            // Asked once with everything at hand, and so audited once.
+            Some(Credential::Operator(_)) => None,
+            _ => self.0.decide_without(question, unknown),
+        }
+    }
 }
 
 /// Rules whose denials are logged with the rule that denied: at `info` in development mode, else at `debug`.
@@ -120,6 +128,15 @@ impl Reported {
         self.count.fetch_add(1, Ordering::Relaxed) < REPORTS_PER_SECOND_MAX
     }
 
+    /// The decision, which is logged if it is a refusal.
+    fn reported(&self, question: &Question<'_>, verdict: Verdict<'_>) -> Decision {
+        let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Failed);
+        if is_refused && (self.is_development || tracing::enabled!(tracing::Level::DEBUG)) {
+            self.report(question, &verdict);
+        }
+        verdict.decision
+    }
+
     #[cold]
     fn report(&self, question: &Question<'_>, verdict: &Verdict<'_>) {
         if !self.may_report(question.now.0) {
@@ -153,12 +170,12 @@ impl Reported {
 
 impl Permission for Reported {
     fn decide(&self, question: &Question<'_>) -> Decision {
-        let verdict = self.rules.explain(question);
-        let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Failed);
-        if is_refused && (self.is_development || tracing::enabled!(tracing::Level::DEBUG)) {
-            self.report(question, &verdict);
-        }
-        verdict.decision
+        self.reported(question, self.rules.explain(question))
+    }
+
+    fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
+        let verdict = self.rules.explain_without(question, unknown)?;
+        Some(self.reported(question, verdict))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The judge of a server in development mode that has the demo and no rules: those of the demo hold for what is the demo's,
 //! everything else is allowed.
 
-use tidewire_core::permission::{Decision, Permission, Question};
+use tidewire_core::permission::{Decision, Permission, Question, Unknown};
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 
@@ -36,6 +36,13 @@ impl Permission for DemoRules {
         match question.name {
             Some(name) if name.starts_with(NAMES) => self.0.decide(question),
             _ => Decision::Allow,
+        }
+    }
+
+    fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
+        match question.name {
+            Some(name) if name.starts_with(NAMES) => self.0.decide_without(question, unknown),
+            _ => Some(Decision::Allow),
         }
     }
 }

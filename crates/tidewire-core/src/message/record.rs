@@ -304,8 +304,8 @@ pub enum RecordError<'a> {
         name: &'a str,
         /// The current version.
         version: WireVersion,
-        /// The current value.
-        data: &'a str,
+        /// The current value; absent if the peer may not read it.
+        data: Option<&'a str>,
         /// The refused action.
         action: RecordAction,
         /// As in the request.

@@ -11,12 +11,15 @@ use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction, RecordBulk, Topic};
 use crate::permission::Access;
 use crate::planted_fault::is_planted;
+use crate::record::authorize::{judge_early, judge_sight, refuse_by_rule, refuse_change};
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
-use crate::record::job::{Job, JobKind, Step, answer, is_under, judge, publish, refuse, stopped};
+use crate::record::job::{
+    Asking, Given, Job, JobKind, Step, answer, ask, is_under, judge, publish, refuse, stopped,
+};
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::record::owner::RecordOwner;
-use crate::record::repeat::RepeatKey;
+use crate::record::repeat::{RepeatKey, Repeats};
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -32,8 +35,7 @@ impl RecordOwner {
             return Step::Done;
         };
         if matches!(value, Value::Unknown) {
-            self.load(desk, name);
-            return Step::Blocked(job, Blocked::Loading);
+            return self.run_unloaded(desk, name, job);
         }
         match &job.kind {
             JobKind::Bulk {
@@ -43,9 +45,10 @@ impl RecordOwner {
             JobKind::Bulk { .. } => self.subscribe(desk, listens, name, job, value),
             JobKind::Recheck(ticket) => {
                 let ticket = *ticket;
-                match judge(desk, &mut job, Access::RecordRead, name, None, value.data()) {
+                let read = Access::RecordRead;
+                match judge(desk, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
-                    verdict => return stopped(desk, name, job, verdict),
+                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
                 }
                 let lost = None;
                 answer(
@@ -58,10 +61,10 @@ impl RecordOwner {
                 Step::Done
             }
             JobKind::Read | JobKind::Head => {
-                let old = value.data();
-                match judge(desk, &mut job, Access::RecordRead, name, None, old) {
+                let read = Access::RecordRead;
+                match judge(desk, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
-                    verdict => return stopped(desk, name, job, verdict),
+                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
                 }
                 let told = match job.kind {
                     JobKind::Head => Answer::Told(Told::Head(value.version())),
@@ -74,10 +77,10 @@ impl RecordOwner {
             JobKind::Delete => self.delete(desk, listens, name, job, &value),
             JobKind::Write(_) => self.write(desk, name, job, &value),
             JobKind::Fetch(_) => {
-                let old = value.data();
-                match judge(desk, &mut job, Access::RecordRead, name, None, old) {
+                let read = Access::RecordRead;
+                match judge(desk, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
-                    verdict => return stopped(desk, name, job, verdict),
+                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
                 }
                 if let JobKind::Fetch(correlation) = job.kind {
                     let state = match value {
@@ -93,6 +96,32 @@ impl RecordOwner {
         }
     }
 
+    /// Refuses a job that is denied whatever its record is; has the record loaded for all others.
+    fn run_unloaded<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        mut job: Job,
+    ) -> Step {
+        // What was made of an earlier value counts no more.
+        job.after = None;
+        let is_begun = matches!(
+            &job.kind,
+            JobKind::Bulk {
+                reloaded: Some(_),
+                ..
+            }
+        );
+        if !is_begun && !is_repeated(&self.repeats, name, &job) {
+            match judge_early(desk, &mut job, name, true) {
+                None | Some(Verdict::Allow) => {}
+                Some(verdict) => return stopped(desk, name, job, verdict),
+            }
+        }
+        self.load_unless_loading(desk, name);
+        Step::Blocked(job, Blocked::Loading)
+    }
+
     fn subscribe<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
@@ -104,15 +133,26 @@ impl RecordOwner {
         let JobKind::Bulk { action, .. } = job.kind else {
             return Step::Done;
         };
-        if action == RecordBulk::SubscribeCreateAndRead && matches!(value, Value::Missing) {
-            match judge(desk, &mut job, Access::RecordCreate, name, None, None) {
+        let creates =
+            action == RecordBulk::SubscribeCreateAndRead && matches!(value, Value::Missing);
+        // Whether it may be read is asked first, and of the record as it would be created: who may not gets one answer for all names.
+        let empty = creates.then(|| Payload::from_checked(change::EMPTY));
+        let seen = empty.as_ref().or(value.data());
+        let read = Access::RecordRead;
+        match judge(desk, &mut job, read, name, None, seen) {
+            Verdict::Allow => {}
+            verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+        }
+        if let Some(data) = empty {
+            let create = Access::RecordCreate;
+            match judge(desk, &mut job, create, name, None, None) {
                 Verdict::Allow => {}
-                verdict => return stopped(desk, name, job, verdict),
+                verdict => return refuse_by_rule(desk, name, job, create, verdict, &value),
             }
             let created = StoredRecord {
                 incarnation: self.new_incarnation(desk, name),
                 version: Version::CREATED,
-                data: Payload::from_checked(change::EMPTY),
+                data,
             };
             if !self.has_place(desk, name, &value, created.data.len()) {
                 refuse(desk, name, job, RecordRefusal::CreateFailed);
@@ -120,10 +160,6 @@ impl RecordOwner {
             }
             value = Value::Present(created);
             self.put(desk, name, value.clone(), None, None);
-        }
-        match judge(desk, &mut job, Access::RecordRead, name, None, value.data()) {
-            Verdict::Allow => {}
-            verdict => return stopped(desk, name, job, verdict),
         }
         let JobKind::Bulk {
             action,
@@ -207,16 +243,10 @@ impl RecordOwner {
             answer(desk, job.session, name, gather, Answer::Told(Told::Nothing));
             return Step::Done;
         }
-        match judge(
-            desk,
-            &mut job,
-            Access::RecordNotify,
-            name,
-            None,
-            value.data(),
-        ) {
+        let access = Access::RecordNotify;
+        match judge(desk, &mut job, access, name, None, value.data()) {
             Verdict::Allow => {}
-            verdict => return stopped(desk, name, job, verdict),
+            verdict => return refuse_by_rule(desk, name, job, access, verdict, &value),
         }
         let memory_only = is_under(&desk.place.settings.memory_only_prefixes, name);
         if memory_only || self.lanes.is_dirty(&desk.place.settings, name) {
@@ -295,16 +325,10 @@ impl RecordOwner {
         mut job: Job,
         value: &Value,
     ) -> Step {
-        match judge(
-            desk,
-            &mut job,
-            Access::RecordDelete,
-            name,
-            None,
-            value.data(),
-        ) {
+        let access = Access::RecordDelete;
+        match judge(desk, &mut job, access, name, None, value.data()) {
             Verdict::Allow => {}
-            verdict => return stopped(desk, name, job, verdict),
+            verdict => return refuse_by_rule(desk, name, job, access, verdict, value),
         }
         let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
         let waiter = Waiter {
@@ -349,57 +373,68 @@ impl RecordOwner {
             self.answer_repeated(desk, name, job);
             return Step::Done;
         }
-        let action = write.action;
+        let (action, version, upserts) = (write.action, write.version, write.write_ack);
         let creates = matches!(
             action,
             RecordAction::CreateAndUpdate | RecordAction::CreateAndPatch
         );
+        let upserts = creates || upserts;
         let hot = creates && is_under(&desk.place.settings.hot_path_prefixes, name);
+        let access = match action {
+            RecordAction::Erase => Access::RecordDelete,
+            _ => Access::RecordWrite,
+        };
+        let old = value.data();
+        // A rule that decides without the new value has it decided without: a denial costs no look at the record then.
+        let new = job.new_value();
+        let asking = Asking {
+            access,
+            by: action,
+            data: job.given(new.as_ref()),
+            old: Given::Known(old),
+            may_wait: true,
+        };
+        let early = ask(desk, &mut job, name, asking);
+        match early {
+            None | Some(Verdict::Allow) => {}
+            Some(verdict) => return refuse_by_rule(desk, name, job, access, verdict, value),
+        }
+        if creates || (old.is_none() && upserts) {
+            let create = Access::RecordCreate;
+            match judge(desk, &mut job, create, name, new.as_ref(), old) {
+                Verdict::Allow => {}
+                verdict => return refuse_by_rule(desk, name, job, create, verdict, value),
+            }
+        }
         if hot && action == RecordAction::CreateAndPatch {
             refuse(desk, name, job, RecordRefusal::PatchOnHotPath);
             return Step::Done;
         }
-        let old = value.data();
-        let before = old.map_or(change::EMPTY, Payload::as_str);
-        let after = match change::apply(before, &write.change, desk.place.json_limits()) {
-            Ok(after) => after,
-            Err(error) => {
-                desk.place.count(|refused| match error {
-                    PatchError::TooDeep => refused.too_deep += 1,
-                    PatchError::TooLarge => refused.too_large += 1,
-                    _ => refused.malformed += 1,
-                });
-                refuse(desk, name, job, RecordRefusal::InvalidData);
-                return Step::Done;
-            }
-        };
-        let upsert = creates || write.write_ack;
-        if creates || (old.is_none() && upsert) {
-            match judge(
-                desk,
-                &mut job,
-                Access::RecordCreate,
-                name,
-                Some(&after),
-                old,
-            ) {
+        if early.is_none() {
+            let Some(after) = change_of(desk, &job, old) else {
+                return refuse_change(desk, name, job, value);
+            };
+            job.after = Some(after.clone());
+            match judge(desk, &mut job, access, name, Some(&after), old) {
                 Verdict::Allow => {}
-                verdict => return stopped(desk, name, job, verdict),
+                verdict => return refuse_by_rule(desk, name, job, access, verdict, value),
             }
         }
-        let access = if action == RecordAction::Erase {
-            Access::RecordDelete
-        } else {
-            Access::RecordWrite
-        };
-        match judge(desk, &mut job, access, name, Some(&after), old) {
-            Verdict::Allow => {}
-            verdict => return stopped(desk, name, job, verdict),
-        }
-        if old.is_none() && !upsert {
+        if old.is_none() && !upserts {
             refuse(desk, name, job, RecordRefusal::UpdateFailed);
             return Step::Done;
         }
+        let is_checked = !hot && !is_planted("record-version");
+        if let Some(version) = version.filter(|_| is_checked)
+            && version != next_of(value)
+        {
+            return answer_conflict(desk, name, job, version, value);
+        }
+        let after = job.new_value().or_else(|| change_of(desk, &job, old));
+        let Some(after) = after else {
+            refuse(desk, name, job, RecordRefusal::InvalidData);
+            return Step::Done;
+        };
         let session = job.session;
         let JobKind::Write(write) = job.kind else {
             return Step::Done;
@@ -451,12 +486,12 @@ impl RecordOwner {
         let accesses: &[Access] = match (&data, value) {
             (None, _) => &[Access::RecordDelete],
             (Some(_), Value::Present(_)) => &[Access::RecordWrite],
-            (Some(_), _) => &[Access::RecordCreate, Access::RecordWrite],
+            (Some(_), _) => &[Access::RecordWrite, Access::RecordCreate],
         };
         for access in accesses {
             match judge(desk, &mut job, *access, name, data.as_ref(), value.data()) {
                 Verdict::Allow => {}
-                verdict => return stopped(desk, name, job, verdict),
+                verdict => return refuse_by_rule(desk, name, job, *access, verdict, value),
             }
         }
         let (session, tag) = (job.session, value.tag());
@@ -514,7 +549,7 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// Checks the version, keeps the new value in place of `before`, tells the subscribers. Whether the write was made.
+    /// Keeps the new value in place of `before`, tells the subscribers. Whether the write was made.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one decided write, used once"
@@ -530,7 +565,6 @@ impl RecordOwner {
         hot: bool,
     ) -> bool {
         let OwnedWrite {
-            version,
             correlation,
             write_ack,
             action,
@@ -547,31 +581,6 @@ impl RecordOwner {
         } else {
             current.next()
         };
-        let is_checked = !hot && !is_planted("record-version");
-        if let Some(version) = version.filter(|version| is_checked && *version != next) {
-            let conflict = if version <= current {
-                let data = before.data().cloned();
-                Answer::VersionExists {
-                    current: Box::new(StoredRecord {
-                        incarnation,
-                        version: current,
-                        data: data.unwrap_or_else(|| Payload::from_checked(change::EMPTY)),
-                    }),
-                    action,
-                    correlation,
-                    write_ack,
-                }
-            } else {
-                Answer::InvalidVersion {
-                    version: current,
-                    action,
-                    correlation,
-                    write_ack,
-                }
-            };
-            answer(desk, session, name, None, conflict);
-            return false;
-        }
         if !self.has_place(desk, name, before, after.len()) {
             let why = RecordRefusal::UpdateFailed;
             let refused = Answer::Refused {
@@ -679,6 +688,88 @@ impl RecordOwner {
         if let Some(waiter) = waiter {
             answer(desk, waiter.session, name, None, waiter.what.done());
         }
+    }
+}
+
+/// The version that a write makes.
+fn next_of(value: &Value) -> Version {
+    value.version().unwrap_or(Version::CREATED).next()
+}
+
+/// The record after a job's change; `None`, and counted, if it can't take that.
+fn change_of<E: Effects>(desk: &Desk<'_, E>, job: &Job, old: Option<&Payload>) -> Option<Payload> {
+    let JobKind::Write(write) = &job.kind else {
+        return None;
+    };
+    let before = old.map_or(change::EMPTY, Payload::as_str);
+    let after = change::apply(before, &write.change, desk.place.json_limits());
+    after
+        .inspect_err(|error| {
+            desk.place.count(|refused| match error {
+                PatchError::TooDeep => refused.too_deep += 1,
+                PatchError::TooLarge => refused.too_large += 1,
+                _ => refused.malformed += 1,
+            });
+        })
+        .ok()
+}
+
+/// Refuses a write that was to make another version. What is there instead is for a session that may read the record.
+fn answer_conflict<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    name: &Name,
+    mut job: Job,
+    version: Version,
+    value: &Value,
+) -> Step {
+    let current = value.version().unwrap_or(Version::CREATED);
+    let exists = version <= current;
+    let sight = match exists {
+        true => judge_sight(desk, &mut job, name, value),
+        false => Verdict::Deny,
+    };
+    if sight == Verdict::Wait {
+        return Step::Blocked(job, Blocked::Rule);
+    }
+    let JobKind::Write(write) = job.kind else {
+        return Step::Done;
+    };
+    let OwnedWrite {
+        action,
+        correlation,
+        write_ack,
+        ..
+    } = *write;
+    let conflict = if exists {
+        let data = value.data().cloned();
+        let data = data.unwrap_or_else(|| Payload::from_checked(change::EMPTY));
+        Answer::VersionExists {
+            version: current,
+            data: (sight == Verdict::Allow).then_some(data),
+            action,
+            correlation,
+            write_ack,
+        }
+    } else {
+        Answer::InvalidVersion {
+            version: current,
+            action,
+            correlation,
+            write_ack,
+        }
+    };
+    answer(desk, job.session, name, None, conflict);
+    Step::Done
+}
+
+/// Whether a job is a write that was made already.
+pub(super) fn is_repeated(repeats: &Repeats, name: &Name, job: &Job) -> bool {
+    match &job.kind {
+        JobKind::Write(write) => {
+            let key = repeat_key(name, job, write);
+            key.is_some_and(|key| repeats.contains(&key))
+        }
+        _ => false,
     }
 }
 

@@ -186,13 +186,14 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             desk.send(id, &Message::Record(unmet));
         }
         Answer::VersionExists {
-            current,
+            version,
+            data,
             action,
             correlation,
             write_ack,
         } => {
-            let version = on_wire(current.version);
-            let (data, correlation) = (current.data.as_str(), correlation.as_deref());
+            let (version, correlation) = (on_wire(version), correlation.as_deref());
+            let data = data.as_ref().map(Payload::as_str);
             let conflict = RecordError::VersionExists {
                 name: &name,
                 version,

@@ -6,11 +6,11 @@ use crate::address::{Address, SessionId};
 use crate::desk::{Desk, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
-    Answer, Asker, Entry, Gather, OwnedPut, OwnedWrite, Published, ReadFailed, RecordAnswer,
-    RecordRefusal,
+    Answer, Asker, Entry, Gather, OwnedChange, OwnedPut, OwnedWrite, Published, ReadFailed,
+    RecordAnswer, RecordRefusal,
 };
 use crate::message::{RecordAction, RecordBulk};
-use crate::permission::{Access, Asked, Decision, Question};
+use crate::permission::{Access, Asked, Decision, Question, Unknown};
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -26,6 +26,8 @@ pub(super) struct Job {
     pub(super) values: Vec<(Name, Option<Payload>)>,
     /// A read failed, so rules that need more fail too.
     pub(super) read_failed: bool,
+    /// What its patch makes of the record, once a rule has asked for it: while the job waits for a rule, the record stays as it is.
+    pub(super) after: Option<Payload>,
     pub(super) since: Instant,
 }
 
@@ -67,6 +69,26 @@ impl Job {
             JobKind::Head => RecordAction::Head,
             JobKind::Delete => RecordAction::Delete,
             JobKind::Write(write) => write.action,
+        }
+    }
+
+    /// The record as it would be, as far as it is known: a patch has to be applied first.
+    pub(super) fn new_value(&self) -> Option<Payload> {
+        match &self.kind {
+            JobKind::Write(write) => match &write.change {
+                OwnedChange::Update(data) => Some(data.clone()),
+                OwnedChange::Patch(_) | OwnedChange::PatchMulti { .. } => self.after.clone(),
+            },
+            JobKind::Put(put) => put.data.clone(),
+            _ => None,
+        }
+    }
+
+    /// The new value as rules see it.
+    pub(super) fn given<'p>(&self, new: Option<&'p Payload>) -> Given<'p> {
+        match (&self.kind, new) {
+            (JobKind::Write(_), None) => Given::Unknown,
+            (_, new) => Given::Known(new),
         }
     }
 
@@ -120,7 +142,43 @@ pub(super) fn is_under(prefixes: &[String], name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix.as_str()))
 }
 
-/// Judges a job with the old value at hand. At most one read is under way for each record.
+/// A document that a rule may look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Given<'p> {
+    /// It is not known yet.
+    Unknown,
+    /// It is this; `None` if there is none.
+    Known(Option<&'p Payload>),
+}
+
+impl<'p> Given<'p> {
+    fn is_unknown(self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    fn text(self) -> Option<&'p str> {
+        match self {
+            Self::Unknown => None,
+            Self::Known(payload) => payload.map(Payload::as_str),
+        }
+    }
+}
+
+/// What a judge is asked for a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking<'p> {
+    pub(super) access: Access,
+    /// By which action.
+    pub(super) by: RecordAction,
+    /// The record as it would be.
+    pub(super) data: Given<'p>,
+    /// The record as it is.
+    pub(super) old: Given<'p>,
+    /// Whether another record may be asked for.
+    pub(super) may_wait: bool,
+}
+
+/// Judges a job with the old value and the new one at hand.
 pub(super) fn judge<E: Effects>(
     desk: &mut Desk<'_, E>,
     job: &mut Job,
@@ -129,27 +187,61 @@ pub(super) fn judge<E: Effects>(
     data: Option<&Payload>,
     old: Option<&Payload>,
 ) -> Verdict {
+    let asking = Asking {
+        access,
+        by: job.action(),
+        data: Given::Known(data),
+        old: Given::Known(old),
+        may_wait: true,
+    };
+    ask(desk, job, name, asking).unwrap_or(Verdict::Failed)
+}
+
+/// Judges a job with the documents that are known; `None` if the rule looks at another one, or at another record for which it must
+/// not wait. At most one read is under way for each record.
+pub(super) fn ask<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    job: &mut Job,
+    name: &Name,
+    asking: Asking<'_>,
+) -> Option<Verdict> {
+    let Asking { data, old, .. } = asking;
+    let unknown = Unknown {
+        data: data.is_unknown(),
+        old_data: old.is_unknown(),
+    };
     loop {
         let question = Question {
             principal: &job.principal,
-            access,
-            by: Asked::Record(job.action()),
+            access: asking.access,
+            by: Asked::Record(asking.by),
             name: Some(name),
-            data: data.map(Payload::as_str),
-            old_data: old.map(Payload::as_str),
+            data: data.text(),
+            old_data: old.text(),
             now: desk.now.wall,
             values: &job.values,
         };
-        match desk.place.permission.decide(&question) {
-            Decision::Allow => return Verdict::Allow,
-            Decision::Deny => return Verdict::Deny,
-            Decision::Failed => return Verdict::Failed,
-            Decision::Need(_) if job.read_failed => return Verdict::Failed,
-            Decision::Need(_) if job.values.len() >= desk.place.settings.limits.rule_reads_max => {
-                return Verdict::Failed;
+        let judge = &desk.place.permission;
+        let decision = match unknown {
+            Unknown {
+                data: false,
+                old_data: false,
+            } => judge.decide(&question),
+            _ => judge.decide_without(&question, unknown)?,
+        };
+        let reads_max = desk.place.settings.limits.rule_reads_max;
+        match (decision, old) {
+            (Decision::Allow, _) => return Some(Verdict::Allow),
+            (Decision::Deny, _) => return Some(Verdict::Deny),
+            (Decision::Failed, _) => return Some(Verdict::Failed),
+            (Decision::Need(_), _) if job.read_failed || job.values.len() >= reads_max => {
+                return Some(Verdict::Failed);
             }
-            Decision::Need(read) if read == *name => job.values.push((read, old.cloned())),
-            Decision::Need(read) => {
+            (Decision::Need(read), Given::Known(old)) if read == *name => {
+                job.values.push((read, old.cloned()));
+            }
+            (Decision::Need(read), _) if read == *name || !asking.may_wait => return None,
+            (Decision::Need(read), _) => {
                 let asker = Asker::Record {
                     owner: desk.place.address,
                     name: name.clone(),
@@ -158,7 +250,7 @@ pub(super) fn judge<E: Effects>(
                     desk.place.owner(&read),
                     Entry::ReadValue { name: read, asker },
                 );
-                return Verdict::Wait;
+                return Some(Verdict::Wait);
             }
         }
     }

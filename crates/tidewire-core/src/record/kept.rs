@@ -81,6 +81,9 @@ pub(super) enum Blocked {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) blocked: Blocked,
+    /// The store was asked for the record, and has not answered. The first job need not wait for that: its rule may wait for
+    /// another record while somebody else's waits for this one.
+    pub(super) loading: bool,
     pub(super) jobs: VecDeque<Job>,
     /// Rules that want the value as soon as it is loaded.
     pub(super) askers: Vec<Asker>,
@@ -100,10 +103,18 @@ pub(super) struct OwnedRecord {
 }
 
 impl OwnedRecord {
+    /// Whether it is in the table for a job that was refused before it was loaded.
+    pub(super) fn is_unneeded(&self) -> bool {
+        matches!(self.value, Value::Unknown)
+            && self.waiting.is_none()
+            && self.interest.shards.is_empty()
+    }
+
     pub(super) fn waiting_mut(&mut self) -> &mut Waiting {
         self.waiting.get_or_insert_with(|| {
             Box::new(Waiting {
                 blocked: Blocked::No,
+                loading: false,
                 jobs: VecDeque::new(),
                 askers: Vec::new(),
                 overruled: None,

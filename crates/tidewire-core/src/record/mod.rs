@@ -1,5 +1,6 @@
 //! Records: versioned documents. [`home`] is a session's side of them, [`owner`] the side that decides.
 
+mod authorize;
 pub(crate) mod change;
 pub(crate) mod commit;
 mod decide;

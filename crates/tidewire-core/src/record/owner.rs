@@ -9,7 +9,7 @@ use std::time::Duration;
 use hashbrown::hash_map::Entry;
 use smallvec::SmallVec;
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Verdict};
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
     Answer, Asker, Published, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
@@ -17,8 +17,12 @@ use crate::entry::{
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
 use crate::planted_fault::is_planted;
+use crate::record::authorize::judge_early;
 use crate::record::commit::{Commits, Ending, Waiter, WaitsFor};
-use crate::record::job::{Job, JobKind, Step, answer, answer_value, is_under, publish, refuse};
+use crate::record::decide::is_repeated;
+use crate::record::job::{
+    Job, JobKind, Step, answer, answer_value, is_under, publish, refuse, stopped,
+};
 use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
 use crate::record::lane::{Lane, Lanes};
 use crate::record::repeat::Repeats;
@@ -136,6 +140,7 @@ impl RecordOwner {
             kind,
             values: Vec::new(),
             read_failed: false,
+            after: None,
             since,
         };
         match what {
@@ -240,8 +245,9 @@ impl RecordOwner {
             }
             waits.askers.push(asker);
             if waits.blocked == Blocked::No {
-                // An earlier load has failed, and the record is in the table only because of its subscribers.
                 waits.blocked = Blocked::Loading;
+            }
+            if !waits.loading {
                 self.load(desk, &name);
             }
             self.plan_timeout(desk, &name);
@@ -294,6 +300,9 @@ impl RecordOwner {
         };
         if !matches!(record.value, Value::Unknown) {
             return;
+        }
+        if let Some(waits) = &mut record.waiting {
+            waits.loading = false;
         }
         match result {
             Ok(Loaded::Found(found)) => {
@@ -435,12 +444,11 @@ impl RecordOwner {
     }
 
     /// The record's place in the table, with the name that the table has for it: to find it again with that one reads no other
-    /// memory. One that is new there has no value yet, and is on its way from the store.
+    /// memory. One that is new there has no value yet, and is not asked for: a job may be refused without it.
     fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: Name) -> (Name, &mut OwnedRecord) {
         let Self {
             table,
             cache,
-            lanes,
             next_epoch,
             ..
         } = self;
@@ -466,11 +474,6 @@ impl RecordOwner {
             is_dirty: false,
             stamp: 0,
         });
-        if !memory_only {
-            record.waiting_mut().blocked = Blocked::Loading;
-            let lane = lanes.of_mut(&settings.routes, &name);
-            lane.to_load.push(name.clone());
-        }
         cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
         (name, record)
     }
@@ -495,7 +498,18 @@ impl RecordOwner {
 
     /// Asks the record's store for it at the end of the turn.
     pub(super) fn load<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        if let Some(record) = self.table.get_mut(name) {
+            record.waiting_mut().loading = true;
+        }
         self.lane_mut(desk, name).to_load.push(name.clone());
+    }
+
+    /// The same, unless its answer is on its way.
+    pub(super) fn load_unless_loading<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        let waits = self.table.get(name).and_then(|kept| kept.waiting.as_ref());
+        if !waits.is_some_and(|waits| waits.loading) {
+            self.load(desk, name);
+        }
     }
 
     /// Does the job, or lets it wait behind the earlier ones.
@@ -507,23 +521,39 @@ impl RecordOwner {
         job: Job,
     ) {
         let (name, record) = self.ensure(desk, name);
-        if let Some(waits) = &mut record.waiting {
-            if waits.jobs.len() >= desk.place.settings.limits.record_waiting_max {
-                desk.place.count(|refused| refused.waiting += 1);
-                let why = match job.kind {
-                    JobKind::Write(_) => RecordRefusal::UpdateFailed,
-                    _ => RecordRefusal::LoadFailed,
-                };
-                return refuse(desk, &name, job, why);
-            }
-            waits.jobs.push_back(job);
-            self.plan_timeout(desk, &name);
-            return;
+        if record.waiting.is_some() {
+            return self.queue(desk, &name, job);
         }
         if let Step::Blocked(job, blocked) = self.run(desk, listens, &name, job) {
             self.wait(desk, &name, job, blocked);
         }
         self.settle(desk, &name);
+    }
+
+    /// Lets a job wait behind the earlier ones. A denial that does not depend on the record does not wait: how long that takes
+    /// would tell whether others use the record.
+    fn queue<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name, mut job: Job) {
+        if !is_repeated(&self.repeats, name, &job)
+            && let Some(verdict @ (Verdict::Deny | Verdict::Failed)) =
+                judge_early(desk, &mut job, name, false)
+        {
+            stopped(desk, name, job, verdict);
+            return;
+        }
+        let waits = self.table.get_mut(name).map(OwnedRecord::waiting_mut);
+        let Some(waits) = waits else {
+            return;
+        };
+        if waits.jobs.len() >= desk.place.settings.limits.record_waiting_max {
+            desk.place.count(|refused| refused.waiting += 1);
+            let why = match job.kind {
+                JobKind::Write(_) => RecordRefusal::UpdateFailed,
+                _ => RecordRefusal::LoadFailed,
+            };
+            return refuse(desk, name, job, why);
+        }
+        waits.jobs.push_back(job);
+        self.plan_timeout(desk, name);
     }
 
     fn wait<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name, job: Job, blocked: Blocked) {
@@ -549,6 +579,11 @@ impl RecordOwner {
             .filter(|waits| waits.blocked == Blocked::No)
         {
             let Some(job) = waits.jobs.pop_front() else {
+                if waits.loading {
+                    // For rules of other records, while the jobs of this one needed it no more.
+                    waits.blocked = Blocked::Loading;
+                    break;
+                }
                 if waits.overruled.is_some() {
                     waits.blocked = Blocked::Loading;
                     self.load(desk, name);
@@ -566,13 +601,13 @@ impl RecordOwner {
         self.settle(desk, name);
     }
 
-    /// One timer for the jobs that wait for a load; it is planned anew as long as some do.
+    /// One timer for what waits for a load; it is planned anew as long as something does.
     fn plan_timeout<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
         let loading = self
             .table
             .get(name)
             .and_then(|record| record.waiting.as_ref())
-            .is_some_and(|waits| waits.blocked == Blocked::Loading);
+            .is_some_and(|waits| waits.loading);
         if loading {
             self.load_timeouts.push(
                 desk.now.monotonic + desk.place.settings.load_timeout,
@@ -596,6 +631,9 @@ impl RecordOwner {
         else {
             return;
         };
+        for asker in std::mem::take(&mut waits.askers) {
+            answer_value(desk, name.clone(), asker, Err(ReadFailed));
+        }
         if waits.blocked != Blocked::Loading {
             return;
         }
@@ -613,9 +651,6 @@ impl RecordOwner {
             (failed, left)
         };
         waits.jobs = left;
-        for asker in std::mem::take(&mut waits.askers) {
-            answer_value(desk, name.clone(), asker, Err(ReadFailed));
-        }
         if before.is_none() {
             self.forget(desk, name);
         }
@@ -666,6 +701,9 @@ impl RecordOwner {
         let settings = &desk.place.settings;
         if let Some(record) = self.table.get_mut(name) {
             change(record);
+            if record.is_unneeded() {
+                return self.remove(name);
+            }
             if is_idle(settings, name, record) {
                 self.cache.stamp += 1;
                 record.stamp = self.cache.stamp;

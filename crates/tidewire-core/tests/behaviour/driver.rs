@@ -64,6 +64,10 @@ struct World {
     farewells: Vec<(SessionId, String)>,
     resumed: Vec<SessionId>,
     awaited: BTreeSet<SessionId>,
+    /// Entries that went from one shard to another.
+    hops: usize,
+    /// Records that stores were asked for.
+    loads: Vec<Name>,
     shards: u16,
     home: Option<Address>,
 }
@@ -79,6 +83,7 @@ impl Effects for World {
     }
 
     fn post(&mut self, to: Address, entry: Entry) {
+        self.hops += 1;
         self.posts.push_back((to, entry));
     }
 
@@ -98,6 +103,9 @@ impl Effects for World {
     }
 
     fn store(&mut self, request: StoreRequest) {
+        if let StoreRequest::Load { names, .. } = &request {
+            self.loads.extend(names.iter().cloned());
+        }
         self.store.push_back(request);
     }
 
@@ -417,6 +425,16 @@ impl Node {
     /// Has a shard give up so many bytes of its cache. How many it gave up.
     pub fn shrink_cache(&mut self, shard: usize, bytes: usize) -> usize {
         self.shards[shard].shrink_cache(bytes)
+    }
+
+    /// Entries that went from one shard to another since the last call.
+    pub fn take_hops(&mut self) -> usize {
+        std::mem::take(&mut self.world.hops)
+    }
+
+    /// Records that stores were asked for since the last call.
+    pub fn take_loads(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.world.loads)
     }
 
     /// Puts a record into the store behind the engine's back.

@@ -1,10 +1,12 @@
 //! Behaviour of the engine that can be shown with one or two shards and no randomness: what happens at each limit,
 //! and the answers where the original server is wrong.
 
+mod denials;
 mod detention;
 mod driver;
 mod expiry;
 mod history;
+mod judge;
 mod lag;
 mod limits;
 mod overruled;

@@ -8,7 +8,7 @@ use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{
     Auth, Call, Change, Connection, Event, Listen, Message, Record, RecordBulk, Rpc, Write,
 };
-use tidewire_core::permission::{Decision, Permission, Question};
+use tidewire_core::permission::{Decision, Permission, Question, Unknown};
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
@@ -33,6 +33,11 @@ impl Permission for Rules {
             Ok(_) => Decision::Deny,
             Err(need) => need,
         }
+    }
+
+    fn decide_without(&self, question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
+        // It never looks at a document.
+        Some(self.decide(question))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidewire_core::address::SessionId;
 use tidewire_core::message::{Call, Event, Listen, Message, Presence, Record, RecordBulk, Rpc};
-use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
+use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question, Unknown};
 use tidewire_core::rights::RightsChange;
 use tidewire_core::settings::Settings;
 
@@ -37,6 +37,11 @@ impl Permission for Denies {
             true => Decision::Failed,
             false => Decision::Deny,
         }
+    }
+
+    fn decide_without(&self, question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
+        // It never looks at a document.
+        Some(self.decide(question))
     }
 }
 

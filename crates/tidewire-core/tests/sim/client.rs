@@ -261,7 +261,7 @@ impl Client {
             Heard::VersionExists {
                 name,
                 version,
-                data,
+                data: Some(data),
                 ..
             } => self.merge(name, *version, parse(data), random),
             Heard::InvalidVersion { name, .. } => self.say(Said::Read { name: name.clone() }),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidewire_core::message::PresenceAction;
-use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
+use tidewire_core::permission::{Access, Asked, Decision, Permission, Question, Unknown};
 
 use crate::right::{Right, is_guarded};
 use crate::rude::FAILING;
@@ -133,5 +133,11 @@ impl Permission for Judge {
             said,
         });
         decision
+    }
+
+    fn decide_without(&self, question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
+        // What a gate decides is asked with everything at hand, because the model follows each ruling.
+        let has_gate = question.name.is_some_and(|name| gate_of(name).is_some());
+        (!has_gate).then(|| self.decide(question))
     }
 }

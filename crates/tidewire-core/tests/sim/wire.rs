@@ -358,7 +358,8 @@ pub enum Heard {
     VersionExists {
         name: String,
         version: i32,
-        data: String,
+        /// Absent if the session may not read the record.
+        data: Option<String>,
         id: Option<String>,
     },
     InvalidVersion {
@@ -662,7 +663,7 @@ impl Heard {
                 return Self::VersionExists {
                     name: (*name).into(),
                     version: *version,
-                    data: (*data).into(),
+                    data: data.map(Into::into),
                     id: correlation.map(Into::into),
                 };
             }

@@ -155,14 +155,19 @@ impl Outcome {
                 return denied("record", 115, name, number);
             }
             RecordError::VersionExists { version, data, .. } => {
-                return Self::failure(json!({
+                let mut fields = json!({
                     "errorTopic": "record",
                     "errorEvent": 102,
                     "error": format!("Record update failed. Version {version} exists for record \"{record}\"."),
                     "currentVersion": version,
+                });
+                // A caller that may not read the record gets the version only.
+                if let Some(data) = data {
                     // It was checked where it entered.
-                    "currentData": serde_json::from_str::<Value>(data).unwrap_or(Value::Null),
-                }));
+                    let data = serde_json::from_str::<Value>(data).unwrap_or(Value::Null);
+                    fields["currentData"] = data;
+                }
+                return Self::failure(fields);
             }
             RecordError::InvalidVersion { version, .. } => {
                 return Self::failure(json!({

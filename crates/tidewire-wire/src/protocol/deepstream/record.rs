@@ -158,7 +158,6 @@ pub(super) fn change_from_wire<'a>(
 fn error_from_wire<'a>(fields: &Fields<'a>) -> Result<Option<RecordError<'a>>, DecodeError> {
     let refusal = || fields.refusal(action_from_wire);
     let (name, correlation) = (fields.name(), fields.correlation);
-    let data = fields.data.unwrap_or_default();
     let version = fields.version.unwrap_or_default();
     let write_ack = fields.is_write_ack == Some(true);
     let original = || fields.original(action_from_wire);
@@ -170,7 +169,7 @@ fn error_from_wire<'a>(fields: &Fields<'a>) -> Result<Option<RecordError<'a>>, D
         action::VERSION_EXISTS => RecordError::VersionExists {
             name,
             version,
-            data,
+            data: fields.data,
             action: original()?,
             correlation,
             write_ack,
@@ -199,7 +198,10 @@ fn error_from_wire<'a>(fields: &Fields<'a>) -> Result<Option<RecordError<'a>>, D
             write_ack,
         }),
         action::RECORD_DELETE_ERROR => RecordError::Delete { name },
-        action::RECORD_NOTIFY_ERROR => RecordError::Notify { data, correlation },
+        action::RECORD_NOTIFY_ERROR => RecordError::Notify {
+            data: fields.data.unwrap_or_default(),
+            correlation,
+        },
         action::INVALID_PATCH_ON_HOTPATH => RecordError::PatchOnHotPath(refusal()?),
         _ => return Ok(None),
     }))
@@ -369,7 +371,7 @@ fn error_to_wire<'m>(error: &'m RecordError<'_>) -> Fields<'m> {
             correlation,
             write_ack,
         } => Fields {
-            data: Some(data),
+            data: *data,
             original_action: Some(action_to_wire(*action)),
             correlation: *correlation,
             is_write_ack: write_ack.then_some(true),

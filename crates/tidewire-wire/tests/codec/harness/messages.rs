@@ -446,7 +446,15 @@ impl Pool {
                 RecordError::VersionExists {
                     name,
                     version,
-                    data: &self.json,
+                    data: Some(&self.json),
+                    action,
+                    correlation,
+                    write_ack,
+                },
+                RecordError::VersionExists {
+                    name,
+                    version,
+                    data: None,
                     action,
                     correlation,
                     write_ack,

@@ -1,0 +1,92 @@
+//! A judge whose rules are given by the test, and which counts what it was asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidewire_core::permission::{Access, Decision, Permission, Question, Unknown};
+
+/// What a right depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// `true`
+    Allow,
+    /// `false`
+    Deny,
+    /// `undefined.member`
+    Fail,
+    /// `_(record).open === true`
+    Record(&'static str),
+    /// `oldData.open === true`, which fails where there is no record.
+    Old,
+    /// `data.open === true`
+    New,
+}
+
+/// The judge: the first rule of an access decides, and what has no rule is allowed.
+#[derive(Debug)]
+pub struct Judge {
+    rules: Vec<(Access, Rule)>,
+    asked: AtomicUsize,
+}
+
+/// A judge with these rules.
+pub fn judge(rules: &[(Access, Rule)]) -> Arc<Judge> {
+    Arc::new(Judge {
+        rules: rules.to_vec(),
+        asked: AtomicUsize::new(0),
+    })
+}
+
+fn by(is_open: bool) -> Decision {
+    match is_open {
+        true => Decision::Allow,
+        false => Decision::Deny,
+    }
+}
+
+fn is_open(document: &str) -> bool {
+    let value: serde_json::Value = serde_json::from_str(document).expect("checked");
+    value["open"] == true
+}
+
+impl Judge {
+    /// How often it was asked since the last call.
+    pub fn take_asked(&self) -> usize {
+        self.asked.swap(0, Ordering::Relaxed)
+    }
+
+    fn rule(&self, access: Access) -> Rule {
+        let mut rules = self.rules.iter();
+        let rule = rules.find(|(known, _)| *known == access);
+        rule.map_or(Rule::Allow, |(_, rule)| *rule)
+    }
+}
+
+impl Permission for Judge {
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match self.rule(question.access) {
+            Rule::Allow => Decision::Allow,
+            Rule::Deny => Decision::Deny,
+            Rule::Fail => Decision::Failed,
+            Rule::Record(name) => match question.record(name) {
+                Ok(value) => by(value.is_some_and(|value| is_open(value.as_str()))),
+                Err(need) => need,
+            },
+            Rule::Old => match question.old_data {
+                Some(old) => by(is_open(old)),
+                None => Decision::Failed,
+            },
+            Rule::New => by(question.data.is_some_and(is_open)),
+        }
+    }
+
+    fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
+        let looks = match self.rule(question.access) {
+            Rule::Old => unknown.old_data,
+            Rule::New => unknown.data,
+            _ => false,
+        };
+        (!looks).then(|| self.decide(question))
+    }
+}
