@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use tidewire_core::json::{JsonLimits, Path, check, lookup, patch};
 
 const LIMITS: JsonLimits = JsonLimits {
+    array_gap_max: usize::MAX,
     nesting_max: 64,
     bytes_max: 1 << 20,
 };

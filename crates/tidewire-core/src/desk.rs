@@ -137,6 +137,7 @@ impl Place {
         json::JsonLimits {
             nesting_max: limits.nesting_max,
             bytes_max: limits.record_bytes_max,
+            array_gap_max: limits.array_gap_max,
         }
     }
 }

@@ -13,6 +13,9 @@ pub struct Limits {
     pub nesting_max: usize,
     /// Bytes of one record's JSON, also after a patch. A larger result is refused. Default 1 MiB.
     pub record_bytes_max: usize,
+    /// Elements of arrays that one write may fill with null, because it names an index behind the end. A wider gap is refused with
+    /// INVALID_MESSAGE_DATA: a short path would make a large record. Default 100.
+    pub array_gap_max: usize,
     /// Names in one bulk message. More are refused. Default 100,000.
     pub bulk_names_max: usize,
     /// Names, patterns and providers that one session may hold. More are denied. Default 100,000.
@@ -81,6 +84,8 @@ pub struct Refused {
     /// Empty, beyond `name_bytes_max`, or of the server's own records.
     pub names: u64,
     /// Beyond `bulk_names_max`.
+    /// Beyond `array_gap_max`.
+    pub array_gaps: u64,
     pub bulk_names: u64,
     /// Beyond `subscriptions_max`.
     pub subscriptions: u64,
@@ -110,6 +115,7 @@ impl Default for Limits {
             bulk_names_max: 100_000,
             subscriptions_max: 100_000,
             patterns_max: 1_000,
+            array_gap_max: 100,
             calls_max: 10_000,
             record_waiting_max: 10_000,
             cache_bytes_max: 64 << 20,

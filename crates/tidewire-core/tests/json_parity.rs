@@ -15,6 +15,7 @@ use tidewire_core::json::{
 };
 
 const LIMITS: JsonLimits = JsonLimits {
+    array_gap_max: usize::MAX,
     nesting_max: 64,
     bytes_max: 1 << 20,
 };

@@ -242,6 +242,7 @@ fn limits(plan: &Plan) -> Limits {
         json: JsonLimits {
             nesting_max: limits.nesting_max,
             bytes_max: limits.record_bytes_max.as_usize(),
+            array_gap_max: limits.array_gap_max,
         },
     }
 }

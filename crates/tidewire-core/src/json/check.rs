@@ -16,6 +16,8 @@ pub struct JsonLimits {
     pub nesting_max: usize,
     /// Bytes of the text.
     pub bytes_max: usize,
+    /// Elements of arrays that one change may fill with null, because it names an index behind the end.
+    pub array_gap_max: usize,
 }
 
 /// Which kind of value the text is.
@@ -230,6 +232,7 @@ mod tests {
     use super::*;
 
     const LIMITS: JsonLimits = JsonLimits {
+        array_gap_max: usize::MAX,
         nesting_max: 64,
         bytes_max: 1 << 20,
     };
@@ -330,6 +333,7 @@ mod tests {
     fn depth_counts_open_containers_only() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         let limits = |nesting_max| JsonLimits {
+            array_gap_max: usize::MAX,
             nesting_max,
             ..LIMITS
         };
@@ -356,6 +360,7 @@ mod tests {
     #[test]
     fn a_million_brackets_do_not_reach_the_stack() {
         let limits = JsonLimits {
+            array_gap_max: usize::MAX,
             nesting_max: usize::MAX,
             bytes_max: usize::MAX,
         };
@@ -373,6 +378,7 @@ mod tests {
     #[test]
     fn size_is_judged_before_content() {
         let limits = JsonLimits {
+            array_gap_max: usize::MAX,
             bytes_max: 4,
             ..LIMITS
         };

@@ -5,6 +5,7 @@
 //! [`PatchError::Malformed`] or a meaningless result, without a panic.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ops::Range;
 
 use thiserror::Error;
@@ -38,6 +39,9 @@ pub enum PatchError {
     /// The result would have more than `bytes_max` bytes, or a list of patches is too much work.
     #[error("patched document is too large")]
     TooLarge,
+    /// The change would fill more than `array_gap_max` elements of arrays with null.
+    #[error("index lies too far behind the end of its array")]
+    ArrayGap,
     /// The document is not JSON, so it was never checked.
     #[error("document is not JSON")]
     Malformed,
@@ -63,6 +67,18 @@ pub fn patch(
     value: Option<&str>,
     limits: JsonLimits,
 ) -> Result<String, PatchError> {
+    let mut gap_left = limits.array_gap_max;
+    patch_within(document, path, value, limits, &mut gap_left)
+}
+
+/// The same as one of several patches, which together fill no more than `gap_left` elements with null.
+fn patch_within(
+    document: &str,
+    path: &Path<'_>,
+    value: Option<&str>,
+    limits: JsonLimits,
+    gap_left: &mut usize,
+) -> Result<String, PatchError> {
     let value = value.map(|text| text.trim_matches([' ', '\n', '\r', '\t']));
     let nesting = path.tokens().len() + nesting(value.unwrap_or_default().as_bytes())?;
     if nesting > limits.nesting_max {
@@ -74,6 +90,7 @@ pub fn patch(
     let document = Document {
         text: document,
         limits,
+        gap_left: Cell::new(*gap_left),
     };
     let bytes = document.bytes();
     let mut container = skip_space(bytes, 0);
@@ -96,10 +113,12 @@ pub fn patch(
             tokens = rest;
             continue;
         }
-        return match value {
+        let patched = match value {
             None if rest.is_empty() => document.delete(container, &step, slot),
             _ => document.write(container, &step, slot, &document.create(rest, value)?),
         };
+        *gap_left = document.gap_left.get();
+        return patched;
     }
 }
 
@@ -124,12 +143,14 @@ pub fn patch_many(
 ) -> Result<String, PatchError> {
     let mut patched = Cow::Borrowed(document);
     let mut work_bytes = 0;
+    let mut gap_left = limits.array_gap_max;
     for (path, value) in patches {
         work_bytes += patched.len() * path.tokens().len();
         if work_bytes > LIST_WORK_BYTES_MAX {
             return Err(PatchError::TooLarge);
         }
-        patched = Cow::Owned(patch(&patched, path, *value, limits)?);
+        let document = patch_within(&patched, path, *value, limits, &mut gap_left)?;
+        patched = Cow::Owned(document);
     }
     Ok(patched.into_owned())
 }
@@ -141,10 +162,12 @@ pub fn lookup<'a>(document: &'a str, path: &Path<'_>) -> Option<&'a str> {
     let limits = JsonLimits {
         nesting_max: usize::MAX,
         bytes_max: usize::MAX,
+        array_gap_max: usize::MAX,
     };
     let document = Document {
         text: document,
         limits,
+        gap_left: Cell::new(usize::MAX),
     };
     let mut container = skip_space(document.bytes(), 0);
     let (last, before) = path.tokens().split_last()?;
@@ -200,6 +223,8 @@ struct Slot {
 struct Document<'d> {
     text: &'d str,
     limits: JsonLimits,
+    /// Elements that may still be filled with null.
+    gap_left: Cell<usize>,
 }
 
 impl<'d> Document<'d> {
@@ -274,9 +299,11 @@ impl<'d> Document<'d> {
         Ok(Cow::Owned(text))
     }
 
-    /// Appends `null,` so many times, if a document may be that large.
+    /// Appends `null,` `count` times, if the gap may be that wide and a document that large.
     fn push_nulls(&self, out: &mut String, count: usize) -> Result<(), PatchError> {
         const NULL: &str = "null,";
+        let left = self.gap_left.get().checked_sub(count);
+        self.gap_left.set(left.ok_or(PatchError::ArrayGap)?);
         if count.saturating_mul(NULL.len()).saturating_add(out.len()) > self.limits.bytes_max {
             return Err(PatchError::TooLarge);
         }
@@ -404,6 +431,7 @@ mod tests {
     use super::*;
 
     const LIMITS: JsonLimits = JsonLimits {
+        array_gap_max: usize::MAX,
         nesting_max: 16,
         bytes_max: 1 << 16,
     };
@@ -645,6 +673,7 @@ mod tests {
     #[test]
     fn the_result_keeps_the_limits() {
         let limits = JsonLimits {
+            array_gap_max: usize::MAX,
             nesting_max: 3,
             bytes_max: 30,
         };
@@ -747,6 +776,7 @@ mod tests {
             "x".repeat(LIST_WORK_BYTES_MAX / 1_000 - 10_000)
         );
         let limits = JsonLimits {
+            array_gap_max: usize::MAX,
             nesting_max: 1_000,
             bytes_max: document.len() * 2,
         };
@@ -786,5 +816,38 @@ mod tests {
                 "{path} in {document}"
             );
         }
+    }
+
+    #[test]
+    fn gaps_of_arrays_are_bounded_over_the_whole_path_and_list() {
+        let limits = JsonLimits {
+            array_gap_max: 3,
+            ..LIMITS
+        };
+        let one = r#"{"a":[1]}"#;
+        for (document, path, value, expected) in [
+            ("{}", "a[3]", Some("1"), Ok(r#"{"a":[null,null,null,1]}"#)),
+            ("{}", "a[4]", Some("1"), Err(PatchError::ArrayGap)),
+            ("{}", "a[4]", None, Err(PatchError::ArrayGap)),
+            ("{}", "a[2][2]", Some("1"), Err(PatchError::ArrayGap)),
+            (one, "a[4]", Some("1"), Ok(r#"{"a":[1,null,null,null,1]}"#)),
+            (one, "a[5]", Some("1"), Err(PatchError::ArrayGap)),
+            (one, "a[200000]", None, Err(PatchError::TooLarge)),
+            (one, "a[20000]", None, Ok(one)),
+            ("[]", "length", Some("3"), Ok("[null,null,null]")),
+            ("[]", "length", Some("4"), Err(PatchError::ArrayGap)),
+        ] {
+            let patched = run(document, path, value, limits);
+            assert_eq!(
+                patched.as_deref().map_err(|error| *error),
+                expected,
+                "{document} {path}"
+            );
+        }
+        let path = |text| Path::parse(text).expect(text);
+        let both = [(path("a[2]"), Some("1")), (path("b[2]"), Some("1"))];
+        let refused = patch_many("{}", &both, limits);
+        assert_eq!(refused, Err(PatchError::ArrayGap));
+        assert!(patch_many("{}", &both[..1], limits).is_ok());
     }
 }

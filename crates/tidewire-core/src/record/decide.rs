@@ -708,6 +708,7 @@ fn change_of<E: Effects>(desk: &Desk<'_, E>, job: &Job, old: Option<&Payload>) -
             desk.place.count(|refused| match error {
                 PatchError::TooDeep => refused.too_deep += 1,
                 PatchError::TooLarge => refused.too_large += 1,
+                PatchError::ArrayGap => refused.array_gaps += 1,
                 _ => refused.malformed += 1,
             });
         })

@@ -138,6 +138,46 @@ fn a_record_that_would_become_too_large_is_refused_and_stays() {
 }
 
 #[test]
+fn a_write_far_behind_the_end_of_an_array_is_refused() {
+    let mut node = node(|limits| limits.array_gap_max = 3);
+    let session = node.login();
+    let write = Write {
+        name: "r",
+        version: -1,
+        correlation: Some("2"),
+        write_ack: true,
+    };
+    let ask = |node: &mut Node, change, expected| {
+        let message = Message::Record(Record::Write(write, change));
+        check(&node.ask(session, &message), &[expected]);
+    };
+    let patch = |path| Change::CreateAndPatch {
+        path: Some(path),
+        data: Some("1"),
+    };
+    let list = |data| Change::PatchMulti {
+        data: Some(data),
+        full: None,
+    };
+    ask(&mut node, patch("a[4]"), "InvalidData");
+    ask(&mut node, patch("a[2].b[2]"), "InvalidData");
+    ask(&mut node, patch("a[200000]"), "InvalidData");
+    assert_eq!(node.stored("r"), None);
+    ask(&mut node, patch("a[3]"), "WriteAck");
+    ask(&mut node, patch("a[4]"), "WriteAck");
+    ask(&mut node, patch("a[8]"), "WriteAck");
+    ask(&mut node, patch("a[13]"), "InvalidData");
+    // The patches of one message share what one write may fill.
+    let too_wide = r#"[{"path":"b[2]","data":1},{"path":"c[2]","data":1}]"#;
+    ask(&mut node, list(too_wide), "InvalidData");
+    ask(&mut node, list(r#"[{"path":"b[3]","data":1}]"#), "WriteAck");
+    let stored = node.stored("r").expect("it is there");
+    let filled = r#"{"a":[null,null,null,1,1,null,null,null,1],"b":[null,null,null,1]}"#;
+    assert_eq!(stored.data.as_str(), filled);
+    assert_eq!(node.counts(0).refused.array_gaps, 5);
+}
+
+#[test]
 fn a_bulk_message_with_too_many_names_is_refused_whole() {
     let mut node = node(|limits| limits.bulk_names_max = 2);
     let session = node.login();

@@ -9,6 +9,7 @@ use tidewire_core::json::{
 };
 
 const LIMITS: JsonLimits = JsonLimits {
+    array_gap_max: usize::MAX,
     nesting_max: 16,
     bytes_max: 4_096,
 };

@@ -12,6 +12,7 @@ use tidewire_rules::rule::{Document, Records, Rule, Scope, User};
 use tidewire_rules::tree::Tree;
 
 const JSON: JsonLimits = JsonLimits {
+    array_gap_max: usize::MAX,
     nesting_max: 16,
     bytes_max: 4_096,
 };

@@ -110,6 +110,7 @@ impl Plan {
             bulk_names_max: limits.bulk_names_max,
             subscriptions_max: limits.subscriptions_max,
             patterns_max: limits.patterns_max,
+            array_gap_max: limits.array_gap_max,
             calls_max: limits.calls_max,
             record_waiting_max: limits.record_waiting_max,
             cache_bytes_max: usize::try_from(cache_bytes_max).unwrap_or(usize::MAX),

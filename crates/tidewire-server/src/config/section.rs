@@ -703,6 +703,10 @@ section! {
         nesting_max: usize = CoreLimits::default().nesting_max;
         /// Bytes of one record's JSON, also after a patch.
         record_bytes_max: ByteCount = bytes(CoreLimits::default().record_bytes_max);
+        /// Elements of arrays that one write may fill with null, because it names an index behind the end of an array, as `x[99]`
+        /// does where `x` is empty. A wider gap is refused: a short path would make a large record. Raise it for data
+        /// that use numbers as indices of sparse arrays.
+        array_gap_max: usize = CoreLimits::default().array_gap_max;
         /// Names in one bulk message.
         bulk_names_max: usize = CoreLimits::default().bulk_names_max;
         /// Names, patterns and providers that one session may hold.

@@ -46,12 +46,13 @@ pub(crate) fn time_index(nanos: u64) -> usize {
 }
 
 /// What can refuse a message, by the names of the fields of [`Refused`].
-pub const REFUSALS: [&str; 15] = [
+pub const REFUSALS: [&str; 16] = [
     "denied",
     "rule_failed",
     "malformed",
     "too_deep",
     "too_large",
+    "array_gaps",
     "names",
     "bulk_names",
     "subscriptions",
@@ -250,6 +251,7 @@ impl EngineStats {
             malformed,
             too_deep,
             too_large,
+            array_gaps,
             names,
             bulk_names,
             subscriptions,
@@ -267,6 +269,7 @@ impl EngineStats {
             malformed,
             too_deep,
             too_large,
+            array_gaps,
             names,
             bulk_names,
             subscriptions,

@@ -22,6 +22,7 @@ const COUNT: u32 = 1_200;
 const LIMITS: Limits = Limits {
     name_bytes_max: 1024,
     json: JsonLimits {
+        array_gap_max: usize::MAX,
         nesting_max: 64,
         bytes_max: 1 << 20,
     },

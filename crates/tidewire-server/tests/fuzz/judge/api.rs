@@ -88,6 +88,7 @@ pub fn judge(input: &[u8]) -> Reached {
 fn judge_batch(text: &str, reached: &mut Reached) {
     let found = fuzzing::batch(text, true, NAME_BYTES_MAX, COMMANDS_MAX);
     let limits = JsonLimits {
+        array_gap_max: usize::MAX,
         nesting_max: usize::MAX,
         bytes_max: usize::MAX,
     };

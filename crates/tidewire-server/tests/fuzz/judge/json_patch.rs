@@ -42,6 +42,7 @@ const LIMITS: PatchLimits = PatchLimits {
 };
 /// What the engine would have let in.
 const DOCUMENT: JsonLimits = JsonLimits {
+    array_gap_max: usize::MAX,
     nesting_max: LIMITS.nesting_max,
     bytes_max: 4_096,
 };
@@ -87,6 +88,7 @@ fn judge_patch(old: &Value, patch: &Value, bytes_max: usize, reached: &mut Reach
     }
     if let Ok(new) = &found {
         let limits = JsonLimits {
+            array_gap_max: usize::MAX,
             nesting_max: LIMITS.nesting_max,
             bytes_max,
         };
@@ -179,6 +181,7 @@ fn judge_merge(old: Value, patch: &Value, bytes_max: usize, reached: &mut Reache
     let new = merge(old.clone(), patch.clone());
     assert_eq!(new, expected, "{old} {patch}");
     let limits = JsonLimits {
+        array_gap_max: usize::MAX,
         nesting_max: nesting(&old).max(nesting(patch)),
         bytes_max,
     };

@@ -14,6 +14,7 @@ use crate::protocol::deepstream::{DecodeError, from_wire};
 
 /// A message is within the limit of frames when it comes here, and the nesting of payloads is the engine's to judge.
 const LIMITS: JsonLimits = JsonLimits {
+    array_gap_max: usize::MAX,
     nesting_max: usize::MAX,
     bytes_max: usize::MAX,
 };
