@@ -307,8 +307,9 @@ impl Shard {
 
     /// Ends a turn: asks the store for what the turn needs and gives it what the turn wrote.
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
-        self.records.end_turn(now.monotonic, out);
-        self.histories.end_turn(now.monotonic, out);
+        let settings = &self.place.settings;
+        self.records.end_turn(settings, now.monotonic, out);
+        self.histories.end_turn(settings, now.monotonic, out);
     }
 
     /// Calls `send` for each session that something was decided for since the last flush, with its ranges of the format's

@@ -34,6 +34,9 @@ pub struct Limits {
     pub dirty_records_max: usize,
     /// Bytes of those records. Default 256 MiB.
     pub dirty_bytes_max: usize,
+    /// Bytes of written records that a shard gives a store at a time. What is more waits for the next commit, and users take turns, so
+    /// this is about what a small write may wait for. Default 4 MiB.
+    pub batch_bytes_max: usize,
     /// Records that one rule decision may read. More fail the rule. Default 10.
     pub rule_reads_max: usize,
     /// Bytes of records that a session which lagged is given before it must have read them; one record may have more.
@@ -41,7 +44,7 @@ pub struct Limits {
     pub catch_up_bytes_max: usize,
     /// Bytes of the key of a write that may be repeated. A longer one is refused with INVALID_MESSAGE_DATA. Default 128.
     pub write_key_bytes_max: usize,
-    /// Keys of writes that a shard remembers. At the limit the oldest are forgotten. Default 100,000.
+    /// Keys of writes that a shard remembers. At the limit the user with most keys loses its oldest one. Default 100,000.
     pub write_keys_max: usize,
     /// Names with history that a shard keeps while nobody is subscribed to them. At the limit those used least lately are
     /// forgotten with their events. Default 10,000.
@@ -81,11 +84,11 @@ pub struct Refused {
     pub too_deep: u64,
     /// Beyond `record_bytes_max`.
     pub too_large: u64,
+    /// Beyond `array_gap_max`.
+    pub array_gaps: u64,
     /// Empty, beyond `name_bytes_max`, or of the server's own records.
     pub names: u64,
     /// Beyond `bulk_names_max`.
-    /// Beyond `array_gap_max`.
-    pub array_gaps: u64,
     pub bulk_names: u64,
     /// Beyond `subscriptions_max`.
     pub subscriptions: u64,
@@ -112,15 +115,16 @@ impl Default for Limits {
             name_bytes_max: 1024,
             nesting_max: 64,
             record_bytes_max: 1 << 20,
+            array_gap_max: 100,
             bulk_names_max: 100_000,
             subscriptions_max: 100_000,
             patterns_max: 1_000,
-            array_gap_max: 100,
             calls_max: 10_000,
             record_waiting_max: 10_000,
             cache_bytes_max: 64 << 20,
             dirty_records_max: 100_000,
             dirty_bytes_max: 256 << 20,
+            batch_bytes_max: 4 << 20,
             rule_reads_max: 10,
             catch_up_bytes_max: 256 << 10,
             write_key_bytes_max: 128,

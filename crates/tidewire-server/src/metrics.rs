@@ -298,7 +298,7 @@ impl ShardNumbers {
 /// A number of a store: how it is called, what it is, and where it is.
 type StoreNumber = (&'static str, &'static str, fn(&StoreHealth) -> &AtomicU64);
 
-const STORE_COUNTERS: [StoreNumber; 6] = [
+const STORE_COUNTERS: [StoreNumber; 7] = [
     (
         "store_commits",
         "Commits that succeeded, each one sync",
@@ -307,6 +307,11 @@ const STORE_COUNTERS: [StoreNumber; 6] = [
     ("store_writes", "Records written by them", |store| {
         &store.write_count
     }),
+    (
+        "store_written_bytes",
+        "Bytes of the names and values of these records",
+        |store| &store.written_bytes,
+    ),
     (
         "store_refused_writes",
         "Writes that were dropped because another server had written the record",

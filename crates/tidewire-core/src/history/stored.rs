@@ -5,6 +5,7 @@
 //! that. Each shard has one batch of histories on its way at most, repeated whole until the store has it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::owner::HistoryOwner;
@@ -15,6 +16,7 @@ use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
 use crate::planted_fault::is_planted;
 use crate::route::StoreId;
+use crate::settings::Settings;
 use crate::store::{
     Expected, Loaded, StoreChange, StoreError, StoreTrouble, StoreWrite, StoredRecord,
 };
@@ -26,6 +28,10 @@ use crate::trace::Trace;
 const BATCH: u64 = 1 << 63;
 /// Rows that one request reads.
 const LOADED_MAX: usize = 256;
+/// Bytes of the events of one name in a batch at least, however many names share it.
+const NAME_BYTES_MIN: usize = 16 << 10;
+/// What writing or removing a row costs beside its data, about, in bytes.
+const ROW_OVERHEAD_BYTES: usize = 256;
 /// Rows of a name that one batch removes, or twice as many as it adds.
 const REMOVED_MAX: u64 = 1_000;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -86,6 +92,8 @@ impl Stored {
 pub(super) struct Traffic {
     /// Names with something to be committed.
     dirty: BTreeSet<Name>,
+    /// The last name of the last batch. The next batch begins behind it, so names take turns.
+    last: Option<Name>,
     /// The names of the batch that is on its way, with the first offset of which there are rows afterwards.
     sent: Vec<(Name, u64)>,
     batch: u64,
@@ -118,11 +126,30 @@ impl Traffic {
         self.retry
     }
 
+    /// Takes the next name with something to be committed.
+    fn next_dirty(&mut self) -> Option<Name> {
+        let behind = self.last.as_ref().and_then(|last| {
+            let range = (Bound::Excluded(last.as_str()), Bound::Unbounded);
+            self.dirty.range::<str, _>(range).next().cloned()
+        });
+        let name = behind.or_else(|| self.dirty.first().cloned())?;
+        self.dirty.remove(&name);
+        self.last = Some(name.clone());
+        Some(name)
+    }
+
     fn fail(&mut self, now: Instant) {
         let pause = RETRY_FIRST * 2_u32.saturating_pow(self.failures.min(16));
         self.failures += 1;
         self.retry = Some(now + pause.min(RETRY_LONGEST));
     }
+}
+
+/// What a batch has of one name.
+struct Part {
+    /// The first offset of which there are rows afterwards.
+    first: u64,
+    bytes: usize,
 }
 
 /// Whether a batch is one of histories.
@@ -279,7 +306,7 @@ impl HistoryOwner {
     }
 
     /// Ends a turn: gives the store what is to be committed.
-    pub(crate) fn end_turn<E: Effects>(&mut self, now: Instant, out: &mut E) {
+    pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Instant, out: &mut E) {
         let traffic = self.traffic_mut();
         let to_load = std::mem::take(&mut traffic.to_load);
         for names in to_load.chunks(LOADED_MAX) {
@@ -293,11 +320,17 @@ impl HistoryOwner {
         }
         traffic.batch += 1;
         let batch = traffic.batch | BATCH;
+        let bytes_max = settings.limits.batch_bytes_max;
+        let name_bytes_max = (bytes_max / traffic.dirty.len()).max(NAME_BYTES_MIN);
         let mut sent = Vec::new();
         let mut writes = Vec::new();
-        for name in std::mem::take(&mut traffic.dirty) {
-            if let Some(first) = self.write(&name, &mut writes) {
-                sent.push((name, first));
+        let mut bytes = 0;
+        while bytes < bytes_max
+            && let Some(name) = self.traffic_mut().next_dirty()
+        {
+            if let Some(part) = self.write(&name, name_bytes_max, &mut writes) {
+                bytes += part.bytes;
+                sent.push((name, part.first));
             }
         }
         if writes.is_empty() {
@@ -311,15 +344,30 @@ impl HistoryOwner {
         });
     }
 
-    /// What is to be committed of a name, and the first offset of which there are rows afterwards.
-    fn write(&mut self, name: &Name, writes: &mut Vec<StoreWrite>) -> Option<u64> {
+    /// What is to be committed of a name, at most one event more than fits.
+    fn write(
+        &mut self,
+        name: &Name,
+        bytes_max: usize,
+        writes: &mut Vec<StoreWrite>,
+    ) -> Option<Part> {
         let (epoch, first_kept, next) = self.state_of(name)?;
         let stored = self.stored_mut(name)?;
-        stored.sent = stored.pending.len();
+        let mut bytes = 0;
+        stored.sent = 0;
+        for event in &stored.pending {
+            if bytes >= bytes_max {
+                break;
+            }
+            bytes += event.bytes() + ROW_OVERHEAD_BYTES;
+            stored.sent += 1;
+        }
         let removed_max = REMOVED_MAX.max(2 * stored.sent as u64);
-        let first = first_kept.min(stored.first + removed_max);
-        let removed = (stored.first..first).map(|offset| (offset, StoreChange::Delete));
-        let pending = stored.pending.iter().zip(next..).map(|(event, offset)| {
+        let stored_first = stored.first;
+        let first = first_kept.min(stored_first + removed_max);
+        let removed = (stored_first..first).map(|offset| (offset, StoreChange::Delete));
+        let pending = stored.pending.iter().take(stored.sent);
+        let pending = pending.zip(next..).map(|(event, offset)| {
             let record = row::event_record(epoch, event.at, event.data.as_ref());
             (offset, StoreChange::Put(record))
         });
@@ -332,7 +380,9 @@ impl HistoryOwner {
         };
         let change = StoreChange::Put(head.record());
         writes.push(write_row(name, Row::Head, change));
-        Some(first)
+        let removed = usize::try_from(first - stored_first).unwrap_or(usize::MAX);
+        bytes += (removed + 1) * ROW_OVERHEAD_BYTES;
+        Some(Part { first, bytes })
     }
 
     /// The store has answered a batch: what is durable now is shown.

@@ -5,7 +5,7 @@
 //! what the batch expected or what it writes. Nothing that was shown is rolled back, unless another owner has written
 //! the record.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +14,19 @@ use smallvec::SmallVec;
 
 use crate::address::SessionId;
 use crate::entry::{Answer, RecordRefusal, Stored};
+use crate::record::queue::WriteQueue;
+use crate::record::share::Share;
 use crate::store::{Expected, StoreChange, StoreWrite, Written};
 use crate::table::{self, Map};
 use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 
-/// Records in one batch: enough that a sync is shared by many writes, few enough that it takes milliseconds.
-const BATCH_RECORDS_MAX: usize = 10_000;
-/// Bytes in one batch, for the same reasons.
-const BATCH_BYTES_MAX: usize = 16 << 20;
+/// What a write costs a store beside its name and value, about, in bytes: it takes as long as writing these. So a batch is bounded in
+/// records as well.
+const WRITE_OVERHEAD_BYTES: usize = 256;
+/// Shares that a queued record is in the queue for. Those of more have the write wait as long as one of these does.
+const SHARES_MAX: usize = 8;
 /// The first pause after a failed commit; it doubles up to the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
@@ -109,6 +112,14 @@ struct Dirty {
     waiting: Waiters,
     /// Those whom the batch under way answers.
     covered: Waiters,
+    /// For which shares it is queued. Most records are written by one user.
+    shares: SmallVec<[Share; 1]>,
+}
+
+impl Dirty {
+    fn cost(&self) -> usize {
+        self.bytes + WRITE_OVERHEAD_BYTES
+    }
 }
 
 #[derive(Debug)]
@@ -135,7 +146,10 @@ pub(crate) trait Ending {
 pub(crate) struct Commits {
     dirty: Map<Name, Dirty>,
     bytes: usize,
-    queue: VecDeque<Name>,
+    queue: WriteQueue,
+    /// Records that are queued, and what writing them costs.
+    queued_count: usize,
+    queued_cost: usize,
     batch: Option<Batch>,
     next_batch: u64,
     failures: u32,
@@ -149,7 +163,9 @@ impl Commits {
         Self {
             dirty: table::map(seed),
             bytes: 0,
-            queue: VecDeque::new(),
+            queue: WriteQueue::new(seed),
+            queued_count: 0,
+            queued_cost: 0,
             batch: None,
             next_batch: 0,
             failures: 0,
@@ -192,14 +208,15 @@ impl Commits {
             && self.bytes - known.unwrap_or(0) + bytes <= bytes_max
     }
 
-    /// Takes note of a write or delete. `before` is what was there before it, which the store has if the record was clean; `key` is the
-    /// number that its key gets if it has one.
+    /// Takes note of a write or delete of a share. `before` is what was there before it, which the store has if the record was clean;
+    /// `key` is the number that its key gets if it has one.
     pub(crate) fn add(
         &mut self,
         name: &Name,
         before: Expected,
         bytes: usize,
         key: u64,
+        share: Share,
         waiter: Option<Waiter>,
     ) {
         let dirty = self.dirty.entry(name.clone()).or_insert_with(|| Dirty {
@@ -210,13 +227,22 @@ impl Commits {
             queued_from: key,
             waiting: Waiters::new(),
             covered: Waiters::new(),
+            shares: SmallVec::new(),
         });
         self.bytes = self.bytes - dirty.bytes + bytes;
-        dirty.bytes = bytes;
-        if !dirty.queued {
+        if dirty.queued {
+            self.queued_cost -= dirty.cost();
+        } else {
             dirty.queued = true;
             dirty.queued_from = key;
-            self.queue.push_back(name.clone());
+            self.queued_count += 1;
+        }
+        dirty.bytes = bytes;
+        self.queued_cost += dirty.cost();
+        // Where a user with a long queue has written the record, too, another one does not wait for that.
+        if dirty.shares.len() < SHARES_MAX && !dirty.shares.contains(&share) {
+            dirty.shares.push(share.clone());
+            self.queue.push(name.clone(), share);
         }
         if let Some(waiter) = waiter {
             self.timeouts.push(waiter.deadline, name.clone());
@@ -239,10 +265,11 @@ impl Commits {
     }
 
     /// The next batch, or the one that has failed once more, unless one is under way, a pause is on, or nothing is to be
-    /// done. `newest` says what is to be stored of a record.
+    /// done. A new one has about `bytes_max` bytes, at most one record more than fits. `newest` says what is to be stored of a record.
     pub(crate) fn next_batch(
         &mut self,
         now: Instant,
+        bytes_max: usize,
         newest: impl FnMut(&Name) -> StoreChange,
     ) -> Option<(u64, Arc<[StoreWrite]>)> {
         if self.retry.is_some_and(|retry| retry > now) {
@@ -259,7 +286,7 @@ impl Commits {
                 return None;
             }
             Some(failed) => failed.writes,
-            None => self.take_queued(newest).into(),
+            None => self.take_queued(bytes_max, newest).into(),
         };
         self.retry = None;
         if writes.is_empty() {
@@ -276,24 +303,51 @@ impl Commits {
     }
 
     /// As much of what is queued as one batch takes.
-    fn take_queued(&mut self, mut newest: impl FnMut(&Name) -> StoreChange) -> Vec<StoreWrite> {
-        let mut writes = Vec::with_capacity(self.queue.len().min(BATCH_RECORDS_MAX));
-        let mut bytes = 0;
-        while writes.len() < BATCH_RECORDS_MAX && (bytes < BATCH_BYTES_MAX || writes.is_empty()) {
-            let Some(name) = self.queue.pop_front() else {
-                break;
+    fn take_queued(
+        &mut self,
+        bytes_max: usize,
+        mut newest: impl FnMut(&Name) -> StoreChange,
+    ) -> Vec<StoreWrite> {
+        let Self {
+            dirty,
+            queue,
+            queued_count,
+            queued_cost,
+            ..
+        } = self;
+        queue.compact(*queued_count, |name, share| {
+            let dirty = dirty.get(name).filter(|dirty| dirty.queued);
+            dirty.is_some_and(|dirty| dirty.shares.contains(share))
+        });
+        let takes_all = *queued_cost <= bytes_max;
+        let dirty = RefCell::new(dirty);
+        let mut writes = Vec::with_capacity(if takes_all { *queued_count } else { 0 });
+        let mut take = |name: Name| {
+            // A record that was taken for another share, or was overruled, may be in the queue still.
+            let mut dirty = dirty.borrow_mut();
+            let Some(dirty) = dirty.get_mut(&name).filter(|dirty| dirty.queued) else {
+                return;
             };
-            // A record that was overruled may be in the queue still, and again.
-            if let Some(dirty) = self.dirty.get_mut(&name).filter(|dirty| dirty.queued) {
-                dirty.queued = false;
-                dirty.covered.append(&mut dirty.waiting);
-                bytes += dirty.bytes;
-                writes.push(StoreWrite {
-                    expected: dirty.stored,
-                    change: newest(&name),
-                    name,
-                });
-            }
+            dirty.queued = false;
+            dirty.shares.clear();
+            dirty.covered.append(&mut dirty.waiting);
+            *queued_count -= 1;
+            *queued_cost -= dirty.cost();
+            writes.push(StoreWrite {
+                expected: dirty.stored,
+                change: newest(&name),
+                name,
+            });
+        };
+        if takes_all {
+            queue.take_all(take);
+        } else {
+            let cost = |name: &Name| {
+                let dirty = dirty.borrow();
+                let dirty = dirty.get(name).filter(|dirty| dirty.queued);
+                dirty.map(Dirty::cost)
+            };
+            queue.take_some(bytes_max, cost, &mut take);
         }
         writes
     }
@@ -348,6 +402,10 @@ impl Commits {
             return;
         };
         self.bytes -= dirty.bytes;
+        if dirty.queued {
+            self.queued_count -= 1;
+            self.queued_cost -= dirty.cost();
+        }
         let waiters = dirty.covered.into_iter().chain(dirty.waiting);
         ending.overruled(name, dirty.unstored_from, waiters);
     }
@@ -407,6 +465,8 @@ mod tests {
     use crate::text::Payload;
 
     const NAMES: usize = 4;
+    /// Too few for all names.
+    const BATCH_BYTES: usize = 600;
     const TIMEOUT: Duration = Duration::from_millis(400);
 
     /// What happens to the dirty records of a shard.
@@ -518,7 +578,9 @@ mod tests {
                     self.bytes[name] = bytes;
                     let waiter = waits.then(|| self.waiter(name));
                     let (before, change) = (self.known[name], self.changes[name]);
-                    self.commits.add(&key(name), before, bytes, change, waiter);
+                    let share = Share::User(format!("{}", change % 3).as_str().into());
+                    self.commits
+                        .add(&key(name), before, bytes, change, share, waiter);
                 }
                 Step::Wait { name } => {
                     let dirty = self.changes[name] > self.stored[name];
@@ -563,7 +625,8 @@ mod tests {
             let under_way = self.batch.is_some();
             let changes = self.changes;
             let newest = |name: &Name| StoreChange::Put(written(1, changes[place(name)] as u32));
-            let Some((number, writes)) = self.commits.next_batch(self.now, newest) else {
+            let next = self.commits.next_batch(self.now, BATCH_BYTES, newest);
+            let Some((number, writes)) = next else {
                 return;
             };
             assert!(!under_way, "two batches at once");
@@ -705,7 +768,7 @@ mod tests {
                 both.take(step);
             }
             // In the end everything is stored, and nobody waits.
-            for _ in 0..3 {
+            for _ in 0..2 * NAMES {
                 both.pass(RETRY_LONGEST);
                 both.begin_batch();
                 both.end_batch();
@@ -746,13 +809,17 @@ mod tests {
     fn pauses_after_failures_grow_up_to_a_limit() {
         let mut commits = Commits::new(1);
         let mut now = Instant(0);
-        commits.add(&key(0), Expected::Missing, 1, 0, None);
+        let share = Share::User("u".into());
+        commits.add(&key(0), Expected::Missing, 1, 0, share, None);
         let mut pauses = Vec::new();
         for _ in 0..8 {
             let newest = |_: &Name| StoreChange::Delete;
-            let (number, _) = commits.next_batch(now, newest).expect("the pause is over");
+            let (number, _) = commits
+                .next_batch(now, BATCH_BYTES, newest)
+                .expect("the pause is over");
             commits.failed(number, now);
-            assert!(commits.next_batch(now, newest).is_none(), "no pause");
+            let next = commits.next_batch(now, BATCH_BYTES, newest);
+            assert!(next.is_none(), "no pause");
             let next = commits.next_deadline().expect("it will be tried again");
             pauses.push(next.since(now).as_millis());
             now = next;

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::address::SessionId;
 use crate::desk::{Desk, Verdict};
-use crate::effect::Effects;
+use crate::effect::{Effects, Principal};
 use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored, Told};
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
@@ -20,6 +20,7 @@ use crate::record::job::{
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::record::owner::RecordOwner;
 use crate::record::repeat::{RepeatKey, Repeats};
+use crate::record::share::Share;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
@@ -159,7 +160,8 @@ impl RecordOwner {
                 return Step::Done;
             }
             value = Value::Present(created);
-            self.put(desk, name, value.clone(), None, None);
+            let by = (job.session, &*job.principal);
+            self.put(desk, name, value.clone(), by, None, None);
         }
         let JobKind::Bulk {
             action,
@@ -354,7 +356,8 @@ impl RecordOwner {
             return Step::Done;
         }
         self.end_subscriptions(desk, listens, name, Some(job.session));
-        self.put(desk, name, Value::Missing, Some(waiter), None);
+        let by = (job.session, &*job.principal);
+        self.put(desk, name, Value::Missing, by, Some(waiter), None);
         Step::Done
     }
 
@@ -435,16 +438,18 @@ impl RecordOwner {
             refuse(desk, name, job, RecordRefusal::InvalidData);
             return Step::Done;
         };
-        let session = job.session;
+        let (session, principal) = (job.session, job.principal);
         let JobKind::Write(write) = job.kind else {
             return Step::Done;
         };
-        let is_made = self.apply(desk, name, session, *write, value, after, hot);
+        let by = (session, &*principal);
+        let is_made = self.apply(desk, name, by, *write, value, after, hot);
         if let Some(key) = key.filter(|_| is_made) {
             let settings = &desk.place.settings;
             let (count_max, age_max) = (settings.limits.write_keys_max, settings.write_key_age);
+            let share = Share::of(session, &principal);
             self.repeats
-                .note(key, desk.now.monotonic, count_max, age_max);
+                .note(key, share, desk.now.monotonic, count_max, age_max);
         }
         Step::Done
     }
@@ -515,7 +520,8 @@ impl RecordOwner {
                 put: Some(tag.is_some()),
                 key: None,
             };
-            self.apply(desk, name, session, write, value, data, hot);
+            let by = (session, &*job.principal);
+            self.apply(desk, name, by, write, value, data, hot);
             return Step::Done;
         }
         if is_met && !matches!(value, Value::Missing) && !self.has_place(desk, name, value, 0) {
@@ -541,7 +547,8 @@ impl RecordOwner {
         };
         self.end_subscriptions(desk, listens, name, Some(session));
         if tag.is_some() {
-            self.put(desk, name, Value::Missing, Some(waiter), None);
+            let by = (session, &*job.principal);
+            self.put(desk, name, Value::Missing, by, Some(waiter), None);
         } else if let Some(waiter) = self.lane_mut(desk, name).commits.wait(name, waiter) {
             // No earlier delete is on its way to the store.
             answer(desk, session, name, None, waiter.what.done());
@@ -558,12 +565,13 @@ impl RecordOwner {
         &mut self,
         desk: &mut Desk<'_, E>,
         name: &Name,
-        session: SessionId,
+        by: (SessionId, &Principal),
         write: OwnedWrite,
         before: &Value,
         after: Payload,
         hot: bool,
     ) -> bool {
+        let (session, _) = by;
         let OwnedWrite {
             correlation,
             write_ack,
@@ -624,7 +632,7 @@ impl RecordOwner {
             full: after,
         };
         let value = Value::Present(written);
-        self.put(desk, name, value, waiter, Some((what, session)));
+        self.put(desk, name, value, by, waiter, Some(what));
         true
     }
 
@@ -655,20 +663,21 @@ impl RecordOwner {
         has_place
     }
 
-    /// Keeps a new value, and publishes for a session what it is; it is on its way to the store from now on. The answer, if it can
-    /// be given at once, leaves after what it confirms.
+    /// Keeps a new value, written by a session of a user, and tells other sessions what it is, if they are to learn of it; it is on its way
+    /// to the store from now on. The answer, if it can be given at once, leaves after what it confirms.
     fn put<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
         name: &Name,
         value: Value,
+        (session, principal): (SessionId, &Principal),
         waiter: Option<Waiter>,
-        published: Option<(Published, SessionId)>,
+        published: Option<Published>,
     ) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
-        if let Some((what, session)) = published {
+        if let Some(what) = published {
             publish(desk, name, &record.interest, &what, Some(session));
         }
         let old = record.value.data().map_or(0, Payload::len);
@@ -680,8 +689,10 @@ impl RecordOwner {
             record.is_dirty = true;
             let bytes = name.len() + new;
             let key = self.repeats.next();
+            let share = Share::of(session, principal);
             let lane = self.lane_mut(desk, name);
-            return lane.commits.add(name, before, bytes, key, waiter);
+            let commits = &mut lane.commits;
+            return commits.add(name, before, bytes, key, share, waiter);
         }
         self.memory_only_bytes = self.memory_only_bytes - old + new;
         // Nothing is to be waited for: such a record promises no more than memory.

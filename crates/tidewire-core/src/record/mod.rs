@@ -9,4 +9,6 @@ mod job;
 mod kept;
 pub(crate) mod lane;
 pub(crate) mod owner;
+mod queue;
 mod repeat;
+pub(crate) mod share;

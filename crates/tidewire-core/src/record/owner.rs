@@ -383,7 +383,8 @@ impl RecordOwner {
     }
 
     /// Asks each store for what this turn needs and gives it what this turn wrote.
-    pub(crate) fn end_turn<E: Effects>(&mut self, now: Instant, out: &mut E) {
+    pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Instant, out: &mut E) {
+        let bytes_max = settings.limits.batch_bytes_max;
         let table = &self.table;
         let newest = |name: &Name| match table.get(name).map(|record| &record.value) {
             Some(Value::Present(record)) => StoreChange::Put(record.clone()),
@@ -394,7 +395,7 @@ impl RecordOwner {
                 let names = std::mem::take(&mut lane.to_load);
                 out.store(StoreRequest::Load { store, names });
             }
-            if let Some((batch, writes)) = lane.commits.next_batch(now, newest) {
+            if let Some((batch, writes)) = lane.commits.next_batch(now, bytes_max, newest) {
                 out.store(StoreRequest::Commit {
                     store,
                     batch,

@@ -1,13 +1,15 @@
 //! Acknowledged writes that may come twice: a client that lost its connection before the answer can't know whether the write
 //! was made. With a key it may repeat it; the owner remembers the keys of the writes that it made, and makes none twice.
 //!
-//! A key is the user's own and for one record. Who logs in without a name shares the keys with all others who do, so keys should
-//! be drawn at random. They are kept in memory; see decision 0033 for what that means for a restart.
+//! A key is the user's own and for one record. Clients that log in without a name share one user id, so keys should
+//! be drawn at random. They are kept in memory; see decision 0033 for what that means for a restart. At the limit the user with
+//! most keys loses its oldest one, so a user that writes many keys makes no write of another user repeatable.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::table::{self, Set};
+use crate::record::share::Share;
+use crate::table::{self, Map, Set};
 use crate::text::Name;
 use crate::time::Instant;
 
@@ -19,12 +21,24 @@ pub(super) struct RepeatKey {
     pub(super) key: Box<str>,
 }
 
+/// A write that was made.
+#[derive(Debug)]
+struct Made {
+    at: Instant,
+    share: Share,
+    key: RepeatKey,
+}
+
 /// The keys of the writes that were made lately.
 #[derive(Debug)]
 pub(super) struct Repeats {
     known: Set<RepeatKey>,
-    /// In the order in which they were made, each with its number.
-    made: VecDeque<(Instant, u64, RepeatKey)>,
+    /// By number, in the order in which they were made.
+    made: BTreeMap<u64, Made>,
+    /// The numbers of each share, the oldest first.
+    shares: Map<Share, VecDeque<u64>>,
+    /// The shares by their number of keys.
+    sizes: BTreeSet<(usize, Share)>,
     next: u64,
 }
 
@@ -33,7 +47,9 @@ impl Repeats {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             known: table::set(seed),
-            made: VecDeque::new(),
+            made: BTreeMap::new(),
+            shares: table::map(seed),
+            sizes: BTreeSet::new(),
             next: 0,
         }
     }
@@ -53,40 +69,69 @@ impl Repeats {
         self.known.contains(key)
     }
 
-    /// Nobody can say any more what became of the writes of a record with keys from this number on, because another owner has
-    /// written it. Those before are in the store, and not to be made again.
+    /// Forgets the keys of a record from this number on: another owner has written the record, so it is unknown what became of
+    /// their writes. Those before are in the store, and not to be made again.
     pub(super) fn forget(&mut self, name: &Name, from: u64) {
-        let known = &mut self.known;
-        let first = self.made.partition_point(|(_, number, _)| *number < from);
-        let mut later = self.made.split_off(first);
-        later.retain(|(_, _, key)| {
-            let stays = key.name != *name;
-            if !stays {
-                known.remove(key);
-            }
-            stays
-        });
-        self.made.append(&mut later);
+        let later = self.made.range(from..);
+        let of_name = later.filter(|(_, made)| made.key.name == *name);
+        let numbers: Vec<u64> = of_name.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.remove(number);
+        }
     }
 
-    /// A write was made. Those of long ago are forgotten, and the oldest ones if there are too many.
+    /// A write was made. Keys that are older than `age_max` are forgotten. If there are more than `count_max`, the share with most
+    /// keys loses its oldest one.
     pub(super) fn note(
         &mut self,
         key: RepeatKey,
+        share: Share,
         now: Instant,
         count_max: usize,
         age_max: Duration,
     ) {
         if self.known.insert(key.clone()) {
-            self.made.push_back((now, self.next, key));
+            let numbers = self.shares.entry(share.clone()).or_default();
+            self.sizes.remove(&(numbers.len(), share.clone()));
+            numbers.push_back(self.next);
+            self.sizes.insert((numbers.len(), share.clone()));
+            let made = Made {
+                at: now,
+                share,
+                key,
+            };
+            self.made.insert(self.next, made);
             self.next += 1;
         }
-        while let Some((at, ..)) = self.made.front()
-            && (self.made.len() > count_max || now.since(*at) > age_max)
+        while let Some((number, made)) = self.made.first_key_value()
+            && now.since(made.at) > age_max
         {
-            if let Some((.., key)) = self.made.pop_front() {
-                self.known.remove(&key);
-            }
+            self.remove(*number);
+        }
+        while self.made.len() > count_max
+            && let Some((_, share)) = self.sizes.last()
+            && let Some(oldest) = self.shares.get(share).and_then(VecDeque::front)
+        {
+            self.remove(*oldest);
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(Made { share, key, .. }) = self.made.remove(&number) else {
+            return;
+        };
+        self.known.remove(&key);
+        let Some(numbers) = self.shares.get_mut(&share) else {
+            return;
+        };
+        self.sizes.remove(&(numbers.len(), share.clone()));
+        if let Ok(place) = numbers.binary_search(&number) {
+            numbers.remove(place);
+        }
+        if numbers.is_empty() {
+            self.shares.remove(&share);
+        } else {
+            self.sizes.insert((numbers.len(), share));
         }
     }
 }
@@ -96,10 +141,21 @@ mod tests {
     use super::*;
 
     fn key(key: u32) -> RepeatKey {
+        of("u", key)
+    }
+
+    fn of(user: &str, key: u32) -> RepeatKey {
         RepeatKey {
             name: "a".into(),
-            user: "u".into(),
+            user: user.into(),
             key: key.to_string().into(),
+        }
+    }
+
+    impl Repeats {
+        fn note_of(&mut self, key: RepeatKey, now: Instant, age_max: Duration) {
+            let share = Share::User(key.user.clone());
+            self.note(key, share, now, 3, age_max);
         }
     }
 
@@ -109,17 +165,17 @@ mod tests {
         let age_max = Duration::from_secs(10);
         for number in 0..5 {
             let now = Instant(0) + Duration::from_secs(number.into());
-            repeats.note(key(number), now, 3, age_max);
+            repeats.note_of(key(number), now, age_max);
         }
         let known: Vec<u32> = (0..5)
             .filter(|number| repeats.contains(&key(*number)))
             .collect();
         assert_eq!(known, [2, 3, 4]);
-        repeats.note(key(9), Instant(0) + Duration::from_secs(13), 3, age_max);
+        repeats.note_of(key(9), Instant(0) + Duration::from_secs(13), age_max);
         assert!(!repeats.contains(&key(2)) && repeats.contains(&key(3)));
         assert_eq!(repeats.count(), 3);
         // A key that is noted again keeps its place.
-        repeats.note(key(3), Instant(0) + Duration::from_secs(13), 3, age_max);
+        repeats.note_of(key(3), Instant(0) + Duration::from_secs(13), age_max);
         assert_eq!(repeats.count(), 3);
         repeats.forget(&"b".into(), 0);
         assert_eq!(repeats.count(), 3);
@@ -129,5 +185,22 @@ mod tests {
         assert_eq!((repeats.count(), known), (2, [true, true, false]));
         repeats.forget(&"a".into(), 0);
         assert!(repeats.count() == 0 && !repeats.contains(&key(3)));
+        assert!(repeats.shares.is_empty() && repeats.sizes.is_empty());
+    }
+
+    #[test]
+    fn the_user_with_most_keys_loses_its_oldest() {
+        let mut repeats = Repeats::new(7);
+        let age_max = Duration::from_secs(10);
+        repeats.note_of(of("ann", 1), Instant(0), age_max);
+        for number in 0..1_000 {
+            repeats.note_of(of("bob", number), Instant(1), age_max);
+        }
+        assert!(repeats.contains(&of("ann", 1)));
+        assert!(repeats.contains(&of("bob", 999)) && !repeats.contains(&of("bob", 997)));
+        repeats.note_of(of("ann", 2), Instant(2), age_max);
+        let known = [of("ann", 1), of("ann", 2), of("bob", 998), of("bob", 999)];
+        let known = known.map(|key| repeats.contains(&key));
+        assert_eq!(known, [true, true, false, true]);
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidewire_core::address::SessionId;
+use tidewire_core::effect::{AuthOutcome, Principal};
 use tidewire_core::message::{Change, Message, Record, Write};
 use tidewire_core::permission::AllowAll;
 use tidewire_core::settings::Settings;
@@ -128,4 +130,42 @@ fn keys_are_bounded_in_length_number_and_age() {
     node.pass(Duration::from_secs(601));
     acknowledged(&node.ask(session, &append("k9", "a")));
     assert_eq!(node.counts(0).write_keys, 1);
+}
+
+/// One user writes far more keyed writes than the server remembers; the first write of another is still made once.
+fn flooded(node: &mut Node, victim: SessionId, flooder: SessionId) {
+    acknowledged(&node.ask(victim, &append("mine", "a")));
+    let before = version(node);
+    for number in 0..200 {
+        let key = format!("k{number}");
+        acknowledged(&node.ask(flooder, &append(&key, "b")));
+    }
+    acknowledged(&node.ask(victim, &append("mine", "a")));
+    assert_eq!(version(node), before + 200, "the repetition was made again");
+    assert_eq!(node.counts(0).write_keys, 50);
+}
+
+fn small_memory() -> Node {
+    let mut settings = Settings::default();
+    settings.limits.write_keys_max = 50;
+    Node::with(1, settings, Arc::new(AllowAll))
+}
+
+#[test]
+fn a_user_with_many_keys_makes_the_server_forget_none_of_another_user() {
+    let mut node = small_memory();
+    let login = |node: &mut Node, user: &str| {
+        let principal = Arc::new(Principal::new(user.into()));
+        node.login_outcome = Some(AuthOutcome::Accepted(principal));
+        node.login()
+    };
+    let (ann, bob) = (login(&mut node, "ann"), login(&mut node, "bob"));
+    flooded(&mut node, ann, bob);
+}
+
+#[test]
+fn sessions_without_a_name_keep_their_keys_from_each_other() {
+    let mut node = small_memory();
+    let (first, second) = (node.login(), node.login());
+    flooded(&mut node, first, second);
 }

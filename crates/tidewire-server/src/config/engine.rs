@@ -16,6 +16,9 @@ use crate::shard::ShardLimits;
 /// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
 const CONNECTIONS_IN_FLIGHT: usize = 16;
 
+/// Bytes of one shard's batch of writes at least, however many shards share `limits.batch_bytes_max`: a sync should be worth its time.
+const BATCH_BYTES_MIN: usize = 256 << 10;
+
 impl section::Limits {
     /// The marks of an outbox, with those that follow from others worked out.
     pub(super) fn outbox_marks(&self) -> OutboxMarks {
@@ -107,15 +110,17 @@ impl Plan {
             name_bytes_max: limits.name_bytes_max.as_usize(),
             nesting_max: limits.nesting_max,
             record_bytes_max: limits.record_bytes_max.as_usize(),
+            array_gap_max: limits.array_gap_max,
             bulk_names_max: limits.bulk_names_max,
             subscriptions_max: limits.subscriptions_max,
             patterns_max: limits.patterns_max,
-            array_gap_max: limits.array_gap_max,
             calls_max: limits.calls_max,
             record_waiting_max: limits.record_waiting_max,
             cache_bytes_max: usize::try_from(cache_bytes_max).unwrap_or(usize::MAX),
             dirty_records_max: limits.dirty_records_max,
             dirty_bytes_max: limits.dirty_bytes_max.as_usize(),
+            batch_bytes_max: (limits.batch_bytes_max.as_usize() / usize::from(self.shards))
+                .max(BATCH_BYTES_MIN),
             rule_reads_max: limits.rule_reads_max,
             catch_up_bytes_max: limits.outbox_marks().lagging_bytes,
             write_key_bytes_max: limits.write_key_bytes_max,

@@ -721,6 +721,10 @@ section! {
         dirty_records_max: usize = CoreLimits::default().dirty_records_max;
         /// Bytes of those records.
         dirty_bytes_max: ByteCount = bytes(CoreLimits::default().dirty_bytes_max);
+        /// Bytes of written records that all shards together give a store for one commit, at least 256 KiB of each shard. What is more
+        /// waits for the next commit, where users take turns: less makes large writes of one user delay others for a shorter
+        /// time, more makes fewer commits.
+        batch_bytes_max: ByteCount = bytes(CoreLimits::default().batch_bytes_max);
         /// Records that one permission decision may read. A rule that needs more has failed.
         rule_reads_max: usize = CoreLimits::default().rule_reads_max;
         /// Bytes that one connection may have handed over and that are not yet handled. Beyond it the connection
@@ -737,7 +741,8 @@ section! {
         outbox_drained_bytes: Auto<ByteCount> = Auto::Auto;
         /// Bytes of the key of a write that clients may repeat. A longer one is refused.
         write_key_bytes_max: usize = CoreLimits::default().write_key_bytes_max;
-        /// Keys of such writes that are remembered. At the limit the oldest are forgotten.
+        /// Keys of such writes that are remembered. At the limit the user with most keys loses its oldest one; each session that logged
+        /// in without a name counts as a user.
         write_keys_max: usize = 100_000;
         /// Names with history (`event.history`) that are kept while nobody is subscribed to them. At the limit those used
         /// least lately are forgotten with their events.

@@ -1,10 +1,12 @@
 //! Runs a store on two threads: one commits, one reads, so that no shard ever blocks and reads never wait behind
 //! commits.
 //!
-//! The committing thread puts whatever batches wait into one commit, so a busy server pays one sync for all shards.
+//! The committing thread puts the batches that wait into one commit, up to a bound in bytes, so a busy server pays one sync for
+//! all shards.
 //! The queues need no limit of their own: a shard has one commit on its way at most, and what it loads is limited by
 //! the operations that wait for it. When to try again is the engine's decision.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::store::{
-    Loaded, Store, StoreError, StoreReader, StoreTrouble, StoreWrite, Term, Written,
+    Loaded, Store, StoreChange, StoreError, StoreReader, StoreTrouble, StoreWrite, Term, Written,
 };
 use tidewire_core::text::Name;
 
@@ -49,6 +51,10 @@ pub struct Scan {
     pub count_max: usize,
 }
 
+/// Bytes of the batches that share one transaction; one that is larger has one for itself. Whoever writes next waits for one
+/// transaction, so it should take tens of milliseconds. Batches of shards are bounded by `limits.batch_bytes_max`.
+const TRANSACTION_BYTES_MAX: usize = 8 << 20;
+
 /// A store that has not answered for so long is reported.
 const SLOW: Duration = Duration::from_millis(800);
 
@@ -61,6 +67,8 @@ pub struct StoreHealth {
     pub commit_count: AtomicU64,
     /// Writes in them.
     pub write_count: AtomicU64,
+    /// Bytes of the names and values of those writes.
+    pub written_bytes: AtomicU64,
     /// Writes in them that were refused because another owner had written the record.
     pub refused_write_count: AtomicU64,
     /// Nanoseconds spent in them.
@@ -334,6 +342,17 @@ struct Batch {
     answer: CommitAnswer,
 }
 
+impl Batch {
+    /// Bytes of its names and values.
+    fn bytes(&self) -> usize {
+        let bytes = self.writes.iter().map(|write| match &write.change {
+            StoreChange::Put(record) => write.name.len() + record.data.len(),
+            StoreChange::Delete => write.name.len(),
+        });
+        bytes.sum()
+    }
+}
+
 enum CommitTask {
     Batch(Batch),
     Stop(Ending),
@@ -378,19 +397,23 @@ fn write(
     health: &StoreHealth,
 ) -> Result<(), StoreError> {
     let mut ending = None;
-    while ending.is_none() {
-        // Without senders nobody can say how it ended.
-        let Ok(first) = tasks.recv() else { break };
-        let mut batches = Vec::new();
-        for task in std::iter::once(first).chain(tasks.try_iter()) {
-            match task {
-                CommitTask::Batch(batch) => batches.push(batch),
-                CommitTask::Stop(how) => {
-                    ending = Some(how);
-                    break;
-                }
+    let mut waiting = VecDeque::new();
+    loop {
+        if waiting.is_empty() {
+            if ending.is_some() {
+                break;
             }
+            // Without senders it stays unknown how it ended.
+            let Ok(first) = tasks.recv() else { break };
+            take(first, &mut waiting, &mut ending);
         }
+        // What was sent after a stop is not answered.
+        while ending.is_none()
+            && let Ok(task) = tasks.try_recv()
+        {
+            take(task, &mut waiting, &mut ending);
+        }
+        let batches = next_transaction(&mut waiting);
         if batches.is_empty() {
             continue;
         }
@@ -405,8 +428,30 @@ fn write(
     }
 }
 
+fn take(task: CommitTask, waiting: &mut VecDeque<Batch>, ending: &mut Option<Ending>) {
+    match task {
+        CommitTask::Batch(batch) => waiting.push_back(batch),
+        CommitTask::Stop(how) => *ending = Some(how),
+    }
+}
+
+/// The batches that have waited longest, as many as one transaction may have and at least one.
+fn next_transaction(waiting: &mut VecDeque<Batch>) -> Vec<Batch> {
+    let mut bytes = 0;
+    let mut batches = Vec::new();
+    while let Some(batch) = waiting.front() {
+        bytes += batch.bytes();
+        if bytes > TRANSACTION_BYTES_MAX && !batches.is_empty() {
+            break;
+        }
+        batches.extend(waiting.pop_front());
+    }
+    batches
+}
+
 /// Makes one commit of all batches, and answers each of them.
 fn commit_together(store: &mut dyn Store, term: Term, batches: Vec<Batch>, health: &StoreHealth) {
+    let bytes: usize = batches.iter().map(Batch::bytes).sum();
     let result = match batches.as_slice() {
         [only] => commit(store, term, &only.writes, health),
         several => {
@@ -415,6 +460,10 @@ fn commit_together(store: &mut dyn Store, term: Term, batches: Vec<Batch>, healt
             commit(store, term, &writes, health)
         }
     };
+    if result.is_ok() {
+        let bytes = bytes as u64;
+        health.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
     let mut written = result.map(Vec::into_iter);
     for Batch { writes, answer } in batches {
         let count = writes.len();

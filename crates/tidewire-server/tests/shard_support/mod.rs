@@ -12,6 +12,7 @@ use tidewire_core::effect::{
 };
 use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question};
 use tidewire_core::settings::Settings;
+use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
 use tidewire_server::config::section::SendsKind;
 use tidewire_server::config::value::Auto;
@@ -110,13 +111,23 @@ pub struct Node {
 
 impl Node {
     pub fn start(options: Options) -> Self {
+        let (store, opened) = MemoryDisk::default().open(None);
+        Self::start_on(options, Settings::default(), Box::new(store), opened)
+    }
+
+    /// A node on a store of the test, with settings of the engine.
+    pub fn start_on(
+        options: Options,
+        settings: Settings,
+        store: Box<dyn Store>,
+        opened: Opened,
+    ) -> Self {
         let prepared = PreparedShards::new(3, &options.limits, SendsKind::Auto).unwrap();
         let shards = Arc::new(OnceLock::new());
         shards.set(prepared.handles().to_vec()).unwrap();
-        let (store, opened) = MemoryDisk::default().open(None);
         let handles = prepared.handles().to_vec();
         let store = StoreThreads::start(
-            Box::new(store),
+            store,
             opened.term(),
             Arc::new(move |shard, completion| handles[usize::from(shard)].complete(completion)),
         )
@@ -127,7 +138,7 @@ impl Node {
         };
         let running = prepared
             .start(NodeConfig {
-                settings: Settings::default(),
+                settings,
                 limits: options.limits,
                 penalty: options.penalty,
                 permission: options.permission,

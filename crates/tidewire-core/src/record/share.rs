@@ -1,0 +1,24 @@
+//! Whom a write is charged to, where users share something: the queue of a store, and the keys of repeated writes.
+
+use crate::address::SessionId;
+use crate::effect::Principal;
+use crate::presence;
+use crate::text::Name;
+
+/// One user, or one session that has logged in without a name: all of those have the same user id, and must not share with each
+/// other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Share {
+    User(Name),
+    Session(SessionId),
+}
+
+impl Share {
+    /// That of a session which has logged in as `principal`.
+    pub(crate) fn of(session: SessionId, principal: &Principal) -> Self {
+        match principal.user_id.eq_ignore_ascii_case(presence::INVISIBLE) {
+            true => Self::Session(session),
+            false => Self::User(principal.user_id.clone()),
+        }
+    }
+}
