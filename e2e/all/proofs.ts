@@ -86,6 +86,12 @@ export const PROOFS: Proof[] = [
     figures: [/attacks: .*/, /pass \d+/, /fail \d+/],
   },
   {
+    name: 'work',
+    command: npm('work'),
+    env: { ATTACK_RESUME: '1' },
+    figures: [/work: .*/, /pass \d+/, /fail \d+/],
+  },
+  {
     name: 'schemathesis',
     command: npm('schemathesis'),
     // Other requests each time, and with what it says which ones.

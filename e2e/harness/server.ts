@@ -97,6 +97,8 @@ export interface ServerOptions {
   store?: Record<string, unknown>;
   /** The server's section `stores`: stores beside that of `store`, by name. */
   stores?: Record<string, object>;
+  /** Options of the server's section `listen`, in its own names. */
+  listen?: Record<string, unknown>;
   /** Options of the server's section `record`, in its own names. */
   record?: Record<string, unknown>;
   /** Bytes of records that the server keeps in memory. */
@@ -165,7 +167,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
       requestor_name: options.rpcRequestor,
       requestor_data: options.rpcRequestor,
     },
-    listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs) },
+    listen: { response_timeout: milliseconds(options.listenResponseTimeoutMs), ...options.listen },
     record: { hot_path_prefixes: options.hotPathPrefixes, ...options.record },
     event: { history: options.history },
     traces: { ...options.traces },

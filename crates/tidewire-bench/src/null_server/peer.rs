@@ -4,11 +4,14 @@ use tidewire_net::connection::Key;
 use tidewire_net::turn_log::TurnLog;
 use tidewire_wire::frame::websocket::{self, Decoder, Opcode, Role};
 use tidewire_wire::message::{
-    Auth, Change, Connection, Event, EventBulk, Message, Record, RecordBulk, Write,
+    Auth, Change, Connection, Event, EventBulk, Message, Record, RecordBulk, Rpc, Write,
 };
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::room::{EVERYBODY, Rooms};
+
+/// Bytes of one answer at most, so that a wrong number does not end the process.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The connection is to be closed, for whatever reason.
 #[derive(Debug)]
@@ -109,6 +112,15 @@ impl<'a> Desk<'a> {
             }
             Message::Connection(Connection::Ping) => {
                 self.say(&Message::Connection(Connection::Pong))
+            }
+            Message::Rpc(Rpc::Request { call, data, .. }) => {
+                // As many bytes as the request asks for: a server that answers with large records has to send them, too.
+                let bytes = data.and_then(|data| data.parse::<usize>().ok());
+                let text = "x".repeat(bytes.ok_or(Closed)?.min(ANSWER_BYTES_MAX));
+                self.say(&Message::Rpc(Rpc::Response {
+                    call,
+                    data: Some(&format!("\"{text}\"")),
+                }));
             }
             Message::Auth(Auth::Request { .. }) => {
                 self.say(&Message::Auth(Auth::Successful { data: None }));

@@ -1,0 +1,95 @@
+// What an attack may cost bystanders and memory, and how outcomes are shown and kept.
+
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { binary } from '../../harness/server.ts';
+import { KEPT_BYTES_MAX, type Measured } from './measure.ts';
+import type { AttackReport, BystanderReport, Phase } from './report.ts';
+
+/** The bystanders' p99 is at most this, or five times what it is beside a null server that moves the same bytes. */
+export const P99_MS_MAX = 20;
+const NULL_FACTOR = 5;
+/** Resident memory stays below the budget, a quarter of it more, and this. */
+const MEMORY_SLACK_BYTES = 64 * (1 << 20);
+/** What the attackers complete beside bystanders, at least, of what they complete alone. */
+const SHARE_MIN = 0.2;
+
+export interface Outcome extends Measured {
+  /** The worse p99 of events and writes beside the null server, where it was needed for the judgement. */
+  nullP99Ms?: number;
+}
+
+/** The worse p99 of events and writes in a phase. */
+export function p99(report: BystanderReport, phase: Phase): number {
+  return Math.max(report[phase]?.event.p99 ?? Infinity, report[phase]?.write.p99 ?? Infinity);
+}
+
+/** Bytes touched per second. */
+export function rate({ touchedBytes, seconds }: AttackReport): number {
+  return seconds > 0 ? touchedBytes / seconds : 0;
+}
+
+/** The most resident bytes that the server may have with this budget. */
+export function memoryBound(budgetBytes: number): number {
+  return 1.25 * budgetBytes + MEMORY_SLACK_BYTES;
+}
+
+/** The most milliseconds that the p99 may have. */
+export function latencyBound(nullP99Ms: number, slackMs: number): number {
+  return Math.max(P99_MS_MAX + slackMs, NULL_FACTOR * nullP99Ms);
+}
+
+/** What is wrong with an outcome; nothing if it is as it has to be. */
+export function faults(outcome: Outcome, budgetBytes: number, slackMs: number): string[] {
+  const { bystanders, attack, alone, mostBytes, idleBytes, keptBytes, ended, nullP99Ms = 0 } = outcome;
+  const found: string[] = [];
+  const fault = (isFault: boolean, text: string): void => void (isFault && found.push(text));
+  const bound = latencyBound(nullP99Ms, slackMs);
+  fault(ended !== undefined, `the server was ended: ${ended}`);
+  fault(p99(bystanders, 'attack') > bound, `the bystanders' p99 is ${p99(bystanders, 'attack').toFixed(1)} ms, more than ${bound.toFixed(1)} ms`);
+  fault(bystanders.lost > 0, `${bystanders.lost} events or writes were lost`);
+  fault(bystanders.doubled > 0, `${bystanders.doubled} events or writes came twice, or a record has not each write once`);
+  fault(bystanders.refused > 0, `the bystanders were sent ${bystanders.refused} errors`);
+  fault(bystanders.disconnected > 0, `${bystanders.disconnected} bystanders were disconnected`);
+  fault(mostBytes > memoryBound(budgetBytes), `the server took ${megabytes(mostBytes)} MB, more than ${megabytes(memoryBound(budgetBytes))} MB`);
+  fault(keptBytes > idleBytes + KEPT_BYTES_MAX, `the server kept ${megabytes(keptBytes)} MB, ${megabytes(idleBytes)} MB before the attack`);
+  if (alone !== undefined) {
+    const share = rate(attack) / rate(alone);
+    fault(!(share >= SHARE_MIN), `the attackers completed ${(100 * share).toFixed(0)} % of what they complete alone`);
+  }
+  return found;
+}
+
+/** An outcome in one line. */
+export function shown({ bystanders, attack, alone, idleBytes, mostBytes, keptBytes, nullP99Ms, ended }: Outcome): string {
+  const times = (phase: Phase): string => {
+    const each = (['event', 'write'] as const).map((kind) => {
+      const { p50, p99, max } = bystanders[phase]?.[kind] ?? { p50: NaN, p99: NaN, max: NaN };
+      return `${kind}s ${p50.toFixed(1)}/${p99.toFixed(1)}/${max.toFixed(0)}`;
+    });
+    return each.join(' ');
+  };
+  const share = alone === undefined ? '' : `, ${(100 * rate(attack) / rate(alone)).toFixed(0)} % of ${megabytes(rate(alone))} MB/s alone`;
+  return [
+    `p50/p99/max ms ${times('attack')} (calm ${times('calm')}; after ${times('after')}${nullP99Ms === undefined ? '' : `; null p99 ${nullP99Ms.toFixed(1)}`})`,
+    `lost ${bystanders.lost}, doubled ${bystanders.doubled}, refused ${bystanders.refused}, disconnected ${bystanders.disconnected}`,
+    `memory ${megabytes(idleBytes)} -> ${megabytes(mostBytes)} -> ${megabytes(keptBytes)} MB`,
+    `attack ${attack.operations} operations, ${megabytes(rate(attack))} MB/s touched${share}, sent ${megabytes(attack.sentBytes)} MB, received ${megabytes(attack.receivedBytes)} MB, closed ${attack.closed}`,
+    ...(ended === undefined ? [] : [`ENDED: ${ended}`]),
+  ].join('; ');
+}
+
+const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0);
+
+const FOLDER = resolve(import.meta.dirname, '../../../target/attacks');
+
+/** What was measured, now or, with `ATTACK_RESUME`, in an earlier run with the same program that had no fault. */
+export async function kept(name: string, measure: () => Promise<Outcome>, isRight: (outcome: Outcome) => boolean): Promise<[Outcome, boolean]> {
+  const path = resolve(FOLDER, `work-${name.replace(/\W+/g, '-')}.json`);
+  const isEarlier = process.env['ATTACK_RESUME'] !== undefined && existsSync(path) && statSync(path).mtimeMs > statSync(binary()).mtimeMs;
+  if (isEarlier) return [JSON.parse(readFileSync(path, 'utf8')) as Outcome, true];
+  const outcome = await measure();
+  mkdirSync(dirname(path), { recursive: true });
+  if (isRight(outcome)) writeFileSync(path, JSON.stringify(outcome));
+  return [outcome, false];
+}

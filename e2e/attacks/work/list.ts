@@ -1,0 +1,10 @@
+// The attacks by work: what each asks for costs the server far more than the bytes that it sends.
+
+import type { WorkAttack } from './attack.ts';
+import { HTTP } from './list/http.ts';
+import { LOGINS } from './list/login.ts';
+import { NAMES } from './list/name.ts';
+import { RECORDS } from './list/record.ts';
+import { WAITING } from './list/waiting.ts';
+
+export const ATTACKS: WorkAttack[] = [...RECORDS, ...NAMES, ...WAITING, ...HTTP, ...LOGINS];

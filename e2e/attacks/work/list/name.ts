@@ -1,0 +1,199 @@
+// Attacks with many names: subscriptions, patterns, providers, and names that were only asked for.
+
+import { C } from '../../../harness/client.ts';
+import type { Said } from '../../peer.ts';
+import { bursts, sendBurst, type Burst, type Seat, type WorkAttack } from '../attack.ts';
+import { burst, framed, type Connection } from '../connection.ts';
+import { WITHOUT_MEMORY_LIMIT, WITHOUT_WORK_LIMITS } from '../limit.ts';
+import { rules, seedRecords } from '../seed.ts';
+
+const { TOPIC, EVENT_ACTION, RECORD_ACTION, RPC_ACTION, PRESENCE_ACTION } = C;
+
+/** Names of one session that the server allows, as `limits.subscriptions_max` is by default. */
+const SESSION_NAMES = 100_000;
+
+const names = (count: number, prefix: string, bytes = 0): string[] => Array.from({ length: count }, (_, index) => `${prefix}/${index}`.padEnd(bytes, 'n'));
+
+/** A bulk message, and the message of the same kind that answers it. */
+function bulk(topic: number, action: number, list: string[]): Burst {
+  const bytes = framed({ topic, action, names: list, correlationId: '1' });
+  return { bytes, answers: [[topic, action]], count: 1, touchedBytes: bytes.length };
+}
+
+/** A number for each set of names, so that names are ever new. */
+let setCount = 0;
+const freshPrefix = (seat: Seat): string => `${seat.index}-${(setCount += 1)}`;
+
+/** Takes as many names as a session may have, in messages of `perMessage`; false if the connection ends before. */
+async function take(seat: Seat, connection: Connection, perMessage: number, message: (number: number) => Burst): Promise<boolean> {
+  for (let number = 0; number < Math.floor(SESSION_NAMES / perMessage); number += 1) {
+    if (!(await sendBurst(seat, connection, message(number)))) return false;
+  }
+  return true;
+}
+
+/** Takes names of 1 KB, as many as a session may have, holds them, and begins again when the server closes the connection. */
+function holdLongNames(topic: number, action: number): WorkAttack['prepare'] {
+  return (seat) => () => seat.withConnections(async (connection) => {
+    const prefix = freshPrefix(seat);
+    await take(seat, connection, 900, (number) => bulk(topic, action, names(900, `${prefix}/${number}`, 1_000)));
+    await connection.until(() => seat.isOver);
+  });
+}
+
+/** Two bulk messages in turns, of which the second undoes the first. */
+function inTurns(topic: number, actions: [number, number], count: number, prefix: string): WorkAttack['prepare'] {
+  return bursts((seat) => {
+    const list = names(count, `${prefix}/${seat.index}`);
+    const both = actions.map((action) => bulk(topic, action, list));
+    return (round) => both[round % 2] as Burst;
+  });
+}
+
+/** Opens connections one after the other, does one thing with each and ends it. */
+async function comeAndGo(seat: Seat, act: (connection: Connection) => Promise<unknown>): Promise<void> {
+  while (!seat.isOver) {
+    const connection = await Promise.race([seat.connect(), seat.over()]);
+    if (!connection) continue;
+    await act(connection);
+    seat.complete(1, 1_000);
+    seat.release(connection);
+  }
+}
+
+export const NAMES: WorkAttack[] = [
+  {
+    name: 'subscribed names of 1 KB',
+    harm: 'memory',
+    off: WITHOUT_MEMORY_LIMIT,
+    prepare: holdLongNames(TOPIC.EVENT, EVENT_ACTION.SUBSCRIBE),
+  },
+  {
+    name: 'provided rpc names of 1 KB',
+    harm: 'memory',
+    off: WITHOUT_MEMORY_LIMIT,
+    prepare: holdLongNames(TOPIC.RPC, RPC_ACTION.PROVIDE),
+  },
+  {
+    name: 'events of one message of 90,000 names',
+    harm: 'latency',
+    off: WITHOUT_WORK_LIMITS,
+    prepare: inTurns(TOPIC.EVENT, [EVENT_ACTION.SUBSCRIBE, EVENT_ACTION.UNSUBSCRIBE], 90_000, 'e'),
+  },
+  {
+    name: 'records of one message of 90,000 names',
+    harm: 'latency',
+    off: WITHOUT_WORK_LIMITS,
+    prepare: inTurns(TOPIC.RECORD, [RECORD_ACTION.SUBSCRIBEANDHEAD, RECORD_ACTION.UNSUBSCRIBE], 90_000, 'r'),
+  },
+  {
+    name: 'questions for the presence of 80,000 users',
+    harm: 'latency',
+    off: WITHOUT_WORK_LIMITS,
+    prepare: bursts((seat) => {
+      const bytes = framed({ topic: TOPIC.PRESENCE, action: PRESENCE_ACTION.QUERY, names: names(80_000, `u${seat.index}`), correlationId: '1' });
+      const burst = { bytes, answers: [[TOPIC.PRESENCE, PRESENCE_ACTION.QUERY_RESPONSE] as [number, number]], count: 1, touchedBytes: 2 * bytes.length };
+      return () => burst;
+    }),
+  },
+  {
+    name: 'subscriptions of one message whose rule reads another record',
+    options: { permissions: rules({}, { 'guarded/*': { subscribe: "_('acl').open === true" } }) },
+    harm: 'latency',
+    off: WITHOUT_WORK_LIMITS,
+    seed: (address) => seedRecords(address, ['acl'], '{"open":true}'),
+    prepare: inTurns(TOPIC.EVENT, [EVENT_ACTION.SUBSCRIBE, EVENT_ACTION.UNSUBSCRIBE], 50_000, 'guarded'),
+  },
+  {
+    name: 'versions of ever new names of 1 KB that may not be read',
+    options: { permissions: rules({ 'secret/*': { read: false } }) },
+    harm: 'memory',
+    off: WITHOUT_MEMORY_LIMIT,
+    prepare: bursts((seat) => () => {
+      const list = names(1_000, `secret/${freshPrefix(seat)}`, 1_000);
+      const messages = list.map((name): Said => ({ topic: TOPIC.RECORD, action: RECORD_ACTION.HEAD, name }));
+      return { bytes: burst(messages), answers: [[TOPIC.RECORD, RECORD_ACTION.MESSAGE_DENIED]], count: 1_000, touchedBytes: 1_000 };
+    }),
+  },
+  {
+    name: 'reads of ever new names of 1 KB',
+    harm: 'memory',
+    off: WITHOUT_MEMORY_LIMIT,
+    prepare: bursts((seat) => () => {
+      const list = names(1_000, freshPrefix(seat), 1_000);
+      const messages = list.map((name): Said => ({ topic: TOPIC.RECORD, action: RECORD_ACTION.READ, name }));
+      return { bytes: burst(messages), answers: [[TOPIC.RECORD, RECORD_ACTION.RECORD_NOT_FOUND]], count: 1_000, touchedBytes: 1_000 };
+    }),
+  },
+  {
+    name: 'creations of ever new records',
+    harm: 'memory',
+    off: WITHOUT_MEMORY_LIMIT,
+    prepare: bursts((seat) => () => {
+      const list = names(2_000, `new/${freshPrefix(seat)}`);
+      const bytes = framed({ topic: TOPIC.RECORD, action: RECORD_ACTION.SUBSCRIBECREATEANDREAD, names: list, correlationId: '1' });
+      return { bytes, answers: [[TOPIC.RECORD, RECORD_ACTION.READ_RESPONSE], [TOPIC.RECORD, RECORD_ACTION.MESSAGE_DENIED]], count: 2_000, touchedBytes: 100 };
+    }),
+  },
+  {
+    name: 'event patterns beside ever new events',
+    harm: 'memory',
+    off: WITHOUT_WORK_LIMITS,
+    prepare: (seat) => () => seat.withConnections(async (connection) => {
+      const patterns = Array.from({ length: 1_000 }, (_, index): Said => ({ topic: TOPIC.EVENT, action: EVENT_ACTION.LISTEN, name: `${seat.index}p.*[${index % 10}]?` + 'q?'.repeat(index % 30) }));
+      const listens = { bytes: burst(patterns), answers: [[TOPIC.EVENT, EVENT_ACTION.LISTEN] as [number, number]], count: 1_000, touchedBytes: 100 };
+      if (!(await sendBurst(seat, connection, listens))) return;
+      const prefix = `${seat.index}p${freshPrefix(seat)}`;
+      await take(seat, connection, 5_000, (number) => bulk(TOPIC.EVENT, EVENT_ACTION.SUBSCRIBE, names(5_000, `${prefix}/${number}`)));
+      await connection.until(() => seat.isOver);
+    }),
+  },
+  {
+    name: 'record patterns beside 90,000 records, offered again',
+    options: { listen: { rematch_interval: '2s' } },
+    harm: 'latency',
+    off: { listen: { rematch_interval: '2s' }, ...WITHOUT_WORK_LIMITS },
+    prepare: (seat) => () => seat.withConnections(async (connection) => {
+      const prefix = `${seat.index}w${freshPrefix(seat)}`;
+      if (!(await take(seat, connection, 10_000, (number) => bulk(TOPIC.RECORD, RECORD_ACTION.SUBSCRIBEANDHEAD, names(9_000, `${prefix}/${number}`))))) return;
+      const patterns = Array.from({ length: 1_000 }, (_, index): Said => ({ topic: TOPIC.RECORD, action: RECORD_ACTION.LISTEN, name: `[${seat.index}]w.*${index % 10}x?${'y?'.repeat(index % 20)}` }));
+      await sendBurst(seat, connection, { bytes: burst(patterns), answers: [[TOPIC.RECORD, RECORD_ACTION.LISTEN]], count: 1_000, touchedBytes: 9_000 });
+      await connection.until(() => seat.isOver);
+    }),
+  },
+  {
+    name: 'a pattern that comes and goes beside 90,000 wanted records',
+    harm: 'latency',
+    off: WITHOUT_WORK_LIMITS,
+    prepare: (seat) => () => seat.withConnections(async (connection) => {
+      const prefix = `c${freshPrefix(seat)}`;
+      if (!(await take(seat, connection, 10_000, (number) => bulk(TOPIC.RECORD, RECORD_ACTION.SUBSCRIBEANDHEAD, names(9_000, `${prefix}/${number}`))))) return;
+      const turns = Array.from({ length: 20 }, (_, index): Said => {
+        return { topic: TOPIC.RECORD, action: index % 2 === 0 ? RECORD_ACTION.LISTEN : RECORD_ACTION.UNLISTEN, name: `${prefix}/.*` };
+      });
+      const churn: Burst = {
+        bytes: burst(turns), answers: [[TOPIC.RECORD, RECORD_ACTION.LISTEN], [TOPIC.RECORD, RECORD_ACTION.UNLISTEN]], count: 20, touchedBytes: 90_000,
+      };
+      while (await sendBurst(seat, connection, churn));
+    }),
+  },
+  {
+    name: 'sessions that come and go beside 100,000 provided rpc names of each connection',
+    harm: 'latency',
+    off: WITHOUT_WORK_LIMITS,
+    prepare: (seat) => () => seat.withConnections(async (connection) => {
+      const prefix = freshPrefix(seat);
+      if (!(await take(seat, connection, 10_000, (number) => bulk(TOPIC.RPC, RPC_ACTION.PROVIDE, names(10_000, `${prefix}/${number}`))))) return;
+      await comeAndGo(seat, (other) => sendBurst(seat, other, bulk(TOPIC.RPC, RPC_ACTION.PROVIDE, ['one more'])));
+    }),
+  },
+  {
+    name: 'the end of sessions with 90,000 records each',
+    harm: 'latency',
+    off: WITHOUT_WORK_LIMITS,
+    prepare: (seat) => () => comeAndGo(seat, (connection) => {
+      const prefix = freshPrefix(seat);
+      return take(seat, connection, 10_000, (number) => bulk(TOPIC.RECORD, RECORD_ACTION.SUBSCRIBEANDHEAD, names(9_000, `${prefix}/${number}`)));
+    }),
+  },
+];

@@ -1,0 +1,84 @@
+// Registers the tests of attacks by work: with the limits, which must hold them, and without, which must show the harm.
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import type { ServerOptions } from '../../harness/server.ts';
+import { SHAPES, type Shape, type WorkAttack } from './attack.ts';
+import { faults, kept, latencyBound, memoryBound, p99, rate, shown, P99_MS_MAX, type Outcome } from './judge.ts';
+import { measure, measureNull, type Times } from './measure.ts';
+
+/** A part of the attacks by name; all by default. */
+const CHOSEN = new RegExp(process.env['ATTACKS'] ?? '');
+
+export const MEBIBYTE = 1 << 20;
+
+export interface Case {
+  attack: WorkAttack;
+  shape: Shape;
+  budgetBytes: number;
+}
+
+const worst = { held: 0, off: 0, earlier: 0, p99: 0, memory: 0, share: 1 };
+
+/** Tests an attack with the limits. */
+export function testHeld({ attack, shape, budgetBytes }: Case, times: Times, slackMs: number): void {
+  if (!CHOSEN.test(attack.name)) return;
+  const name = `${attack.name}, ${shape.name}, ${Math.round(budgetBytes / MEBIBYTE)} MiB`;
+  test(`${name}: bystanders, memory and the attacker's share are as promised`, async (t) => {
+    const [outcome, isEarlier] = await kept(name, async () => {
+      const measured: Outcome = await measure(attack, shape, withBudget(attack.options ?? {}, budgetBytes), times);
+      // The yardstick costs as long as the attack, so it is taken where it decides.
+      if (measured.ended !== undefined || p99(measured.bystanders, 'attack') <= P99_MS_MAX + slackMs) return measured;
+      const { sentBytes: sent, receivedBytes: received } = measured.attack;
+      const beside = async (): Promise<number> => p99(await measureNull({ sent, received }, shape, times), 'attack');
+      const first = await beside();
+      // A yardstick that others have disturbed would excuse the server: the better of two counts.
+      return { ...measured, nullP99Ms: first <= P99_MS_MAX / 5 ? first : Math.min(first, await beside()) };
+    }, (outcome) => faults(outcome, budgetBytes, slackMs).length === 0);
+    t.diagnostic(shown(outcome));
+    worst.held += 1;
+    if (isEarlier) worst.earlier += 1;
+    worst.p99 = Math.max(worst.p99, p99(outcome.bystanders, 'attack'));
+    worst.memory = Math.max(worst.memory, outcome.mostBytes - budgetBytes);
+    if (outcome.alone !== undefined) worst.share = Math.min(worst.share, rate(outcome.attack) / rate(outcome.alone));
+    assert.deepEqual(faults(outcome, budgetBytes, slackMs), []);
+  });
+}
+
+/** Tests that an attack does harm without its limit. */
+export function testOff({ attack, shape, budgetBytes }: Case, times: Times, slackMs: number): void {
+  if (!CHOSEN.test(attack.name)) return;
+  const { off } = attack;
+  if ('because' in off) return;
+  const name = `${attack.name}, ${shape.name}, without its limit`;
+  test(`${name} the harm is seen`, async (t) => {
+    const isHarmed = ({ ended, bystanders, mostBytes }: Outcome): boolean => {
+      if (ended !== undefined) return true;
+      return attack.harm === 'latency' ? p99(bystanders, 'attack') > latencyBound(0, slackMs) : mostBytes > memoryBound(budgetBytes);
+    };
+    const options = attack.harm === 'memory' ? merged(attack.options ?? {}, off) : withBudget(merged(attack.options ?? {}, off), budgetBytes);
+    const [outcome] = await kept(name, () => measure(attack, shape, options, { ...times, aloneMs: 0 }), isHarmed);
+    t.diagnostic(shown(outcome));
+    worst.off += 1;
+    assert.ok(isHarmed(outcome), `no harm of ${attack.harm} was seen`);
+  });
+}
+
+/** Prints what was worst when all tests are over. */
+export function summarize(times: Times): void {
+  after(() => {
+    const { held, off, earlier, p99, memory, share } = worst;
+    const counts = `work: ${held} attacks of ${times.attackMs / 1_000} s, harm seen in ${off} without a limit, ${earlier} of an earlier run`;
+    console.log(`${counts}; p99 at most ${p99.toFixed(1)} ms, memory at most the budget and ${(memory / 1e6).toFixed(0)} MB, the attackers' share at least ${(100 * share).toFixed(0)} %`);
+  });
+}
+
+function withBudget(options: ServerOptions, budgetBytes: number): ServerOptions {
+  return merged(options, { limits: { memory_bytes_max: budgetBytes } });
+}
+
+function merged(options: ServerOptions, more: ServerOptions): ServerOptions {
+  return { ...options, ...more, limits: { ...options.limits, ...more.limits } };
+}
+
+export { SHAPES };
