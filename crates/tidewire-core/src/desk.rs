@@ -18,11 +18,15 @@ use crate::limits::{LagCounts, Refused};
 use crate::message::{Event, Message, Presence, PresenceAction, Refusal};
 use crate::permission::{Access, Asked, Decision, Permission, Question};
 use crate::rights::Revocations;
-use crate::session::{Session, Sessions};
+use crate::session::{NameReads, Session, Sessions, Sifting};
 use crate::settings::Settings;
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
 use crate::time::Now;
+
+/// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and each value
+/// that comes is compared with what so many names need.
+const READS_AT_ONCE_MAX: usize = 256;
 
 /// Where a shard stands among the others, and by what rules it works.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub(crate) struct Place {
     pub(crate) owner_hash: FixedState,
     pub(crate) settings: Settings,
     pub(crate) permission: Arc<dyn Permission>,
+    /// Counts the changes of rules.
+    pub(crate) rules_round: u64,
     /// Seeds the tables.
     pub(crate) seed: u64,
     /// New work is refused.
@@ -309,6 +315,39 @@ impl<E: Effects> Desk<'_, E> {
         self.publish(topic, name, except, message);
     }
 
+    /// The same without some sessions, by their place.
+    pub(crate) fn fan_out_without(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        except: Option<SessionId>,
+        withheld: &[u32],
+        message: &Message<'_>,
+    ) {
+        if withheld.is_empty() {
+            return self.fan_out(topic, name, except, message);
+        }
+        if self.hub.has_parked() {
+            self.pass_over(topic, name, except);
+        }
+        let Some(channel) = self.hub.find(topic, name) else {
+            return;
+        };
+        let except = except.and_then(|id| self.sessions.find(id));
+        let except = except.map(|session| session.id.index);
+        let except = except.filter(|index| !withheld.contains(index));
+        for format in self.hub.formats(channel) {
+            let span = self.out.append(format, message);
+            self.hub.publish(channel, format, span, None);
+            for index in withheld.iter().copied().chain(except) {
+                let session = self.sessions.at(index);
+                if session.is_some_and(|session| session.format == format) {
+                    self.hub.withhold(index, span);
+                }
+            }
+        }
+    }
+
     /// The same for what is not to be had later: whoever lags gets it too.
     pub(crate) fn fan_out_to_all(
         &mut self,
@@ -523,7 +562,7 @@ impl<E: Effects> Desk<'_, E> {
         self.post(gather.home, Entry::Gathered { gather, part });
     }
 
-    /// Judges a message at its session's shard.
+    /// Judges a message about one name, or about none, at its session's shard. At most one read is under way for it.
     pub(crate) fn judge(
         &mut self,
         id: SessionId,
@@ -531,18 +570,7 @@ impl<E: Effects> Desk<'_, E> {
         name: Option<&str>,
         data: Option<&str>,
     ) -> Verdict {
-        self.judge_one_of(1, id, wish.into(), name, data)
-    }
-
-    /// Judges one of `count` names of a message. At most one read is under way for each session.
-    fn judge_one_of(
-        &mut self,
-        count: usize,
-        id: SessionId,
-        wish: Wish,
-        name: Option<&str>,
-        data: Option<&str>,
-    ) -> Verdict {
+        let wish = wish.into();
         let Some(session) = self.sessions.find(id) else {
             return Verdict::Deny;
         };
@@ -567,14 +595,14 @@ impl<E: Effects> Desk<'_, E> {
             Decision::Deny => Verdict::Deny,
             Decision::Failed => Verdict::Failed,
             Decision::Need(_) if reads.is_some_and(|reads| reads.failed) => Verdict::Failed,
-            Decision::Need(record) => self.ask_value(count, id, record),
+            Decision::Need(record) => self.ask_value(id, record),
         };
         self.place.count_verdict(verdict);
         verdict
     }
 
     /// Judges every name of a bulk message and sorts out those that can't be used; `None` if the message has to
-    /// wait. No name has taken effect before all are judged, so a message that is given again does nothing twice.
+    /// wait. No name has taken effect before all are judged. A message that is given again goes on where it stopped.
     pub(crate) fn sift<'n>(
         &mut self,
         id: SessionId,
@@ -582,24 +610,85 @@ impl<E: Effects> Desk<'_, E> {
         names: &[&'n str],
     ) -> Option<Sifted<'n>> {
         let wish = wish.into();
+        let round = self.place.rules_round;
+        let principal = self.principal(id)?;
+        let session = self.sessions.find_mut(id)?;
+        let belongings = session.belongings.as_mut();
+        let begun = belongings.and_then(|with| with.rule_reads.sifting.take());
+        // What other rules, or another principal, have decided counts no more.
+        let begun = begun.filter(|begun| begun.is_of(round, &principal));
+        let mut sifting =
+            begun.unwrap_or_else(|| Box::new(Sifting::new(round, &principal, names.len())));
+        for waiting in std::mem::take(&mut sifting.waiting) {
+            self.judge_name(id, &mut sifting, wish, names, waiting);
+        }
+        while sifting.next < names.len() && sifting.waiting.len() < READS_AT_ONCE_MAX {
+            let waiting = NameReads::new(sifting.next);
+            sifting.next += 1;
+            self.judge_name(id, &mut sifting, wish, names, waiting);
+        }
+        if !sifting.waiting.is_empty() {
+            let session = self.sessions.find_mut(id)?;
+            session.belongings(self.place.seed).rule_reads.sifting = Some(sifting);
+            return None;
+        }
         let mut sifted = Sifted {
             allowed: Vec::with_capacity(names.len()),
             left_out: Vec::new(),
         };
-        for name in names {
-            let why = match self.judge_one_of(names.len(), id, wish, Some(name), None) {
-                Verdict::Wait => return None,
+        for (name, verdict) in names.iter().zip(&sifting.verdicts) {
+            let why = match verdict {
                 Verdict::Allow if self.place.is_name(name) => {
                     sifted.allowed.push(*name);
                     continue;
                 }
                 Verdict::Allow => LeftOut::NoName,
-                Verdict::Deny => LeftOut::Denied(name),
                 Verdict::Failed => LeftOut::RuleFailed(name),
+                Verdict::Deny | Verdict::Wait => LeftOut::Denied(name),
             };
+            self.place.count_verdict(*verdict);
             sifted.left_out.push(why);
         }
         Some(sifted)
+    }
+
+    /// Judges one name of a bulk message; if its rule needs another record, that is asked for, once for all names that need it.
+    fn judge_name(
+        &mut self,
+        id: SessionId,
+        sifting: &mut Sifting,
+        wish: Wish,
+        names: &[&str],
+        mut reads: NameReads,
+    ) {
+        let question = Question {
+            principal: &sifting.principal,
+            access: wish.access,
+            by: wish.by,
+            name: names.get(reads.place).copied(),
+            data: None,
+            old_data: None,
+            now: self.now.wall,
+            values: &reads.values,
+        };
+        let reads_max = self.place.settings.limits.rule_reads_max;
+        let verdict = match self.place.permission.decide(&question) {
+            Decision::Allow => Verdict::Allow,
+            Decision::Deny => Verdict::Deny,
+            Decision::Failed => Verdict::Failed,
+            Decision::Need(_) if reads.failed || reads.values.len() >= reads_max => Verdict::Failed,
+            Decision::Need(name) => {
+                if !sifting.asks_for(&name) {
+                    let asker = Asker::Session(id);
+                    let owner = self.place.owner(&name);
+                    let name = name.clone();
+                    self.post(owner, Entry::ReadValue { name, asker });
+                }
+                reads.needs = Some(name);
+                return sifting.waiting.push(reads);
+            }
+        };
+        sifting.verdicts[reads.place] = verdict;
     }
 
     /// Leaves out the names for which the session has no room.
@@ -616,13 +705,8 @@ impl<E: Effects> Desk<'_, E> {
         }
     }
 
-    fn ask_value(&mut self, count: usize, id: SessionId, record: Name) -> Verdict {
-        let reads_max = self
-            .place
-            .settings
-            .limits
-            .rule_reads_max
-            .saturating_mul(count);
+    fn ask_value(&mut self, id: SessionId, record: Name) -> Verdict {
+        let reads_max = self.place.settings.limits.rule_reads_max;
         let Some(session) = self.sessions.find_mut(id) else {
             return Verdict::Deny;
         };

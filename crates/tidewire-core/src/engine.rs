@@ -131,6 +131,7 @@ impl Shard {
                 owner_hash: FixedState::with_seed(owner_key),
                 settings,
                 permission,
+                rules_round: 0,
                 seed,
                 draining: false,
                 refused: Cell::default(),

@@ -127,6 +127,12 @@ pub trait Permission: Send + Sync + fmt::Debug {
         let _ = (question, unknown);
         None
     }
+
+    /// Whether a principal that may ask for everyone's presence may be denied that of single users, who are judged one by one then.
+    fn tells_users_apart(&self, principal: &Principal) -> bool {
+        let _ = principal;
+        true
+    }
 }
 
 /// Allows everything.
@@ -140,5 +146,9 @@ impl Permission for AllowAll {
 
     fn decide_without(&self, _question: &Question<'_>, _unknown: Unknown) -> Option<Decision> {
         Some(Decision::Allow)
+    }
+
+    fn tells_users_apart(&self, _principal: &Principal) -> bool {
+        false
     }
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::address::SessionId;
 use crate::desk::{Desk, HeldAck, LeftOut, Lost, Verdict};
-use crate::effect::{Effects, Flow, InterestTopic, News};
+use crate::effect::{Effects, Flow, InterestTopic, News, Principal};
 use crate::entry::{Entry, Gather, GatheredPart, Gathering};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
+use crate::permission::{Access, Asked, Decision, Question};
+use crate::session::Session;
 use crate::text::Name;
 
 /// The user id of sessions whose auth handler gave none; presence never shows it.
@@ -88,18 +90,54 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, news: &News<'_>) {
         except,
     } = *news
     {
-        let (topic, key) = if everyone { (ALL, "") } else { (USER, user) };
-        desk.fan_out(
-            topic,
-            key,
-            except,
-            &Message::Presence(Presence::Changed {
-                name: user,
-                online,
-                all: everyone,
-            }),
-        );
+        let message = Message::Presence(Presence::Changed {
+            name: user,
+            online,
+            all: everyone,
+        });
+        if !everyone {
+            return desk.fan_out(USER, user, except, &message);
+        }
+        let withheld = withheld(desk, user);
+        desk.fan_out_without(ALL, "", except, &withheld, &message);
     }
+}
+
+/// The watchers of everyone on this shard that may not know of a user, by their place among the sessions.
+fn withheld<E: Effects>(desk: &Desk<'_, E>, user: &str) -> Vec<u32> {
+    let Some(channel) = desk.hub.find(ALL, "") else {
+        return Vec::new();
+    };
+    let members = desk.hub.members(channel).iter().copied();
+    members
+        .filter(|index| {
+            let watching = desk.sessions.at(*index).and_then(Session::principal);
+            watching
+                .is_some_and(|watching| !may_know(desk, watching, PresenceAction::Subscribe, user))
+        })
+        .collect()
+}
+
+/// Whether a principal that may ask for everyone may ask for this user as well. A rule that needs another record first does not
+/// allow it: nothing waits for records at each change of each user.
+fn may_know<E: Effects>(
+    desk: &Desk<'_, E>,
+    principal: &Principal,
+    action: PresenceAction,
+    user: &str,
+) -> bool {
+    let permission = &desk.place.permission;
+    let question = Question {
+        principal,
+        access: Access::Presence,
+        by: Asked::Presence(action),
+        name: Some(user),
+        data: None,
+        old_data: None,
+        now: desk.now.wall,
+        values: &[],
+    };
+    !permission.tells_users_apart(principal) || permission.decide(&question) == Decision::Allow
 }
 
 /// Handles a message of an open session.
@@ -193,8 +231,12 @@ pub(crate) fn answer<E: Effects>(
     mut online: Vec<Name>,
 ) {
     if action == PresenceAction::QueryAll {
-        let asking = desk.principal(id);
-        online.retain(|user| asking.as_ref().is_none_or(|asking| asking.user_id != *user));
+        let Some(asking) = desk.principal(id) else {
+            return;
+        };
+        online.retain(|user| {
+            asking.user_id != *user && may_know(desk, &asking, PresenceAction::Query, user)
+        });
         online.sort_unstable();
         let names = online.iter().map(Name::as_str).collect();
         desk.send(id, &Message::Presence(Presence::QueryAllResponse { names }));

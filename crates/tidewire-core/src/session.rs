@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
+use crate::desk::Verdict;
 use crate::effect::{AuthOutcome, Format, Principal};
+use crate::entry::ReadFailed;
 use crate::history::home::Follows;
 use crate::hub::Memberships;
 use crate::lag::Lag;
@@ -84,6 +86,89 @@ pub(crate) struct RuleReads {
     pub(crate) values: Vec<(Name, Option<Payload>)>,
     /// Whether a read failed.
     pub(crate) failed: bool,
+    /// How far the names of a bulk message are judged.
+    pub(crate) sifting: Option<Box<Sifting>>,
+}
+
+/// The names of a bulk message that are judged, and those that wait.
+#[derive(Debug)]
+pub(crate) struct Sifting {
+    /// Whose rights were judged, and by the rules after how many changes.
+    pub(crate) principal: Arc<Principal>,
+    round: u64,
+    /// By place; of the names that are not judged yet it is `Wait`.
+    pub(crate) verdicts: Vec<Verdict>,
+    /// The first name that was not looked at.
+    pub(crate) next: usize,
+    pub(crate) waiting: Vec<NameReads>,
+}
+
+/// What the rule of one name of a bulk message has read.
+#[derive(Debug)]
+pub(crate) struct NameReads {
+    /// The place of the name in the message.
+    pub(crate) place: usize,
+    /// The records read so far.
+    pub(crate) values: Vec<(Name, Option<Payload>)>,
+    /// Whether a read failed.
+    pub(crate) failed: bool,
+    /// The record that is on its way.
+    pub(crate) needs: Option<Name>,
+}
+
+impl NameReads {
+    /// Nothing was read.
+    pub(crate) fn new(place: usize) -> Self {
+        Self {
+            place,
+            values: Vec::new(),
+            failed: false,
+            needs: None,
+        }
+    }
+}
+
+impl Sifting {
+    /// No name is judged.
+    pub(crate) fn new(round: u64, principal: &Arc<Principal>, count: usize) -> Self {
+        Self {
+            principal: Arc::clone(principal),
+            round,
+            verdicts: vec![Verdict::Wait; count],
+            next: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Whether these rules have judged, and this principal was judged.
+    pub(crate) fn is_of(&self, round: u64, principal: &Arc<Principal>) -> bool {
+        self.round == round && Arc::ptr_eq(&self.principal, principal)
+    }
+
+    /// Whether a record is on its way for some name.
+    pub(crate) fn asks_for(&self, record: &Name) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|reads| reads.needs.as_ref() == Some(record))
+    }
+
+    /// A record has come. Whether nothing is on its way now.
+    pub(crate) fn take(
+        &mut self,
+        record: &Name,
+        value: &Result<Option<Payload>, ReadFailed>,
+    ) -> bool {
+        for reads in &mut self.waiting {
+            if reads.needs.as_ref() != Some(record) {
+                continue;
+            }
+            reads.needs = None;
+            match value {
+                Ok(value) => reads.values.push((record.clone(), value.clone())),
+                Err(ReadFailed) => reads.failed = true,
+            }
+        }
+        self.waiting.iter().all(|reads| reads.needs.is_none())
+    }
 }
 
 /// What only some sessions have; boxed, so that the others don't pay for it.

@@ -1,13 +1,12 @@
 //! A set of rules as the engine's judge.
 
+use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Decision, Permission, Question, Unknown};
 
 use crate::action;
+use crate::pattern::Variables;
 use crate::rule::{Document, Outcome, Records, Scope, User};
-use crate::set::{Body, PlacedRule, RuleSet};
-
-/// What a request about all users is called when paths are tried, as in deepstream.
-const NAMELESS: &str = "undefined";
+use crate::set::{Body, EVERY_NAME, PlacedRule, RuleSet};
 
 /// A decision and the rule that it comes from; without a rule nothing allows it.
 #[derive(Clone, Debug)]
@@ -22,8 +21,7 @@ impl RuleSet {
     /// Decides, and says by which rule.
     #[must_use]
     pub fn explain(&self, question: &Question<'_>) -> Verdict<'_> {
-        let name = question.name.unwrap_or(NAMELESS);
-        let Some((rule, variables)) = self.find(question.access, name) else {
+        let Some((rule, variables)) = self.deciding(question) else {
             return Verdict {
                 decision: Decision::Deny,
                 rule: None,
@@ -42,8 +40,7 @@ impl RuleSet {
         question: &Question<'_>,
         unknown: Unknown,
     ) -> Option<Verdict<'_>> {
-        let name = question.name.unwrap_or(NAMELESS);
-        let Some((rule, variables)) = self.find(question.access, name) else {
+        let Some((rule, variables)) = self.deciding(question) else {
             return Some(Verdict {
                 decision: Decision::Deny,
                 rule: None,
@@ -65,14 +62,26 @@ impl RuleSet {
 
     /// What each rule would say whose path takes the name; the first one is the one that decides.
     pub fn candidates<'s>(&'s self, question: &Question<'_>) -> impl Iterator<Item = Verdict<'s>> {
-        let name = question.name.unwrap_or(NAMELESS);
+        let name = question.name;
         self.rules(question.access).iter().filter_map(move |rule| {
-            let variables = rule.path.matches(name)?;
+            let variables = match name {
+                Some(name) => rule.path.matches(name)?,
+                None if rule.path.as_str() == EVERY_NAME => Variables::new(),
+                None => return None,
+            };
             Some(Verdict {
                 decision: self.judge(rule, &variables, question),
                 rule: Some(rule),
             })
         })
+    }
+
+    /// The rule that decides, and what the variables of its path stand for.
+    fn deciding<'q>(&self, question: &Question<'q>) -> Option<(&PlacedRule, Variables<'q>)> {
+        match question.name {
+            Some(name) => self.find(question.access, name),
+            None => Some((self.find_for_everyone()?, Variables::new())),
+        }
     }
 
     fn judge(&self, rule: &PlacedRule, variables: &[&str], question: &Question<'_>) -> Decision {
@@ -127,6 +136,10 @@ impl Permission for RuleSet {
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
         let verdict = self.explain_without(question, unknown)?;
         Some(verdict.decision)
+    }
+
+    fn tells_users_apart(&self, _principal: &Principal) -> bool {
+        self.tells_users_apart()
     }
 }
 

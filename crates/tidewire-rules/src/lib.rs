@@ -19,6 +19,7 @@ pub mod pattern;
 mod regular;
 pub mod rule;
 pub mod set;
+mod shape;
 mod text;
 pub mod tree;
 mod value;

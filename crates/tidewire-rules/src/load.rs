@@ -10,7 +10,7 @@ use serde_saphyr::{DuplicateKeyPolicy, Location, MergeKeyPolicy, Spanned};
 use crate::limits::RuleLimits;
 use crate::pattern::Pattern;
 use crate::rule::Rule;
-use crate::set::{Body, Place, PlacedRule, RULE_KINDS, RuleKind, RuleSet, SECTIONS};
+use crate::set::{Body, EVERY_NAME, Place, PlacedRule, RULE_KINDS, RuleKind, RuleSet, SECTIONS};
 
 /// Something wrong in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,7 +123,7 @@ impl Loader<'_> {
                 format!("paths are expected in `{}`", key.value),
             );
         };
-        if !paths.iter().any(|(path, _)| path.value == "*") {
+        if !paths.iter().any(|(path, _)| path.value == EVERY_NAME) {
             self.wrong(
                 place,
                 format!("`{}` has no rules for the path \"*\"", key.value),

@@ -5,6 +5,7 @@ use crate::lexer::{Lexer, RuleError, Token};
 use crate::limits::RuleLimits;
 use crate::number;
 use crate::regular::Regular;
+use crate::shape::misspelled;
 use crate::text::Text;
 
 /// What a rule needs to know before it can be decided.
@@ -16,6 +17,8 @@ pub struct Uses {
     pub old_data: Option<usize>,
     /// Whether there are cross references.
     pub records: bool,
+    /// Whether the name or the action that is asked for stands in it.
+    pub question: bool,
 }
 
 /// Parses a rule whose path has these variables, named with their `$`.
@@ -213,6 +216,11 @@ impl Parser<'_> {
                     Some((operator, power)) if power >= least => {
                         self.advance()?;
                         let right = self.binary(power + 1)?;
+                        if operator == Operator::In
+                            && let Expression::Text(key) = &left.expression
+                        {
+                            self.check_member(&right.expression, key, self.start)?;
+                        }
                         let height = left.height.max(right.height) + 1;
                         let sides = Box::new((left.expression, right.expression));
                         self.build(Expression::Binary(operator, sides), height)?
@@ -297,7 +305,16 @@ impl Parser<'_> {
 
     fn index(&mut self, object: Built) -> Result<Built, RuleError> {
         self.advance()?;
+        let place = self.start;
         let key = self.expression()?;
+        match &key.expression {
+            Expression::Text(name) => self.check_member(&object.expression, name, place)?,
+            Expression::Number(index) => {
+                let name = number::format(*index).into();
+                self.check_member(&object.expression, &name, place)?;
+            }
+            _ => {}
+        }
         self.expect("]")?;
         let height = object.height.max(key.height) + 1;
         let pair = (object.expression, key.expression);
@@ -312,6 +329,7 @@ impl Parser<'_> {
         let name = name.clone();
         self.advance()?;
         if !self.is("(") {
+            self.check_member(&object.expression, &name.as_str().into(), place)?;
             let expression = member(object.expression, name);
             return self.build(expression, object.height + 1);
         }
@@ -334,6 +352,19 @@ impl Parser<'_> {
             arguments,
         };
         self.build(Expression::Call(Box::new(call)), height)
+    }
+
+    /// Refuses a member that the object can't have.
+    fn check_member(
+        &self,
+        object: &Expression,
+        key: &Text<'_>,
+        place: usize,
+    ) -> Result<(), RuleError> {
+        match misspelled(object, key) {
+            Some(reason) => Err(RuleError::new(reason, place)),
+            None => Ok(()),
+        }
     }
 
     /// The only argument of `match`, and the bracket behind it.
@@ -460,8 +491,14 @@ impl Parser<'_> {
             "Infinity" => Expression::Number(f64::INFINITY),
             "user" => Expression::User,
             "now" => Expression::Now,
-            "action" => Expression::Action,
-            "name" => Expression::Name,
+            "action" => {
+                self.uses.question = true;
+                Expression::Action
+            }
+            "name" => {
+                self.uses.question = true;
+                Expression::Name
+            }
             "data" => {
                 self.uses.data.get_or_insert(start);
                 Expression::Data

@@ -24,6 +24,9 @@ pub const RULE_KINDS: [RuleKind; 12] = [
     RuleKind::new("presence", "allow", Access::Presence, false, false),
 ];
 
+/// The path that takes every name; each section has it.
+pub const EVERY_NAME: &str = "*";
+
 /// The sections of a file, all of which it must have.
 pub const SECTIONS: [&str; 4] = ["record", "event", "rpc", "presence"];
 
@@ -92,6 +95,15 @@ pub struct PlacedRule {
 }
 
 impl PlacedRule {
+    /// Whether it may decide otherwise about one name than about another, or than the path `*` decides.
+    fn tells_names_apart(&self) -> bool {
+        match &self.body {
+            Body::Constant(true) => false,
+            Body::Constant(false) => self.path.as_str() != EVERY_NAME,
+            Body::Rule(rule) => self.path.as_str() != EVERY_NAME || rule.uses().question,
+        }
+    }
+
     /// The rule as it was written.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -110,6 +122,8 @@ pub struct RuleSet {
     file: Arc<str>,
     /// By kind; within one the longest path first, of equally long ones the one that stands last in the file.
     rules: [Vec<PlacedRule>; RULE_KINDS.len()],
+    /// Whether the presence of users may be decided otherwise than that of everyone.
+    tells_users_apart: bool,
     limits: RuleLimits,
 }
 
@@ -119,6 +133,7 @@ impl RuleSet {
         let mut set = Self {
             file: file.into(),
             rules: Default::default(),
+            tells_users_apart: false,
             limits,
         };
         for rule in rules.into_iter().rev() {
@@ -128,6 +143,8 @@ impl RuleSet {
             // Stable, and filled from the end of the file.
             rules.sort_by_key(|rule| std::cmp::Reverse(utf16_length(rule.path.as_str())));
         }
+        let mut presence = set.rules(Access::Presence).iter();
+        set.tells_users_apart = presence.any(PlacedRule::tells_names_apart);
         set
     }
 
@@ -147,6 +164,21 @@ impl RuleSet {
     #[must_use]
     pub fn rules(&self, access: Access) -> &[PlacedRule] {
         &self.rules[place_of(access)]
+    }
+
+    /// Whether a principal that may ask for everyone's presence may be denied that of single users.
+    #[must_use]
+    pub fn tells_users_apart(&self) -> bool {
+        self.tells_users_apart
+    }
+
+    /// The rule that decides about everyone's presence: that of the path `*`. Everyone has no name that a longer path could take,
+    /// and that a variable could stand for.
+    #[must_use]
+    pub fn find_for_everyone(&self) -> Option<&PlacedRule> {
+        // The shortest paths come last.
+        let mut rules = self.rules(Access::Presence).iter().rev();
+        rules.find(|rule| rule.path.as_str() == EVERY_NAME)
     }
 
     /// The rule that decides about a name, and what the variables of its path stand for.

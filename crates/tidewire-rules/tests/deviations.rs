@@ -2,7 +2,7 @@
 //! its order. What the engine has to do with it, the real client shows in `e2e/suites/permissions.test.ts`.
 
 use tidewire_core::effect::Principal;
-use tidewire_core::message::RecordAction;
+use tidewire_core::message::{PresenceAction, RecordAction};
 use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
@@ -117,4 +117,26 @@ fn every_row_of_the_list() {
     );
     allows("action === 19 && data.n === 1 && data.s === 'ab'");
     allows("oldData.n === 0 && data.n > oldData.n");
+    for member in ["user.ID !== 'guest'", "name.lenght > 500", "user['role']"] {
+        refuses(member);
+    }
+    let everyone = |path: &str| {
+        let presence = format!("{{\"*\": {{allow: false}}, \"{path}\": {{allow: true}}}}");
+        let file = format!(
+            "record: {{\"*\": {{}}}}\nevent: {{\"*\": {{}}}}\nrpc: {{\"*\": {{}}}}\npresence: {presence}\n"
+        );
+        let rules = load::parse(&file, "f", &RuleLimits::default()).expect("valid");
+        rules.decide(&Question {
+            principal: &Principal::new(Name::from("ann")),
+            access: Access::Presence,
+            by: Asked::Presence(PresenceAction::QueryAll),
+            name: None,
+            data: None,
+            old_data: None,
+            now: WallTime(0),
+            values: &[],
+        })
+    };
+    assert_eq!(everyone("$user"), Decision::Deny);
+    assert_eq!(everyone("undefined"), Decision::Deny);
 }

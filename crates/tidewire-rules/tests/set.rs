@@ -2,11 +2,12 @@
 
 use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
-use tidewire_core::permission::{Access, Asked, Decision, Permission, Question};
+use tidewire_core::permission::{Access, Asked, Decision, Permission, Question, Unknown};
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load;
+use tidewire_rules::rule::Rule;
 use tidewire_rules::set::{RULE_KINDS, RuleSet};
 
 /// deepstream's example, with every section.
@@ -189,6 +190,164 @@ fn the_longest_path_decides_and_of_equal_ones_the_later() {
     assert_eq!(decide(Access::Presence, "bob"), Decision::Deny);
 }
 
+/// What a rule set decides about everyone's presence, and whether it tells users apart.
+fn everyone(presence: &str, user: &str) -> (Decision, bool) {
+    let file = format!(
+        r#"{{"record": {{"*": {{}}}}, "event": {{"*": {{}}}}, "rpc": {{"*": {{}}}}, "presence": {presence}}}"#
+    );
+    let rules = parse(&file).expect("JSON is YAML");
+    let user = Principal::new(Name::from(user));
+    let all = Question {
+        name: None,
+        ..question(&user, Access::Presence, "")
+    };
+    (rules.decide(&all), rules.tells_users_apart())
+}
+
+#[test]
+fn everyone_is_no_user_that_a_path_could_name() {
+    let own = r#"{"*": {"allow": false}, "$user": {"allow": "$user === user.id"}}"#;
+    for user in ["ann", "undefined", "null", ""] {
+        assert_eq!(everyone(own, user), (Decision::Deny, true), "{user}");
+    }
+    for path in ["undefined", "un*", "$user*", "........."] {
+        let file = format!(r#"{{"*": {{"allow": false}}, "{path}": {{"allow": true}}}}"#);
+        assert_eq!(everyone(&file, "ann"), (Decision::Deny, false), "{path}");
+        let file = format!(r#"{{"*": {{"allow": true}}, "{path}": {{"allow": false}}}}"#);
+        assert_eq!(everyone(&file, "ann"), (Decision::Allow, true), "{path}");
+    }
+    // Without a rule of that path nothing allows it.
+    let file = r#"{"*": {}, "$user": {"allow": true}}"#;
+    assert_eq!(everyone(file, "ann").0, Decision::Deny);
+}
+
+#[test]
+fn rules_that_decide_alike_about_all_users_do_not_tell_them_apart() {
+    for (rule, tells) in [
+        ("true", false),
+        ("false", false),
+        ("\"user.isAuthenticated && _('on').open\"", false),
+        ("\"name !== 'boss'\"", true),
+        ("\"action === 2\"", true),
+    ] {
+        let file = format!(r#"{{"*": {{"allow": {rule}}}}}"#);
+        assert_eq!(everyone(&file, "ann").1, tells, "{rule}");
+    }
+}
+
+/// What a rule decides about a write before some documents are known.
+fn without(rule: &str, user: &str, unknown: Unknown) -> Option<Decision> {
+    let file = format!(
+        "record: {{\"*\": {{write: {rule}}}}}\nevent: {{\"*\": {{}}}}\nrpc: {{\"*\": {{}}}}\npresence: {{\"*\": {{}}}}\n"
+    );
+    let rules = parse(&file).expect("valid");
+    let user = Principal::new(Name::from(user));
+    rules.decide_without(&question(&user, Access::RecordWrite, "a"), unknown)
+}
+
+#[test]
+fn what_does_not_depend_on_a_document_is_decided_without() {
+    let both = Unknown::BOTH;
+    let data = Unknown {
+        data: true,
+        old_data: false,
+    };
+    let (allow, deny) = (Some(Decision::Allow), Some(Decision::Deny));
+    let need = Some(Decision::Need(Name::from("gate")));
+    for (rule, unknown, expected) in [
+        ("true", both, allow.clone()),
+        ("false", both, deny.clone()),
+        ("user.id === 'ann'", both, allow.clone()),
+        ("user.id === 'bob' && data.n > 1", both, deny.clone()),
+        ("user.id === 'ann' && data.n > 1", both, None),
+        ("user.id === 'ann' || data.n > 1", both, allow.clone()),
+        ("typeof data === 'object'", both, None),
+        ("oldData?.n === 1", both, None),
+        // There is no record, and that is known.
+        ("oldData === null", data, allow),
+        ("data === 1", data, None),
+        ("[1, data].length === 2", data, None),
+        ("user.data.role === 'x'", both, Some(Decision::Failed)),
+        ("_('gate').open && data.n", both, need.clone()),
+        ("data.n && _('gate').open", both, None),
+        ("_('gate-' + oldData.n).open", both, None),
+    ] {
+        assert_eq!(
+            without(&format!("\"{rule}\""), "ann", unknown),
+            expected,
+            "{rule}"
+        );
+    }
+}
+
+#[test]
+fn members_that_can_not_be_there_are_refused_with_the_nearest_name() {
+    for (rule, reason) in [
+        (
+            "user.ID !== 'guest'",
+            "`user` has no member `ID`, did you mean `id`?",
+        ),
+        ("user.isAuthenticatd", "did you mean `isAuthenticated`?"),
+        (
+            "user.dat.role === 'x'",
+            "`user` has no member `dat`, did you mean `data`?",
+        ),
+        ("user?.Data", "did you mean `data`?"),
+        ("user['ID'] === 'x'", "did you mean `id`?"),
+        ("'ID' in user", "did you mean `id`?"),
+        ("user.serverData", "It has `id`, `isAuthenticated`, `data`"),
+        ("user[0]", "`user` has no member `0`"),
+        ("(user).role", "`user` has no member `role`"),
+        (
+            "name.lenght > 5",
+            "a text has no member `lenght`, did you mean `length`?",
+        ),
+        ("user.id.size", "a text has no member `size`"),
+        ("(user.id + '/').size", "a text has no member `size`"),
+        ("'a'.trim().first", "a text has no member `first`"),
+        (
+            "name.trim === 'a'",
+            "`trim` is a method, it must be called: `trim()`",
+        ),
+        ("['a', 'b'].size === 2", "an array has no member `size`"),
+        (
+            "{open: true}.opne",
+            "the object has no member `opne`, did you mean `open`?",
+        ),
+        ("now.day", "a number has no member `day`: it has none"),
+        (
+            "user.isAuthenticated.id",
+            "true or false has no member `id`",
+        ),
+        ("/a/.source", "a regular expression has no member `source`"),
+    ] {
+        let limits = RuleLimits::default();
+        let error = Rule::parse(rule, &[], &limits).expect_err(rule);
+        assert!(error.reason.contains(reason), "{rule}: {}", error.reason);
+    }
+    for rule in [
+        "user.id === user['id'] && user.data.anything.at.all === 1",
+        "user.isAuthenticated && 'id' in user",
+        "data.ID === oldData.constructor && _('a').b === 1",
+        "name.length > 1 && name[0] === 'a' && name['1'] === 'b'",
+        "[1, 2][1] === 2 && ['a'].length === 1 && {a: 1}.a === 1 && {'b c': 1}['b c'] === 1",
+        "name.match(/a/)[0] === 'a' && name.match(/a/).index === undefined",
+        "user[name] === 1 && (user.isAuthenticated ? user : data).ID === 1",
+    ] {
+        assert!(
+            Rule::parse(rule, &[], &RuleLimits::default()).is_ok(),
+            "{rule}"
+        );
+    }
+    // The place is that of the member.
+    let file = "record:\n  \"*\": { read: \"user.ID !== 'guest'\" }\nevent: {\"*\": {}}\nrpc: {\"*\": {}}\npresence: {\"*\": {}}\n";
+    let errors = parse(file).expect_err("refused");
+    assert!(
+        errors[0].starts_with("permissions.yml:2:22: "),
+        "{errors:?}"
+    );
+}
+
 #[test]
 fn actions_have_deepstreams_numbers() {
     let ann = Principal::new(Name::from("ann"));
@@ -275,7 +434,7 @@ fn actions_have_deepstreams_numbers() {
 fn everything_wrong_is_told_with_its_place() {
     let errors = parse(
         r#"record:
-  "*": { read: "user.idd === $x", create: "data.a", write: 5 }
+  "*": { read: "user.id  === $x", create: "data.a", write: 5 }
   "/a": { read: true }
   "b": { reed: true, listen: "oldData" }
   "c":

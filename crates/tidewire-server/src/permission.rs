@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidewire_core::effect::Credential;
+use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::permission::{AllowAll, Decision, Permission, Question, Unknown};
 use tidewire_rules::judge::Verdict;
 use tidewire_rules::limits::RuleLimits;
@@ -88,6 +88,10 @@ impl Permission for Audited {
             Some(Credential::Operator(_)) => None,
             _ => self.0.decide_without(question, unknown),
         }
+    }
+
+    fn tells_users_apart(&self, principal: &Principal) -> bool {
+        !principal.is_operator() && self.0.tells_users_apart(principal)
     }
 }
 
@@ -176,6 +180,10 @@ impl Permission for Reported {
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
         let verdict = self.rules.explain_without(question, unknown)?;
         Some(self.reported(question, verdict))
+    }
+
+    fn tells_users_apart(&self, _principal: &Principal) -> bool {
+        self.rules.tells_users_apart()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The judge of a server in development mode that has the demo and no rules: those of the demo hold for what is the demo's,
 //! everything else is allowed.
 
+use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Decision, Permission, Question, Unknown};
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
@@ -45,11 +46,14 @@ impl Permission for DemoRules {
             _ => Some(Decision::Allow),
         }
     }
+
+    fn tells_users_apart(&self, principal: &Principal) -> bool {
+        self.0.tells_users_apart(principal)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use tidewire_core::effect::Principal;
     use tidewire_core::permission::{Access, Asked};
     use tidewire_core::time::WallTime;
 

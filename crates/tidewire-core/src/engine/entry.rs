@@ -177,6 +177,12 @@ fn value_read<E: Effects>(
         return;
     };
     let reads = &mut session.belongings(desk.place.seed).rule_reads;
+    if let Some(sifting) = &mut reads.sifting {
+        if sifting.take(&name, &value) {
+            desk.out.resume(id);
+        }
+        return;
+    }
     match value {
         Ok(value) => reads.values.push((name, value)),
         Err(ReadFailed) => reads.failed = true,

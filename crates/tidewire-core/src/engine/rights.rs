@@ -36,6 +36,7 @@ impl Shard {
         match &change {
             RightsChange::Rules(permission) => {
                 self.place.permission = permission.clone();
+                self.place.rules_round += 1;
                 self.recheck.begin();
                 self.barrier.take_over(number, true);
             }

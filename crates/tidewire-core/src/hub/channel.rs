@@ -57,6 +57,11 @@ impl Hub {
         })
     }
 
+    /// The members of a name but those that are parked, by their place among the sessions.
+    pub(crate) fn members(&self, id: ChannelId) -> &[u32] {
+        &self.channel(id).members
+    }
+
     /// The names of a topic that have members, in an order that does not depend on a hash table.
     pub(crate) fn names(&self, topic: HubTopic) -> impl Iterator<Item = &Name> {
         let channels = self.channels.iter().flatten();

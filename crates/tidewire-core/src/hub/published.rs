@@ -42,6 +42,11 @@ impl Hub {
         }
     }
 
+    /// Keeps a range that was just published from a session of the same format.
+    pub(crate) fn withhold(&mut self, session: u32, span: Span) {
+        append(&mut self.heavy(session).own, span);
+    }
+
     /// Takes note of a range that is for one session alone.
     pub(crate) fn answer(&mut self, session: u32, format: Format, span: Span) {
         self.grow_log(format, span);

@@ -256,6 +256,15 @@ impl Node {
         self.login_as(shard, false)
     }
 
+    /// Connects and logs in as a user.
+    pub fn login_as_user(&mut self, shard: u16, user: &str) -> SessionId {
+        let principal = Arc::new(Principal::new(user.into()));
+        let before = self.login_outcome.replace(AuthOutcome::Accepted(principal));
+        let session = self.login_on(shard);
+        self.login_outcome = before;
+        session
+    }
+
     /// Connects as a client that follows jumps, and logs in.
     pub fn login_with_jumps(&mut self, shard: u16) -> SessionId {
         self.login_as(shard, true)

@@ -4,6 +4,7 @@
 mod denials;
 mod detention;
 mod driver;
+mod everyone;
 mod expiry;
 mod history;
 mod judge;
@@ -17,3 +18,4 @@ mod repeats;
 mod revocation;
 mod routes;
 mod rules;
+mod sifting;

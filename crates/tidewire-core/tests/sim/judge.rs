@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidewire_core::effect::Principal;
 use tidewire_core::message::PresenceAction;
 use tidewire_core::permission::{Access, Asked, Decision, Permission, Question, Unknown};
 
@@ -139,5 +140,10 @@ impl Permission for Judge {
         // What a gate decides is asked with everything at hand, because the model follows each ruling.
         let has_gate = question.name.is_some_and(|name| gate_of(name).is_some());
         (!has_gate).then(|| self.decide(question))
+    }
+
+    fn tells_users_apart(&self, _principal: &Principal) -> bool {
+        // The model of presence knows who watches everyone, and not whom that leaves out.
+        false
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use tidewire_rules::limits::RuleLimits;
+use tidewire_rules::rule::Rule;
 
 /// The kind of count of each operator between each pair of types.
 pub const OPERATOR_PAIRS: &str = "operators with pairs of types";
@@ -327,8 +329,25 @@ pub struct Made {
     depth: usize,
 }
 
-/// A random rule that nests four to six deep.
+/// A random rule that nests four to six deep and that is accepted: one in several asks for a member that the object can't have, and
+/// is refused when it is loaded.
 pub fn rule(random: &mut Random, scene: &Scene) -> Made {
+    let variables = ["$id".to_owned(), "$room".to_owned()];
+    loop {
+        let made = any_rule(random, scene);
+        match Rule::parse(&made.text, &variables, &RuleLimits::default()) {
+            Err(error) if is_about_members(&error.reason) => {}
+            _ => return made,
+        }
+    }
+}
+
+/// Whether a rule was refused for a member that an object can't have.
+fn is_about_members(reason: &str) -> bool {
+    reason.contains(" has no member ") || reason.contains(" is a method, ")
+}
+
+fn any_rule(random: &mut Random, scene: &Scene) -> Made {
     let depth = 4 + random.below(3);
     let mut made = Made {
         text: String::new(),
