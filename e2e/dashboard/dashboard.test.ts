@@ -2,6 +2,7 @@
 // to give a number. Grafana itself is not among Debian's packages, so what it would reject of the file is checked by hand below.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { test, type TestContext } from 'node:test';
@@ -71,6 +72,23 @@ test('every expression of every panel gives numbers of a server under load, and 
   const expected = [/no data: .*unheard_of/, /no data: .*\$work/, /parse error/, /no number/];
   assert.equal(complaints.length, expected.length, complaints.join('\n'));
   expected.forEach((pattern, i) => assert.match(complaints[i] as string, pattern));
+});
+
+test('promtool finds nothing to say about the metrics, and says what is wrong with others', async (t) => {
+  const server = await Server.during(t);
+  await load(t, server);
+  const answer = await fetch(`http://${server.address}/metrics`);
+  assert.equal(answer.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8');
+  const checked = (input: string): unknown[] => {
+    const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input, encoding: 'utf8' });
+    return [status, stdout, stderr];
+  };
+  assert.deepEqual(checked(await answer.text()), [0, '', '']);
+  // As it was: the names of counters in OpenMetrics.
+  const accept = { accept: 'application/openmetrics-text;version=1.0.0' };
+  const open = await fetch(`http://${server.address}/metrics`, { headers: accept });
+  assert.equal(open.headers.get('content-type'), 'application/openmetrics-text; version=1.0.0; charset=utf-8');
+  assert.notEqual(checked(await open.text())[0], 0);
 });
 
 test('the panels have numbers of their own, ask the chosen source, and lie beside each other', () => {

@@ -69,7 +69,7 @@ export async function openEvents(session: ClientHttp2Session, path: string): Pro
 }
 
 /** Types of frames (RFC 9113, section 6). */
-export const FRAME = { DATA: 0, HEADERS: 1, PRIORITY: 2, RST_STREAM: 3, SETTINGS: 4, PING: 6, GOAWAY: 7, CONTINUATION: 9, UNKNOWN: 200 } as const;
+export const FRAME = { DATA: 0, HEADERS: 1, PRIORITY: 2, RST_STREAM: 3, SETTINGS: 4, PING: 6, GOAWAY: 7, WINDOW_UPDATE: 8, CONTINUATION: 9, UNKNOWN: 200 } as const;
 /** Flags of frames. */
 export const FLAG = { NONE: 0, END_STREAM: 1, END_HEADERS: 4 } as const;
 

@@ -192,6 +192,14 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
     assert.equal(await server.metric('tidewire_origin_refusals_total'), 2);
   });
 
+  test('where everybody may log in a loopback server is not reached under a foreign authority', async (t) => {
+    const server = await secured(t, { auth: { chain: ['open'] } });
+    const session = await openSession(t, server);
+    const refused = await ask(session, '/openapi.json', { headers: { ':authority': 'rebound.example' } });
+    assert.deepEqual([refused.status, refused.text], [403, 'the server is not reached under this name; see network.hosts\n']);
+    assert.equal((await ask(session, '/openapi.json')).status, 200);
+  });
+
   test('a proxy that is believed tells the address of each request', async (t) => {
     const server = await secured(t, { trustedProxies: ['127.0.0.1'], logLevel: 'debug' });
     const session = await openSession(t, server);
@@ -325,6 +333,8 @@ describe('http2', { skip: againstOriginal && 'the original server speaks no TLS'
       [pings, NGHTTP2_NO_ERROR],
       [repeated(FRAME.SETTINGS, new Uint8Array()), NGHTTP2_NO_ERROR],
       [unknown, NGHTTP2_NO_ERROR],
+      [repeated(FRAME.WINDOW_UPDATE, number32(1)), NGHTTP2_NO_ERROR],
+      [repeated(FRAME.GOAWAY, Buffer.alloc(8)), NGHTTP2_NO_ERROR],
     ];
     let floods = 0;
     for (const [flood, reason] of cases) {

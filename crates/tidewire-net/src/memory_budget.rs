@@ -80,6 +80,21 @@ impl Share {
     }
 }
 
+impl Share {
+    /// Replaces what was reported before by `bytes` that can't be given back, unless they are more than before and the node would
+    /// then hold more than its budget. Holders that try at the same moment may keep each other out; they try again.
+    #[must_use]
+    pub fn try_report(&mut self, bytes: usize) -> bool {
+        let (bytes_before, spare_before) = (self.bytes, self.spare);
+        self.report(bytes, 0);
+        let is_kept = bytes <= bytes_before || self.budget.excess_without_spare() == 0;
+        if !is_kept {
+            self.report(bytes_before, spare_before);
+        }
+        is_kept
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         self.report(0, 0);
@@ -110,6 +125,24 @@ mod tests {
         assert_eq!((budget.used(), budget.excess()), (60, 0));
         drop(second);
         assert_eq!(budget.used(), 10);
+    }
+
+    #[test]
+    fn a_reservation_is_given_only_within_the_budget() {
+        let budget = MemoryBudget::new(100);
+        let mut cache = budget.share();
+        cache.report(70, 50);
+        let (mut first, mut second) = (budget.share(), budget.share());
+        assert!(first.try_report(60), "the cache gives way");
+        assert!(!second.try_report(30));
+        assert_eq!(budget.used(), 130);
+        assert!(!first.try_report(90) && first.try_report(80) && first.try_report(10));
+        assert_eq!(budget.used(), 80);
+        cache.report(200, 0);
+        assert!(first.try_report(5), "less is always taken");
+        assert!(!second.try_report(1));
+        drop(first);
+        assert_eq!(budget.used(), 200);
     }
 
     #[test]

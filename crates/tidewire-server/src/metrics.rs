@@ -1,7 +1,8 @@
-//! The numbers of `/metrics` in Prometheus' text format.
+//! The numbers of `/metrics`; [`exposition`] says in which format.
 //!
 //! What a shard counts, it counts alone; a collector sums it when somebody asks.
 
+pub mod exposition;
 pub mod process;
 
 use std::sync::Arc;
@@ -22,9 +23,7 @@ use crate::front::refusal::RequestRefusals;
 use crate::shard::handle::ShardHandle;
 use crate::shard::stats::{REFUSALS, ShardStats, TOPICS, TURN_TIMES};
 use crate::store::thread::StoreHealth;
-
-/// The content type of the text format.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use exposition::Exposition;
 
 /// The numbers of the front, and the collectors of everything else.
 #[derive(Debug)]
@@ -154,14 +153,18 @@ impl Metrics {
         self.registry.lock().register(name, help, gauge.clone());
     }
 
-    /// All numbers as text.
+    /// All numbers in a format.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, exposition: Exposition) -> String {
         let mut text = String::new();
         let registry = self.registry.lock();
         // Writing to a string fails only if a collector fails; what was written until then is still right.
         let _ = encode(&mut text, &registry);
-        text
+        drop(registry);
+        match exposition {
+            Exposition::Text => exposition::text_of(&text),
+            Exposition::OpenMetrics => text,
+        }
     }
 }
 
@@ -250,12 +253,12 @@ impl ShardNumbers {
         std::array::from_fn(|index| self.sum(|stats| &stats.turns_by_time[index]))
     }
 
-    /// The longest turn of any shard since the last call.
-    fn take_longest_turn(&self) -> Duration {
+    /// The longest turn of any shard in the last one to two minutes.
+    fn longest_turn(&self) -> Duration {
         let turns = self
             .shards
             .iter()
-            .map(|shard| shard.stats().turn_nanos_max.swap(0, Ordering::Relaxed));
+            .map(|shard| shard.stats().turn_nanos_max.load(Ordering::Relaxed));
         Duration::from_nanos(turns.max().unwrap_or(0))
     }
 }
@@ -345,7 +348,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 30] = [
+const COUNTERS: [Number; 31] = [
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -362,7 +365,7 @@ const COUNTERS: [Number; 30] = [
     ),
     (
         "deliveries",
-        "Connections that were given something to send, once per turn",
+        "Messages given to connections and sessions, once per recipient",
         |stats| &stats.deliveries,
     ),
     ("sends", "Sends", |stats| &stats.sends),
@@ -420,6 +423,11 @@ const COUNTERS: [Number; 30] = [
         "history_forgotten_names",
         "Names forgotten with their events because of limits.history_names_max or limits.history_bytes_max",
         |stats| &stats.engine.history_forgotten,
+    ),
+    (
+        "http_rate_waits",
+        "Messages of HTTP requests and streams that waited for a rate of their caller",
+        |stats| &stats.caller_waits,
     ),
     (
         "penalty_waits",
@@ -633,9 +641,9 @@ impl Collector for ShardNumbers {
             gauge.encode(family.encode_family(&[("path", path)])?)?;
         }
         self.encode_turns(&mut encoder)?;
-        let longest = self.take_longest_turn();
+        let longest = self.longest_turn();
         let gauge = ConstGauge::new(longest.as_secs_f64());
-        let help = "The longest turn of any shard since the last scrape";
+        let help = "The longest turn of any shard in the last one to two minutes";
         let unit = Unit::Seconds;
         let kind = gauge.metric_type();
         gauge.encode(encoder.encode_descriptor("turn_longest", help, Some(&unit), kind)?)?;

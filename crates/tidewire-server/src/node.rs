@@ -23,10 +23,11 @@ use tokio::task::JoinHandle;
 use crate::admin;
 use crate::admin::api::Admin;
 use crate::admin::page::{Page, Parts};
-use crate::api::{Api, RecordEpochs};
+use crate::api::{Api, Common, RecordEpochs};
 use crate::auth::ledger::{self, Ledger};
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::{AdminPage, Plan};
+use crate::config::section::AuthKind;
 use crate::config::stores::DEFAULT_NAME;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
@@ -132,6 +133,7 @@ impl Node {
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
             .map_err(|error| bug("no event loops for the shards", &error))?;
         let send_paths = prepared.send_paths();
+        let budget = prepared.budget().clone();
         let handles: Arc<[ShardHandle]> = prepared.handles().into();
         let answers = Arc::clone(&handles);
         let answer: Answer =
@@ -155,6 +157,7 @@ impl Node {
             .start(NodeConfig {
                 settings: plan.settings(),
                 limits,
+                names_are_proved: !plan.auth_chain.contains(&AuthKind::Open),
                 penalty: plan.penalty(),
                 permission,
                 opened,
@@ -197,7 +200,13 @@ impl Node {
             status.watch_rules(Box::new(move || rules.warning()));
         }
         let refused = metrics.refused_requests.clone();
-        let api = Arc::new(Api::new(plan, Arc::clone(&handles), epochs, refused, &auth));
+        let common = Common {
+            shards: Arc::clone(&handles),
+            epochs,
+            refused,
+            budget,
+        };
+        let api = Arc::new(Api::new(plan, common, &auth));
         let served = plan.config.http.api.then(|| Arc::clone(&api));
         let adopter = Arc::new(FewestConnections(Arc::clone(&handles)));
         let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, served);

@@ -165,9 +165,9 @@ impl Reported {
         let allowing = allowing(&self.rules, question);
         let kind = kind_of(question);
         if self.is_development {
-            tracing::info!(?user, ?name, kind, by, allowing, "{outcome}");
+            tracing::info!(user, name, kind, by, allowing, "{outcome}");
         } else {
-            tracing::debug!(?user, ?name, kind, by, allowing, "{outcome}");
+            tracing::debug!(user, name, kind, by, allowing, "{outcome}");
         }
     }
 }

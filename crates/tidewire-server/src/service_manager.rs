@@ -46,7 +46,7 @@ impl ServiceManager {
             Ok(socket) => Some(Arc::new(socket)),
             Err(error) => {
                 // It may be left over from whoever started whoever started this, so it is no reason not to serve.
-                tracing::warn!(socket = ?name, %error, "{SOCKET} can't be used, so the service manager is told nothing; unset it where there is none");
+                tracing::warn!(socket = %name.display(), %error, "{SOCKET} can't be used, so the service manager is told nothing; unset it where there is none");
                 None
             }
         });

@@ -17,6 +17,7 @@ use tidewire_server::front::refusal::RequestRefusal;
 use tidewire_server::front::tls::Speaks;
 use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
+use tidewire_server::metrics::exposition::Exposition;
 use tidewire_server::shard::handle::Adopted;
 use tidewire_server::status::{Stage, Status};
 use tokio::runtime::Runtime;
@@ -257,11 +258,13 @@ fn health_is_answered_before_origin_and_host_are_checked() {
 
 #[test]
 fn details_are_for_this_machine_unless_opened() {
-    let public = [("dev", "false")];
-    let server = Server::start(&public);
+    let closed = [("auth.chain", "store"), ("permissions", "allow_all")];
+    let server = Server::start(&closed);
     let proxied = [("x-forwarded-for", "203.0.113.7")];
     let renamed = [("host", "app.example")];
-    for headers in [proxied, renamed] {
+    let others = ["forwarded", "via", "x-real-ip", "x-forwarded-proto"];
+    let others = others.map(|name| [(name, "proxy")]);
+    for headers in [proxied, renamed].into_iter().chain(others) {
         let ready = server.ask("GET /ready", &headers);
         assert_eq!(
             (status_of(&ready), body(&ready)),
@@ -276,12 +279,65 @@ fn details_are_for_this_machine_unless_opened() {
         );
     }
     *server.front.doors.write() = Doors::new(&planned(&[
-        ("dev", "false"),
+        closed[0],
+        closed[1],
         ("health.metrics_public", "true"),
         ("health.reasons_public", "true"),
     ]));
     assert!(server.ask("GET /ready", &proxied).contains("reasons"));
     assert_eq!(status_of(&server.ask("GET /metrics", &renamed)), 200);
+}
+
+#[test]
+fn two_hosts_are_no_loopback_name() {
+    let server = Server::start(&[("auth.chain", "store"), ("permissions", "allow_all")]);
+    let hosts = [("host", "localhost"), ("host", "app.example")];
+    let ready = server.ask("GET /ready", &hosts);
+    assert_eq!(body(&ready), "{\"ready\":true}\n");
+}
+
+#[test]
+fn an_open_loopback_server_is_not_reached_under_a_foreign_name() {
+    let open = [("auth.chain", "open"), ("permissions", "allow_all")];
+    let server = Server::start(&open);
+    let rebound = ("host", "rebound.example:6020");
+    let page = [rebound, ("origin", "http://rebound.example:6020")];
+    let sentence = "the server is not reached under this name; see network.hosts\n";
+    for line in ["GET /metrics", "GET /", "GET /nothing", "OPTIONS /api"] {
+        for headers in [&page[..1], &page] {
+            let answer = server.ask(line, headers);
+            assert_eq!(
+                (status_of(&answer), body(&answer)),
+                (403, sentence),
+                "{line}"
+            );
+        }
+    }
+    // Both ways in: the whole request at once, and in two pieces, which hyper reads.
+    let upgrade = request(
+        "GET /deepstream",
+        &upgrade_headers(&[rebound, ("connection", "Upgrade, close")]),
+    );
+    assert_eq!(status_of(&server.exchange(&upgrade)), 403);
+    let mut stream = server.connect();
+    let (first, second) = upgrade.split_at(upgrade.len() / 2);
+    stream.write_all(first.as_bytes()).expect("sent");
+    stream.write_all(second.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut stream)), 403);
+    let own = request("GET /deepstream", &upgrade_headers(&[]));
+    let mut stream = server.connect();
+    stream.write_all(own.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut stream)), 101);
+    // A name that is listed is served.
+    *server.front.doors.write() = Doors::new(&planned(&[
+        open[0],
+        open[1],
+        ("network.hosts", "rebound.example"),
+    ]));
+    let mut stream = server.connect();
+    let upgrade = request("GET /deepstream", &upgrade_headers(&[rebound]));
+    stream.write_all(upgrade.as_bytes()).expect("sent");
+    assert_eq!(status_of(&read_head(&mut stream)), 101);
 }
 
 #[test]
@@ -396,7 +452,7 @@ fn preflights_are_answered_from_the_same_list() {
         server
             .front
             .metrics
-            .text()
+            .text(Exposition::OpenMetrics)
             .contains("tidewire_origin_refusals_total 1")
     );
 }
@@ -578,7 +634,7 @@ fn the_connection_limit_is_a_clear_503() {
         server
             .front
             .metrics
-            .text()
+            .text(Exposition::OpenMetrics)
             .contains("tidewire_connection_refusals_total 1")
     );
     assert_eq!(
@@ -603,7 +659,7 @@ fn the_limit_of_an_address_is_a_clear_429() {
     let refused = server.exchange(&text);
     assert_eq!(status_of(&refused), 429);
     assert!(header(&refused, "retry-after").is_some());
-    let numbers = server.front.metrics.text();
+    let numbers = server.front.metrics.text(Exposition::OpenMetrics);
     assert!(numbers.contains("tidewire_address_refusals_total 1"));
     drop(connection);
     let mut third = server.connect();
@@ -692,7 +748,7 @@ fn a_load_balancer_tells_the_address_before_anything_else() {
         let _ = exchange(refused).read_to_end(&mut rest);
         assert!(rest.is_empty(), "{refused:?}");
     }
-    let numbers = server.front.metrics.text();
+    let numbers = server.front.metrics.text(Exposition::OpenMetrics);
     assert!(
         numbers.contains("tidewire_proxy_refusals_total 2"),
         "{numbers}"
@@ -855,10 +911,14 @@ fn accepting_pauses_without_descriptors_and_resumes() {
     while !server
         .front
         .metrics
-        .text()
+        .text(Exposition::OpenMetrics)
         .contains("tidewire_accept_pauses_total 1")
     {
-        assert!(Instant::now() < deadline, "{}", server.front.metrics.text());
+        assert!(
+            Instant::now() < deadline,
+            "{}",
+            server.front.metrics.text(Exposition::OpenMetrics)
+        );
         std::thread::yield_now();
     }
     assert_eq!(server.front.places.open(), 2);

@@ -11,6 +11,7 @@ use client::{DEADLINE, emit, subscribe, wait_until};
 use shard_support::{Gate, Node, Options};
 use tidewire_core::message::{Connection, EventBulk, Message, Presence, Record, RecordBulk};
 use tidewire_net::event_loop::OutboxMarks;
+use tidewire_server::metrics::exposition::Exposition;
 use tidewire_server::metrics::{Metrics, ShardNumbers};
 use tidewire_server::shard::ShardLimits;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode, encode_masked};
@@ -401,7 +402,7 @@ fn a_lost_connection_takes_its_subscriptions_along() {
 }
 
 #[test]
-fn the_longest_turn_is_a_metric() {
+fn the_longest_turn_is_a_metric_that_every_reader_sees() {
     let node = Node::start(Options::default());
     node.log_in(0).ping();
     wait_until(|| node.stats(0).turn_nanos_max.load(Ordering::Relaxed) > 0);
@@ -415,8 +416,37 @@ fn the_longest_turn_is_a_metric() {
             .unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
-    let first = longest(metrics.text());
+    let first = longest(metrics.text(Exposition::OpenMetrics));
     assert!(first > 0.0 && first < DEADLINE.as_secs_f64(), "{first}");
+    let second = longest(metrics.text(Exposition::Text));
+    assert!(second >= first, "{second} after {first}");
+}
+
+#[test]
+fn deliveries_count_messages_once_per_recipient() {
+    const MESSAGES: u64 = 500;
+    const RECIPIENTS: u64 = 3;
+    let node = Node::start(Options::default());
+    let mut subscribers = [node.log_in(0), node.log_in(0), node.log_in(1)];
+    for subscriber in &mut subscribers {
+        subscriber.send(&subscribe("news"));
+        subscriber.expect_ack(EventBulk::Subscribe);
+    }
+    let mut publisher = node.log_in(0);
+    publisher.ping();
+    let deliveries = || -> u64 {
+        let shards = (0..3).map(|shard| node.stats(shard).deliveries.load(Ordering::Relaxed));
+        shards.sum()
+    };
+    let before = deliveries();
+    publisher.send_all((0..MESSAGES).map(|_| emit("news", "1")));
+    for subscriber in &mut subscribers {
+        for _ in 0..MESSAGES {
+            subscriber.expect(&emit("news", "1"));
+        }
+    }
+    wait_until(|| deliveries() - before >= MESSAGES * RECIPIENTS);
+    assert_eq!(deliveries() - before, MESSAGES * RECIPIENTS);
 }
 
 #[test]

@@ -106,6 +106,64 @@ impl Bucket {
     }
 }
 
+/// What one caller has spent of the rates of a connection over all of its short sessions, such as requests over HTTP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallerBuckets(ByOperation<Bucket>);
+
+/// Which messages of a session a caller pays for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charged {
+    /// All of them.
+    All,
+    /// Those that subscribe. The others of a session that lasts follow from what is published to it.
+    Subscriptions,
+}
+
+impl CallerBuckets {
+    /// Takes what a message costs.
+    ///
+    /// # Errors
+    /// When the caller has permits for it, if it has none now; nothing was taken.
+    pub fn take(
+        &mut self,
+        now: Instant,
+        rates: &Rates,
+        message: &Message<'_>,
+        charged: Charged,
+    ) -> Result<(), Instant> {
+        let Some((operation, count)) = cost(message) else {
+            return Ok(());
+        };
+        if charged == Charged::Subscriptions && operation != Some(Operation::Subscribe) {
+            return Ok(());
+        }
+        let costs = [
+            Some((Operation::Message, 1)),
+            operation.map(|of| (of, count)),
+        ];
+        let costs = costs.into_iter().flatten().filter_map(|(of, count)| {
+            let number = of as usize;
+            rates.connection[number].map(|rate| (number, rate, count))
+        });
+        let ready = costs
+            .clone()
+            .map(|(number, rate, _)| self.0[number].ready_at(rate, 1));
+        if let Some(ready) = ready.max().filter(|ready| *ready > now) {
+            return Err(ready);
+        }
+        for (number, rate, count) in costs {
+            self.0[number].take(now, rate, count);
+        }
+        Ok(())
+    }
+
+    /// Whether they are as good as new ones.
+    #[must_use]
+    pub fn are_full(&self, now: Instant) -> bool {
+        self.0.iter().all(|bucket| bucket.is_full(now))
+    }
+}
+
 fn times(interval: Duration, count: u32) -> Duration {
     interval.checked_mul(count).unwrap_or(Duration::MAX)
 }
@@ -210,6 +268,28 @@ mod tests {
         assert_eq!(bucket.ready_at(RATE, 1), at(1_800));
         bucket.take(at(1_000), RATE, u32::MAX);
         assert!(bucket.ready_at(RATE, 1) <= at(1_200) + DEBT_MAX);
+    }
+
+    #[test]
+    fn a_caller_pays_over_all_of_its_sessions() {
+        let mut rates = Rates::default();
+        rates.connection[Operation::Read as usize] = Some(RATE);
+        let read = Message::Record(Record::Read { name: "a" });
+        let subscribe = Message::Event(Event::Subscribe {
+            names: vec!["a"],
+            correlation: None,
+        });
+        let mut buckets = CallerBuckets::default();
+        let mut take =
+            |now, message: &Message<'_>, charged| buckets.take(at(now), &rates, message, charged);
+        for _ in 0..3 {
+            assert_eq!(take(1_000, &read, Charged::All), Ok(()));
+        }
+        assert_eq!(take(1_000, &read, Charged::All), Err(at(1_100)));
+        assert_eq!(take(1_000, &read, Charged::Subscriptions), Ok(()));
+        assert_eq!(take(1_000, &subscribe, Charged::All), Ok(()));
+        assert_eq!(take(1_100, &read, Charged::All), Ok(()));
+        assert!(!buckets.are_full(at(1_100)) && buckets.are_full(at(1_400)));
     }
 
     #[test]

@@ -170,7 +170,7 @@ impl Admin {
         let (ledger, stored) = (Arc::clone(&self.ledger), revocation.clone());
         blocking(move || ledger.store(&stored, now)).await?;
         let (kind, name) = parts(&revocation.what);
-        tracing::info!(kind, ?name, "revoked");
+        tracing::info!(kind, name, "revoked");
         let stored = Stored {
             revocation,
             since: now,
@@ -237,7 +237,7 @@ impl Admin {
             true => {
                 let restored = self.rights.restore(what).await;
                 restored.map_err(|_| unavailable("the server stops"))?;
-                tracing::info!(kind, ?name, "a revocation was lifted");
+                tracing::info!(kind, name = name.as_str(), "a revocation was lifted");
                 Ok((StatusCode::NO_CONTENT, Value::Null))
             }
             false => Err(missing()),

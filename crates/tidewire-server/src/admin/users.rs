@@ -59,7 +59,7 @@ impl Admin {
             is_new,
             old_password_id,
         } = changed;
-        tracing::info!(?name, is_new, "a user was stored");
+        tracing::info!(name, is_new, "a user was stored");
         if let Some(id) = old_password_id {
             self.end_sessions(id).await?;
         }
@@ -73,7 +73,7 @@ impl Admin {
     /// When it is answered, the user is none any more, now and after a restart.
     async fn delete(&self, users: &Arc<Users>, name: &str) -> Answer {
         let id = users.delete(name).await.map_err(refusal)?;
-        tracing::info!(?name, "a user was deleted");
+        tracing::info!(name, "a user was deleted");
         self.end_sessions(id).await?;
         Ok((StatusCode::NO_CONTENT, Value::Null))
     }

@@ -12,6 +12,7 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 
+use super::answer_room::Pieces;
 use super::stream::EventStream;
 
 /// The content type of JSON answers, as deepstream writes it.
@@ -31,6 +32,8 @@ pub type Answer = Response<Body>;
 pub enum Body {
     /// All of it is there.
     Whole(Full<Bytes>),
+    /// It is there in pieces.
+    Pieces(Pieces),
     /// It comes piece by piece.
     Stream(EventStream),
 }
@@ -63,6 +66,10 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(body) => Pin::new(body).poll_frame(context),
+            Self::Pieces(pieces) => {
+                let frame = pieces.next_frame();
+                Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
+            }
             Self::Stream(body) => {
                 let piece = Pin::new(body).poll_piece(context);
                 piece.map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
@@ -73,6 +80,7 @@ impl HttpBody for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(body) => body.is_end_stream(),
+            Self::Pieces(pieces) => pieces.bytes() == 0,
             Self::Stream(_) => false,
         }
     }
@@ -80,6 +88,7 @@ impl HttpBody for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(body) => body.size_hint(),
+            Self::Pieces(pieces) => SizeHint::with_exact(pieces.bytes() as u64),
             Self::Stream(_) => SizeHint::default(),
         }
     }
@@ -95,9 +104,29 @@ pub(super) fn json(text: &str) -> Answer {
     typed(StatusCode::OK, JSON, format!("{text}{END}"))
 }
 
+/// A result in pieces, as deepstream sends it.
+pub(super) fn json_pieces(mut pieces: Pieces) -> Answer {
+    pieces.push(END);
+    typed_pieces(JSON, pieces)
+}
+
+/// An answer in pieces.
+pub(super) fn typed_pieces(content_type: &'static str, pieces: Pieces) -> Answer {
+    let mut answer = Response::new(Body::Pieces(pieces));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
 /// The server can't now; another attempt may succeed.
 pub(super) fn busy(reason: &str) -> Answer {
     retryable(text(StatusCode::SERVICE_UNAVAILABLE, reason))
+}
+
+/// The caller holds its share of what is named; others are still served.
+pub(super) fn share(of: &str) -> Answer {
+    let reason = format!("this caller holds its share of {of}; others are still served");
+    retryable(text(StatusCode::TOO_MANY_REQUESTS, &reason))
 }
 
 /// Says when another attempt makes sense.

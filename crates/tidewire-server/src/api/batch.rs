@@ -3,8 +3,9 @@
 //! Commands run concurrently, so many at a time; their answers find them by correlation id where the protocol has one, else
 //! by name in the order sent. An event has no answer, so a ping follows it: what comes before the pong is about it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
+use bytes::Bytes;
 use hyper::StatusCode;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -14,18 +15,24 @@ use tidewire_core::message::{
 };
 
 use tidewire_core::trace::Trace;
+use tokio::time::timeout;
 
 use super::answer::{self, Answer};
+use super::answer_room::{AnswerMemory, Pieces, RETRY_INTERVAL, Reserved};
 use super::caller::{CallError, encode, messages};
-use super::command::{Command, Properties};
+use super::command::{AnswerSize, Command, Properties};
 use super::login::{Credentials, body_credentials, unparsable};
 use super::outcome::{Outcome, user_list};
-use super::{Api, ApiRequest};
+use super::{Api, ApiRequest, WORKING};
 use crate::front::refusal::RequestRefusal;
+use crate::front::share::Caller;
 
 /// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that
 /// an answer belongs to is no work.
 const WINDOW: usize = 256;
+/// Bytes that are reserved for the answer of a command of which nothing says how large it is. Such answers are mostly small and may
+/// take seconds, in which a reservation for the largest one would keep everything else out.
+const UNKNOWN_BYTES: usize = 64 << 10;
 
 impl Api {
     pub(super) async fn batch(&self, mut request: ApiRequest) -> Answer {
@@ -47,10 +54,7 @@ impl Api {
         login: &Value,
         text: &str,
     ) -> Result<Answer, &'static str> {
-        let Ok(_running) = self.requests.try_acquire() else {
-            self.refused.count(RequestRefusal::Requests);
-            return Err("the server works on all the requests that it may (http.requests_max)");
-        };
+        let _place = self.place(request).map_err(|_| WORKING)?;
         let credentials = Credentials::object(login);
         Ok(self.batch_of(request, text, Some(credentials)).await)
     }
@@ -90,7 +94,7 @@ impl Api {
             }
         };
         match self.run(request, &credentials, &commands).await {
-            Ok(outcomes) => answer::json(&result(&outcomes)),
+            Ok(outcomes) => answer::json_pieces(result(outcomes)),
             Err(error) => error.answer(),
         }
     }
@@ -104,12 +108,38 @@ impl Api {
     ) -> Result<Vec<Outcome>, CallError> {
         let trace = request.parts.headers.get("traceparent");
         let trace = trace.and_then(|trace| Trace::parse(trace.to_str().ok()?));
-        let mut batch = Batch::new(commands, trace);
+        let room = Room {
+            bytes_max: self.limits.answer_bytes_max,
+            record_bytes_max: self.limits.record_bytes_max,
+            memory: self.memory.clone(),
+            caller: request.caller(),
+        };
+        let mut batch = Batch::new(commands, trace, room);
         let mut caller = self.call(request, credentials, &batch.next_messages())?;
         loop {
-            let chunk = match caller.receive().await {
+            if batch.is_starved() && batch.holds_memory() {
+                // Batches that hold memory and wait for more would wait for each other.
+                return Ok(batch.give_up(Outcome::no_memory));
+            }
+            let received = if batch.is_starved() {
+                // Nothing is on its way, so no answer gives memory back: others have it.
+                match timeout(RETRY_INTERVAL, caller.receive()).await {
+                    Ok(received) => received,
+                    Err(_) if caller.is_late() => Err(CallError::Timeout),
+                    Err(_) => Ok(Bytes::new()),
+                }
+            } else {
+                caller.receive().await
+            };
+            let chunk = match received {
                 Ok(chunk) => chunk,
                 Err(error) if !batch.is_open => return Err(error),
+                Err(CallError::Timeout) if batch.is_starved() && batch.next == 0 => {
+                    return Err(CallError::NoMemory);
+                }
+                Err(CallError::Timeout) if batch.is_starved() => {
+                    return Ok(batch.give_up(Outcome::no_memory));
+                }
                 Err(CallError::Timeout) => return Ok(batch.give_up(Outcome::timeout)),
                 Err(_) => {
                     return Ok(batch.give_up(|| {
@@ -123,10 +153,14 @@ impl Api {
                 }
                 batch.take(&message);
             }
+            if batch.is_open {
+                // From the login on it is its user's memory.
+                batch.room.caller = request.caller();
+            }
+            let messages = batch.next_messages();
             if batch.is_done() {
                 return Ok(batch.outcomes.into_iter().flatten().collect());
             }
-            let messages = batch.next_messages();
             if !messages.is_empty() {
                 caller.send(messages);
             }
@@ -184,18 +218,36 @@ pub fn parse<'a, C>(
 }
 
 /// The results as one object.
-fn result(outcomes: &[Outcome]) -> String {
+fn result(outcomes: Vec<Outcome>) -> Pieces {
     let success_count = outcomes.iter().filter(|outcome| outcome.is_success).count();
     let word = match success_count {
         0 => "FAILURE",
         count if count == outcomes.len() => "SUCCESS",
         _ => "PARTIAL_SUCCESS",
     };
-    let results: Vec<&str> = outcomes
-        .iter()
-        .map(|outcome| outcome.text.as_str())
-        .collect();
-    format!("{{\"result\":\"{word}\",\"body\":[{}]}}", results.join(","))
+    let mut pieces = Pieces::default();
+    pieces.push("{\"result\":\"");
+    pieces.push(word);
+    pieces.push("\",\"body\":[");
+    for (index, Outcome { text, memory, .. }) in outcomes.into_iter().enumerate() {
+        if index > 0 {
+            pieces.push(",");
+        }
+        match memory {
+            Some(memory) => pieces.push_reserved(text, memory),
+            None => pieces.push(&text),
+        }
+    }
+    pieces.push("]}");
+    pieces
+}
+
+/// What the answer to a batch may take.
+struct Room {
+    bytes_max: usize,
+    record_bytes_max: usize,
+    memory: AnswerMemory,
+    caller: Caller,
 }
 
 /// A batch that runs.
@@ -212,10 +264,17 @@ struct Batch<'a> {
     emits: VecDeque<usize>,
     /// Whether the login was accepted.
     is_open: bool,
+    room: Room,
+    /// Bytes of the results that are known.
+    bytes: usize,
+    /// What is reserved for results that are not known yet, by command. Those of records count with all that they may have.
+    reserved: HashMap<usize, Reserved>,
+    /// Results of records among them.
+    records_waiting: usize,
 }
 
 impl<'a> Batch<'a> {
-    fn new(commands: &'a [Command<'a>], trace: Option<Trace>) -> Self {
+    fn new(commands: &'a [Command<'a>], trace: Option<Trace>, room: Room) -> Self {
         Self {
             commands,
             trace,
@@ -224,15 +283,29 @@ impl<'a> Batch<'a> {
             waiting: Vec::new(),
             emits: VecDeque::new(),
             is_open: false,
+            room,
+            bytes: 0,
+            reserved: HashMap::new(),
+            records_waiting: 0,
         }
     }
 
-    /// The commands that may be sent now.
+    /// The commands that may be sent now. One whose result could have no room waits for the results of those before it, and is not
+    /// run at all once the answer is full.
     fn next_messages(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(command) = self.commands.get(self.next)
             && self.waiting.len() + self.emits.len() < WINDOW
         {
+            let size = command.answer_size();
+            if self.bytes >= self.room.bytes_max {
+                self.outcomes[self.next] = Some(Outcome::no_room());
+                self.next += 1;
+                continue;
+            }
+            if !self.reserve(size) {
+                break;
+            }
             command.encode(&self.next.to_string(), self.trace, &mut out);
             if let Command::Emit { .. } = command {
                 encode(&Message::Connection(Connection::Ping), &mut out);
@@ -243,6 +316,65 @@ impl<'a> Batch<'a> {
             self.next += 1;
         }
         out
+    }
+
+    /// Reserves memory for the result of the next command; false if it has to wait.
+    fn reserve(&mut self, size: AnswerSize) -> bool {
+        let bytes = match size {
+            AnswerSize::Small => return true,
+            AnswerSize::Record => self.room.record_bytes_max,
+            AnswerSize::Unknown => UNKNOWN_BYTES,
+        };
+        if size == AnswerSize::Record && self.records_waiting > 0 {
+            let promised = self.records_waiting.saturating_mul(bytes);
+            let expected = self.bytes.saturating_add(promised).saturating_add(bytes);
+            if expected > self.room.bytes_max {
+                return false;
+            }
+        }
+        let Room { memory, caller, .. } = &self.room;
+        let Some(memory) = memory.reserve(caller, bytes) else {
+            return false;
+        };
+        self.reserved.insert(self.next, memory);
+        self.records_waiting += usize::from(size == AnswerSize::Record);
+        true
+    }
+
+    /// Whether commands are left and none of them is on its way, for want of memory.
+    fn is_starved(&self) -> bool {
+        let is_waiting = !self.waiting.is_empty() || !self.emits.is_empty();
+        self.is_open && self.next < self.commands.len() && !is_waiting
+    }
+
+    /// Whether results are known that have memory.
+    fn holds_memory(&self) -> bool {
+        let mut known = self.outcomes.iter().flatten();
+        known.any(|outcome| outcome.memory.is_some())
+    }
+
+    /// Takes the result of a command in, if there is room for it.
+    fn know(&mut self, index: usize, mut outcome: Outcome) {
+        if self.commands[index].answer_size() == AnswerSize::Record {
+            self.records_waiting -= 1;
+        }
+        let mut memory = self.reserved.remove(&index);
+        let is_large = outcome.text.len() > UNKNOWN_BYTES;
+        let bytes = self.bytes.saturating_add(outcome.text.len());
+        let has_memory = memory
+            .as_mut()
+            .is_none_or(|memory| memory.try_resize(outcome.text.len()));
+        if is_large && (bytes > self.room.bytes_max || !has_memory) {
+            // A read has changed nothing, so it is as good as not run.
+            outcome = match self.commands[index] {
+                Command::Read { .. } => Outcome::no_room(),
+                _ => Outcome::dropped(),
+            };
+            memory = None;
+        }
+        self.bytes = self.bytes.saturating_add(outcome.text.len());
+        outcome.memory = memory;
+        self.outcomes[index] = Some(outcome);
     }
 
     fn is_done(&self) -> bool {
@@ -412,7 +544,7 @@ impl<'a> Batch<'a> {
             .position(|index| fits(&commands[*index]));
         if let Some(place) = place {
             let index = self.waiting.remove(place);
-            self.outcomes[index] = Some(outcome());
+            self.know(index, outcome());
         }
     }
 
@@ -425,7 +557,7 @@ impl<'a> Batch<'a> {
             .position(|waiting| Some(*waiting) == index);
         if let Some(place) = place {
             let index = self.waiting.remove(place);
-            self.outcomes[index] = Some(outcome());
+            self.know(index, outcome());
         }
     }
 }

@@ -4,17 +4,16 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::StatusCode;
 use hyper::body::{Body as _, Incoming};
-use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
 use super::answer::{self, Answer};
 use super::{Api, ApiRequest, is_of_type};
 use crate::front::refusal::RequestRefusal;
+use crate::front::share::{Caller, Refused};
 
-/// A body that was read, with its room among all of them.
-pub(super) struct Taken<'a> {
+/// A body that was read. Its room among all of them is held as long as the request is worked on.
+pub(super) struct Taken {
     pub(super) bytes: Bytes,
-    _room: SemaphorePermit<'a>,
 }
 
 /// Why a body was not taken.
@@ -26,6 +25,8 @@ pub(super) enum BodyError {
     TooSlow,
     /// The bodies of all requests have `http.bodies_bytes_max`.
     NoRoom,
+    /// The caller has its share of `http.bodies_bytes_max`.
+    Share,
     /// The connection was lost, or the framing is wrong.
     Broken,
 }
@@ -37,6 +38,7 @@ impl BodyError {
             Self::TooLarge => Some(RequestRefusal::LargeBody),
             Self::TooSlow => Some(RequestRefusal::SlowBody),
             Self::NoRoom => Some(RequestRefusal::Bodies),
+            Self::Share => Some(RequestRefusal::BodyShare),
             Self::Broken => None,
         }
     }
@@ -58,6 +60,7 @@ impl BodyError {
                     "the server holds all the bodies that it may (http.bodies_bytes_max)",
                 );
             }
+            Self::Share => return answer::share("the bytes of bodies (http.bodies_bytes_max)"),
             Self::Broken => (StatusCode::BAD_REQUEST, "it did not arrive whole"),
         };
         answer::text(status, &format!("{failed}{reason}"))
@@ -66,8 +69,8 @@ impl BodyError {
 
 impl Api {
     /// Reads a body within all limits, and counts which of them is in its way.
-    pub(super) async fn read(&self, body: &mut Incoming) -> Result<Taken<'_>, BodyError> {
-        let taken = self.try_read(body).await;
+    pub(super) async fn read(&self, request: &mut ApiRequest) -> Result<Taken, BodyError> {
+        let taken = self.try_read(request).await;
         if let Some(cause) = taken.as_ref().err().and_then(|error| error.cause()) {
             self.refused.count(cause);
         }
@@ -75,18 +78,20 @@ impl Api {
     }
 
     /// Reads the body of a request that must be JSON, or says how to answer it.
-    pub(super) async fn read_json(&self, request: &mut ApiRequest) -> Result<Taken<'_>, Answer> {
+    pub(super) async fn read_json(&self, request: &mut ApiRequest) -> Result<Taken, Answer> {
         if !is_of_type(&request.parts, "application/json") {
             return Err(answer::text(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "Invalid \"Content-Type\" header. Supported media types: \"application/json\"",
             ));
         }
-        let body = self.read(&mut request.body).await;
+        let body = self.read(request).await;
         body.map_err(BodyError::answer)
     }
 
-    async fn try_read(&self, body: &mut Incoming) -> Result<Taken<'_>, BodyError> {
+    async fn try_read(&self, request: &mut ApiRequest) -> Result<Taken, BodyError> {
+        let caller = Caller::at(request.address.ip());
+        let body: &mut Incoming = &mut request.body;
         let bytes_max = self.limits.body_bytes_max;
         let hint = body.size_hint();
         let bytes = match hint.exact().map(usize::try_from) {
@@ -94,12 +99,21 @@ impl Api {
             Some(_) => return Err(BodyError::TooLarge),
             None => bytes_max,
         };
-        let room = self.room(bytes).ok_or(BodyError::NoRoom)?;
+        let room = self
+            .bodies
+            .take(caller, bytes)
+            .map_err(|refused| match refused {
+                Refused::Full => BodyError::NoRoom,
+                Refused::Share => BodyError::Share,
+            })?;
+        // A request of the API has its place before its body is read.
+        if let Some(standing) = &request.standing {
+            standing.keep_body(room);
+        }
         let reading = Limited::new(body, bytes_max).collect();
         match timeout(self.limits.body_timeout, reading).await {
             Ok(Ok(collected)) => Ok(Taken {
                 bytes: collected.to_bytes(),
-                _room: room,
             }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
             Ok(Err(_)) => Err(BodyError::Broken),

@@ -21,10 +21,14 @@ pub(super) enum CallError {
     Banned,
     /// Nobody can say now whether to let it in.
     Unavailable,
+    /// Its user holds all that one may hold of what requests share.
+    Share,
     /// The server stops, or has no shard.
     GoingAway,
     /// The answers have more than `http.answer_bytes_max`, or the session was ended for another reason.
     Ended,
+    /// The node has no memory for the answer; nothing was done.
+    NoMemory,
     /// The time is over.
     Timeout,
 }
@@ -41,9 +45,13 @@ impl CallError {
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many failed logins.",
             )),
+            Self::Share => answer::share("requests (http.requests_max)"),
             Self::Unavailable => answer::busy("logins can't be decided now"),
             Self::GoingAway => answer::busy("the server is stopping"),
             Self::Ended => answer::busy("the session was ended"),
+            Self::NoMemory => {
+                answer::busy("the server has no memory for the answer (limits.memory_bytes_max)")
+            }
             Self::Timeout => answer::retryable(answer::text(
                 StatusCode::GATEWAY_TIMEOUT,
                 "Request exceeded timeout before a response was received.",
@@ -56,6 +64,7 @@ impl From<End> for CallError {
     fn from(end: End) -> Self {
         match end {
             End::GoingAway => Self::GoingAway,
+            End::Share => Self::Share,
             End::Engine(CloseReason::Refused) => Self::Banned,
             End::Engine(
                 CloseReason::InvalidLogin
@@ -90,6 +99,11 @@ impl Caller {
             ) => Err(CallError::Refused),
             _ => Ok(()),
         }
+    }
+
+    /// Whether its time is over.
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() >= self.deadline
     }
 
     /// The session, for longer than a request.
@@ -134,7 +148,7 @@ impl Api {
         let shard = self.shard().ok_or(CallError::GoingAway)?;
         let peer = peer(&request.parts, request.address);
         Ok(Caller {
-            session: shard.carry(peer, stay, first),
+            session: shard.carry_for(peer, request.standing.clone(), stay, first),
             deadline: Instant::now() + self.limits.request_timeout,
         })
     }

@@ -18,6 +18,17 @@ const ANY_VERSION: WireVersion = -1;
 /// The properties of an object. Of equal keys the last one counts, as in `JSON.parse`.
 pub(super) type Properties<'a> = BTreeMap<String, &'a RawValue>;
 
+/// How large the answer to a command may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnswerSize {
+    /// A few words.
+    Small,
+    /// A record.
+    Record,
+    /// What somebody else says.
+    Unknown,
+}
+
 /// A checked command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -127,6 +138,21 @@ impl<'a> Command<'a> {
             None => Ok(command),
             Some(_) if is_planted("api-property") => Ok(command),
             Some(unknown) => Err(format!("unknown property {unknown:?}")),
+        }
+    }
+
+    /// How large its answer may be.
+    pub(super) fn answer_size(&self) -> AnswerSize {
+        match self {
+            Self::Read { .. } => AnswerSize::Record,
+            // In a conflict the answer has the value that is there.
+            Self::Write { version, .. } if *version != ANY_VERSION => AnswerSize::Record,
+            Self::Make { .. } | Self::Query { .. } => AnswerSize::Unknown,
+            Self::Emit { .. }
+            | Self::Head { .. }
+            | Self::Write { .. }
+            | Self::Delete { .. }
+            | Self::Notify { .. } => AnswerSize::Small,
         }
     }
 

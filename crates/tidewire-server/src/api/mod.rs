@@ -4,6 +4,7 @@
 //! by the same rules. Nothing here decides what a caller may do; it translates HTTP to messages and answers back.
 
 mod answer;
+mod answer_room;
 mod batch;
 mod body;
 mod caller;
@@ -35,14 +36,18 @@ use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tidewire_net::memory_budget::MemoryBudget;
+use tokio::time::Instant;
 
 use crate::auth::AuthChain;
 use crate::config::plan::Plan;
 use crate::front::outlet::Outlet;
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
+use crate::front::share::{Caller, Refused, Seat, Shares, Standing};
 use crate::shard::handle::{Peer, ShardHandle};
 
+use answer_room::{AnswerMemory, Reserved};
+use caller::CallError;
 use login::Credentials;
 use patch::PatchLimits;
 use problem::Problem;
@@ -53,10 +58,10 @@ pub use answer::{Answer, Body};
 pub use epochs::RecordEpochs;
 pub use stream::EventStream;
 
+/// The answer to a request that has no place.
+const WORKING: &str = "the server works on all the requests that it may (http.requests_max)";
 /// Containers that a patched record may nest whatever the limits say: with more of them serde_json would not read it again.
 const PATCHED_NESTING_MAX: usize = 127;
-/// Bytes that one permit of [`Api::body_permits`] stands for.
-const PERMIT_BYTES: usize = 1 << 10;
 
 /// Bounds and times of the API, all of them options of the section `http`.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +72,10 @@ pub struct ApiLimits {
     pub body_timeout: Duration,
     /// Time for the answers of the engine.
     pub request_timeout: Duration,
-    /// Bytes of them.
+    /// Bytes of the answer to one request.
     pub answer_bytes_max: usize,
+    /// Bytes of a record, which the answer to a read may have.
+    pub record_bytes_max: usize,
     /// Commands of one batch.
     pub commands_max: usize,
     /// Bytes of a name.
@@ -85,6 +92,19 @@ pub struct ApiLimits {
     pub sign_up: bool,
 }
 
+/// What the API has of its node.
+#[derive(Debug)]
+pub struct Common {
+    /// The shards.
+    pub shards: Arc<[ShardHandle]>,
+    /// Of which store each record is, for its entity tags.
+    pub epochs: RecordEpochs,
+    /// What is in the way of requests.
+    pub refused: RequestRefusals,
+    /// What the node may hold.
+    pub budget: MemoryBudget,
+}
+
 /// What all requests of the API share.
 #[derive(Debug)]
 pub struct Api {
@@ -92,11 +112,13 @@ pub struct Api {
     next_shard: AtomicUsize,
     limits: ApiLimits,
     /// Requests that may be worked on now.
-    requests: Semaphore,
-    /// Kilobytes of bodies that may be held now.
-    body_permits: Semaphore,
+    requests: Arc<Shares>,
+    /// Bytes of bodies that may be held now.
+    bodies: Arc<Shares>,
     /// Streams that may be open now.
-    streams: Arc<Semaphore>,
+    streams: Arc<Shares>,
+    /// What answers may have of the memory of the node.
+    memory: AnswerMemory,
     tickets: Tickets<Credentials>,
     /// Where new users are made, if everybody may become one.
     sign_ups: Option<SignUps>,
@@ -118,6 +140,8 @@ pub struct ApiRequest {
     pub address: SocketAddr,
     /// Where the bytes of its connection leave.
     pub outlet: Arc<Outlet>,
+    /// What it holds of all that requests share, once it has a place.
+    standing: Option<Arc<Standing>>,
 }
 
 impl ApiRequest {
@@ -130,8 +154,21 @@ impl ApiRequest {
             body,
             address,
             outlet,
+            standing: None,
         }
     }
+
+    /// Whose it is: that of its address until its login.
+    fn caller(&self) -> Caller {
+        match &self.standing {
+            Some(standing) => standing.caller(),
+            None => Caller::at(self.address.ip()),
+        }
+    }
+}
+
+fn as_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// The operations, by their paths.
@@ -180,20 +217,20 @@ fn route_methods(path: &str) -> Option<&'static str> {
 impl Api {
     /// An API of these shards.
     #[must_use]
-    pub fn new(
-        plan: &Plan,
-        shards: Arc<[ShardHandle]>,
-        epochs: RecordEpochs,
-        refused: RequestRefusals,
-        auth: &AuthChain,
-    ) -> Self {
+    pub fn new(plan: &Plan, common: Common, auth: &AuthChain) -> Self {
+        let Common {
+            shards,
+            epochs,
+            refused,
+            budget,
+        } = common;
         let http = &plan.config.http;
-        let permits = http.bodies_bytes_max.as_usize() / PERMIT_BYTES;
         let limits = ApiLimits {
             body_bytes_max: http.body_bytes_max.as_usize(),
             body_timeout: http.body_timeout,
             request_timeout: http.request_timeout,
             answer_bytes_max: http.answer_bytes_max.as_usize(),
+            record_bytes_max: plan.config.limits.record_bytes_max.as_usize(),
             commands_max: http.batch_commands_max,
             name_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
             patch: PatchLimits {
@@ -210,9 +247,10 @@ impl Api {
             next_shard: AtomicUsize::new(0),
             description: openapi::description(&limits),
             limits,
-            requests: Semaphore::new(http.requests_max.min(Semaphore::MAX_PERMITS)),
-            body_permits: Semaphore::new(permits.min(Semaphore::MAX_PERMITS)),
-            streams: Arc::new(Semaphore::new(http.streams_max.min(Semaphore::MAX_PERMITS))),
+            requests: Shares::new(http.requests_max),
+            bodies: Shares::new(http.bodies_bytes_max.as_usize()),
+            streams: Shares::new(http.streams_max),
+            memory: AnswerMemory::new(budget, as_usize(plan.memory_bytes_max)),
             tickets: Tickets::default(),
             sign_ups: SignUps::new(&plan.config.auth.store, auth.users()),
             epochs,
@@ -248,7 +286,7 @@ impl Api {
     }
 
     /// Answers a request to one of the API's paths.
-    pub async fn answer(&self, request: ApiRequest) -> Answer {
+    pub async fn answer(&self, mut request: ApiRequest) -> Answer {
         let Some(route) = self.route(request.parts.uri.path()) else {
             return answer::text(StatusCode::NOT_FOUND, "Endpoint not found.");
         };
@@ -256,15 +294,14 @@ impl Api {
         if route == Route::Stream && request.parts.method == Method::GET {
             return self.stream(request).await;
         }
-        let Ok(_running) = self.requests.try_acquire() else {
-            self.refused.count(RequestRefusal::Requests);
-            return match route {
-                Route::Record | Route::Stream | Route::SignUp => Problem::BUSY.answer(),
-                Route::Batch | Route::Login | Route::Description => answer::busy(
-                    "the server works on all the requests that it may (http.requests_max)",
-                ),
-            };
-        };
+        let is_plain = matches!(route, Route::Record | Route::Stream | Route::SignUp);
+        match self.place(&request) {
+            Ok(place) => request.standing = Some(Arc::new(Standing::new(place))),
+            Err(Refused::Full) if is_plain => return Problem::BUSY.answer(),
+            Err(Refused::Full) => return answer::busy(WORKING),
+            Err(Refused::Share) if is_plain => return Problem::SHARE.answer(),
+            Err(Refused::Share) => return answer::share("requests (http.requests_max)"),
+        }
         match (route, &request.parts.method) {
             (Route::Batch, &Method::POST) => self.batch(request).await,
             (Route::Login, &Method::POST) => self.log_in(request).await,
@@ -298,6 +335,13 @@ impl Api {
         self.shards.get(next.checked_rem(self.shards.len())?)
     }
 
+    /// Memory for so many bytes, if it is there within the time of a request.
+    async fn memory(&self, request: &ApiRequest, bytes: usize) -> Result<Reserved, CallError> {
+        let deadline = Instant::now() + self.limits.request_timeout;
+        let memory = self.memory.wait(&request.caller(), bytes, deadline).await;
+        memory.ok_or(CallError::NoMemory)
+    }
+
     /// The answer to a request that is refused, which is counted.
     fn refuse(&self, problem: Problem) -> Answer {
         if let Some(cause) = problem.cause() {
@@ -306,10 +350,15 @@ impl Api {
         problem.answer()
     }
 
-    /// Room for a body, held while the request is worked on.
-    fn room(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        self.body_permits.try_acquire_many(permits).ok()
+    /// A place among the requests that are worked on; a refusal is counted.
+    fn place(&self, request: &ApiRequest) -> Result<Seat, Refused> {
+        let place = self.requests.take(Caller::at(request.address.ip()), 1);
+        place.inspect_err(|refused| {
+            self.refused.count(match refused {
+                Refused::Full => RequestRefusal::Requests,
+                Refused::Share => RequestRefusal::RequestShare,
+            });
+        })
     }
 }
 

@@ -76,6 +76,7 @@ mod tests {
         body_timeout: Duration::ZERO,
         request_timeout: Duration::ZERO,
         answer_bytes_max: 1,
+        record_bytes_max: 1,
         commands_max: 123,
         name_bytes_max: 45,
         patch: super::super::PatchLimits {

@@ -6,10 +6,14 @@ use tidewire_core::message::{
     EventError, PresenceAction, PresenceError, RecordAction, RecordBulk, RecordError, RpcError,
 };
 
+use super::answer_room::Reserved;
+
 /// The result of a command as a JSON object.
 pub(super) struct Outcome {
     pub(super) text: String,
     pub(super) is_success: bool,
+    /// What was reserved for the text, if it may be large.
+    pub(super) memory: Option<Reserved>,
 }
 
 impl Outcome {
@@ -47,6 +51,7 @@ impl Outcome {
         Self {
             text,
             is_success: true,
+            memory: None,
         }
     }
 
@@ -59,6 +64,7 @@ impl Outcome {
         Self {
             text: Value::Object(object).to_string(),
             is_success: false,
+            memory: None,
         }
     }
 
@@ -68,6 +74,7 @@ impl Outcome {
         Self {
             text: format!("{{\"success\":false,\"errorTopic\":\"rpc\",\"error\":{error}}}"),
             is_success: false,
+            memory: None,
         }
     }
 
@@ -77,6 +84,36 @@ impl Outcome {
             "errorTopic": "connection",
             "errorEvent": "HTTP_REQUEST_TIMEOUT",
             "error": "Request exceeded timeout before a response was received.",
+        }))
+    }
+
+    /// The command was not run, because the answer to its request has no room for its result.
+    pub(super) fn no_room() -> Self {
+        Self::failure(json!({
+            "errorTopic": "connection",
+            "errorEvent": "ANSWER_TOO_LARGE",
+            "error": "The command was not run: the answer to this request is full (http.answer_bytes_max). Send it in another request.",
+            "retryable": true,
+        }))
+    }
+
+    /// The command was run, but the answer to its request has no room for its result.
+    pub(super) fn dropped() -> Self {
+        Self::failure(json!({
+            "errorTopic": "connection",
+            "errorEvent": "ANSWER_TOO_LARGE",
+            "error": "The command was run, but the answer to this request has no room for its result (http.answer_bytes_max).",
+            "retryable": false,
+        }))
+    }
+
+    /// The command was not run, because the node has no memory for its result.
+    pub(super) fn no_memory() -> Self {
+        Self::failure(json!({
+            "errorTopic": "connection",
+            "errorEvent": "SERVER_BUSY",
+            "error": "The command was not run: the server has no memory for its result (limits.memory_bytes_max). Send it again later.",
+            "retryable": true,
         }))
     }
 
@@ -155,19 +192,21 @@ impl Outcome {
                 return denied("record", 115, name, number);
             }
             RecordError::VersionExists { version, data, .. } => {
-                let mut fields = json!({
+                let mut outcome = Self::failure(json!({
                     "errorTopic": "record",
                     "errorEvent": 102,
                     "error": format!("Record update failed. Version {version} exists for record \"{record}\"."),
                     "currentVersion": version,
-                });
-                // A caller that may not read the record gets the version only.
+                }));
+                // A caller that may not read the record gets the version only. The value was checked where it entered, and goes on
+                // as it is: a tree of it takes many times its bytes.
                 if let Some(data) = data {
-                    // It was checked where it entered.
-                    let data = serde_json::from_str::<Value>(data).unwrap_or(Value::Null);
-                    fields["currentData"] = data;
+                    outcome.text.pop();
+                    outcome.text.push_str(",\"currentData\":");
+                    outcome.text.push_str(data);
+                    outcome.text.push('}');
                 }
-                return Self::failure(fields);
+                return outcome;
             }
             RecordError::InvalidVersion { version, .. } => {
                 return Self::failure(json!({

@@ -91,6 +91,11 @@ impl Problem {
         "BUSY",
         "the server works on all that it may; come back later",
     );
+    pub(super) const SHARE: Self = Self::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "CALLER_SHARE",
+        "this caller holds its share of what requests share; come back later",
+    );
 
     pub(super) const fn new(status: StatusCode, code: &'static str, title: &'static str) -> Self {
         Self {
@@ -145,6 +150,7 @@ impl From<BodyError> for Problem {
                 "the body did not arrive within http.body_timeout",
             ),
             BodyError::NoRoom => return Self::BUSY,
+            BodyError::Share => return Self::SHARE,
             BodyError::Broken => (
                 StatusCode::BAD_REQUEST,
                 "BODY_BROKEN",
@@ -169,6 +175,8 @@ impl From<CallError> for Problem {
     fn from(error: CallError) -> Self {
         let (status, code, title) = match error {
             CallError::Refused => return Self::LOGIN_REFUSED,
+            CallError::Share => return Self::SHARE,
+            CallError::NoMemory => return Self::BUSY,
             CallError::Banned => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "TOO_MANY_LOGINS",

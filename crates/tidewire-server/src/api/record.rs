@@ -8,8 +8,10 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 use tidewire_core::message::{Message, Only, Record, RecordError, Tag};
 use tidewire_core::text::RESERVED;
+use tokio::time::sleep;
 
-use super::answer::{Answer, Body, typed};
+use super::answer::{Answer, Body};
+use super::answer_room::{Pieces, RETRY_INTERVAL, Reserved};
 use super::caller::{CallError, Caller, encode, messages};
 use super::command::is_container;
 use super::condition::{Conditions, Met, entity_tag};
@@ -30,6 +32,10 @@ const JSON_PATCH: &str = "application/json-patch+json";
 /// How often a change is tried while others change the record, too.
 const ATTEMPTS_MAX: u32 = 20;
 
+/// How many times its bytes a text may take as a tree of values, which a patch needs: two bytes as `0,` become a value of 32, in a list
+/// that has grown to twice what it holds. It is reserved before the tree is built.
+const TREE_FACTOR: usize = 32;
+
 /// What the engine answers.
 enum Reply {
     /// The value with its state, if the record exists.
@@ -40,12 +46,19 @@ enum Reply {
     Unmet,
 }
 
+/// A tree of values with the memory that is reserved for it.
+struct Tree {
+    value: Value,
+    #[expect(dead_code, reason = "it is held, not read")]
+    memory: Reserved,
+}
+
 /// How a change is made of the value that is there.
 enum Change {
     Put(String),
     Delete,
-    Merge(Value),
-    Patch(Value),
+    Merge(Tree),
+    Patch(Tree),
 }
 
 impl Api {
@@ -87,6 +100,10 @@ impl Api {
         name: &str,
     ) -> Option<String> {
         let credentials = Credentials::object(login);
+        let _memory = self
+            .memory(request, self.limits.record_bytes_max)
+            .await
+            .ok()?;
         let mut caller = self.call(request, &credentials, &fetch(name)).ok()?;
         match reply(&mut caller).await {
             Ok(Reply::Fetched(state)) => state.map(|(_, data)| data),
@@ -101,6 +118,7 @@ impl Api {
         name: &str,
         conditions: &Conditions,
     ) -> Result<Answer, Problem> {
+        let memory = self.memory(request, self.limits.record_bytes_max).await?;
         let mut caller = self.call(request, credentials, &fetch(name))?;
         let Reply::Fetched(state) = reply(&mut caller).await? else {
             return Err(CallError::Ended.into());
@@ -122,7 +140,9 @@ impl Api {
             }
             Met::Yes => {
                 // Proxies may keep it, if they ask each time whether it is still the same.
-                answer::revalidated(typed(StatusCode::OK, JSON, data))
+                let mut pieces = Pieces::default();
+                pieces.push_reserved(data, memory);
+                answer::revalidated(answer::typed_pieces(JSON, pieces))
             }
         };
         self.tag(&mut answer, name, Some(tag));
@@ -141,7 +161,7 @@ impl Api {
         if !(is_merge || is_patch || is_put && is_of_type(&request.parts, JSON)) {
             return Err(Problem::WRONG_TYPE);
         }
-        let body = self.read(&mut request.body).await?;
+        let body = self.read(request).await?;
         let text = std::str::from_utf8(&body.bytes).map_err(|_| Problem::NOT_JSON)?;
         if is_put {
             let value: &serde_json::value::RawValue =
@@ -151,16 +171,19 @@ impl Api {
             }
             return Ok(Change::Put(value.get().to_owned()));
         }
+        let memory = self
+            .memory(request, text.len().saturating_mul(TREE_FACTOR))
+            .await?;
         let value: Value = serde_json::from_str(text).map_err(|_| Problem::NOT_JSON)?;
         if !is_merge {
             patch::check(&value)?;
-            return Ok(Change::Patch(value));
+            return Ok(Change::Patch(Tree { value, memory }));
         }
         // Anything but an object replaces the whole record.
         if !value.is_object() && !value.is_array() {
             return Err(Problem::NOT_A_VALUE);
         }
-        Ok(Change::Merge(value))
+        Ok(Change::Merge(Tree { value, memory }))
     }
 
     async fn change_record(
@@ -175,7 +198,7 @@ impl Api {
         let whole = match change {
             Change::Put(data) => Some(Some(data.as_str())),
             Change::Delete => Some(None),
-            Change::Merge(_) | Change::Patch(_) => None,
+            Change::Merge(..) | Change::Patch(..) => None,
         };
         if let (Some(data), Some(only)) = (whole, conditions.only()) {
             let mut caller = self.call(request, credentials, &put(name, only, data))?;
@@ -184,6 +207,7 @@ impl Api {
                 _ => Err(Problem::UNMET),
             };
         }
+        let mut memory = self.memory(request, self.limits.record_bytes_max).await?;
         let mut caller = self.call(request, credentials, &fetch(name))?;
         for _ in 0..ATTEMPTS_MAX {
             let Reply::Fetched(state) = reply(&mut caller).await? else {
@@ -192,6 +216,16 @@ impl Api {
             let tag = state.as_ref().map(|(tag, _)| *tag);
             if conditions.judge(tag) != Met::Yes {
                 return Err(Problem::UNMET);
+            }
+            if let Some((_, data)) = &state {
+                let bytes = data.len().saturating_mul(TREE_FACTOR);
+                let bytes = bytes.max(self.limits.record_bytes_max);
+                while !memory.try_resize(bytes) {
+                    if caller.is_late() {
+                        return Err(CallError::NoMemory.into());
+                    }
+                    sleep(RETRY_INTERVAL).await;
+                }
             }
             let data = self.changed(change, state.as_ref().map(|(_, data)| data.as_str()))?;
             let only = tag.map_or(Only::Missing, Only::Is);
@@ -214,8 +248,8 @@ impl Api {
         let new = match change {
             Change::Put(data) => return Ok(Some(data.clone())),
             Change::Delete => return Ok(None),
-            Change::Merge(value) => patch::merge(old()?, value.clone()),
-            Change::Patch(list) => patch::apply(old()?, list, self.limits.patch)?,
+            Change::Merge(tree) => patch::merge(old()?, tree.value.clone()),
+            Change::Patch(tree) => patch::apply(old()?, &tree.value, self.limits.patch)?,
         };
         Ok(Some(new.to_string()))
     }

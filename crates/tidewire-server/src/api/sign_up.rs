@@ -140,7 +140,7 @@ impl Api {
         if !is_of_type(&request.parts, "application/json") {
             return Err(Problem::WRONG_TYPE);
         }
-        let body = self.read(&mut request.body).await?;
+        let body = self.read(request).await?;
         let wanted: Wanted = serde_json::from_slice(&body.bytes).map_err(|_| NOT_A_USER)?;
         let created = users.create(&wanted.username, &wanted.password).await;
         created.map_err(|error| match error {
@@ -153,7 +153,7 @@ impl Api {
         })?;
         users.counts.sign_ups.inc();
         let user = users.user_id(&wanted.username);
-        tracing::info!(?user, "signed up");
+        tracing::info!(user = user.as_str(), "signed up");
         Ok(user)
     }
 }

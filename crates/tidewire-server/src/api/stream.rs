@@ -1,14 +1,14 @@
 //! `GET /sse`: events and records as server-sent events.
 //!
-//! A stream is a lasting session that follows jumps. A record is told as a whole value each time; while one is asked for,
-//! further changes of it coalesce. When the client does not read, the channel to it fills, then the session lags, as that of a
-//! slow socket does: it gets the newest value of each record, and of events the number that it missed, or, if they have history,
-//! the events.
+//! A stream is a lasting session that follows jumps. A record is told as a whole value each time. One value is asked for at a time,
+//! after the one before has reached the kernel and memory for it is reserved; until then changes of a record coalesce to its newest
+//! value. When the client does not read, the channel to it fills, then the session lags, as that of a slow socket does: it gets the
+//! newest value of each record, and of events the number that it missed, or, if they have history, the events.
 
-use std::collections::HashMap;
-use std::pin::Pin;
+use std::collections::{HashMap, VecDeque};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,10 +20,11 @@ use tidewire_core::message::{
     RecordError, Tag,
 };
 use tidewire_core::text::RESERVED;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::answer::{Answer, Body};
+use super::answer_room::{AnswerMemory, RETRY_INTERVAL, Reserved};
 use super::caller::{Caller, encode, messages};
 use super::login::Credentials;
 use super::name::parameters;
@@ -31,7 +32,8 @@ use super::problem::Problem;
 use super::stream_event::{Place, StreamEvents, record_part};
 use super::{Api, ApiRequest};
 use crate::front::outlet::Outlet;
-use crate::front::refusal::RequestRefusal;
+use crate::front::refusal::{RequestRefusal, RequestRefusals};
+use crate::front::share::{Caller as Holder, Refused, Standing};
 use crate::shard::carrier::CarriedSession;
 
 /// The path of streams.
@@ -46,6 +48,18 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const PIECES_MAX: usize = 1;
 /// Events of one stream, and records.
 pub(super) const NAMES_MAX: usize = 100;
+/// Values that a stream asks for at a time. One of a store that is slow does not hold up those of others, and what waits for a
+/// client that does not read is bounded.
+const FETCHES_MAX: usize = 4;
+/// A stream asks for more than one value at a time while its caller has memory for so many more.
+const PLENTY: usize = 8;
+/// How long a client may leave a piece unread while the node is short of memory. Afterwards its stream ends; the client comes back by
+/// itself and says what it had.
+const UNREAD_TIME: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const UNREAD_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of one frame. The HTTP library holds a frame whole, whatever the client reads of it.
+const FRAME_BYTES: usize = 64 << 10;
 /// A version so far behind the last one is of the numbers that start again, not late.
 const LATE_VERSIONS: i32 = 1 << 30;
 
@@ -53,8 +67,10 @@ const LATE_VERSIONS: i32 = 1 << 30;
 #[derive(Debug)]
 pub struct EventStream {
     pieces: mpsc::Receiver<Bytes>,
+    /// What is left of the last piece.
+    rest: Bytes,
     outlet: Arc<Outlet>,
-    _permit: OwnedSemaphorePermit,
+    _standing: Arc<Standing>,
 }
 
 impl EventStream {
@@ -63,7 +79,19 @@ impl EventStream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Bytes>> {
-        self.pieces.poll_recv(context)
+        if self.rest.is_empty() {
+            match ready!(self.pieces.poll_recv(context)) {
+                Some(piece) => self.rest = piece,
+                None => return Poll::Ready(None),
+            }
+        }
+        let bytes = self.rest.len().min(FRAME_BYTES);
+        // The piece is told to have left when its last part has been dropped, this one included.
+        let frame = match bytes < self.rest.len() {
+            true => self.rest.split_to(bytes),
+            false => std::mem::take(&mut self.rest),
+        };
+        Poll::Ready(Some(frame))
     }
 }
 
@@ -84,14 +112,14 @@ pub(super) struct Wanted {
 
 impl Api {
     /// Answers a request for a stream.
-    pub(super) async fn stream(&self, request: ApiRequest) -> Answer {
-        match self.try_stream(&request).await {
+    pub(super) async fn stream(&self, mut request: ApiRequest) -> Answer {
+        match self.try_stream(&mut request).await {
             Ok(answer) => answer,
             Err(problem) => self.refuse(problem),
         }
     }
 
-    async fn try_stream(&self, request: &ApiRequest) -> Result<Answer, Problem> {
+    async fn try_stream(&self, request: &mut ApiRequest) -> Result<Answer, Problem> {
         let wanted = wanted(
             request.parts.uri.query().unwrap_or(""),
             self.limits.name_bytes_max,
@@ -106,11 +134,19 @@ impl Api {
             }
             None => Credentials::of_request(&request.parts)?,
         };
-        let permit = Arc::clone(&self.streams).try_acquire_owned();
-        let Ok(permit) = permit else {
-            self.refused.count(RequestRefusal::Streams);
-            return Err(Problem::BUSY);
-        };
+        let place = self.streams.take(Holder::at(request.address.ip()), 1);
+        let place = place.map_err(|refused| match refused {
+            Refused::Full => {
+                self.refused.count(RequestRefusal::Streams);
+                Problem::BUSY
+            }
+            Refused::Share => {
+                self.refused.count(RequestRefusal::StreamShare);
+                Problem::SHARE
+            }
+        })?;
+        let standing = Arc::new(Standing::new(place));
+        request.standing = Some(Arc::clone(&standing));
         let mut caller = self.stay(request, &credentials)?;
         let rest = logged_in(&mut caller).await?;
         let last_id = request.parts.headers.get("last-event-id");
@@ -130,16 +166,25 @@ impl Api {
             events: StreamEvents::new(wanted.events, known),
             records: records(&wanted.records, known.map(record_part), epoch),
             places: places(&wanted.records),
+            memory: wanted.records.iter().map(|_| None).collect(),
             names: wanted.records,
             text: String::new(),
+            text_memory: Vec::new(),
+            wanted: VecDeque::new(),
+            fetches: 0,
+            answers: self.memory.clone(),
+            caller: request.caller(),
+            record_bytes_max: self.limits.record_bytes_max,
+            refused: self.refused.clone(),
         };
         let keep_alive = KEEP_ALIVE_INTERVAL.min(self.limits.heartbeat_interval);
         tokio::spawn(stream.run(rest, keep_alive));
         request.outlet.begin_stream();
         let body = EventStream {
             pieces,
+            rest: Bytes::new(),
             outlet: Arc::clone(&request.outlet),
-            _permit: permit,
+            _standing: standing,
         };
         Ok(streaming(body))
     }
@@ -225,6 +270,8 @@ pub(super) struct Followed {
     tag: Option<Tag>,
     /// Whether the client knows of it at all.
     is_known: bool,
+    /// The value is to be asked for.
+    is_wanted: bool,
     /// The value is being asked for.
     is_fetching: bool,
     /// It has changed since it was asked for.
@@ -303,6 +350,19 @@ struct Stream {
     records: Vec<Followed>,
     /// What is to be sent.
     text: String,
+    /// What is reserved for it.
+    text_memory: Vec<Reserved>,
+    /// Records whose values are to be asked for, in the order of their changes.
+    wanted: VecDeque<usize>,
+    /// Values that are asked for.
+    fetches: usize,
+    /// What is reserved for each of them.
+    memory: Vec<Option<Reserved>>,
+    answers: AnswerMemory,
+    /// Whose memory it is.
+    caller: Holder,
+    record_bytes_max: usize,
+    refused: RequestRefusals,
 }
 
 impl Stream {
@@ -311,16 +371,21 @@ impl Stream {
         self.take(&first);
         // The client sees at once that it is connected.
         self.text.push_str(": connected\n\n");
+        let mut told = Instant::now();
         loop {
             if !self.text.is_empty() {
-                let (piece, left) = self.outlet.piece(std::mem::take(&mut self.text));
-                // No more is taken before the kernel has the piece, so a change of rights can wait for what is on its way.
-                if self.sender.send(piece).await.is_err() || left.await.is_err() {
+                if !self.send_text().await {
                     return;
                 }
+                told = Instant::now();
             }
+            let patience = match self.fetch_wanted() {
+                true => keep_alive.saturating_sub(told.elapsed()),
+                // For want of memory, which others give back.
+                false => RETRY_INTERVAL,
+            };
             let received = tokio::select! {
-                received = timeout(keep_alive, self.session.receive()) => received,
+                received = timeout(patience, self.session.receive()) => received,
                 () = self.sender.closed() => return,
             };
             match received {
@@ -333,9 +398,40 @@ impl Stream {
                         .await;
                     return;
                 }
+                Err(_) if told.elapsed() < keep_alive => {}
                 Err(_) => {
                     self.text.push_str(": keep-alive\n\n");
                     self.say(&Message::Connection(Connection::Ping));
+                }
+            }
+        }
+    }
+
+    /// Sends what there is to be sent; false if the client is gone, or has not read for long while memory is short.
+    async fn send_text(&mut self) -> bool {
+        let memory = std::mem::take(&mut self.text_memory);
+        let (piece, left) = self.outlet.piece(std::mem::take(&mut self.text));
+        if self.sender.send(piece).await.is_err() {
+            return false;
+        }
+        // No more is taken before the kernel has the piece, so a change of rights can wait for what is on its way.
+        let mut left = pin!(left);
+        let offered = Instant::now();
+        loop {
+            match timeout(UNREAD_INTERVAL, left.as_mut()).await {
+                Ok(has_left) => {
+                    drop(memory);
+                    return has_left.is_ok();
+                }
+                Err(_) if offered.elapsed() < UNREAD_TIME => {}
+                Err(_) => {
+                    let memory = self.answers.reserve(&self.caller, self.record_bytes_max);
+                    let is_short = memory.is_none();
+                    if is_short {
+                        self.refused.count(RequestRefusal::UnreadStream);
+                        self.outlet.shut();
+                        return false;
+                    }
                 }
             }
         }
@@ -370,16 +466,54 @@ impl Stream {
         self.fetch(place);
     }
 
+    /// Has the value of a record asked for. Changes until then coalesce.
     fn fetch(&mut self, place: usize) {
-        if self.records[place].is_fetching {
-            self.records[place].is_stale = true;
-            return;
+        let record = &mut self.records[place];
+        if record.is_fetching {
+            record.is_stale = true;
+        } else if !std::mem::replace(&mut record.is_wanted, true) {
+            self.wanted.push_back(place);
         }
-        self.records[place].is_fetching = true;
-        self.say(&Message::Record(Record::Fetch {
-            name: self.names[place].as_str(),
-            correlation: "f",
-        }));
+    }
+
+    /// Asks for as many values as may be on their way at a time; false if one has to wait because the node has no memory for it.
+    fn fetch_wanted(&mut self) -> bool {
+        while self.fetches < FETCHES_MAX
+            && let Some(place) = self.wanted.front().copied()
+        {
+            let reserve = |bytes| self.answers.reserve(&self.caller, bytes);
+            if self.fetches > 0 && reserve(self.record_bytes_max.saturating_mul(PLENTY)).is_none() {
+                return true;
+            }
+            let Some(memory) = reserve(self.record_bytes_max) else {
+                return self.fetches > 0;
+            };
+            self.wanted.pop_front();
+            self.memory[place] = Some(memory);
+            self.fetches += 1;
+            let record = &mut self.records[place];
+            (record.is_wanted, record.is_fetching) = (false, true);
+            self.say(&Message::Record(Record::Fetch {
+                name: self.names[place].as_str(),
+                correlation: "f",
+            }));
+        }
+        true
+    }
+
+    /// The answer to a question for a value has come, with so many bytes that are to be sent.
+    fn end_fetch(&mut self, place: usize, bytes: usize) {
+        let record = &mut self.records[place];
+        if std::mem::take(&mut record.is_fetching) {
+            self.fetches -= 1;
+        }
+        if let Some(mut memory) = self.memory[place].take()
+            && bytes > 0
+        {
+            // The text is there, so what of it could not be reserved is not refused any more.
+            let _ = memory.try_resize(bytes);
+            self.text_memory.push(memory);
+        }
     }
 
     /// Takes in what came for the session.
@@ -455,9 +589,11 @@ impl Stream {
         let record = &mut self.records[place];
         let tag = state.map(|(tag, _)| tag);
         let is_news = !record.is_known || record.tag != tag && !is_late(record.tag, tag);
-        record.is_fetching = false;
         let is_stale = std::mem::take(&mut record.is_stale);
+        let bytes = state.map_or(0, |(_, data)| data.len());
+        self.end_fetch(place, if is_news { bytes } else { 0 });
         if is_news {
+            let record = &mut self.records[place];
             record.is_known = true;
             record.tag = tag;
             self.push_id();
@@ -559,7 +695,7 @@ impl Stream {
         };
         let is_read = refusal.action == RecordAction::Read;
         if is_read {
-            self.records[place].is_fetching = false;
+            self.end_fetch(place, 0);
         }
         // Who may not subscribe may not read either, and is told so once; so is who loses the right later.
         if !is_read || code == "RECORD_LOAD_ERROR" {

@@ -111,7 +111,10 @@ impl Jwt {
             Ok(Some(token)) => match self.mapping.principal(&token) {
                 Some(principal) => Verdict::Accepted(principal),
                 None => {
-                    tracing::debug!(claim = ?self.options.user_claim, "a token names no user");
+                    tracing::debug!(
+                        claim = self.options.user_claim.as_str(),
+                        "a token names no user"
+                    );
                     declined(INVALID_TOKEN)
                 }
             },

@@ -344,12 +344,12 @@ impl Users {
             Some(Loaded::Found(record)) => match serde_json::from_str(record.data.as_str()) {
                 Ok(user) => Ok(Some((record, user))),
                 Err(error) => {
-                    tracing::error!(?name, %error, "what is stored of a user can't be read");
+                    tracing::error!(name, %error, "what is stored of a user can't be read");
                     Err(UserError::Broken)
                 }
             },
             Some(Loaded::Corrupt) => {
-                tracing::error!(?name, "what is stored of a user does not pass its checksum");
+                tracing::error!(name, "what is stored of a user does not pass its checksum");
                 Err(UserError::Broken)
             }
             Some(Loaded::Missing) | None => Ok(None),

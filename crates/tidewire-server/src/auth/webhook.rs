@@ -126,7 +126,7 @@ impl Webhook {
             .is_none_or(|(at, _)| at.elapsed() > TROUBLE_TIME)
         {
             tracing::warn!(
-                ?reason,
+                reason = reason.as_str(),
                 "the webhook of authentication fails; logins are put off"
             );
         }

@@ -40,6 +40,8 @@ pub struct Plan {
     pub config: Config,
     /// Whether this is development mode.
     pub is_development: bool,
+    /// Whether all addresses are loopback addresses and everybody may log in.
+    pub is_open_loopback: bool,
     /// Whether the demo is served.
     pub has_demo: bool,
     /// Whether the documentation is at `/docs/`.
@@ -258,6 +260,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     };
     let plan = Plan {
         is_development,
+        is_open_loopback: is_loopback && lets_everybody_in,
         has_demo: is_development
             && lets_everybody_in
             && config.pages.demo

@@ -146,7 +146,9 @@ section! {
         /// Origins of web pages that may connect, as `https://app.example.com`, besides the server's own. In
         /// development mode pages from loopback hosts may, on any port. `*` is every page.
         origins: List<String> = words(&[]), Traits::NONE.reload();
-        /// Host names under which browsers may reach the server in development mode, besides loopback names.
+        /// Host names under which the server is reached, besides loopback names. In development mode, and on loopback addresses
+        /// where everybody may log in (`auth.chain` has `open`), other names are refused with 403: a web page could point a name of its own
+        /// to this machine. Elsewhere an empty list is all names.
         hosts: List<String> = words(&[]), Traits::NONE.reload();
         /// Addresses and networks of proxies that are believed when they tell a client's address, as `10.0.0.0/8`. Their
         /// list is read from its end up to the first address that is none of these. Nobody is by default.
@@ -252,13 +254,16 @@ section! {
         body_bytes_max: ByteCount = ByteCount(1 << 20);
         /// Time for a request's body to arrive; afterwards 408.
         body_timeout: Duration = seconds(10);
-        /// Bytes of all bodies that are held at a time. A request that has no room is refused with 503.
+        /// Bytes of all bodies that are held at a time. A request that has no room is refused with 503. Here and in `requests_max` and
+        /// `streams_max` a caller (an address, after the login a user) may hold as much as is left free for others, and nothing
+        /// else keeps it from its first; what is over is refused with 429.
         bodies_bytes_max: ByteCount = ByteCount(64 << 20);
         /// Requests that are worked on at a time. More are refused with 503.
         requests_max: usize = 1_000;
         /// Time for a request to be answered by the engine; what has no answer then has failed, and its outcome is unknown.
         request_timeout: Duration = seconds(20);
-        /// Bytes of answers that may wait for one request to take them.
+        /// Bytes of the answer to one request. Commands of a batch for which it has no room are not run and fail with
+        /// `ANSWER_TOO_LARGE`; what is larger by itself is not sent, and a session for which more waits is ended.
         answer_bytes_max: ByteCount = ByteCount(16 << 20);
         /// Streams of server-sent events that may be open at a time. More are refused with 503.
         streams_max: usize = 10_000;

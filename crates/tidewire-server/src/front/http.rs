@@ -39,7 +39,7 @@ use crate::api::{Answer, ApiRequest, Body};
 use crate::config::plan::is_loopback;
 use crate::config::value::Choice;
 use crate::log::peer_line;
-use crate::metrics::CONTENT_TYPE as METRICS_TYPE;
+use crate::metrics::exposition::Exposition;
 use crate::shard::handle::{Adopted, ClientCertificate, Peer};
 use crate::status::Stage;
 
@@ -52,6 +52,16 @@ const RETRY_SECONDS: &str = "5";
 const PREFLIGHT_SECONDS: &str = "600";
 /// Headers that pages may send: of deepstream's API, and of what the server reads besides.
 const REQUEST_HEADERS: &str = "accept, authorization, content-type, if-match, if-none-match, last-event-id, traceparent, x-http-method-override, x-requested-with";
+/// Headers that proxies add to requests; one that has any of them was not made by a program of this machine.
+const FORWARDED_HEADERS: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
+];
 /// Headers of answers that pages may read.
 const ANSWER_HEADERS: &str = "etag, location, retry-after";
 
@@ -341,7 +351,12 @@ impl Socket {
             let text = "metrics are open to this machine only; health.metrics_public opens them\n";
             return plain(StatusCode::FORBIDDEN, text.into());
         }
-        typed(StatusCode::OK, METRICS_TYPE, self.front.metrics.text())
+        let exposition = Exposition::wanted(headers);
+        let text = self.front.metrics.text(exposition);
+        let mut answer = typed(StatusCode::OK, exposition.content_type(), text);
+        let accept = HeaderValue::from_static("Accept");
+        answer.headers_mut().insert(VARY, accept);
+        answer
     }
 
     fn index(&self, headers: &HeaderMap) -> Answer {
@@ -368,15 +383,18 @@ impl Socket {
         plain(StatusCode::NOT_FOUND, text)
     }
 
-    /// Whether the request was made on this machine: by a loopback peer that is no proxy, under a loopback name.
+    /// Whether the request was made on this machine: by a loopback peer that is no proxy, under one loopback name. A proxy that
+    /// tells no client's address mostly passes on the name that the client has asked for, and that is foreign.
     fn is_local(&self, headers: &HeaderMap) -> bool {
-        let is_forwarded =
-            headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded");
-        let name = headers
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
-            .unwrap_or_default();
-        is_loopback(self.peer.ip()) && !is_forwarded && is_loopback_name(host_name(name))
+        let is_forwarded = FORWARDED_HEADERS
+            .iter()
+            .any(|name| headers.contains_key(*name));
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = match (hosts.next(), hosts.next()) {
+            (Some(host), None) => host.to_str().unwrap_or_default(),
+            _ => "",
+        };
+        is_loopback(self.peer.ip()) && !is_forwarded && is_loopback_name(host_name(host))
     }
 
     /// Who asks, seen through proxies that are believed.
@@ -393,13 +411,13 @@ impl Socket {
             }
             Refusal::Origin(origin) => {
                 peer_line("page refused", || {
-                    tracing::warn!(%peer, ?origin, "page refused; add its origin to network.origins to allow it");
+                    tracing::warn!(%peer, origin = origin.as_str(), "page refused; add its origin to network.origins to allow it");
                 });
                 "pages of this origin may not connect; see network.origins\n"
             }
             Refusal::Host(host) => {
                 peer_line("host refused", || {
-                    tracing::warn!(%peer, ?host, "host name refused; add it to network.hosts to allow it");
+                    tracing::warn!(%peer, host = host.as_str(), "host name refused; add it to network.hosts to allow it");
                 });
                 "the server is not reached under this name; see network.hosts\n"
             }

@@ -15,6 +15,7 @@ pub mod place;
 pub mod proxy_protocol;
 pub mod refusal;
 pub mod security_headers;
+pub mod share;
 pub mod site;
 pub mod tls;
 
@@ -66,6 +67,7 @@ impl Doors {
         Self {
             gate: Gate {
                 is_development: plan.is_development,
+                is_open_loopback: plan.is_open_loopback,
                 origins: network.origins.to_vec(),
                 hosts: network.hosts.to_vec(),
             },

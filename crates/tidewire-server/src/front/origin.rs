@@ -11,11 +11,15 @@ use hyper::header::{HOST, HeaderName, ORIGIN};
 /// The lists of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// Whether loopback pages are allowed and only loopback names are served.
+    /// Whether loopback pages are allowed. Development mode serves loopback names and those of `hosts` only.
     pub is_development: bool,
+    /// Whether only loopback names and those of `hosts` are served outside development mode too: every user of this machine may
+    /// log in and the server listens on loopback addresses, so a page that reaches it under a name of its own (DNS rebinding)
+    /// would need no credentials.
+    pub is_open_loopback: bool,
     /// Origins that are allowed.
     pub origins: Vec<String>,
-    /// Host names that are served besides loopback names. Outside development mode an empty list is all names.
+    /// Host names that are served besides loopback names. Where neither of the above holds, an empty list is all names.
     pub hosts: Vec<String>,
 }
 
@@ -62,7 +66,8 @@ impl Gate {
     /// Whether the server answers to this name.
     #[must_use]
     pub fn serves(&self, host: &str) -> bool {
-        let is_any = !self.is_development && self.hosts.is_empty();
+        let needs_listing = self.is_development || self.is_open_loopback;
+        let is_any = !needs_listing && self.hosts.is_empty();
         let name = host_name(host);
         let is_listed =
             |known: &String| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host);
@@ -250,6 +255,29 @@ mod tests {
             None,
             Err(Refusal::Host("192.168.1.7:7000".into())),
         );
+    }
+
+    #[test]
+    fn an_open_loopback_server_serves_loopback_and_listed_names_only() {
+        let mut gate = Gate {
+            is_open_loopback: true,
+            ..Gate::default()
+        };
+        check(&gate, "127.0.0.1:6020", None, Ok(()));
+        check(&gate, "[::1]:6020", Some("http://[::1]:6020"), Ok(()));
+        let refused = |host: &str| Err(Refusal::Host(host.to_owned()));
+        for host in ["rebound.example:6020", "10.0.0.7:6020", "localhost.example"] {
+            check(&gate, host, None, refused(host));
+            let page = format!("http://{host}");
+            check(&gate, host, Some(&page), refused(host));
+        }
+        // Pages of other origins stay out, as outside development mode.
+        let other = "http://localhost:5173";
+        let outcome = Err(Refusal::Origin(other.to_owned()));
+        check(&gate, "localhost:6020", Some(other), outcome);
+        gate.hosts = words(&["app.example"]);
+        check(&gate, "app.example", Some("https://app.example"), Ok(()));
+        check(&gate, "b.example", None, refused("b.example"));
     }
 
     #[test]

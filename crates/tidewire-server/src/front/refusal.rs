@@ -29,6 +29,14 @@ pub enum RequestRefusal {
     Requests,
     /// `http.streams_max` streams are open.
     Streams,
+    /// The caller has its share of the requests.
+    RequestShare,
+    /// The caller has its share of the bytes of bodies.
+    BodyShare,
+    /// The caller has its share of the streams.
+    StreamShare,
+    /// A stream was ended because its client did not read while the node was short of memory.
+    UnreadStream,
     /// A batch has more than `http.batch_commands_max` commands.
     Commands,
     /// The name of a record is empty, longer than `limits.name_bytes_max`, or not percent-encoded UTF-8.
@@ -43,7 +51,7 @@ pub enum RequestRefusal {
 
 impl RequestRefusal {
     /// All of them.
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 19] = [
         Self::SlowHead,
         Self::Idle,
         Self::LargeHead,
@@ -54,6 +62,10 @@ impl RequestRefusal {
         Self::Bodies,
         Self::Requests,
         Self::Streams,
+        Self::RequestShare,
+        Self::BodyShare,
+        Self::StreamShare,
+        Self::UnreadStream,
         Self::Commands,
         Self::Names,
         Self::Malformed,
@@ -86,6 +98,10 @@ impl RequestRefusal {
             Self::Bodies => "bodies",
             Self::Requests => "requests",
             Self::Streams => "streams",
+            Self::RequestShare => "request_share",
+            Self::BodyShare => "body_share",
+            Self::StreamShare => "stream_share",
+            Self::UnreadStream => "unread_stream",
             Self::Commands => "commands",
             Self::Names => "names",
             Self::Malformed => "malformed",

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use super::handle::{Mail, Peer, ShardHandle};
 use crate::front::outlet::Outlet;
+use crate::front::share::Standing;
 
 /// Why a session was ended by its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum End {
     Engine(CloseReason),
     /// Too much waited for it.
     Slow,
+    /// Its user holds all that one may hold of what requests share.
+    Share,
     /// The server stops.
     GoingAway,
     /// It has lost a right and did not take in time what was decided before, or must not take it.
@@ -190,6 +193,7 @@ pub(crate) enum CarriedMail {
     Open {
         carrier: Arc<Carrier>,
         peer: Arc<Peer>,
+        standing: Option<Arc<Standing>>,
         stay: Stay,
         messages: Vec<u8>,
     },
@@ -218,7 +222,7 @@ impl CarriedSession {
     pub(super) fn open(
         shard: ShardHandle,
         queued_bytes: Arc<AtomicUsize>,
-        peer: Arc<Peer>,
+        (peer, standing): (Arc<Peer>, Option<Arc<Standing>>),
         stay: Stay,
         messages: Vec<u8>,
     ) -> Self {
@@ -233,6 +237,7 @@ impl CarriedSession {
         session.mail(|carrier| CarriedMail::Open {
             carrier,
             peer,
+            standing,
             stay,
             messages,
         });

@@ -14,7 +14,6 @@ mod rights;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidewire_core::address::{Address, SessionId};
@@ -40,13 +39,14 @@ use rights::Settling;
 
 use super::ShardLimits;
 use super::batch::Batches;
+use super::caller_rate::CallerRates;
 use super::carrier::End;
 use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{Adopted, ClientCertificate, Mail, Peer, Quiet, Requests, ShardHandle};
 use super::sink::{Errand, Sink};
-use super::stats::{ShardStats, add, set, time_index};
+use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::interest::InterestMap;
 use crate::log;
 use crate::penalty::{PenaltyBox, Sentence};
@@ -64,6 +64,7 @@ pub(crate) struct Node {
     pub(crate) interest: Arc<InterestMap>,
     pub(crate) confirmations: Arc<Confirmations>,
     pub(crate) penalties: Arc<PenaltyBox>,
+    pub(crate) callers: Arc<CallerRates>,
     pub(crate) requests: Arc<dyn Requests>,
     pub(crate) tracer: Option<Arc<Tracer>>,
 }
@@ -83,6 +84,7 @@ pub(crate) struct Conductor {
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
     penalties: Arc<PenaltyBox>,
+    callers: Arc<CallerRates>,
     credit: Credit,
     limits: ShardLimits,
     message_bytes_max: usize,
@@ -117,6 +119,7 @@ pub(crate) struct Conductor {
     /// Changes of rights that somebody waits for.
     settlings: Vec<Settling>,
     gauges_published: Instant,
+    longest_turn: LongestTurn,
     /// The engine's next deadline, as of the end of the last turn or the last deadline since.
     engine_deadline: Option<Instant>,
     send_path: Path,
@@ -156,6 +159,7 @@ impl Conductor {
             handles: node.handles,
             confirmations: node.confirmations,
             penalties: node.penalties,
+            callers: node.callers,
             credit: Credit::new(address.shard, shard_count, limits.shard_inflight_bytes_max),
             limits,
             message_bytes_max,
@@ -179,6 +183,7 @@ impl Conductor {
             close_all: None,
             settlings: Vec::new(),
             gauges_published: Instant(0),
+            longest_turn: LongestTurn::default(),
             engine_deadline: None,
             send_path,
             is_stopped: false,
@@ -322,6 +327,7 @@ impl Conductor {
             self.event_loop.push_bytes(key, &pong);
         }
         self.sink.logs.begin_turn();
+        self.sink.ends.begin_turn();
         self.sink.deflation.begin_turn();
         self.batches.begin_turn();
         // Others may have to hear of an end. That leaves with the next turn, so it must lie in the logs of that one.
@@ -344,7 +350,7 @@ impl Conductor {
         let carried = &mut self.carried;
         let mut deliveries = 0;
         engine.flush_some(count, |session, format, spans| {
-            deliveries += 1;
+            deliveries += sink.ends.count(format, spans);
             if format == CARRIED {
                 return carried.push(key(session), spans, &sink.logs);
             }
@@ -571,6 +577,10 @@ impl Conductor {
             && let Some(peer) = peer.take()
         {
             let (now, address) = (self.now.monotonic, peer.address.ip());
+            let caller = || self.callers.caller(principal, address);
+            if !self.carried.logged_in(key, caller) {
+                return self.end_carried(key, End::Share);
+            }
             if let Some(sentence) = self.penalties.login(now, address, &principal.user_id) {
                 self.detain(completion.session, sentence);
             }
@@ -655,7 +665,8 @@ impl Conductor {
                     self.await_carried(key(session));
                 }
                 Errand::Send(session, format, spans) => {
-                    add(&self.own.stats().deliveries, 1);
+                    let count = self.sink.ends.count(format, &spans);
+                    add(&self.own.stats().deliveries, count);
                     self.event_loop
                         .push_ranges(key(session), log_ranges(format, &spans));
                 }
@@ -707,9 +718,8 @@ impl Conductor {
         set(&stats.inbound_bytes, self.event_loop.inbound_bytes() as u64);
         set(&stats.inflight_bytes, self.credit.bytes() as u64);
         let turn_nanos = u64::try_from(now.since(started).as_nanos()).unwrap_or(u64::MAX);
-        stats
-            .turn_nanos_max
-            .fetch_max(turn_nanos, Ordering::Relaxed);
+        self.longest_turn.note(now, turn_nanos);
+        set(&stats.turn_nanos_max, self.longest_turn.nanos());
         add(&stats.turns_by_time[time_index(turn_nanos)], 1);
         if self.is_refusing || now.since(self.gauges_published) >= GAUGE_INTERVAL {
             self.gauges_published = now;

@@ -18,6 +18,7 @@ use super::carrier::{CarriedMail, CarriedSession, Stay};
 use super::look::Look;
 use super::stats::{Clock, ShardStats};
 use crate::front::place::Place;
+use crate::front::share::Standing;
 
 /// What is known of a peer beside its messages. Kept until it is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,8 +179,20 @@ impl ShardHandle {
     /// encoded one behind the other.
     #[must_use]
     pub fn carry(&self, peer: Arc<Peer>, stay: Stay, messages: Vec<u8>) -> CarriedSession {
+        self.carry_for(peer, None, stay, messages)
+    }
+
+    /// The same for a request that holds something, which is counted as its user's from the login on.
+    #[must_use]
+    pub(crate) fn carry_for(
+        &self,
+        peer: Arc<Peer>,
+        standing: Option<Arc<Standing>>,
+        stay: Stay,
+        messages: Vec<u8>,
+    ) -> CarriedSession {
         let queued_bytes = Arc::clone(&self.0.carried_bytes);
-        CarriedSession::open(self.clone(), queued_bytes, peer, stay, messages)
+        CarriedSession::open(self.clone(), queued_bytes, (peer, standing), stay, messages)
     }
 
     /// Gives the answer to a request of [`Requests::store`].

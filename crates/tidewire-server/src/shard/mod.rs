@@ -1,6 +1,7 @@
 //! The shards of a node: their threads, and how others reach them. What a shard decides is the engine's.
 
 mod batch;
+mod caller_rate;
 pub mod carrier;
 mod conductor;
 mod connection;
@@ -9,6 +10,7 @@ mod deflation;
 mod drain;
 pub mod handle;
 pub mod look;
+mod message_count;
 mod sink;
 pub mod stats;
 mod traces;
@@ -31,6 +33,7 @@ use crate::config::section::SendsKind;
 use crate::interest::InterestMap;
 use crate::penalty::{PenaltyBox, PenaltySettings};
 use crate::traces::Tracer;
+use caller_rate::CallerRates;
 use conductor::Conductor;
 use connection::State;
 use credit::Confirmations;
@@ -79,6 +82,8 @@ pub struct NodeConfig {
     pub settings: Settings,
     /// Bounds of what is held for connections.
     pub limits: ShardLimits,
+    /// Whether each name of a user is proved at its login.
+    pub names_are_proved: bool,
     /// How long who waits that was closed for one of them.
     pub penalty: PenaltySettings,
     /// The judge.
@@ -99,6 +104,7 @@ pub struct NodeConfig {
 pub struct PreparedShards {
     handles: Vec<ShardHandle>,
     loops: Vec<EventLoop<State>>,
+    budget: MemoryBudget,
 }
 
 impl PreparedShards {
@@ -112,6 +118,7 @@ impl PreparedShards {
         let mut prepared = Self {
             handles: Vec::new(),
             loops: Vec::new(),
+            budget: budget.clone(),
         };
         for index in 0..count {
             let sender = match sends {
@@ -131,6 +138,12 @@ impl PreparedShards {
             })));
         }
         Ok(prepared)
+    }
+
+    /// What all shards may hold together.
+    #[must_use]
+    pub fn budget(&self) -> &MemoryBudget {
+        &self.budget
     }
 
     /// The ways to the shards, by number.
@@ -154,6 +167,8 @@ impl PreparedShards {
         let interest = Arc::new(InterestMap::default());
         let confirmations = Arc::new(Confirmations::new(handles.len()));
         let penalties = Arc::new(PenaltyBox::new(config.penalty));
+        let callers = CallerRates::new(&config.settings.rates, config.names_are_proved);
+        let callers = Arc::new(callers);
         let mut running = RunningShards {
             handles: handles.clone(),
             threads: Vec::new(),
@@ -177,6 +192,7 @@ impl PreparedShards {
                 interest: interest.clone(),
                 confirmations: confirmations.clone(),
                 penalties: penalties.clone(),
+                callers: callers.clone(),
                 requests: config.requests.clone(),
                 tracer: config.tracer.clone(),
             };

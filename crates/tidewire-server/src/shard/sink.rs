@@ -20,6 +20,7 @@ use super::batch::LOG_COUNT;
 use super::connection::Encoding;
 use super::deflation::Deflation;
 use super::handle::{Requests, ShardHandle};
+use super::message_count::MessageEnds;
 use super::stats::{add, topic_index};
 use super::traces::ShardTraces;
 use crate::interest::InterestMap;
@@ -41,6 +42,8 @@ pub(crate) enum Errand {
 /// Takes the effects of one engine.
 pub(crate) struct Sink {
     pub(crate) logs: TurnLogs,
+    /// Where the messages of the turn end.
+    pub(crate) ends: MessageEnds,
     pub(crate) deflation: Deflation,
     pub(crate) errands: VecDeque<Errand>,
     /// What leaves to each shard at the end of the turn.
@@ -68,6 +71,7 @@ impl Sink {
         Self {
             traces: traces.map(Box::new),
             logs: TurnLogs::new(LOG_COUNT),
+            ends: MessageEnds::default(),
             deflation: Deflation::new(limits),
             errands: VecDeque::new(),
             outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
@@ -166,6 +170,7 @@ impl Sink {
         } else {
             log.append(|out| encoding.encode_frame(message, out))
         };
+        self.ends.note(format, range.end);
         Span {
             start: range.start,
             end: range.end,

@@ -40,6 +40,36 @@ pub const TURN_TIMES: [Duration; 15] = [
     Duration::from_millis(500),
 ];
 
+/// How long a turn is remembered as the longest, at least. Above the usual interval of scrapes, so that none of them misses it.
+const LONGEST_TURN_PERIOD: Duration = Duration::from_secs(60);
+
+/// The longest turn of the running period and of the one before. Readers change nothing, so several see the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LongestTurn {
+    began: tidewire_core::time::Instant,
+    nanos: u64,
+    nanos_before: u64,
+}
+
+impl LongestTurn {
+    /// Notes a turn that ended now.
+    pub(crate) fn note(&mut self, now: tidewire_core::time::Instant, nanos: u64) {
+        let age = now.since(self.began);
+        if age >= LONGEST_TURN_PERIOD {
+            let is_next = age < 2 * LONGEST_TURN_PERIOD;
+            self.nanos_before = if is_next { self.nanos } else { 0 };
+            self.nanos = 0;
+            self.began = now;
+        }
+        self.nanos = self.nanos.max(nanos);
+    }
+
+    /// The longest turn of the last one to two periods.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.nanos.max(self.nanos_before)
+    }
+}
+
 /// The place of a turn of so many nanoseconds in [`ShardStats::turns_by_time`].
 pub(crate) fn time_index(nanos: u64) -> usize {
     TURN_TIMES.partition_point(|time| *time < Duration::from_nanos(nanos))
@@ -88,7 +118,7 @@ pub struct ShardStats {
     /// Turns by how long they took: no longer than the time in the same place of [`TURN_TIMES`], and longer than the one before. The
     /// last are longer than all.
     pub turns_by_time: [AtomicU64; TURN_TIMES.len() + 1],
-    /// The longest turn since the last look, in nanoseconds.
+    /// Gauge: the longest of the last turns, in nanoseconds; see [`LongestTurn`].
     pub turn_nanos_max: AtomicU64,
     /// Gauge: connections, those on their way to the shard included.
     pub connections: AtomicU64,
@@ -102,7 +132,7 @@ pub struct ShardStats {
     pub messages_out: [AtomicU64; TOPICS.len()],
     /// Frames that were no message.
     pub undecodable: AtomicU64,
-    /// Connections that were given something to send, once per turn.
+    /// Messages given to connections and sessions, once per recipient.
     pub deliveries: AtomicU64,
     /// Sends.
     pub sends: AtomicU64,
@@ -122,6 +152,8 @@ pub struct ShardStats {
     pub cache_shrunk_bytes: AtomicU64,
     /// Gauge: sessions of HTTP requests and streams.
     pub carried_sessions: AtomicU64,
+    /// How often a message of theirs waited for a rate of its caller.
+    pub caller_waits: AtomicU64,
     /// Gauge: bytes that wait to be taken by them.
     pub carried_bytes: AtomicU64,
     /// Connections that were ended because they did not read, or held most when the node was over its budget.
@@ -345,6 +377,27 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_turn_is_forgotten_after_one_to_two_periods() {
+        let mut longest = LongestTurn::default();
+        let at = |periods: u32, millis| {
+            let since = LONGEST_TURN_PERIOD * periods + Duration::from_millis(millis);
+            tidewire_core::time::Instant(0) + since
+        };
+        for (now, nanos, expected) in [
+            (at(0, 1), 5, 5),
+            (at(0, 2), 900, 900),
+            (at(0, 3), 7, 900),
+            (at(1, 1), 8, 900),
+            (at(1, 500), 10, 900),
+            (at(2, 2), 9, 10),
+            (at(5, 0), 3, 3),
+        ] {
+            longest.note(now, nanos);
+            assert_eq!(longest.nanos(), expected, "{now:?}");
+        }
+    }
 
     #[test]
     fn turns_are_counted_by_the_time_that_they_do_not_exceed() {

@@ -140,6 +140,7 @@ impl Node {
             .start(NodeConfig {
                 settings,
                 limits: options.limits,
+                names_are_proved: true,
                 penalty: options.penalty,
                 permission: options.permission,
                 opened: vec![opened],

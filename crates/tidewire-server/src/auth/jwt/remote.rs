@@ -180,7 +180,7 @@ impl Remote {
                 self.counts.failures.inc();
                 if state.failure.is_none() {
                     tracing::warn!(
-                        ?failure,
+                        failure = failure.as_str(),
                         "the issuer's keys can't be read; known ones are used for auth.jwt.keys_age_max"
                     );
                 }

@@ -1,4 +1,5 @@
-//! Counts the frames of a peer that ask for nothing: pings, settings, priorities and those that nobody knows.
+//! Counts the frames of a peer that ask for nothing: pings, settings, priorities, goodbyes, unknown ones, and window updates
+//! for bytes that were never sent to it.
 //!
 //! The library answers or drops each of them at once and counts none, so a flood of them would only be work.
 
@@ -16,6 +17,21 @@ use super::activity::Activity;
 const PREFACE_BYTES: usize = 24;
 /// Bytes before the payload of a frame (RFC 9113, section 4.1).
 const HEAD_BYTES: usize = 9;
+
+/// Bytes sent to a peer that one of its window updates may answer. Clients update once for each half of a window, or for each
+/// frame that they have read; small reads of a small window are the least that makes sense.
+const BYTES_PER_UPDATE: usize = 256;
+/// Bytes that are remembered as sent and not answered yet. More would let a peer save up a flood during a long download.
+const UNANSWERED_BYTES_MAX: usize = 4 << 20;
+
+/// Frames that ask for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Idle {
+    /// Those of which none is needed.
+    frames: usize,
+    /// Window updates, which answer what was sent.
+    updates: usize,
+}
 
 /// Where a stream of bytes stands between two frames.
 #[derive(Debug)]
@@ -36,9 +52,9 @@ impl Frames {
         }
     }
 
-    /// Takes in the next bytes, and says how many frames that ask for nothing begin in them.
-    fn idle_in(&mut self, mut bytes: &[u8]) -> usize {
-        let mut count = 0;
+    /// Takes in the next bytes, and says which frames that ask for nothing begin in them.
+    fn idle_in(&mut self, mut bytes: &[u8]) -> Idle {
+        let mut count = Idle::default();
         while !bytes.is_empty() {
             let skipped = self.rest.min(bytes.len());
             self.rest -= skipped;
@@ -51,21 +67,28 @@ impl Frames {
                 let [high, middle, low, kind, ..] = self.head;
                 self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
                 self.head_bytes = 0;
-                count += usize::from(is_idle(kind));
+                match kind {
+                    WINDOW_UPDATE => count.updates += 1,
+                    kind if is_idle(kind) => count.frames += 1,
+                    _ => {}
+                }
             }
         }
         count
     }
 }
 
-/// Whether a frame of this type (RFC 9113, section 11.2) asks for nothing. What opens, fills, resets or unblocks streams does, and
-/// so does CONTINUATION; of those the library counts what is too much.
+const WINDOW_UPDATE: u8 = 8;
+
+/// Whether a frame of this type (RFC 9113, section 11.2) asks for nothing. What opens, fills or resets streams does, and so does
+/// CONTINUATION; of those the library counts what is too much.
 fn is_idle(kind: u8) -> bool {
     const PRIORITY: u8 = 2;
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
+    const GOAWAY: u8 = 7;
     const CONTINUATION: u8 = 9;
-    matches!(kind, PRIORITY | SETTINGS | PING) || kind > CONTINUATION
+    matches!(kind, PRIORITY | SETTINGS | PING | GOAWAY) || kind > CONTINUATION
 }
 
 /// A stream of which the frames are counted as they are read.
@@ -73,6 +96,8 @@ fn is_idle(kind: u8) -> bool {
 pub(super) struct Counted<S> {
     stream: S,
     frames: Frames,
+    /// Bytes sent to the peer that none of its window updates has answered yet.
+    unanswered_bytes: usize,
     activity: Arc<Activity>,
 }
 
@@ -82,8 +107,16 @@ impl<S> Counted<S> {
         Self {
             stream,
             frames: Frames::new(),
+            unanswered_bytes: 0,
             activity,
         }
+    }
+
+    /// The frames of `idle` that count as a flood: not the window updates that answer what was sent.
+    fn needless(&mut self, idle: Idle) -> usize {
+        let answering = idle.updates.min(self.unanswered_bytes / BYTES_PER_UPDATE);
+        self.unanswered_bytes -= answering * BYTES_PER_UPDATE;
+        idle.frames + idle.updates - answering
     }
 }
 
@@ -100,7 +133,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        let count = this.frames.idle_in(&buffer.filled()[before..]);
+        let idle = this.frames.idle_in(&buffer.filled()[before..]);
+        let count = this.needless(idle);
         if count > 0 {
             this.activity.note_idle_frames(count, Instant::now());
         }
@@ -114,7 +148,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
+        let unanswered = this.unanswered_bytes.saturating_add(written);
+        this.unanswered_bytes = unanswered.min(UNANSWERED_BYTES_MAX);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -152,6 +190,8 @@ mod tests {
             (3, 4),
             (8, 4),
             (9, 0),
+            (8, 4),
+            (7, 8),
             (16, 0),
             (255, 40),
         ] {
@@ -159,8 +199,36 @@ mod tests {
         }
         for size in [1, 2, 7, 9, 10, 24, 33, 500, bytes.len()] {
             let mut frames = Frames::new();
-            let count: usize = bytes.chunks(size).map(|part| frames.idle_in(part)).sum();
-            assert_eq!(count, 6, "in parts of {size}");
+            let mut count = Idle::default();
+            for idle in bytes.chunks(size).map(|part| frames.idle_in(part)) {
+                count.frames += idle.frames;
+                count.updates += idle.updates;
+            }
+            let expected = Idle {
+                frames: 7,
+                updates: 2,
+            };
+            assert_eq!(count, expected, "in parts of {size}");
         }
+    }
+
+    #[tokio::test]
+    async fn window_updates_that_answer_what_was_sent_are_no_flood() {
+        use tokio::io::AsyncWriteExt as _;
+
+        let mut counted = Counted::new(tokio::io::sink(), Activity::new(1));
+        let updates = |updates| Idle { frames: 0, updates };
+        assert_eq!(counted.needless(updates(3)), 3);
+        counted
+            .write_all(&[0; 10 * BYTES_PER_UPDATE])
+            .await
+            .expect("a sink");
+        assert_eq!(counted.needless(updates(8)), 0);
+        assert_eq!(counted.needless(updates(8)), 6);
+        let idle = Idle {
+            frames: 2,
+            updates: 0,
+        };
+        assert_eq!(counted.needless(idle), 2);
     }
 }

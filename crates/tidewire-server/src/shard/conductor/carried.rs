@@ -10,12 +10,14 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tidewire_core::effect::{Flow, Input, Span};
 use tidewire_core::message::{Connection as Introduction, Message};
+use tidewire_core::rate::Charged;
 use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
 use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::Conductor;
+use crate::front::share::{Caller, Standing};
 use crate::shard::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::shard::connection::CARRIED;
 use crate::shard::credit::NOBODY;
@@ -36,7 +38,15 @@ struct Carried {
     is_waiting: bool,
     /// That message was counted already.
     is_counted: bool,
-    /// Nothing is given before this time, because its address was closed for a limit.
+    /// Its caller has paid for that message.
+    has_paid: bool,
+    /// Who pays for its messages, from the login on.
+    caller: Option<Caller>,
+    /// Which of them.
+    charged: Charged,
+    /// What its request holds, until the login.
+    standing: Option<Arc<Standing>>,
+    /// Nothing is given before this time, because its address was closed for a limit or its caller has spent its rate.
     held_until: Option<Instant>,
     /// It follows jumps, so it is told when it lags.
     is_watched: bool,
@@ -102,6 +112,16 @@ impl CarriedSessions {
         }
     }
 
+    /// A session has logged in as this caller; false if the caller holds all that one may hold. What has a socket is none of these.
+    pub(super) fn logged_in(&mut self, key: Key, caller: impl FnOnce() -> Caller) -> bool {
+        let Some(carried) = self.sessions.get_mut(&key) else {
+            return true;
+        };
+        let caller = carried.caller.insert(caller());
+        let standing = carried.standing.take();
+        standing.is_none_or(|standing| standing.move_to(caller).is_ok())
+    }
+
     /// Takes back what waits for a session that must not get it any more.
     pub(super) fn take_back(&self, key: Key) {
         if let Some(carried) = self.sessions.get(&key) {
@@ -134,9 +154,10 @@ impl Conductor {
             CarriedMail::Open {
                 carrier,
                 peer,
+                standing,
                 stay,
                 messages,
-            } => self.open_carried(carrier, peer, stay, messages),
+            } => self.open_carried(carrier, (peer, standing), stay, messages),
             CarriedMail::Messages { carrier, messages } => {
                 let Some(key) = carrier.key.get() else { return };
                 if self.is_draining {
@@ -164,7 +185,7 @@ impl Conductor {
     fn open_carried(
         &mut self,
         carrier: Arc<Carrier>,
-        peer: Arc<Peer>,
+        (peer, standing): (Arc<Peer>, Option<Arc<Standing>>),
         stay: Stay,
         messages: Vec<u8>,
     ) {
@@ -179,12 +200,12 @@ impl Conductor {
             session,
             format: CARRIED,
         });
-        let bytes_max = match stay {
+        let (bytes_max, charged) = match stay {
             Stay::Passing { bytes_max } => {
                 self.engine.set_passing(session);
-                bytes_max
+                (bytes_max, Charged::All)
             }
-            Stay::Lasting => self.limits.outbox.bytes_max,
+            Stay::Lasting => (self.limits.outbox.bytes_max, Charged::Subscriptions),
         };
         let address = peer.address.ip();
         let sentence = self.penalties.arrival(self.now.monotonic, address);
@@ -197,6 +218,10 @@ impl Conductor {
                 taken: 0,
                 is_waiting: false,
                 is_counted: false,
+                has_paid: false,
+                caller: None,
+                charged,
+                standing,
                 held_until: sentence.map(|sentence| sentence.until),
                 is_watched: false,
                 is_lagging: false,
@@ -262,6 +287,20 @@ impl Conductor {
                     if let Message::Connection(Introduction::Challenge { jumps, .. }) = message {
                         carried.is_watched = jumps;
                     }
+                    if let Some(caller) = &carried.caller
+                        && !carried.has_paid
+                    {
+                        let now = self.now.monotonic;
+                        if let Err(until) =
+                            self.callers.take(now, caller, &message, carried.charged)
+                        {
+                            add(&self.own.stats().caller_waits, 1);
+                            carried.held_until = Some(until);
+                            self.carried.held.insert((until, key));
+                            return;
+                        }
+                        carried.has_paid = true;
+                    }
                     let (engine, sink) = (&mut self.engine, &mut self.sink);
                     traces::give(engine, self.now, session, &message, sink)
                 }
@@ -271,6 +310,7 @@ impl Conductor {
                 Flow::Taken => {
                     carried.taken += bytes;
                     carried.is_counted = false;
+                    carried.has_paid = false;
                 }
                 Flow::Wait => carried.is_waiting = true,
             }

@@ -132,7 +132,7 @@ impl Conductor {
             "connections that hold too much memory were disconnected",
             || {
                 tracing::info!(
-                    ?address,
+                    address = address.map(tracing::field::display),
                     user,
                     outbox_bytes,
                     inbound_bytes,

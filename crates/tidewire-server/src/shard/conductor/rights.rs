@@ -111,7 +111,7 @@ impl Conductor {
             "connections that had lost a right and did not read were cut off",
             || {
                 tracing::info!(
-                    ?address,
+                    address = address.map(tracing::field::display),
                     "cut off: it has lost a right and does not read what waits for it"
                 );
             },

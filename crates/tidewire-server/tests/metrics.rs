@@ -1,0 +1,106 @@
+//! `/metrics` of the real program: its formats, the names that the documents use, and log lines as JSON.
+
+mod client;
+mod process;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use client::DEADLINE;
+use process::{Server, status_of};
+
+/// The whole answer to a GET with these headers.
+fn get(server: &Server, path: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(server.address).expect("the server accepts");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// The names of the samples in an exposition.
+fn sample_names(text: &str) -> BTreeSet<&str> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let names = lines.filter_map(|line| line.split(['{', ' ']).next());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn metrics_are_given_in_the_format_that_the_scraper_accepts() {
+    let server = Server::start(&[]);
+    let host = "host: localhost\r\n";
+    let plain = get(&server, "/metrics", host);
+    assert!(plain.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    let body = plain.split_once("\r\n\r\n").expect("a body").1;
+    assert!(body.contains("\n# TYPE tidewire_turns_total counter\n"));
+    assert!(!body.contains("# EOF") && !body.contains("# UNIT"));
+    let accept = format!("{host}accept: application/openmetrics-text;version=1.0.0\r\n");
+    let open_metrics = get(&server, "/metrics", &accept);
+    let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    assert!(open_metrics.contains(kind));
+    let open_body = open_metrics.split_once("\r\n\r\n").expect("a body").1;
+    assert!(open_body.contains("\n# TYPE tidewire_turns counter\n"));
+    assert!(open_body.ends_with("# EOF\n"));
+    assert_eq!(sample_names(body), sample_names(open_body));
+}
+
+/// Names of metrics in a text; one that ends with `_` stands for all that begin so.
+fn named_metrics(text: &str) -> BTreeSet<String> {
+    let is_part = |symbol: char| symbol.is_ascii_alphanumeric() || symbol == '_';
+    let places = text.match_indices("tidewire_").map(|(place, _)| place);
+    let places = places.filter(|place| !text[..*place].ends_with(is_part));
+    places
+        .map(|place| text[place..].split(|symbol| !is_part(symbol)).next())
+        .map(|name| name.unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn every_metric_that_the_documents_name_exists() {
+    let server = Server::start(&[]);
+    let (_, text) = server.get("/metrics").expect("metrics");
+    let known = sample_names(&text);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = vec![root.join("README.md"), root.join("SECURITY.md")];
+    for folder in ["docs", "docs/grafana"] {
+        let entries = fs::read_dir(root.join(folder)).expect("a folder");
+        files.extend(entries.map(|entry| entry.expect("an entry").path()));
+    }
+    let mut named = 0;
+    for file in files.iter().filter(|file| file.is_file()) {
+        let text = fs::read_to_string(file).expect("text");
+        for name in named_metrics(&text) {
+            named += 1;
+            let is_known = match name.strip_suffix('_') {
+                Some(_) => known.iter().any(|known| known.starts_with(name.as_str())),
+                None => known.contains(name.as_str()),
+            };
+            assert!(is_known, "{}: there is no metric {name}", file.display());
+        }
+    }
+    assert!(named > 100, "only {named} names were found");
+}
+
+#[test]
+fn text_of_peers_is_quoted_once_in_json_lines() {
+    let server = Server::start(&[]);
+    let refused = get(
+        &server,
+        "/metrics",
+        "host: localhost\r\norigin: http://a\"b.example\r\n",
+    );
+    assert_eq!(status_of(&refused), 403);
+    let line = server.expect_log("page refused");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(line["origin"], "http://a\"b.example");
+    let refused = get(&server, "/metrics", "host: bob.example\r\n");
+    assert_eq!(status_of(&refused), 403);
+    let line = server.expect_log("host name refused");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(line["host"], "bob.example");
+}
