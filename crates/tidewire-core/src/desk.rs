@@ -23,6 +23,7 @@ use crate::settings::Settings;
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
 use crate::time::Now;
+use crate::work::NAME_WORK;
 
 /// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and each value
 /// that comes is compared with what so many names need.
@@ -48,6 +49,8 @@ pub(crate) struct Place {
     pub(crate) refused: Cell<Refused>,
     /// The same of sessions that do not read fast enough.
     pub(crate) lag: Cell<LagCounts>,
+    /// Bytes that this shard has touched since it began, see [`crate::work`].
+    pub(crate) work: Cell<u64>,
     /// Sessions that were ended because their login had expired.
     pub(crate) expired: u64,
     /// Sessions that were ended because their login was revoked.
@@ -69,6 +72,11 @@ impl Place {
     pub(crate) fn shards(&self) -> impl Iterator<Item = Address> + use<> {
         let node = self.address.node;
         (0..self.shard_count).map(move |shard| Address { node, shard })
+    }
+
+    /// Counts bytes that are touched.
+    pub(crate) fn count_work(&self, bytes: usize) {
+        self.work.set(self.work.get().wrapping_add(bytes as u64));
     }
 
     /// Counts something that was refused.
@@ -123,6 +131,7 @@ impl Place {
 
     /// Whether the text is JSON within the limits.
     pub(crate) fn json_kind(&self, text: &str) -> Result<json::Kind, json::JsonError> {
+        self.count_work(text.len());
         json::check(text, self.json_limits()).inspect_err(|error| {
             self.count(|refused| match error {
                 json::JsonError::Malformed { .. } => refused.malformed += 1,
@@ -178,6 +187,15 @@ pub(crate) struct Interest {
 pub(crate) struct Gatherings {
     pub(crate) next: u64,
     pub(crate) running: Map<u64, RunningGathering>,
+}
+
+impl Gatherings {
+    /// The session that waits for a gathering.
+    pub(crate) fn session(&self, gather: Gather) -> Option<SessionId> {
+        self.running
+            .get(&gather.number)
+            .map(|running| running.session)
+    }
 }
 
 #[derive(Debug)]
@@ -297,6 +315,8 @@ impl<E: Effects> Desk<'_, E> {
         if let Some(session) = self.sessions.find(to) {
             let format = session.format;
             let span = self.out.append(format, message);
+            self.place
+                .count_work(span.len() as usize + self.out.take_compressed_bytes());
             self.hub.answer(to.index, format, span);
         }
     }
@@ -393,6 +413,8 @@ impl<E: Effects> Desk<'_, E> {
             .map(|session| (session.id.index, session.format));
         for format in self.hub.formats(channel) {
             let span = self.out.append(format, message);
+            self.place
+                .count_work(span.len() as usize + self.out.take_compressed_bytes());
             let except = except
                 .filter(|(_, own)| *own == format)
                 .map(|(index, _)| index);
@@ -632,6 +654,8 @@ impl<E: Effects> Desk<'_, E> {
             session.belongings(self.place.seed).rule_reads.sifting = Some(sifting);
             return None;
         }
+        // Each name that is left costs as much again where it takes effect.
+        self.place.count_work(names.len() * NAME_WORK);
         let mut sifted = Sifted {
             allowed: Vec::with_capacity(names.len()),
             left_out: Vec::new(),

@@ -513,6 +513,10 @@ impl CloseReason {
 pub trait Effects {
     /// Encodes `message` once at the end of the format's turn log and says where it lies.
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span;
+    /// What compressing messages has cost since the last call, in bytes that plain encoding would touch.
+    fn take_compressed_bytes(&mut self) -> usize {
+        0
+    }
     /// Puts `entry` into another shard's mailbox. Never called with the own address.
     fn post(&mut self, to: Address, entry: Entry);
     /// Posts the news, as [`Entry::Publication`], to every **other** shard whose interest is visible.

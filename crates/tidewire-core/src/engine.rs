@@ -20,7 +20,7 @@ use crate::desk::{Desk, Gatherings, Interest, Place};
 use crate::effect::{
     CloseReason, Effects, Flow, Format, Input, InterestTopic, Span, StoreCompletion,
 };
-use crate::entry::Entry;
+use crate::entry::{Entry, WorkEntry};
 use crate::event;
 use crate::expiry::Expiries;
 use crate::history;
@@ -30,7 +30,7 @@ use crate::lag;
 use crate::listen::ListenOwner;
 use crate::login::{self, Decided};
 use crate::look::{LookedAt, SessionView, SubscribedName};
-use crate::message::{Auth, Connection, Message};
+use crate::message::{Auth, Connection, Message, Presence};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::rate::{RateKeeper, RateOwner, is_compiled};
@@ -47,6 +47,7 @@ use crate::table;
 use crate::text::Name;
 use crate::time::{Instant, Now};
 use crate::timer::DeadlineQueue;
+use crate::work::{Debtors, MESSAGE_WORK, Next, Share, TurnCosts, USER_WORK};
 
 pub use counts::Counts;
 
@@ -92,6 +93,9 @@ pub struct Shard {
     expiries: Expiries,
     barrier: Barrier,
     recheck: Recheck,
+    /// What sessions of this shard have cost in this turn.
+    costs: TurnCosts,
+    debtors: Debtors,
 }
 
 /// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
@@ -108,6 +112,7 @@ struct Parts<'a> {
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
     expiries: &'a mut Expiries,
     recheck: &'a mut Recheck,
+    debtors: &'a mut Debtors,
 }
 
 impl Shard {
@@ -136,6 +141,7 @@ impl Shard {
                 draining: false,
                 refused: Cell::default(),
                 lag: Cell::default(),
+                work: Cell::default(),
                 expired: 0,
                 revoked: 0,
                 revocations: Revocations::default(),
@@ -161,6 +167,8 @@ impl Shard {
             expiries: Expiries::default(),
             barrier: Barrier::new(address, shard_count),
             recheck: Recheck::new(seed),
+            costs: TurnCosts::new(),
+            debtors: Debtors::default(),
         }
     }
 
@@ -186,6 +194,7 @@ impl Shard {
                 let mut desk = self.desk(now, out);
                 lag::drained(&mut desk, session);
                 history::home::drained(&mut desk, session);
+                self.drained(now, session, out);
             }
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
@@ -247,6 +256,10 @@ impl Shard {
         out: &mut impl Effects,
     ) -> Flow {
         self.heard(id, now);
+        if self.debtors.len() > 0 && self.debtors.holds_back(id) {
+            return Flow::Wait;
+        }
+        let work_before = self.place.work.get();
         let (mut desk, parts) = self.split(now, out);
         let open = desk
             .sessions
@@ -270,6 +283,13 @@ impl Shard {
                 spending.has_paid = false;
             }
         }
+        if let Message::Presence(Presence::QueryAll) = message {
+            // Its answer is charged when all shards have given their part. A burst of such questions must not be asked before.
+            let users = self.presences.count_online() * usize::from(self.place.shard_count);
+            self.place.count_work(users * USER_WORK);
+        }
+        let work = self.place.work.get().wrapping_sub(work_before);
+        self.charge(id, work + MESSAGE_WORK as u64);
         self.tell_self(now, out);
         flow
     }
@@ -304,6 +324,35 @@ impl Shard {
     pub fn user(&self, session: SessionId) -> Option<&Name> {
         let session = self.sessions.find(session)?;
         session.principal().map(|principal| &principal.user_id)
+    }
+
+    /// Begins a turn: what sessions cost counts from zero, and a part of what they owe is paid.
+    pub fn begin_turn(&mut self, now: Now, out: &mut impl Effects) {
+        self.costs.begin_turn();
+        let turn_work_max = self.place.settings.limits.turn_work_max as u64;
+        self.debtors
+            .pay(turn_work_max, |session| out.await_drained(session));
+        let (mut desk, parts) = self.split(now, out);
+        parts.records.begin_turn(&mut desk, parts.listens);
+        self.tell_self(now, out);
+    }
+
+    /// Whether sessions wait for the next turn, so that it must come at once.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.debtors.has_owing() || self.records.has_deferred_of_ended()
+    }
+
+    /// Bytes that this shard has touched since it began. The number wraps around.
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        self.place.work.get()
+    }
+
+    /// Counts bytes that were touched for a session before its message was given: read, inflated, decoded.
+    pub fn add_work(&mut self, session: SessionId, bytes: usize) {
+        self.place.count_work(bytes);
+        self.charge(session, bytes as u64);
     }
 
     /// Ends a turn: asks the store for what the turn needs and gives it what the turn wrote.
@@ -386,6 +435,7 @@ impl Shard {
             detentions: &mut self.detentions,
             expiries: &mut self.expiries,
             recheck: &mut self.recheck,
+            debtors: &mut self.debtors,
         };
         (desk, parts)
     }
@@ -404,6 +454,47 @@ impl Shard {
         }
     }
 
+    /// Charges a session with work; beyond what it may cost in a turn it owes the rest.
+    fn charge(&mut self, id: SessionId, work: u64) {
+        let work_max = self.place.settings.limits.connection_work_max as u64;
+        let sum = self.costs.add(id, work);
+        if work_max == 0 || sum <= work_max {
+            return;
+        }
+        let owed = if self.debtors.has(id) {
+            work
+        } else {
+            sum - work_max
+        };
+        self.owe(id, owed);
+    }
+
+    /// Adds to what a session owes.
+    fn owe(&mut self, id: SessionId, work: u64) {
+        let Some(principal) = self.sessions.find(id).and_then(Session::principal) else {
+            return;
+        };
+        let share = || match principal.user_id.as_str() {
+            presence::INVISIBLE => Share::Session(id),
+            _ => Share::User(principal.user_id.clone()),
+        };
+        self.debtors.owe(id, share, work);
+    }
+
+    /// A session has read most of its answers: if it has waited for that it goes on.
+    fn drained<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
+        match self.debtors.drained(id) {
+            Next::Nothing => {}
+            Next::Resume => out.resume(id),
+            Next::Proceed(owners) => {
+                let mut desk = self.desk(now, out);
+                for owner in owners {
+                    desk.post(owner, Entry::Work(WorkEntry::Proceed { session: id }));
+                }
+            }
+        }
+    }
+
     fn heard(&mut self, id: SessionId, now: Now) {
         if let Some(session) = self.sessions.find_mut(id) {
             session.heard = now.monotonic;
@@ -419,6 +510,9 @@ impl Shard {
         };
         if let Phase::Detained(detention) = &session.phase {
             parts.detentions.remove(&(detention.until, id));
+        }
+        for owner in parts.debtors.ended(id) {
+            desk.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
         }
         for (topic, name) in emptied {
             match topic {

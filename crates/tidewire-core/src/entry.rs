@@ -141,7 +141,44 @@ pub enum Entry {
         /// The number of the change.
         number: u64,
     },
+    /// Between a session's shard and the owners of what its requests are about: the session has cost too much.
+    Work(WorkEntry),
     /// To every shard: the session is gone, with all that it offered and asked.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
+    },
+}
+
+/// Requests that an owner defers because their session has cost too much, see [`crate::limits::Limits::connection_work_max`].
+#[derive(Clone, Copy, Debug)]
+pub enum WorkEntry {
+    /// To the session's shard: the owner defers the session's requests from now on.
+    Deferred {
+        /// Whose.
+        session: SessionId,
+        /// Who defers them.
+        owner: Address,
+        /// What the session has cost there in this turn.
+        work: u64,
+    },
+    /// To the owner: the next of the session's requests may be done.
+    Proceed {
+        /// Whose.
+        session: SessionId,
+    },
+    /// To the session's shard: the answer to `Proceed`.
+    Proceeded {
+        /// Whose.
+        session: SessionId,
+        /// Who has done some.
+        owner: Address,
+        /// What they have cost.
+        work: u64,
+        /// Nothing is deferred any longer.
+        is_done: bool,
+    },
+    /// To the owner: the session has ended, so nobody asks to proceed. Its requests to change records are done all the same.
     SessionEnded {
         /// Which.
         session: SessionId,
@@ -392,6 +429,33 @@ pub enum OwnedChange {
     },
 }
 
+impl OwnedChange {
+    /// Bytes that it touches when it is applied to a document.
+    pub(crate) fn work(&self, before: &str) -> usize {
+        match self {
+            Self::Update(_) => 0,
+            // The document is scanned and copied.
+            Self::Patch(_) => 2 * before.len(),
+            Self::PatchMulti { patches, .. } => 2 * before.len() * patches.len(),
+        }
+    }
+
+    /// Bytes that it keeps.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let of_patch = |patch: &OwnedPatch| {
+            let data = patch.data.as_ref().map_or(0, Payload::len);
+            size_of::<OwnedPatch>() + 2 * patch.text.len() + data
+        };
+        match self {
+            Self::Update(data) => data.len(),
+            Self::Patch(patch) => of_patch(patch),
+            Self::PatchMulti { text, patches } => {
+                text.len() + patches.iter().map(of_patch).sum::<usize>()
+            }
+        }
+    }
+}
+
 /// One checked patch.
 #[derive(Clone, Debug)]
 pub struct OwnedPatch {
@@ -510,6 +574,24 @@ pub enum Answer {
         /// As in the request.
         write_ack: bool,
     },
+}
+
+impl Answer {
+    /// Bytes of the value that it carries.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Granted { told, .. } | Self::Told(told) => match told {
+                Told::Read(Some((_, data))) => data.len(),
+                _ => 0,
+            },
+            Self::Fetched {
+                state: Some(record),
+                ..
+            } => record.data.len(),
+            Self::VersionExists { data, .. } => data.as_ref().map_or(0, Payload::len),
+            _ => 0,
+        }
+    }
 }
 
 /// What a session learns of a record.

@@ -40,3 +40,4 @@ mod session;
 mod sweep;
 mod table;
 mod timer;
+mod work;

@@ -39,6 +39,15 @@ pub struct Limits {
     pub batch_bytes_max: usize,
     /// Records that one rule decision may read. More fail the rule. Default 10.
     pub rule_reads_max: usize,
+    /// Bytes that a shard may touch for one connection in a turn. A connection that has cost more has to wait until later turns
+    /// have made up for it. Zero for no bound. Default 512 KiB.
+    pub connection_work_max: usize,
+    /// Bytes that a shard touches in a turn before it looks at its sockets and its mailbox again, and what a turn makes up for of all
+    /// connections that wait. Default 2 MiB.
+    pub turn_work_max: usize,
+    /// Bytes of requests that an owner defers because their connections have cost too much. More are refused with
+    /// RECORD_LOAD_ERROR or RECORD_UPDATE_ERROR. Default 64 MiB.
+    pub deferred_bytes_max: usize,
     /// Bytes of records that a session which lagged is given before it must have read them; one record may have more.
     /// Default 256 KiB.
     pub catch_up_bytes_max: usize,
@@ -102,6 +111,8 @@ pub struct Refused {
     pub waiting: u64,
     /// Beyond `dirty_records_max` or `dirty_bytes_max`, or, for records in memory only, `cache_bytes_max`.
     pub dirty: u64,
+    /// Beyond `deferred_bytes_max`.
+    pub deferred: u64,
     /// Had to wait because of a rate of their connection.
     pub connection_rate: u64,
     /// Had to wait because of a rate of their user.
@@ -126,6 +137,9 @@ impl Default for Limits {
             dirty_bytes_max: 256 << 20,
             batch_bytes_max: 4 << 20,
             rule_reads_max: 10,
+            connection_work_max: 512 << 10,
+            turn_work_max: 2 << 20,
+            deferred_bytes_max: 64 << 20,
             catch_up_bytes_max: 256 << 10,
             write_key_bytes_max: 128,
             write_keys_max: 100_000,

@@ -236,8 +236,8 @@ impl ShardNumbers {
                 Value::Object(figures)
             });
         json!({
-            "counters": by_name(&COUNTERS),
-            "gauges": by_name(&GAUGES),
+            "counters": by_name(COUNTERS),
+            "gauges": by_name(GAUGES),
             "topics": topics.collect::<Map<_, _>>(),
             "refused": refused.collect::<Map<_, _>>(),
             "stores": stores.collect::<Vec<_>>(),
@@ -348,7 +348,7 @@ type TopicNumbers = (
     fn(&ShardStats) -> &[AtomicU64; TOPICS.len()],
 );
 
-const COUNTERS: [Number; 31] = [
+const COUNTERS: &[Number] = &[
     ("turns", "Turns of all shards", |stats| &stats.turns),
     ("received_bytes", "Bytes read from WebSockets", |stats| {
         &stats.bytes_in
@@ -408,6 +408,16 @@ const COUNTERS: [Number; 31] = [
         "lag_event_gaps",
         "Gaps that sessions that had lagged were told of",
         |stats| &stats.engine.event_gaps,
+    ),
+    (
+        "work_waits",
+        "How often a session had to wait because it had cost more than limits.connection_work_max",
+        |stats| &stats.engine.owed,
+    ),
+    (
+        "deferred_requests",
+        "Requests for records that waited because their session had cost too much",
+        |stats| &stats.engine.deferred,
     ),
     (
         "history_replayed_events",
@@ -509,7 +519,7 @@ const TOPIC_COUNTERS: [TopicNumbers; 2] = [
     ),
 ];
 
-const GAUGES: [Number; 26] = [
+const GAUGES: &[Number] = &[
     ("connections", "Open WebSockets", |stats| &stats.connections),
     ("outbox_bytes", "Bytes that wait to be sent", |stats| {
         &stats.outbox_bytes
@@ -549,6 +559,16 @@ const GAUGES: [Number; 26] = [
         "throttled_sessions",
         "Sessions whose message waits for a rate",
         |stats| &stats.engine.throttled,
+    ),
+    (
+        "owing_sessions",
+        "Sessions that wait because they have cost more than limits.connection_work_max",
+        |stats| &stats.engine.owing,
+    ),
+    (
+        "deferred_bytes",
+        "Bytes of requests for records that wait because their session has cost too much",
+        |stats| &stats.engine.deferred_bytes,
     ),
     (
         "expiring_sessions",

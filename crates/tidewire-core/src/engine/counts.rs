@@ -58,6 +58,14 @@ pub struct Counts {
     pub refused: Refused,
     /// Sessions whose message waits for a rate.
     pub throttled: usize,
+    /// Sessions that owe work.
+    pub owing: usize,
+    /// How often a session began to owe work. Only grows.
+    pub owed: u64,
+    /// Bytes of deferred requests of the records that this shard owns.
+    pub deferred_bytes: usize,
+    /// How many requests were deferred. Only grows.
+    pub deferred: u64,
 }
 
 impl Shard {
@@ -65,6 +73,12 @@ impl Shard {
     #[must_use]
     pub fn record_bytes(&self) -> usize {
         self.records.bytes()
+    }
+
+    /// Bytes of requests that are deferred because their sessions have cost too much.
+    #[must_use]
+    pub fn deferred_bytes(&self) -> usize {
+        self.records.deferred_bytes()
     }
 
     /// Whether the store has not got everything yet.
@@ -114,6 +128,10 @@ impl Shard {
             parked_names: self.hub.parked_count(),
             refused: self.place.refused.get(),
             throttled: self.rates.waiting_count(),
+            owing: self.debtors.len(),
+            owed: self.debtors.count(),
+            deferred_bytes: self.records.deferred_bytes(),
+            deferred: self.records.deferred_count(),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::desk::Desk;
 use crate::effect::{Effects, News};
 use crate::entry::{
     Answer, Asker, Entry, Gather, GatheredPart, Gathering, HistoryEntry, ReadFailed, RecordAnswer,
+    WorkEntry,
 };
 use crate::history;
 use crate::listen;
@@ -33,6 +34,25 @@ impl Shard {
         if let Entry::RightsPassed { from, number } = entry {
             return self.barrier.pass(from, number);
         }
+        if let Entry::Work(entry) = entry {
+            return self.work_entry(now, entry, out);
+        }
+        // What it costs to answer a session is the session's.
+        let answered = match &entry {
+            Entry::RecordAnswer(answer) => Some(answer.session),
+            Entry::Gathered { gather, .. } => self.gatherings.session(*gather),
+            _ => None,
+        };
+        let work_before = self.place.work.get();
+        self.primitive_entry(now, entry, out);
+        if let Some(session) = answered {
+            let work = self.place.work.get().wrapping_sub(work_before);
+            self.charge(session, work);
+        }
+    }
+
+    /// Gives an entry to the primitive that it is for.
+    fn primitive_entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
         let (mut desk, parts) = self.split(now, out);
         let desk = &mut desk;
         let Parts {
@@ -154,7 +174,42 @@ impl Shard {
                 rpcs.session_ended(desk, session);
             }
             // Taken above.
-            Entry::Rights { .. } | Entry::RightsPassed { .. } => {}
+            Entry::Rights { .. } | Entry::RightsPassed { .. } | Entry::Work(_) => {}
+        }
+    }
+
+    /// Requests that an owner defers: at the owner, and at the shard of their session.
+    fn work_entry<E: Effects>(&mut self, now: Now, entry: WorkEntry, out: &mut E) {
+        match entry {
+            WorkEntry::Deferred {
+                session,
+                owner,
+                work,
+            } => {
+                self.owe(session, work);
+                if self.debtors.has(session) {
+                    self.debtors.deferred_by(session, owner);
+                } else {
+                    // It has ended before its shard knew of this owner.
+                    let ended = WorkEntry::SessionEnded { session };
+                    self.desk(now, out).post(owner, Entry::Work(ended));
+                }
+            }
+            WorkEntry::Proceed { session } => {
+                let (mut desk, parts) = self.split(now, out);
+                parts.records.proceed(&mut desk, parts.listens, session);
+            }
+            WorkEntry::Proceeded {
+                session,
+                owner,
+                work,
+                is_done,
+            } => {
+                if self.debtors.proceeded(session, owner, work, is_done) {
+                    out.await_drained(session);
+                }
+            }
+            WorkEntry::SessionEnded { session } => self.records.session_ended(session),
         }
     }
 }

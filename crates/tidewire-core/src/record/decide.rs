@@ -713,6 +713,7 @@ fn change_of<E: Effects>(desk: &Desk<'_, E>, job: &Job, old: Option<&Payload>) -
         return None;
     };
     let before = old.map_or(change::EMPTY, Payload::as_str);
+    desk.place.count_work(write.change.work(before));
     let after = change::apply(before, &write.change, desk.place.json_limits());
     after
         .inspect_err(|error| {

@@ -22,6 +22,7 @@ use crate::record::change;
 use crate::session::Hold;
 use crate::store::Version;
 use crate::text::{Name, Payload};
+use crate::work::NAME_WORK;
 
 const TOPIC: HubTopic = HubTopic::Record;
 
@@ -387,6 +388,7 @@ fn bulk<E: Effects>(
         correlation,
         write_ack: false,
     };
+    desk.place.count_work(names.len() * NAME_WORK);
     if !desk.place.is_bulk(names) {
         return desk.send(id, &error(RecordError::InvalidData(refusal(None))));
     }

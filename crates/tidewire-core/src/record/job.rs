@@ -59,6 +59,43 @@ pub(super) enum Step {
 }
 
 impl Job {
+    /// Bytes that it keeps beside its own size.
+    pub(super) fn kept_bytes(&self) -> usize {
+        let own = match &self.kind {
+            JobKind::Write(write) => size_of::<OwnedWrite>() + write.change.kept_bytes(),
+            JobKind::Put(put) => size_of::<OwnedPut>() + put.data.as_ref().map_or(0, Payload::len),
+            _ => 0,
+        };
+        let values = self
+            .values
+            .iter()
+            .map(|(name, value)| name.len() + value.as_ref().map_or(0, Payload::len));
+        own + values.sum::<usize>()
+    }
+
+    /// Whether it may be deferred. What an owner asks of itself may not: it would wait for a session that does not know of it. Nor may
+    /// a job that has begun: what it knows of the record holds only as long as no other job of the record comes between.
+    pub(super) fn is_deferrable(&self) -> bool {
+        let is_own = matches!(
+            self.kind,
+            JobKind::Recheck(_)
+                | JobKind::Bulk {
+                    reloaded: Some(_),
+                    ..
+                }
+        );
+        let has_begun = self.after.is_some() || !self.values.is_empty() || self.read_failed;
+        !is_own && !has_begun
+    }
+
+    /// Whether it changes something, so that it is done even if its session has ended.
+    pub(super) fn changes_records(&self) -> bool {
+        matches!(
+            self.kind,
+            JobKind::Write(_) | JobKind::Put(_) | JobKind::Delete
+        )
+    }
+
     pub(super) fn action(&self) -> RecordAction {
         match &self.kind {
             JobKind::Bulk { action, .. } => RecordAction::Bulk(*action),
@@ -89,6 +126,14 @@ impl Job {
         match (&self.kind, new) {
             (JobKind::Write(_), None) => Given::Unknown,
             (_, new) => Given::Known(new),
+        }
+    }
+
+    /// Why it is refused where too much waits.
+    pub(super) fn overload_refusal(&self) -> RecordRefusal {
+        match self.kind {
+            JobKind::Write(_) => RecordRefusal::UpdateFailed,
+            _ => RecordRefusal::LoadFailed,
         }
     }
 
@@ -289,6 +334,8 @@ pub(super) fn answer<E: Effects>(
     gather: Option<Gather>,
     what: Answer,
 ) {
+    // Encoding it at the session's shard costs as much, but the owner has to know now.
+    desk.place.count_work(what.bytes());
     desk.post(
         session.home,
         Entry::RecordAnswer(RecordAnswer {

@@ -4,6 +4,7 @@ mod authorize;
 pub(crate) mod change;
 pub(crate) mod commit;
 mod decide;
+mod deferred;
 pub(crate) mod home;
 mod job;
 mod kept;

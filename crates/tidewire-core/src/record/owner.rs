@@ -6,13 +6,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hashbrown::hash_map::Entry;
+use hashbrown::hash_map::Entry as TableEntry;
 use smallvec::SmallVec;
 
+use crate::address::SessionId;
 use crate::desk::{Desk, Verdict};
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
-    Answer, Asker, Published, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
+    Answer, Asker, Entry, Published, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
+    WorkEntry,
 };
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
@@ -20,6 +22,7 @@ use crate::planted_fault::is_planted;
 use crate::record::authorize::judge_early;
 use crate::record::commit::{Commits, Ending, Waiter, WaitsFor};
 use crate::record::decide::is_repeated;
+use crate::record::deferred::Deferred;
 use crate::record::job::{
     Job, JobKind, Step, answer, answer_value, is_under, publish, refuse, stopped,
 };
@@ -33,6 +36,7 @@ use crate::table::{self, Map};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
+use crate::work::{MESSAGE_WORK, TurnCosts};
 
 /// What a record costs beside its name and data, about: its place in the tables and its share of their spare room.
 const RECORD_OVERHEAD_BYTES: usize = 256;
@@ -62,6 +66,9 @@ pub(crate) struct RecordOwner {
     pub(super) memory_only_bytes: usize,
     pub(super) repeats: Repeats,
     pub(super) next_epoch: u64,
+    /// What sessions have cost here in this turn.
+    costs: TurnCosts,
+    deferred: Deferred,
 }
 
 impl RecordOwner {
@@ -76,6 +83,8 @@ impl RecordOwner {
             memory_only_bytes: 0,
             repeats: Repeats::new(seed),
             next_epoch: 1,
+            costs: TurnCosts::new(),
+            deferred: Deferred::default(),
         }
     }
 
@@ -306,6 +315,7 @@ impl RecordOwner {
         }
         match result {
             Ok(Loaded::Found(found)) => {
+                desk.place.count_work(found.data.len());
                 self.cache.bytes += found.data.len();
                 record.value = Value::Present(found);
             }
@@ -454,8 +464,8 @@ impl RecordOwner {
             ..
         } = self;
         let place = match table.entry(name) {
-            Entry::Occupied(known) => return (known.key().clone(), known.into_mut()),
-            Entry::Vacant(place) => place,
+            TableEntry::Occupied(known) => return (known.key().clone(), known.into_mut()),
+            TableEntry::Vacant(place) => place,
         };
         let name = place.key().clone();
         let settings = &desk.place.settings;
@@ -521,11 +531,30 @@ impl RecordOwner {
         name: Name,
         job: Job,
     ) {
+        if !self.deferred.has(job.session) || !job.is_deferrable() {
+            return self.take_now(desk, listens, name, job);
+        }
+        if self.deferred.bytes() < desk.place.settings.limits.deferred_bytes_max {
+            return self.deferred.push(name, job);
+        }
+        desk.place.count(|refused| refused.deferred += 1);
+        let why = job.overload_refusal();
+        refuse(desk, &name, job, why);
+    }
+
+    /// Does the job now, or lets it wait behind the earlier ones of the record.
+    fn take_now<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: Name,
+        job: Job,
+    ) {
         let (name, record) = self.ensure(desk, name);
         if record.waiting.is_some() {
             return self.queue(desk, &name, job);
         }
-        if let Step::Blocked(job, blocked) = self.run(desk, listens, &name, job) {
+        if let Step::Blocked(job, blocked) = self.run_counted(desk, listens, &name, job) {
             self.wait(desk, &name, job, blocked);
         }
         self.settle(desk, &name);
@@ -547,14 +576,127 @@ impl RecordOwner {
         };
         if waits.jobs.len() >= desk.place.settings.limits.record_waiting_max {
             desk.place.count(|refused| refused.waiting += 1);
-            let why = match job.kind {
-                JobKind::Write(_) => RecordRefusal::UpdateFailed,
-                _ => RecordRefusal::LoadFailed,
-            };
+            let why = job.overload_refusal();
             return refuse(desk, name, job, why);
         }
         waits.jobs.push_back(job);
         self.plan_timeout(desk, name);
+    }
+
+    /// Does the job, and defers the later ones of its session if that has cost too much in this turn.
+    fn run_counted<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        name: &Name,
+        job: Job,
+    ) -> Step {
+        let (session, is_deferrable) = (job.session, job.is_deferrable());
+        let before = desk.place.work.get();
+        let step = self.run(desk, listens, name, job);
+        let work = desk.place.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
+        let work_max = desk.place.settings.limits.connection_work_max as u64;
+        let sum = self.costs.add(session, work);
+        if is_deferrable && work_max > 0 && sum > work_max && !self.deferred.has(session) {
+            self.deferred.begin(session);
+            let owner = desk.place.address;
+            let work = sum;
+            let deferred = WorkEntry::Deferred {
+                session,
+                owner,
+                work,
+            };
+            desk.post(session.home, Entry::Work(deferred));
+        }
+        step
+    }
+
+    /// Does some of the deferred requests of a session, until they have cost as much as one connection may cost in a turn, and
+    /// reports that to the session's shard.
+    pub(crate) fn proceed<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        session: SessionId,
+    ) {
+        let work = self.do_deferred(desk, listens, session, |_| true);
+        // A session that has cost too much again stays deferred, even if nothing of it waits: the next request has to.
+        let work_max = desk.place.settings.limits.connection_work_max as u64;
+        let is_done = work <= work_max && self.deferred.is_empty(session);
+        if is_done {
+            self.deferred.end(session);
+        }
+        let owner = desk.place.address;
+        let proceeded = WorkEntry::Proceeded {
+            session,
+            owner,
+            work,
+            is_done,
+        };
+        desk.post(session.home, Entry::Work(proceeded));
+    }
+
+    /// Does deferred requests of a session until they have cost as much as one connection may cost in a turn. Those that are not
+    /// `wanted` are refused. What they have cost.
+    fn do_deferred<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+        session: SessionId,
+        wanted: impl Fn(&Job) -> bool,
+    ) -> u64 {
+        let work_max = desk.place.settings.limits.connection_work_max as u64;
+        let mut work = 0;
+        while work <= work_max
+            && let Some((name, job)) = self.deferred.pop(session)
+        {
+            let before = desk.place.work.get();
+            // The user may have been revoked since the request came. Rules are asked when it is done, but they do not know of that.
+            let is_revoked = desk.place.revocations.covers(&job.principal, desk.now.wall);
+            if wanted(&job) && !is_revoked {
+                self.take_now(desk, listens, name, job);
+            } else {
+                refuse(desk, &name, job, RecordRefusal::Denied);
+            }
+            work += desk.place.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
+        }
+        work
+    }
+
+    /// A session has ended that requests were deferred of.
+    pub(crate) fn session_ended(&mut self, session: SessionId) {
+        self.deferred.session_ended(session);
+    }
+
+    /// Begins a turn: what sessions cost counts from zero, and one of the sessions that have ended gets some of its requests
+    /// done. Those that only read are refused, which completes what gathers their answers.
+    pub(crate) fn begin_turn<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+    ) {
+        self.costs.begin_turn();
+        if let Some(session) = self.deferred.next_ended() {
+            self.do_deferred(desk, listens, session, Job::changes_records);
+            if self.deferred.is_empty(session) {
+                self.deferred.ended_is_done(session);
+            }
+        }
+    }
+
+    /// Whether sessions that have ended left something to do, so that the next turn must come at once.
+    pub(crate) fn has_deferred_of_ended(&self) -> bool {
+        self.deferred.has_ended()
+    }
+
+    /// Bytes that deferred requests keep.
+    pub(crate) fn deferred_bytes(&self) -> usize {
+        self.deferred.bytes()
+    }
+
+    /// How many requests were deferred. Only grows.
+    pub(crate) fn deferred_count(&self) -> u64 {
+        self.deferred.count()
     }
 
     fn wait<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name, job: Job, blocked: Blocked) {
@@ -595,7 +737,12 @@ impl RecordOwner {
                 }
                 break;
             };
-            if let Step::Blocked(job, blocked) = self.run(desk, listens, name, job) {
+            // Thousands of requests of one session may have waited for the same record.
+            if self.deferred.has(job.session) && job.is_deferrable() {
+                self.deferred.push_older(name.clone(), job);
+                continue;
+            }
+            if let Step::Blocked(job, blocked) = self.run_counted(desk, listens, name, job) {
                 self.wait(desk, name, job, blocked);
             }
         }

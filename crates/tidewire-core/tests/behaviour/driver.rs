@@ -161,6 +161,8 @@ pub struct Node {
     pub commits_fail: bool,
     /// Another server has opened the store.
     pub is_deposed: bool,
+    /// Whether posts to other shards stay on their way.
+    holds_posts: bool,
     /// Whether loads fail.
     pub loads_fail: bool,
     /// What becomes of logins; everybody is let in as `open` if absent.
@@ -222,6 +224,7 @@ impl Node {
             unanswered: Vec::new(),
             commits_fail: false,
             is_deposed: false,
+            holds_posts: false,
             loads_fail: false,
             login_outcome: None,
             login_wait: None,
@@ -352,6 +355,36 @@ impl Node {
     pub fn drained(&mut self, session: SessionId) {
         self.world.awaited.remove(&session);
         self.input(session.home.shard, Input::Drained { session });
+    }
+
+    /// Begins a turn on every shard, and has every session read what it was given. Whether a shard has more to do at once.
+    pub fn turn(&mut self) -> bool {
+        self.begin_turns();
+        for session in std::mem::take(&mut self.world.awaited) {
+            self.drained(session);
+        }
+        let has_work = self.shards.iter().any(Shard::has_work);
+        has_work || !self.world.awaited.is_empty()
+    }
+
+    /// Begins a turn on every shard; sessions read nothing.
+    pub fn begin_turns(&mut self) {
+        for shard in 0..self.world.shards {
+            self.world.home = Some(Address { node: 0, shard });
+            self.shards[usize::from(shard)].begin_turn(self.now, &mut self.world);
+            self.settle();
+        }
+    }
+
+    /// Posts stay on their way until [`Node::release_posts`].
+    pub fn hold_posts(&mut self) {
+        self.holds_posts = true;
+    }
+
+    /// Delivers the posts that were held.
+    pub fn release_posts(&mut self) {
+        self.holds_posts = false;
+        self.settle();
     }
 
     /// Whether the engine wants to know when the session has read what it was given.
@@ -521,7 +554,9 @@ impl Node {
             self.world
                 .posts
                 .extend(std::mem::take(&mut self.world.publications));
-            if let Some((to, entry)) = self.world.posts.pop_front() {
+            if !self.holds_posts
+                && let Some((to, entry)) = self.world.posts.pop_front()
+            {
                 self.give(to.shard, Input::Entry(entry));
                 continue;
             }

@@ -19,3 +19,4 @@ mod revocation;
 mod routes;
 mod rules;
 mod sifting;
+mod work;

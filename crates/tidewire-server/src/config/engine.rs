@@ -122,6 +122,9 @@ impl Plan {
             batch_bytes_max: (limits.batch_bytes_max.as_usize() / usize::from(self.shards))
                 .max(BATCH_BYTES_MIN),
             rule_reads_max: limits.rule_reads_max,
+            connection_work_max: limits.connection_work_max.as_usize(),
+            turn_work_max: limits.turn_work_max.as_usize(),
+            deferred_bytes_max: limits.deferred_bytes_max.as_usize() / usize::from(self.shards),
             catch_up_bytes_max: limits.outbox_marks().lagging_bytes,
             write_key_bytes_max: limits.write_key_bytes_max,
             write_keys_max: limits.write_keys_max.div_ceil(usize::from(self.shards)),
@@ -142,6 +145,7 @@ impl Plan {
         ShardLimits {
             inflight_bytes_max,
             shard_inflight_bytes_max: inflight_bytes_max.saturating_mul(CONNECTIONS_IN_FLIGHT),
+            turn_work_max: limits.turn_work_max.as_usize(),
             outbox: limits.outbox_marks(),
             memory_bytes_max: usize::try_from(self.memory_bytes_max).unwrap_or(usize::MAX),
             deflate_bytes_min: compression.bytes_min.as_usize(),

@@ -744,6 +744,15 @@ section! {
         /// Bytes that may still wait for a client that has drained. `auto` is a quarter of
         /// `limits.outbox_lagging_bytes`.
         outbox_drained_bytes: Auto<ByteCount> = Auto::Auto;
+        /// Bytes that a shard may touch for one connection in a turn: parse, scan, copy and encode. If a connection has cost more, its
+        /// next message waits until later turns have made up for the rest, in turn with other users. 0 for no bound.
+        connection_work_max: ByteCount = bytes(CoreLimits::default().connection_work_max);
+        /// Bytes that a shard touches before it looks at its sockets and its mailbox again. A turn makes up for as much of what
+        /// all waiting connections have cost.
+        turn_work_max: ByteCount = bytes(CoreLimits::default().turn_work_max);
+        /// Bytes of requests for records that wait because their connections have cost too much. More are refused with a
+        /// retryable error.
+        deferred_bytes_max: ByteCount = bytes(CoreLimits::default().deferred_bytes_max);
         /// Bytes of the key of a write that clients may repeat. A longer one is refused.
         write_key_bytes_max: usize = CoreLimits::default().write_key_bytes_max;
         /// Keys of such writes that are remembered. At the limit the user with most keys loses its oldest one; each session that logged

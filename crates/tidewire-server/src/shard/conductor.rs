@@ -55,6 +55,9 @@ use crate::traces::Tracer;
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
 
+/// What a byte of a short message costs the engine, about: it is checked, kept and encoded.
+const WORK_PER_BYTE: usize = 4;
+
 /// How often the engine's gauges are published.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -91,6 +94,9 @@ pub(crate) struct Conductor {
     now: Now,
     /// Bytes read in this turn.
     turn_bytes: usize,
+    /// Bytes that the engine had touched when this turn last began to take in what has come, and when its log began.
+    turn_work_start: u64,
+    log_work_start: u64,
     /// Whether the engine was called since the last flush.
     has_unflushed: bool,
     /// Answers to pings: they leave behind the messages of the turn.
@@ -165,6 +171,8 @@ impl Conductor {
             message_bytes_max,
             now: Now::default(),
             turn_bytes: 0,
+            turn_work_start: 0,
+            log_work_start: 0,
             has_unflushed: false,
             pongs: Vec::new(),
             closing: Vec::new(),
@@ -257,6 +265,7 @@ impl Conductor {
         let has_work = self.has_unflushed
             || !self.closing.is_empty()
             || self.carried.has_ending()
+            || self.engine.has_work()
             || self.event_loop.has_sends()
             || (self.may_read() && self.event_loop.readable_count() > 0);
         let wants_wake =
@@ -301,6 +310,11 @@ impl Conductor {
             wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
         };
         self.take_confirmations();
+        self.turn_work_start = self.engine.work();
+        self.engine.begin_turn(self.now, &mut self.sink);
+        self.has_unflushed |= self.engine.work() != self.turn_work_start;
+        self.charge(NOBODY, 0);
+        self.run_errands();
         self.take_mail();
         if self
             .engine_deadline
@@ -323,6 +337,7 @@ impl Conductor {
         }
         self.has_unflushed = false;
         self.turn_bytes = 0;
+        self.log_work_start = self.engine.work();
         for (key, pong) in self.pongs.drain(..) {
             self.event_loop.push_bytes(key, &pong);
         }
@@ -746,7 +761,8 @@ impl crowd::Owner for Conductor {
     }
 
     fn turn_bytes(&self) -> usize {
-        self.turn_bytes
+        let work = self.engine.work().wrapping_sub(self.log_work_start);
+        self.turn_bytes.max(work as usize / WORK_PER_BYTE)
     }
 
     fn may_read(&self) -> bool {

@@ -98,6 +98,11 @@ impl Deflation {
         }
     }
 
+    /// Bytes that this turn has compressed, with [`START_BYTES`] for each message.
+    pub(crate) fn turn_bytes(&self) -> usize {
+        self.turn_bytes
+    }
+
     /// The next turn may compress again.
     pub(crate) fn begin_turn(&mut self) {
         self.turn_bytes = 0;

@@ -48,6 +48,8 @@ pub struct ShardLimits {
     pub inflight_bytes_max: usize,
     /// The same for all connections of one shard together; beyond it none of its sockets is read.
     pub shard_inflight_bytes_max: usize,
+    /// Bytes that the engine touches before the shard looks at its sockets and its mailbox again.
+    pub turn_work_max: usize,
     /// Bytes of one connection that wait to be sent: beyond which it lags and is ended, and when it has drained.
     pub outbox: OutboxMarks,
     /// Bytes that the node may hold in outboxes, half-received messages, turn logs, mailboxes and the cache of records;
@@ -64,6 +66,7 @@ impl Default for ShardLimits {
         Self {
             inflight_bytes_max: 4 << 20,
             shard_inflight_bytes_max: 64 << 20,
+            turn_work_max: 2 << 20,
             outbox: OutboxMarks {
                 bytes_max: 1 << 20,
                 lagging_bytes: 256 << 10,

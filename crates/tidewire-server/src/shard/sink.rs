@@ -50,6 +50,8 @@ pub(crate) struct Sink {
     pub(crate) outgoing: Box<[Vec<Entry>]>,
     /// Targets of the entries that the message being handled has caused.
     pub(crate) targets: Vec<u16>,
+    /// Bytes that were compressed since the engine last asked.
+    compressed_bytes: usize,
     /// What is recorded, if anything is.
     pub(super) traces: Option<Box<ShardTraces>>,
     own: ShardHandle,
@@ -76,6 +78,7 @@ impl Sink {
             errands: VecDeque::new(),
             outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
             targets: Vec::new(),
+            compressed_bytes: 0,
             own,
             interest,
             requests,
@@ -83,7 +86,14 @@ impl Sink {
     }
 }
 
+/// What it costs to compress a byte, in bytes that are only copied.
+const COMPRESSION_WORK: usize = 4;
+
 impl Effects for Sink {
+    fn take_compressed_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.compressed_bytes) * COMPRESSION_WORK
+    }
+
     fn append(&mut self, format: Format, message: &Message<'_>) -> Span {
         if let Some(traces) = &mut self.traces
             && let Message::Event(Event::Traced {
@@ -166,7 +176,10 @@ impl Sink {
             log.append(|out| encoding.encode(message, out))
         } else if encoding.is_deflated {
             let deflation = &mut self.deflation;
-            log.append(|out| deflation.encode_frame(encoding, message, stats, out))
+            let before = deflation.turn_bytes();
+            let range = log.append(|out| deflation.encode_frame(encoding, message, stats, out));
+            self.compressed_bytes += deflation.turn_bytes() - before;
+            range
         } else {
             log.append(|out| encoding.encode_frame(message, out))
         };

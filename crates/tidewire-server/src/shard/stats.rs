@@ -76,7 +76,7 @@ pub(crate) fn time_index(nanos: u64) -> usize {
 }
 
 /// What can refuse a message, by the names of the fields of [`Refused`].
-pub const REFUSALS: [&str; 16] = [
+pub const REFUSALS: &[&str] = &[
     "denied",
     "rule_failed",
     "malformed",
@@ -90,6 +90,7 @@ pub const REFUSALS: [&str; 16] = [
     "uncompilable",
     "calls",
     "waiting",
+    "deferred",
     "dirty",
     "connection_rate",
     "user_rate",
@@ -204,6 +205,10 @@ pub struct EngineStats {
     pub detained: AtomicU64,
     /// Gauge: sessions whose message waits for a rate.
     pub throttled: AtomicU64,
+    pub owing: AtomicU64,
+    pub owed: AtomicU64,
+    pub deferred_bytes: AtomicU64,
+    pub deferred: AtomicU64,
     pub expiring: AtomicU64,
     pub expired: AtomicU64,
     pub rights_lost: AtomicU64,
@@ -248,6 +253,10 @@ impl EngineStats {
         set(&self.sessions, counts.sessions as u64);
         set(&self.detained, counts.detained as u64);
         set(&self.throttled, counts.throttled as u64);
+        set(&self.owing, counts.owing as u64);
+        set(&self.owed, counts.owed);
+        set(&self.deferred_bytes, counts.deferred_bytes as u64);
+        set(&self.deferred, counts.deferred);
         set(&self.expiring, counts.expiring as u64);
         set(&self.expired, counts.expired);
         set(&self.rights_lost, counts.rights_lost);
@@ -291,6 +300,7 @@ impl EngineStats {
             uncompilable,
             calls,
             waiting,
+            deferred,
             dirty,
             connection_rate,
             user_rate,
@@ -309,6 +319,7 @@ impl EngineStats {
             uncompilable,
             calls,
             waiting,
+            deferred,
             dirty,
             connection_rate,
             user_rate,

@@ -17,6 +17,7 @@ use tidewire_net::turn_log::TurnLogs;
 use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::Conductor;
+use super::reading::UNCOUNTED_PAYLOAD_MAX;
 use crate::front::share::{Caller, Standing};
 use crate::shard::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::shard::connection::CARRIED;
@@ -311,6 +312,9 @@ impl Conductor {
                     carried.taken += bytes;
                     carried.is_counted = false;
                     carried.has_paid = false;
+                    if bytes > UNCOUNTED_PAYLOAD_MAX {
+                        self.engine.add_work(session, bytes);
+                    }
                 }
                 Flow::Wait => carried.is_waiting = true,
             }

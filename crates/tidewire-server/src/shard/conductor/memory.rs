@@ -16,7 +16,9 @@ impl Conductor {
         let log_bytes = self.sink.logs.bytes();
         let carried_bytes = self.own.0.carried_bytes.load(Ordering::Relaxed);
         let history_bytes = self.engine.history_bytes();
-        let others = log_bytes + self.credit.bytes() + carried_bytes + history_bytes;
+        let deferred_bytes = self.engine.deferred_bytes();
+        let others =
+            log_bytes + self.credit.bytes() + carried_bytes + history_bytes + deferred_bytes;
         let cached = self.engine.record_bytes();
         self.memory.report(others + cached, cached);
         let excess = self.memory.budget().excess();

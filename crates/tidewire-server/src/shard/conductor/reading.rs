@@ -1,5 +1,7 @@
 //! Reading: from the bytes of a socket to calls of the engine, and who must not be read.
 
+use std::borrow::Cow;
+
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{Flow, Input};
 use tidewire_core::engine::Shard;
@@ -18,10 +20,17 @@ use crate::shard::sink::{Errand, Sink};
 use crate::shard::stats::{ShardStats, add, topic_index};
 use crate::shard::traces;
 
+/// What the engine counts for each message covers the bytes of shorter ones.
+pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;
+/// What it costs to inflate a byte, in bytes that are only read.
+const INFLATION_WORK: usize = 3;
+
 impl Conductor {
     pub(super) fn read_sockets(&mut self) {
         for _ in 0..self.event_loop.readable_count() {
-            if self.turn_bytes >= TURN_BYTES_MAX || !self.may_read() {
+            let work = self.engine.work().wrapping_sub(self.turn_work_start);
+            let is_long = work >= self.limits.turn_work_max as u64;
+            if is_long || self.turn_bytes >= TURN_BYTES_MAX || !self.may_read() {
                 return;
             }
             let Some((key, outcome)) = self.event_loop.read_next(&mut self.buffer) else {
@@ -82,7 +91,13 @@ impl Conductor {
                             state.holds.add(Holds::WAITING);
                             self.event_loop.pause(key);
                         }
-                        Ok(Flow::Taken) => {}
+                        Ok(Flow::Taken) => {
+                            if payload.len() > UNCOUNTED_PAYLOAD_MAX {
+                                let inflated = usize::from(matches!(payload, Cow::Owned(_)));
+                                let work = payload.len() * (1 + inflated * INFLATION_WORK);
+                                self.engine.add_work(session, work);
+                            }
+                        }
                         Err(cause) => refused = Some(cause),
                     }
                 }
