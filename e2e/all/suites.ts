@@ -216,7 +216,7 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'attacks',
-    shows: 'attacks beside control pairs and, those by work, beside bystanders: their limits hold, and without them the harm is seen',
+    shows: 'attacks beside control pairs: their limits hold, a metric names them, and without them the harm is seen; bystanders find planted faults',
     needs: [OPENSSL],
     commands: [npm('attacks')],
     budgetSeconds: 600,

@@ -1,11 +1,7 @@
-// The worst attacks by work, each for two seconds: on every commit, on a machine that others may use at the same time. All of them, in all
+// The worst attacks by work, each for two seconds, for a machine that others use at the same time. All of them, in all
 // shapes and judged by milliseconds, are in `all.test.ts`.
 
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { ATTACKS } from './list.ts';
-import { p99 } from './judge.ts';
-import { measureNull } from './measure.ts';
 import { MEBIBYTE, SHAPES, summarize, testHeld, testOff } from './tests.ts';
 
 const TIMES = { calmMs: 500, attackMs: 2_000, aloneMs: 0 };
@@ -31,16 +27,3 @@ for (const [name, shape] of CHOSEN) {
   testOff(one, TIMES, SLACK_MS);
 }
 summarize(TIMES);
-
-/** What the bystanders report of a null server with a fault. */
-function testFault(name: string, faults: string[], isFound: (report: Awaited<ReturnType<typeof measureNull>>) => boolean): void {
-  test(`bystanders beside a server that ${name}: they find it`, async () => {
-    const report = await measureNull({ sent: 1_000, received: 1_000 }, SHAPES[0]!, { calmMs: 300, attackMs: 700, aloneMs: 0 }, faults);
-    assert.ok(isFound(report), JSON.stringify(report));
-  });
-}
-
-testFault('does nothing wrong', [], ({ lost, doubled, disconnected }) => lost + doubled + disconnected === 0);
-testFault('loses messages', ['--lose-one-in', '20'], ({ lost }) => lost > 0);
-testFault('sends messages twice', ['--double-one-in', '20'], ({ doubled }) => doubled > 0);
-testFault('stands still', ['--stall-one-in', '100', '--stall-ms', '150'], (report) => p99(report, 'attack') > 100);
