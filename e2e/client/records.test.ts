@@ -113,7 +113,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     const name = nameOf();
     const records = await Promise.all(Array.from({ length: 4 }, async () => opened(await connected(t, server.address), name)));
     const writes = records.flatMap((record, who) => {
-      return Array.from({ length: 25 }, (_, i) => record.setWithAck(`counts.c${who}x${i}`, i));
+      return Array.from({ length: 25 }, (_, i) => record.setWithAck(['counts', `c${who}x${i}`], i));
     });
     await within(DEADLINE_MS, Promise.all(writes), 'all writes are durable');
     await eventually(() => records.every(({ value }) => Object.keys(value?.counts ?? {}).length === 100), 'all have all');
@@ -125,7 +125,7 @@ describe('records', { concurrency: 4, timeout: 60_000 }, () => {
     const records = await Promise.all(Array.from({ length: 4 }, async () => opened(await connected(t, server.address), name)));
     const count = (todo: Todo): Todo => ({ ...todo, counts: { all: (todo.counts?.['all'] ?? 0) + 1 } });
     await within(DEADLINE_MS, Promise.all(records.flatMap((record) => Array.from({ length: 10 }, () => record.update(count)))), 'all updates');
-    await eventually(() => records.every((record) => record.get('counts.all') === 40), 'each was made once');
+    await eventually(() => records.every((record) => record.get(['counts', 'all']) === 40), 'each was made once');
   });
 
   test('a merge gives up, or asks a function', async (t) => {
@@ -231,10 +231,10 @@ record: { "*": { create: true, read: true, delete: true, listen: true, notify: t
     const [mine, theirs] = [await opened(alice, name), await opened(bob, name)];
     proxy.silence('answers');
     const update = mine.update((todo) => ({ ...todo, counts: { all: (todo.counts?.['all'] ?? 0) + 1 } }));
-    await eventually(() => theirs.get('counts.all') === 1, 'the write was made');
+    await eventually(() => theirs.get(['counts', 'all']) === 1, 'the write was made');
     proxy.restore();
     await within(DEADLINE_MS, update, 'the acknowledgement of the repetition');
-    assert.deepEqual([mine.get('counts.all'), theirs.get('counts.all'), theirs.version], [1, 1, 1]);
+    assert.deepEqual([mine.get(['counts', 'all']), theirs.get(['counts', 'all']), theirs.version], [1, 1, 1]);
   });
 
   test('edits without a connection are made when it is back, also through a restart of the server', async (t) => {
@@ -292,7 +292,7 @@ test('random edits through random losses: all copies are equal, and no durable e
         const path = random.of(paths) as 'title';
         note(record.setWithAck(path, `${who} ${i}`));
       }
-      note(record.setWithAck(`counts.c${who}`, i));
+      note(record.setWithAck(['counts', `c${who}`], i));
     }
     if (random.once(3)) await new Promise((done) => setImmediate(done));
     if (random.once(10)) await new Promise((done) => setTimeout(done, 10));

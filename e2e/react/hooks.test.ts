@@ -10,7 +10,7 @@ import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 import { Shown, VERSIONS, boundaryOf, other, page as pageOn, stage, type Node, type PageOptions } from './stage.ts';
 
 interface App {
-  records: { [name: `todo/${string}`]: { title?: string; done?: boolean } };
+  records: { [name: `todo/${string}`]: { title?: string; done?: boolean; marks?: { [user: string]: number } } };
   events: { [name: `chat/${string}`]: string };
   rpcs: { [name: `add/${string}`]: (argument: { a: number; b: number }) => number };
 }
@@ -78,6 +78,63 @@ for (const [version, modules] of Object.entries(VERSIONS)) {
       assert.equal(draws, before);
       await record.setWithAck('title', 'bread');
       await shown.reads('breadtrue');
+    });
+
+    test('an array path shows and edits a key with a dot, and subscribes once', async (t) => {
+      const server = await Server.during(t);
+      const bob = await other<App>(t, server.address);
+      const name = todo();
+      await bob.record.set(name, { title: 'milk', marks: { 'ann@x.org': 1, 'ann@x': 9 } });
+      let edit: (() => void) | undefined;
+      let draws = 0;
+      const Mark = memo((): Node => {
+        draws += 1;
+        // Each drawing makes another array.
+        const { value, set } = useRecord(name, { path: ['marks', 'ann@x.org'] });
+        edit = () => set(['marks', 'ann@x.org'], 2);
+        return texts(value);
+      });
+      const { shown, sent } = page(t, server, h(Mark));
+      await shown.reads('1');
+      edit?.();
+      await shown.reads('2');
+      await eventually(async () => (await bob.record.get(name))?.marks?.['ann@x.org'] === 2, 'the server has the edit');
+      assert.deepEqual(await bob.record.get(name), { title: 'milk', marks: { 'ann@x.org': 2, 'ann@x': 9 } });
+      const before = draws;
+      const record = bob.record.open(name);
+      await record.setWithAck('title', 'bread');
+      await record.setWithAck(['marks', 'ann@x.org'], 3);
+      await shown.reads('3');
+      // StrictMode calls a component twice for each drawing.
+      assert.ok(draws - before <= 2, `${draws - before} calls: an edit elsewhere has drawn the component`);
+      assert.equal(sent.about(Topic.Record, name).filter((action) => action === RecordAction.SubscribeCreateAndRead).length, 1);
+    });
+
+    test('a record that is not created is an error until another client writes it, also where a component is suspended', async (t) => {
+      const server = await Server.during(t);
+      const bob = await other<App>(t, server.address);
+      const name = todo();
+      const Todo = ({ suspense }: { suspense: boolean }): Node => {
+        const { value, isReady, error } = useRecord(name, { create: false, suspense });
+        return texts(isReady, value, error?.code);
+      };
+      const plain = page(t, server, h(Todo, { suspense: false }));
+      const suspended = page(t, server, h(Boundary, null, h(Suspense, { fallback: 'wait' }, h(Todo, { suspense: true }))), { keepMs: 5_000 });
+      for (const { shown } of [plain, suspended]) await shown.reads('true nothing "RECORD_NOT_FOUND"');
+      assert.equal(await bob.record.get(name), undefined);
+      await bob.record.set(name, { title: 'milk' });
+      for (const { shown } of [plain, suspended]) await shown.reads('true {"title":"milk"} nothing');
+    });
+
+    test('a record that is not created and may not be read is refused', async (t) => {
+      const server = await Server.during(t, { permissions: PERMISSIONS });
+      const name = todo();
+      const Todo = (): Node => {
+        const { error, isReady } = useRecord(name, { create: false });
+        return texts(isReady, error?.code);
+      };
+      const { shown } = page(t, server, h(Todo), { auth: { username: 'eve' } });
+      await shown.reads('false "MESSAGE_DENIED"');
     });
 
     test('an edit that is refused is shown and taken back', async (t) => {

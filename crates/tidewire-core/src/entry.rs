@@ -422,8 +422,9 @@ pub enum OwnedChange {
     Patch(OwnedPatch),
     /// Several patches, one version step.
     PatchMulti {
-        /// The text as the client sent it.
-        text: Payload,
+        /// The text as the client sent it; `None` if a path is a list of steps, which only the server reads. Subscribers get
+        /// the whole value then.
+        text: Option<Payload>,
         /// The patches.
         patches: Arc<[OwnedPatch]>,
     },
@@ -450,7 +451,10 @@ impl OwnedChange {
             Self::Update(data) => data.len(),
             Self::Patch(patch) => of_patch(patch),
             Self::PatchMulti { text, patches } => {
-                text.len() + patches.iter().map(of_patch).sum::<usize>()
+                // The steps of lists are kept only in the paths.
+                let of_paths = || patches.iter().map(|patch| patch.path.kept_bytes()).sum();
+                let text = text.as_ref().map_or_else(of_paths, Payload::len);
+                text + patches.iter().map(of_patch).sum::<usize>()
             }
         }
     }

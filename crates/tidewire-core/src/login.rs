@@ -59,7 +59,7 @@ pub(crate) fn message<E: Effects>(
         (Phase::Challenge, Message::Connection(Connection::Challenge { jumps, .. })) => {
             session.phase = Phase::Login;
             session.follows_jumps = *jumps;
-            desk.send(id, &Message::Connection(Connection::Accept));
+            accept(desk, id, *jumps);
         }
         (
             Phase::Challenge,
@@ -81,6 +81,21 @@ pub(crate) fn message<E: Effects>(
         _ => desk.send(id, &Message::Auth(Auth::InvalidMessage)),
     }
     Flow::Taken
+}
+
+/// Lets a peer go on to authenticate. Clients of deepstream hear what they know; those that follow jumps hear what they may
+/// send, too.
+fn accept<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, follows_jumps: bool) {
+    if !follows_jumps {
+        return desk.send(id, &Message::Connection(Connection::Accept));
+    }
+    let bytes = desk.place.settings.limits.message_bytes_max;
+    let limits = format!(r#"{{"messageBytesMax":{bytes}}}"#);
+    let limits = limits.as_str();
+    desk.send(
+        id,
+        &Message::Connection(Connection::AcceptWithin { limits }),
+    );
 }
 
 /// Handles a frame that is no message, of a session in any phase.
@@ -322,7 +337,8 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Deci
         }
         DetentionStage::Challenge { asked: true } => {
             session.phase = Phase::Login;
-            desk.send(id, &Message::Connection(Connection::Accept));
+            let follows_jumps = session.follows_jumps;
+            accept(desk, id, follows_jumps);
         }
         DetentionStage::Login {
             outcome: Some(outcome),

@@ -60,7 +60,7 @@ export function TodoList({ client, user, tell }: TodoListProps) {
     event.preventDefault();
     const [id] = newIds(1);
     if (text.trim() === '' || id === undefined) return;
-    follow(handle?.setWithAck(`items.${id}`, { text: text.trim(), done: false }), id);
+    follow(handle?.setWithAck(['items', id], { text: text.trim(), done: false }), id);
     setText('');
     field.current?.focus();
   };
@@ -134,7 +134,7 @@ function Entry({ row: { id, text, done }, tabIndex, users, isRefused, handle, fo
         tabIndex={tabIndex}
         aria-label={`Done: ${text}`}
         checked={done}
-        onChange={(event) => follow(handle?.setWithAck(`items.${id}.done`, event.currentTarget.checked), id)}
+        onChange={(event) => follow(handle?.setWithAck(['items', id, 'done'], event.currentTarget.checked), id)}
       />
       <input
         class="text"
@@ -143,7 +143,7 @@ function Entry({ row: { id, text, done }, tabIndex, users, isRefused, handle, fo
         autocomplete="off"
         maxLength={TEXT_CHARACTERS_MAX}
         value={text}
-        onInput={(event) => follow(handle?.setWithAck(`items.${id}.text`, event.currentTarget.value), id)}
+        onInput={(event) => follow(handle?.setWithAck(['items', id, 'text'], event.currentTarget.value), id)}
       />
       {users.length > 0 ? (
         <span class={`cursor ${colourOf(users[0] ?? '')}`}>
@@ -155,7 +155,7 @@ function Entry({ row: { id, text, done }, tabIndex, users, isRefused, handle, fo
         class="remove"
         tabIndex={tabIndex}
         aria-label={`Remove: ${text}`}
-        onClick={() => follow(handle?.setWithAck(`items.${id}`, undefined), id)}
+        onClick={() => follow(handle?.setWithAck(['items', id], undefined), id)}
       >
         ×
       </button>

@@ -3,7 +3,7 @@
 import { deferred } from './deferred.js';
 import { TidewireError } from './error.js';
 import type { OpenOptions, RecordHandle, Records } from './records.js';
-import type { Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
+import type { AnyPath, Names, RecordsOf, Schema, ValueAt } from './schema.js';
 
 /** The names whose documents are of the type `Doc`. */
 export type NamesOf<App, Doc> = {
@@ -28,7 +28,7 @@ export function openAnonymous<App extends Schema, Name extends Names<RecordsOf<A
 
 /** A callback, where it looks, and its removal from the record of now. */
 interface Watch {
-  path: string | undefined;
+  path: AnyPath<unknown> | undefined;
   callback: (value: unknown) => void;
   stop?: (() => void) | undefined;
 }
@@ -78,7 +78,7 @@ export class AnonymousRecord<Doc = unknown, Name extends string = string> {
   }
 
   /** What stands at a path. */
-  readonly get: RecordHandle<Doc>['get'] = (path) => this.#handle?.get(path) as never;
+  readonly get: RecordHandle<Doc>['get'] = (path) => this.#handle?.get(path as never) as never;
 
   /** The edits are those of the record of now, and stay with it: after a switch they still reach the server. */
   readonly set: RecordHandle<Doc>['set'] = (...change: unknown[]) => this.#named().set(...(change as [unknown]));
@@ -121,10 +121,10 @@ export class AnonymousRecord<Doc = unknown, Name extends string = string> {
 
   /** Calls `callback` with the document, or with what stands at a path, as soon as it is here, at every change, and after every switch; returns the removal. */
   subscribe(callback: (value: Doc | undefined) => void): () => void;
-  subscribe<At extends Path<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
+  subscribe<At extends AnyPath<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
   subscribe(...args: [unknown, unknown?]): () => void {
     if (this.#isClosed) throw closed();
-    const path = typeof args[0] === 'string' ? args[0] : undefined;
+    const path = typeof args[0] === 'function' ? undefined : (args[0] as AnyPath<unknown>);
     const callback = path === undefined ? args[0] : args[1];
     this.#records.connection.checkCallback(callback);
     const watch: Watch = { path, callback: callback as Watch['callback'] };

@@ -132,7 +132,8 @@ function fieldsOf(topic: number, content: Uint8Array): Message {
   new Reader(content).fields((field, value) => {
     const name = FIELDS[topic]?.[field];
     if (name === undefined) return;
-    if (typeof value === 'number') fields[name] = FLAGS.includes(name) ? value !== 0 : value;
+    if (typeof value === 'number' && /^(names|versions|positions)$/.test(name)) throw unreadable();
+    else if (typeof value === 'number') fields[name] = FLAGS.includes(name) ? value !== 0 : value;
     else if (name === 'names') (message.names ??= []).push(decodeText(value));
     else if (name === 'versions') {
       const [of, version = 0] = entry(value);

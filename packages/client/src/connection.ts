@@ -4,8 +4,8 @@ import { decode, encode } from './codec.js';
 import { payload, valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { onWake, ownWebSocket, socketUrl, type WebSocketClass, type WebSocketLike } from './environment.js';
-import { TidewireError } from './error.js';
-import { AuthAction, ConnectionAction, Topic, refusal, type Message } from './protocol.js';
+import { TidewireError, tooLarge } from './error.js';
+import { AuthAction, ConnectionAction, RpcAction, Topic, refusal, type Message } from './protocol.js';
 
 /**
  * - `closed`: not started, closed by the app, or refused for good; only `connect()` goes on from here
@@ -67,11 +67,22 @@ export interface Part {
   handle?(message: Message, code: string | undefined): boolean | void;
   /** Messages flow: in a new session, which knows nothing of the one before, or again in the same one. */
   opened?(isNew: boolean): void;
-  /** The session is over. */
-  lost?(): void;
+  /** Messages of which the answers are waited for. */
+  unanswered?(): Message[];
+  /** The session is over. `refused` is the one of the `unanswered` that was too large for the server. */
+  lost?(refused: Refused | undefined): void;
   /** The connection is closed, and this is why. */
   closed?(reason: TidewireError): void;
 }
+
+/** A message that is not to be sent again, and why. */
+export interface Refused {
+  message: Message;
+  error: TidewireError;
+}
+
+/** The code with which a server closes a connection whose peer has sent too large a message. */
+const TOO_BIG = 1009;
 
 /** A timer that comes later than this by itself tells that the process was asleep. */
 const SLEPT_MS = 5_000;
@@ -102,6 +113,10 @@ export class Connection {
   /** That of the phase: to open a socket, between heartbeats, for their answers, before the next attempt. */
   #timer: ReturnType<typeof setTimeout> | undefined;
   #renewTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Bytes of a message that the server takes, as it said. */
+  #messageBytesMax = Infinity;
+  /** The largest message of this session to which no answer comes. */
+  #largest: { message: Message; bytes: number } | undefined;
   /** The time to renew the login came while the connection was not open. */
   #isRenewalDue = false;
   #stopWaking: () => void = () => {};
@@ -188,16 +203,36 @@ export class Connection {
     if (this.#state !== 'closed') this.#end(new TidewireError('CLOSED', 'the client was closed'));
   }
 
-  /** Sends `message` if the connection is open, else returns false. */
+  /** Bytes of a message that the server takes at most; infinite if it has not said so. */
+  get messageBytesMax(): number {
+    return this.#messageBytesMax;
+  }
+
+  /** Throws TOO_LARGE if the server is known not to take a message of the size of `message`. */
+  checkSize(message: Message): void {
+    this.#frame(message);
+  }
+
+  /** Sends `message` if the connection is open, else returns false. Throws TOO_LARGE if the server would not take it. */
   send(message: Message): boolean {
     if (this.#state !== 'open') return false;
     this.#write(message);
     return true;
   }
 
-  /** Sends `message` in this session or not at all: later, if it is not sure at the moment that the connection lives. */
-  answer(message: Message): void {
-    if (!this.send(message) && this.isLoggedIn) this.#held.push(message);
+  /**
+   * Sends `message` in this session or not at all: later, if it is not sure at the moment that the connection lives. Gives back the error
+   * of a message that is too large.
+   */
+  answer(message: Message): TidewireError | undefined {
+    try {
+      if (this.send(message) || !this.isLoggedIn) return undefined;
+      this.checkSize(message);
+      this.#held.push(message);
+    } catch (error) {
+      return error as TidewireError;
+    }
+    return undefined;
   }
 
   /** Calls a function of the app, whose failure must not stop others. */
@@ -257,6 +292,7 @@ export class Connection {
     }
     socket.binaryType = 'arraybuffer';
     this.#socket = socket;
+    this.#largest = undefined;
     this.#pings = 0;
     this.#refusal = undefined;
     this.#wasAskedAgain = false;
@@ -324,11 +360,13 @@ export class Connection {
     if (socket === this.#socket && this.#state === 'stale') this.#goOn();
   }
 
-  #handleConnection({ action, url }: Message): void {
+  #handleConnection({ action, url, data }: Message): void {
     if (action === ConnectionAction.Pong) {
       this.#pings -= 1;
       if (this.#state === 'checking' && this.#pings === 0) this.#goOn();
     } else if (action === ConnectionAction.Accept) {
+      const { messageBytesMax = Infinity } = (valueOf(data) ?? {}) as { messageBytesMax?: number };
+      this.#messageBytesMax = messageBytesMax;
       this.#become('authenticating');
       this.#login(this.#credentials as Promise<Credentials>);
     } else if (action === ConnectionAction.Redirect) {
@@ -347,7 +385,12 @@ export class Connection {
     const socket = this.#socket;
     credentials.then(
       (given) => {
-        if (socket === this.#socket) this.#say(Topic.Auth, AuthAction.Request, payload(given));
+        if (socket !== this.#socket) return;
+        try {
+          this.#say(Topic.Auth, AuthAction.Request, payload(given));
+        } catch (error) {
+          this.#end(error as TidewireError);
+        }
       },
       (error: TidewireError) => {
         if (socket !== this.#socket) return;
@@ -448,11 +491,38 @@ export class Connection {
   }
 
   #write(message: Message): void {
-    this.#socket?.send(encode(message) as Uint8Array<ArrayBuffer>);
+    const frame = this.#frame(message);
+    const { topic, action } = message;
+    const isAnswered = topic === Topic.Rpc ? action === RpcAction.Request : topic !== Topic.Event;
+    if (!isAnswered && frame.length > (this.#largest?.bytes ?? 0)) this.#largest = { message, bytes: frame.length };
+    this.#socket?.send(frame as Uint8Array<ArrayBuffer>);
+  }
+
+  /** The bytes of `message`. Throws if they are more than the server takes. */
+  #frame(message: Message): Uint8Array {
+    const frame = encode(message);
+    if (frame.length > this.#messageBytesMax) throw tooLarge(frame.length, this.#messageBytesMax, message.name);
+    return frame;
+  }
+
+  /**
+   * The message for which the server has ended the session, because it is too large: the largest of those without an answer. What was
+   * answered was not too large, so that no other can be meant.
+   */
+  #tooBig(): Refused | undefined {
+    const sent: Message[] = [...this.parts.values()].flat().flatMap((part) => part.unanswered?.() ?? []);
+    const [first, ...more] = [...sent.map((message) => ({ message, bytes: encode(message).length })), ...(this.#largest ? [this.#largest] : [])];
+    if (!first) return undefined;
+    const { message, bytes } = more.reduce((one, other) => (other.bytes > one.bytes ? other : one), first);
+    const error = tooLarge(bytes, undefined, message.name);
+    if (message === this.#largest?.message) this.onError(error);
+    return { message, error };
   }
 
   /** The connection is gone: another attempt follows. */
   #lose(why: string, code?: number): void {
+    if (code === TOO_BIG && !this.isLoggedIn) return this.#end(new TidewireError('TOO_LARGE', 'the credentials have more bytes than the server takes'));
+    const refused = code === TOO_BIG ? this.#tooBig() : undefined;
     const reason = new TidewireError('CONNECTION_LOST', `the connection was lost: ${why}`, { data: code });
     const lasted = this.#openedAt === undefined ? 0 : Date.now() - this.#openedAt;
     const { reconnectMinMs, reconnectMaxMs } = this.#options;
@@ -461,12 +531,12 @@ export class Connection {
     this.#attempts += 1;
     this.#state = 'waiting';
     this.#after(wait, () => this.#dial(this.address));
-    this.#drop(reason);
+    this.#drop(reason, refused);
     if (this.#state === 'waiting') this.onState('waiting', reason);
   }
 
   /** Lets go of the socket, and tells everybody if a session has ended. */
-  #drop(reason?: TidewireError): void {
+  #drop(reason?: TidewireError, refused?: Refused): void {
     const socket = this.#socket;
     const wasLoggedIn = this.isLoggedIn;
     this.#socket = undefined;
@@ -475,7 +545,7 @@ export class Connection {
     if (reason?.code === 'CLOSED' || !socket?.terminate) socket?.close();
     else socket.terminate();
     this.#settleRenewal(reason);
-    if (wasLoggedIn) this.#tell((part) => part.lost?.());
+    if (wasLoggedIn) this.#tell((part) => part.lost?.(refused));
   }
 
   /** The connection is over, and no other attempt follows. */

@@ -32,6 +32,14 @@ export function refused(code: string, subject?: string): TidewireError {
   return new TidewireError(code, `the server refused a request${about}: ${code}`, { subject });
 }
 
+/** The error of a message that has more bytes than the server takes. */
+export function tooLarge(bytes: number, bytesMax: number | undefined, subject?: string): TidewireError {
+  const about = subject === undefined ? '' : ` about "${subject}"`;
+  const limit = bytesMax === undefined ? 'the server takes' : `the ${bytesMax} that the server takes`;
+  const text = `the message${about} has ${bytes} bytes, more than ${limit}: send less at a time, or raise limits.message_bytes_max`;
+  return new TidewireError('TOO_LARGE', text, { subject });
+}
+
 /** Throws unless `text` is a text that is not empty. */
 export function checkName(text: unknown, what = 'name'): void {
   if (typeof text !== 'string' || text === '') throw new TidewireError('INVALID_ARGUMENT', `the ${what} must be a text that is not empty`);

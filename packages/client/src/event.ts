@@ -95,7 +95,8 @@ export class Events<App extends Schema = {}> {
 
   /**
    * Publishes an event to all other subscribers of its name, and at once to those of this client. It is not acknowledged. Without
-   * a connection it waits for one, for `requestTimeoutMs` at most; what is too late then is told by `onError`.
+   * a connection it waits for one, for `requestTimeoutMs` at most; `onError` reports an event that is too late then. Throws TOO_LARGE if
+   * the event has more bytes than the server takes.
    */
   emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<EventsOf<App>[Name], never>): void {
     checkName(name);
@@ -104,6 +105,7 @@ export class Events<App extends Schema = {}> {
     const message: Message = { topic: Topic.Event, action: EventAction.Emit, name, ...payload(value), ...(traceparent && { traceparent }) };
     this.connection.judge('event', name, message.data);
     if (this.#queue.length > 0 || !this.connection.send(message)) {
+      this.connection.checkSize(message);
       if (this.#queue.length >= this.#max) throw tooMany(this.#max);
       this.#queue.push({ message, deadline: Date.now() + this.#timeoutMs });
     }
@@ -153,8 +155,12 @@ export class Events<App extends Schema = {}> {
     const queue = this.#queue;
     this.#queue = [];
     for (const { message, deadline } of queue) {
-      if (deadline > Date.now()) this.connection.send(message);
-      else this.connection.onError(new TidewireError('TIMEOUT', 'an event waited too long for a connection', { subject: message.name }));
+      try {
+        if (deadline <= Date.now()) throw new TidewireError('TIMEOUT', 'an event waited too long for a connection', { subject: message.name });
+        this.connection.send(message);
+      } catch (error) {
+        this.connection.onError(error as TidewireError);
+      }
     }
     if (!isNew) return;
     for (const name of this.#unkept) this.#tellGap({ name });

@@ -12,4 +12,4 @@ export type { Conflict, Merge } from './record.js';
 export { RecordHandle, type Changes, type OpenOptions, type Records } from './records.js';
 export type { RequestLimits, RequestOptions, Signal } from './request.js';
 export { RpcError, RpcReject, type ProvideOptions, type RpcContext, type Rpcs } from './rpc.js';
-export type { Argument, EventsOf, Names, Optional, Path, RecordsOf, Result, RpcsOf, Schema, ValueAt } from './schema.js';
+export type { AnyPath, Argument, Change, EventsOf, Names, Optional, Path, RecordsOf, Result, RpcsOf, Schema, Step, Steps, ValueAt } from './schema.js';

@@ -29,6 +29,9 @@ export interface InterestActions {
   topic: number;
   subscribe: number;
   unsubscribe: number;
+  /** Asks for names that must not be created, if there are such. */
+  subscribeExisting?: number;
+  isExisting?(name: string): boolean;
   /** More fields of the message that asks for `names`. */
   fields?(names: string[]): Partial<Message>;
   /** The server has confirmed `names`, in this session for the first time. */
@@ -37,8 +40,9 @@ export interface InterestActions {
   refused(name: string, error: TidewireError): void;
 }
 
-/** Names of one message, so that it stays small. */
+/** Names of one message, and about how many bytes they have, so that it stays small. */
 const BULK_MAX = 1_000;
+const BULK_BYTES_MAX = 256 * 1024;
 
 export class Interest {
   readonly #wanted = new Map<string, Deferred>();
@@ -77,15 +81,15 @@ export class Interest {
 
   /** Takes acknowledgements and refusals; false if `message` is neither. */
   handle(message: Message, code: string | undefined): boolean {
-    const { topic, subscribe, unsubscribe } = this.actions;
+    const { topic, subscribe, unsubscribe, subscribeExisting = subscribe } = this.actions;
     const { action, correlationId = '', originalAction, name } = message;
-    if (message.isAck && (action === subscribe || action === unsubscribe)) {
+    if (message.isAck && (action === subscribe || action === subscribeExisting || action === unsubscribe)) {
       const held = this.#take(correlationId).filter((one) => this.#asked.get(one)?.id === correlationId);
       for (const one of held) this.#asked.get(one)?.ready?.resolve();
       if (held.length > 0) this.actions.held?.(held);
       return true;
     }
-    if (message.topic !== topic || code === undefined || originalAction !== subscribe) return false;
+    if (message.topic !== topic || code === undefined || (originalAction !== subscribe && originalAction !== subscribeExisting)) return false;
     // Without a name all of the message is refused; without a correlation id a right was lost.
     const asked = this.#take(correlationId);
     const left = asked.filter((one) => one !== name);
@@ -129,19 +133,32 @@ export class Interest {
     // What was given back and is wanted again starts afresh, with its value.
     const unwanted = changed.filter((name) => this.#asked.get(name)?.ready !== this.#wanted.get(name) && this.#asked.delete(name));
     const wanted = changed.filter((name) => this.#wanted.has(name) && !this.#asked.has(name));
-    this.#say(this.actions.unsubscribe, unwanted);
-    this.#say(this.actions.subscribe, wanted);
+    const { subscribe, unsubscribe, subscribeExisting, isExisting = () => false } = this.actions;
+    this.#say(unsubscribe, unwanted);
+    this.#say(subscribe, wanted.filter((name) => !isExisting(name)));
+    if (subscribeExisting !== undefined) this.#say(subscribeExisting, wanted.filter(isExisting));
   }
 
   #say(action: number, all: string[]): void {
-    const isSubscribe = action === this.actions.subscribe;
-    for (let at = 0; at < all.length; at += BULK_MAX) {
-      const names = all.slice(at, at + BULK_MAX);
+    const isSubscribe = action !== this.actions.unsubscribe;
+    // A character has at most three bytes; a name may stand in two fields, one of which has numbers.
+    const bytesMax = Math.min(BULK_BYTES_MAX, this.connection.messageBytesMax / 2);
+    for (let at = 0, end = 0; at < all.length; at = end) {
+      for (let bytes = 0; end < all.length && end - at < BULK_MAX; end += 1) {
+        bytes += (all[end] as string).length * 6 + 40;
+        if (bytes > bytesMax && end > at) break;
+      }
+      const names = all.slice(at, end);
       const id = String(this.#count++);
       this.#bulks.set(id, names);
       if (isSubscribe) for (const name of names) this.#asked.set(name, { id, ready: this.#wanted.get(name) });
       const fields = isSubscribe ? this.actions.fields?.(names) : {};
-      this.connection.send({ topic: this.actions.topic, action, names, correlationId: id, ...fields });
+      try {
+        this.connection.send({ topic: this.actions.topic, action, names, correlationId: id, ...fields });
+      } catch (error) {
+        this.#take(id);
+        for (const name of names) this.#refuse(name, error as TidewireError);
+      }
     }
   }
 

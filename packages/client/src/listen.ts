@@ -100,7 +100,8 @@ class Listening implements Part {
     if (this.#listeners.has(pattern)) throw new TidewireError('INVALID_ARGUMENT', `"${pattern}" is listened for by this client already`);
     const listener: Listener = { ...options, serve, ready: deferred() };
     this.#listeners.set(pattern, listener);
-    this.#say(ListenAction.Listen, pattern);
+    const tooLarge = this.#say(ListenAction.Listen, pattern);
+    if (tooLarge) this.#refuse(pattern, tooLarge);
     return subscription(listener.ready.promise, () => {
       if (this.#listeners.get(pattern) !== listener) return;
       this.#forget(pattern);
@@ -134,9 +135,9 @@ class Listening implements Part {
     for (const { ready } of this.#listeners.values()) ready.reject(reason);
   }
 
-  #say(action: ListenAction, pattern: string, name?: string): void {
+  #say(action: ListenAction, pattern: string, name?: string): TidewireError | undefined {
     const fields = name === undefined ? {} : { subscription: name };
-    this.connection.answer({ topic: this.topic, action: action + this.#shift, name: pattern, ...fields });
+    return this.connection.answer({ topic: this.topic, action: action + this.#shift, name: pattern, ...fields });
   }
 
   /** Asks the app whether it serves `name`, and tells the server unless that is over meanwhile. */

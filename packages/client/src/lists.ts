@@ -20,10 +20,10 @@ export interface EntryChange<Entry extends string = string> {
 }
 
 /** How a list is opened; concurrent changes are always made again on the newer entries. */
-export type ListOptions = Pick<OpenOptions, 'onEnd'>;
+export type ListOptions = Pick<OpenOptions, 'create' | 'onEnd'>;
 
 /**
- * Opens the list `name`, which is created if there is no such record. Close the handle when it is not needed any more.
+ * Opens the list `name`, which is created if there is no such record, unless the option `create` is false. Close the handle when it is not needed any more.
  *
  * @param records `client.record`
  */

@@ -1,7 +1,11 @@
-// Paths into JSON values, as `spec/deepstream.md` has them: `address.streets[2].name`. Values are never changed, only copied where
-// they differ, so that what did not change stays the same object.
+// Paths into JSON values: texts as `spec/deepstream.md` has them, `address.streets[2].name`, or arrays of their steps. Values are never
+// changed, only copied where they differ, so that what did not change stays the same object.
 
 import { TidewireError } from './error.js';
+import type { Step } from './schema.js';
+
+/** A path as a text, or as its steps. */
+export type AnyPath = string | readonly Step[];
 
 type Json = Record<string, unknown> | unknown[];
 
@@ -10,24 +14,40 @@ function isContainer(value: unknown): value is Json {
 }
 
 /** The steps of `path`: keys, and indices as numbers. Throws where the server would refuse it. */
-export function steps(path: string): Array<string | number> {
-  const found = path.split('.').flatMap((text) => {
-    const [key = '', ...indices] = text.trim().split(/[[\]]/);
-    if (text.trim() === '') return [];
-    if (/^(__proto__|constructor|prototype)$/.test(key)) throw invalid(path);
-    return [key, ...indices.filter((index) => index !== '').map(Number)];
-  });
-  const isRight = found.every((step) => typeof step === 'string' || (Number.isInteger(step) && step >= 0 && step < 2 ** 32 - 1));
-  if (found.length === 0 || !isRight) throw invalid(path);
+export function steps(path: AnyPath): readonly Step[] {
+  const found = typeof path === 'string' ? path.split('.').flatMap(stepsOfPart) : path;
+  const isStep = (step: Step): boolean =>
+    typeof step === 'string' ? !/^(__proto__|constructor|prototype)$/.test(step) : Number.isInteger(step) && step >= 0 && step < 2 ** 32 - 1;
+  if (!Array.isArray(found) || found.length === 0 || !found.every(isStep)) throw invalid(path);
   return found;
 }
 
-function invalid(path: string): TidewireError {
-  return new TidewireError('INVALID_ARGUMENT', `"${path}" is no path: it is made like "address.streets[2].name"`);
+function stepsOfPart(text: string): Step[] {
+  const [key = '', ...indices] = text.trim().split(/[[\]]/);
+  return text.trim() === '' ? [] : [key, ...indices.filter((index) => index !== '').map(Number)];
+}
+
+/**
+ * The path that an app gives, as a text if a text can spell it. Throws for a path that the server would refuse, and for a text whose edit
+ * would be made elsewhere than it seems to say: one with an empty part, or with an index that has no key before it.
+ */
+export function checkedPath(path: AnyPath): AnyPath {
+  const found = steps(path);
+  if (typeof path === 'string') {
+    if (!path.split('.').every((part) => /^\s*[^\s[\]][^[\]]*(\[\d+\])*\s*$/.test(part))) throw invalid(path);
+    return path;
+  }
+  if (!found.every((step) => typeof step === 'number' || /^[^\s.[\]]([^.[\]]*[^\s.[\]])?$/.test(step))) return [...found];
+  return found.reduce((text: string, step, at) => text + (at === 0 ? step : typeof step === 'number' ? `[${step}]` : `.${step}`), '');
+}
+
+function invalid(path: unknown): TidewireError {
+  const hint = 'write it like "address.streets[2].name", or as an array of keys and indices';
+  return new TidewireError('INVALID_ARGUMENT', `${JSON.stringify(path)} is not a path: ${hint}`);
 }
 
 /** What stands at `path`. */
-export function valueAt(value: unknown, path: string): unknown {
+export function valueAt(value: unknown, path: AnyPath): unknown {
   return steps(path).reduce((inside: unknown, step) => {
     return isContainer(inside) && Object.hasOwn(inside, step) ? (inside as Record<string | number, unknown>)[step] : undefined;
   }, value);
@@ -37,11 +57,11 @@ export function valueAt(value: unknown, path: string): unknown {
  * `value` with `leaf` at `path`, or without what stands there if `leaf` is undefined. What is in `own` was copied before, and is changed in
  * its place.
  */
-export function withValue(value: unknown, path: string, leaf: unknown, own = new Set<unknown>()): unknown {
+export function withValue(value: unknown, path: AnyPath, leaf: unknown, own = new Set<unknown>()): unknown {
   return changed(value, steps(path), leaf, own);
 }
 
-function changed(value: unknown, [step, ...rest]: Array<string | number>, leaf: unknown, own: Set<unknown>): unknown {
+function changed(value: unknown, [step, ...rest]: readonly Step[], leaf: unknown, own: Set<unknown>): unknown {
   if (step === undefined) return leaf;
   const isNew = !isContainer(value);
   const copy = (own.has(value) ? value : isNew ? (typeof step === 'number' ? [] : {}) : Array.isArray(value) ? [...value] : { ...value }) as Record<string | number, unknown>;

@@ -120,6 +120,7 @@ export const enum RecordAction {
   Update = 18,
   Patch = 19,
   Erase = 20,
+  SubscribeAndRead = 22,
   SubscribeCreateAndRead = 23,
   Unsubscribe = 26,
   HasProvider = 31,

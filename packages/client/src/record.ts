@@ -1,11 +1,11 @@
 // One record as this client sees it: what the server has, and on top of it the edits that it has not confirmed. One write of a record
 // is on its way at a time, with the version that it expects to make; edits that come meanwhile travel together in the next one.
 
-import type { Connection } from './connection.js';
+import type { Connection, Refused } from './connection.js';
 import { payload, valueOf } from './data.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError, refused } from './error.js';
-import { isEqual, reuse, steps, withValue } from './path.js';
+import { checkedPath, isEqual, reuse, withValue, type AnyPath } from './path.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
 import { Watched } from './watched.js';
 
@@ -25,7 +25,7 @@ export type Merge<Value = unknown> = 'local' | 'remote' | ((conflict: Conflict<V
 
 /** A change of one place, or of all without a path; without a value it is removed. */
 export interface Patch {
-  path?: string;
+  path?: AnyPath;
   value?: unknown;
 }
 
@@ -55,13 +55,17 @@ export const next = (version: number): number => (version === VERSION_MAX ? 1 : 
 export const copied = (value: unknown): unknown => valueOf(payload(value).data);
 
 export class Document extends Watched {
-  readonly ready = deferred();
+  ready = deferred();
   readonly watchers = new Set<(hasProvider: boolean) => void>();
   hasProvider = false;
   /** Handles that are open. */
   users = 0;
   version = -1;
+  /** The server has no such record, and it is not to be created. */
+  notFound: TidewireError | undefined;
   merge: Merge = 'local';
+  /** Whether the record is created if the server has none. */
+  isCreated = false;
   /** Told what the server has, whenever that is heard. */
   took: ((value: unknown, version: number) => void) | undefined;
   #base: unknown;
@@ -100,7 +104,8 @@ export class Document extends Watched {
    */
   async edit(patches: Patch[], update?: Edit['update'], key?: string, isSkippedIfEqual = false): Promise<void> {
     this.connection.checkUse();
-    if (this.#removed) throw this.#removed;
+    const over = this.#removed ?? this.notFound;
+    if (over) throw over;
     const edit: Edit = {
       patches: checked(patches),
       ...(update && { update }),
@@ -116,8 +121,9 @@ export class Document extends Watched {
       if (isSkippedIfEqual && this.isSaved && isEqual(this.value, result)) return;
     }
     this.#edits.push(edit);
-    this.#show();
+    // What is too large for the server is never shown, if that is known already.
     this.#write();
+    this.#show();
     return edit.done.promise;
   }
 
@@ -127,9 +133,10 @@ export class Document extends Watched {
     const isOwn = flight !== undefined && correlationId === flight.message.correlationId;
     if (action === RecordAction.ReadResponse) {
       this.#isRead = true;
+      if (version < 0) return this.#miss();
       this.#take(valueOf(data), version);
       this.ready.resolve();
-      if (flight?.isRepeated) this.connection.send(flight.message);
+      if (flight?.isRepeated) this.#repeat(flight);
     } else if (action === RecordAction.WriteAcknowledgement) {
       if (isOwn) this.#confirm(flight);
     } else if (action === RecordAction.VersionExists) {
@@ -159,10 +166,26 @@ export class Document extends Watched {
     if (!isNew) this.#write();
   }
 
-  lost(): void {
+  unanswered(): Message[] {
+    return this.#flight ? [this.#flight.message] : [];
+  }
+
+  lost(tooLarge: Refused | undefined): void {
     this.#isRead = false;
     this.#provided(false);
     if (this.#flight) this.#flight.isRepeated = true;
+    if (this.#flight && this.#flight.message === tooLarge?.message) this.#refuse(this.#flight, tooLarge.error);
+  }
+
+  /** Is created if it is missing, from now on; true if the server has to be asked for that. */
+  create(): boolean {
+    if (this.isCreated) return false;
+    this.isCreated = true;
+    if (this.version >= 0) return false;
+    if (this.notFound) this.ready = deferred();
+    this.notFound = undefined;
+    this.#isRead = false;
+    return true;
   }
 
   /** Gives up all edits. */
@@ -180,6 +203,18 @@ export class Document extends Watched {
     this.#take(undefined, -1);
   }
 
+  /** There is no such record. Its creation by another client comes as a change. */
+  #miss(): void {
+    const missing = new TidewireError('RECORD_NOT_FOUND', `there is no record "${this.name}"`, { subject: this.name });
+    this.end(missing);
+    // One that was there before has a promise that is fulfilled.
+    this.ready = deferred();
+    this.ready.reject(missing);
+    this.notFound = missing;
+    this.#take(undefined, -1);
+    this.settled();
+  }
+
   #provided(hasProvider: boolean): void {
     if (this.hasProvider === hasProvider) return;
     this.hasProvider = hasProvider;
@@ -192,6 +227,11 @@ export class Document extends Watched {
   }
 
   #take(value: unknown, version: number): void {
+    if (this.notFound && version >= 0) {
+      this.notFound = undefined;
+      this.ready = deferred();
+      this.ready.resolve();
+    }
     this.#base = reuse(this.#base, value);
     this.version = version;
     this.#show();
@@ -206,12 +246,21 @@ export class Document extends Watched {
     this.show(this.version < 0 ? undefined : applied(this.#base, this.#edits));
   }
 
-  /** Sends the next edits, if nothing is on its way. */
-  #write(): void {
+  /** Sends what may have been made in an earlier session once more. */
+  #repeat(flight: Flight): void {
+    try {
+      this.connection.send(flight.message);
+    } catch (error) {
+      this.#refuse(flight, error as TidewireError);
+    }
+  }
+
+  /** Sends the next edits, if nothing is on its way: as many as one message takes. */
+  #write(editsMax = EDITS_MAX): void {
     if (this.#flight || this.#edits.length === 0 || !this.#isRead) return;
     const { key } = this.#edits[0] as Edit;
     const end = this.#edits.findIndex((edit, at) => at > 0 && (key || edit.key));
-    const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : end < 0 ? EDITS_MAX : Math.min(end, EDITS_MAX));
+    const edits = this.#edits.slice(0, this.#alone > 0 ? 1 : end < 0 ? editsMax : Math.min(end, editsMax));
     const patches = edits.flatMap((edit) => edit.patches);
     const result = applied(this.#base, edits);
     // On what they were made it was right, if that was known.
@@ -230,7 +279,13 @@ export class Document extends Watched {
       ...written(edits, patches, result),
     };
     message.correlationId = message.key as string;
-    if (this.connection.send(message)) this.#flight = { message, count: edits.length, base: this.#base, result, isRepeated: false };
+    try {
+      if (this.connection.send(message)) this.#flight = { message, count: edits.length, base: this.#base, result, isRepeated: false };
+    } catch (cause) {
+      if (edits.length > 1) return this.#write(edits.length >> 1);
+      this.#refuse({ count: 1 }, cause as TidewireError);
+      this.#write();
+    }
   }
 
   #confirm(flight: Flight): void {
@@ -299,8 +354,7 @@ export class Document extends Watched {
 export function checked(patches: Patch[]): Patch[] {
   return patches.map(({ path, value }) => {
     if (path === undefined) checkDocument(value);
-    else steps(path);
-    return { ...(path !== undefined && { path }), value: copied(value) };
+    return { ...(path !== undefined && { path: checkedPath(path) }), value: copied(value) };
   });
 }
 
@@ -333,6 +387,7 @@ function written(edits: Edit[], patches: Patch[], result: unknown): Pick<Message
     return { action: RecordAction.Update, ...payload(result) };
   }
   const [{ path, value }, ...more] = patches as [Required<Patch>, ...Patch[]];
-  if (more.length > 0) return { action: RecordAction.PatchMulti, ...payload(patches.map((patch) => ({ path: patch.path, data: patch.value }))) };
+  // Only a list of patches takes a path that no text can spell.
+  if (more.length > 0 || typeof path !== 'string') return { action: RecordAction.PatchMulti, ...payload(patches.map((patch) => ({ path: patch.path, data: patch.value }))) };
   return { action: value === undefined ? RecordAction.Erase : RecordAction.Patch, path, ...payload(value) };
 }

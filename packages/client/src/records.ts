@@ -5,14 +5,20 @@ import { payload, valueOf } from './data.js';
 import { draw } from './draw.js';
 import { TidewireError, checkName, refused } from './error.js';
 import { Interest } from './interest.js';
+import { checkedPath } from './path.js';
 import { RecordAction, Topic, type Message } from './protocol.js';
 import { Document, type Merge } from './record.js';
 import { Requests, type RequestLimits, type RequestOptions } from './request.js';
-import type { Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
+import type { AnyPath, Change, Names, Path, RecordsOf, Schema, ValueAt } from './schema.js';
 
 export interface OpenOptions<Doc = unknown> {
   /** What becomes of edits when somebody else was faster; by default `local`. It holds for all handles of the record. */
   merge?: Merge<Doc>;
+  /**
+   * False opens the record only if there is one: `ready` is rejected with RECORD_NOT_FOUND if there is none, edits are rejected with the same
+   * code, and the value comes as soon as another client has written the record. By default true: a missing record is created.
+   */
+  create?: boolean;
   /** The server refused the record, has taken the right to it back, or it was deleted: nothing more comes. */
   onEnd?: (error: TidewireError) => void;
 }
@@ -23,7 +29,7 @@ export type Changes<Doc> = { readonly [At in Path<Doc>]?: ValueAt<Doc, At> | und
 /** What the handles of a record share. */
 export type SharedRecord = Pick<
   Document,
-  'name' | 'ready' | 'value' | 'version' | 'isSaved' | 'hasProvider' | 'watchers' | 'at' | 'edit' | 'saved' | 'subscribe'
+  'name' | 'ready' | 'value' | 'version' | 'notFound' | 'isSaved' | 'hasProvider' | 'watchers' | 'at' | 'edit' | 'saved' | 'subscribe'
 >;
 
 /**
@@ -32,7 +38,7 @@ export type SharedRecord = Pick<
  */
 export class RecordHandle<Doc = unknown> {
   readonly name: string;
-  /** Fulfilled when the value is here, rejected if the server refuses it. */
+  /** Fulfilled when the value is here. Rejected if the server refuses it, or with RECORD_NOT_FOUND if it has none and none is to be created. */
   readonly ready: Promise<void>;
   readonly #document: SharedRecord;
   readonly #report: (error: TidewireError) => void;
@@ -49,7 +55,7 @@ export class RecordHandle<Doc = unknown> {
     this.#release = release;
   }
 
-  /** The document; undefined before `ready`, and after the record was deleted. */
+  /** The document; undefined before `ready`, while there is no such record, and after it was deleted. */
   get value(): Doc | undefined {
     return this.#document.value as Doc | undefined;
   }
@@ -57,6 +63,11 @@ export class RecordHandle<Doc = unknown> {
   /** The version that the server has confirmed; -1 before `ready`. */
   get version(): number {
     return this.#document.version;
+  }
+
+  /** The error RECORD_NOT_FOUND while the server has no such record and none is to be created. */
+  get notFound(): TidewireError | undefined {
+    return this.#document.notFound;
   }
 
   /** Whether all edits are durable at the server. */
@@ -70,28 +81,29 @@ export class RecordHandle<Doc = unknown> {
   }
 
   /** What stands at `path`. */
-  get<At extends Path<Doc>>(path: At): ValueAt<Doc, At> | undefined {
-    return this.#document.at(path) as ValueAt<Doc, At> | undefined;
+  get<At extends AnyPath<Doc>>(path: At): ValueAt<Doc, At> | undefined {
+    return this.#document.at(checkedPath(path)) as ValueAt<Doc, At> | undefined;
   }
 
   /** Replaces the document, or what stands at a path; undefined removes that. It shows at once; what changes nothing is not sent. A refusal rolls it back, and is told by `onError`. */
   set(value: Doc): void;
-  set<At extends Path<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): void;
+  set<At extends AnyPath<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): void;
   set(...change: [unknown] | [unknown, unknown]): void {
     this.#edit(change, true).catch(this.#report);
   }
 
   /** The same, fulfilled when it is on the server's disk, and rejected when it is refused. */
   setWithAck(value: Doc): Promise<void>;
-  setWithAck<At extends Path<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): Promise<void>;
+  setWithAck<At extends AnyPath<Doc>>(path: At, value: ValueAt<Doc, At> | undefined): Promise<void>;
   setWithAck(...change: [unknown] | [unknown, unknown]): Promise<void> {
     return this.#edit(change, false);
   }
 
-  /** Changes several paths in one step; fulfilled and rejected like `setWithAck`. */
-  patch(changes: Changes<Doc>): Promise<void> {
+  /** Changes several paths in one step, which are the keys of an object or stand in pairs with their values; fulfilled and rejected like `setWithAck`. */
+  patch(changes: Changes<Doc> | ReadonlyArray<Change<Doc>>): Promise<void> {
     this.#check();
-    return this.#document.edit(Object.entries(changes).map(([path, value]) => ({ path, value })));
+    const pairs = (Array.isArray(changes) ? changes : Object.entries(changes)) as ReadonlyArray<[AnyPath<unknown>, unknown]>;
+    return this.#document.edit(pairs.map(([path, value]) => ({ path, value })));
   }
 
   /** Replaces the document by what `update` makes of it. It is called again if somebody else was faster, so it must do nothing else. */
@@ -107,10 +119,10 @@ export class RecordHandle<Doc = unknown> {
 
   /** Calls `callback` with the document, or with what stands at a path, as soon as it is here and at every change; returns the removal. */
   subscribe(callback: (value: Doc | undefined) => void): () => void;
-  subscribe<At extends Path<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
+  subscribe<At extends AnyPath<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
   subscribe(...[first, second]: [unknown] | [unknown, unknown]): () => void {
     this.#check();
-    const path = typeof first === 'string' ? first : undefined;
+    const path = typeof first === 'function' ? undefined : (first as AnyPath<unknown>);
     const callback = path === undefined ? first : second;
     if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'the callback must be a function');
     return this.#keep(this.#document.subscribe(path, callback as (value: never) => void));
@@ -135,7 +147,7 @@ export class RecordHandle<Doc = unknown> {
 
   async #edit(change: [unknown] | [unknown, unknown], isSkippedIfEqual: boolean): Promise<void> {
     this.#check();
-    const patch = change.length === 1 ? { value: change[0] } : { path: change[0] as string, value: change[1] };
+    const patch = change.length === 1 ? { value: change[0] } : { path: change[0] as AnyPath<unknown>, value: change[1] };
     return this.#document.edit([patch], undefined, undefined, isSkippedIfEqual);
   }
 
@@ -171,19 +183,22 @@ export class Records<App extends Schema = {}> {
       topic: Topic.Record,
       subscribe: RecordAction.SubscribeCreateAndRead,
       unsubscribe: RecordAction.Unsubscribe,
+      subscribeExisting: RecordAction.SubscribeAndRead,
+      isExisting: (name) => this.#documents.get(name)?.isCreated === false,
       refused: (name, error) => this.#end(name, error),
     });
     const each = (act: (document: Document) => void): void => [...this.#documents.values()].forEach(act);
     const own: Part = {
       handle: (message, code) => this.#handle(message, code),
       opened: (isNew) => each((document) => document.opened(isNew)),
-      lost: () => each((document) => document.lost()),
+      unanswered: () => [...this.#documents.values()].flatMap((document) => document.unanswered()),
+      lost: (refused) => each((document) => document.lost(refused)),
       closed: (reason) => each((document) => document.end(reason)),
     };
     connection.parts.set(Topic.Record, [this.#interest, this.#requests, own]);
   }
 
-  /** Opens `name`, which is created if there is no such record. Close the handle when it is not needed any more. */
+  /** Opens `name`, which is created if there is no such record, unless the option `create` is false. Close the handle when it is not needed any more. */
   open<Name extends Names<RecordsOf<App>>>(name: Name, options: OpenOptions<RecordsOf<App>[Name]> = {}): RecordHandle<RecordsOf<App>[Name]> {
     checkName(name);
     this.connection.checkUse();
@@ -200,6 +215,10 @@ export class Records<App extends Schema = {}> {
         () => this.#tidy(name),
       );
       this.#documents.set(name, document);
+      document.isCreated = options.create !== false;
+      void this.#interest.want(name);
+    } else if (options.create !== false && document.create()) {
+      this.#interest.drop(name);
       void this.#interest.want(name);
     }
     const opened = document;

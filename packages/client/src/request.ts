@@ -1,6 +1,6 @@
 // Questions that are answered once: kept until the answer, the deadline, an abort, or the loss of the connection.
 
-import type { Connection } from './connection.js';
+import type { Connection, Refused } from './connection.js';
 import { deferred, type Deferred } from './deferred.js';
 import { TidewireError } from './error.js';
 import type { Message } from './protocol.js';
@@ -93,14 +93,23 @@ export class Requests {
 
   opened(): void {
     for (const pending of this.#pending.values()) {
-      if (!pending.isSent) pending.isSent = this.connection.send(pending.message);
+      try {
+        if (!pending.isSent) pending.isSent = this.connection.send(pending.message);
+      } catch (error) {
+        pending.answer.reject(error);
+      }
     }
   }
 
+  unanswered(): Message[] {
+    return [...this.#pending.values()].flatMap(({ message, isSent }) => (isSent ? message : []));
+  }
+
   /** What can be repeated is asked again; of the rest nobody knows whether it was done. */
-  lost(): void {
+  lost(refused?: Refused): void {
     for (const pending of this.#pending.values()) {
-      if (pending.isRepeatable) pending.isSent = false;
+      if (pending.message === refused?.message) pending.answer.reject(refused.error);
+      else if (pending.isRepeatable) pending.isSent = false;
       else if (pending.isSent) {
         const text = 'the connection was lost before the answer: nobody knows whether the request was carried out';
         pending.answer.reject(new TidewireError('CONNECTION_LOST', text, { subject: pending.message.name }));

@@ -90,7 +90,7 @@ export class Rpcs<App extends Schema = {}> {
 
   /**
    * Answers calls of `name` with what `answer` gives back. A thrown RpcError fails the call with its data, RpcReject hands it on;
-   * other failures are told by `onError`, and to the caller as PROVIDER_FAILED.
+   * `onError` reports other failures, and the caller gets PROVIDER_FAILED, or TOO_LARGE for an answer that the server would not take.
    */
   provide<Name extends Names<RpcsOf<App>>>(
     name: Name,
@@ -123,7 +123,12 @@ export class Rpcs<App extends Schema = {}> {
   async #answer({ name = '', correlationId, data, requestorName, requestorData }: Message): Promise<void> {
     let isOver = false;
     const say = (action: number, fields: Partial<Message> = {}): void => {
-      if (!isOver) this.connection.answer({ topic: Topic.Rpc, action, name, correlationId: correlationId as string, ...fields });
+      if (isOver) return;
+      const message: Message = { topic: Topic.Rpc, action, name, correlationId: correlationId as string };
+      const error = this.connection.answer({ ...message, ...fields });
+      if (!error) return;
+      this.connection.onError(error);
+      this.connection.answer({ ...message, action: RpcAction.RequestError, ...payload(error.code) });
     };
     const provider = this.#providers.get(name);
     if (!provider) return say(RpcAction.Reject);

@@ -45,12 +45,47 @@ type Rest<Value, Depth extends number> = [Depth] extends [never]
       ? `.${Path<Value, Deeper[Depth] & number>}`
       : never;
 
-/** The paths of a document: `address.streets[2].name`. Any text if the document is not known. */
+/** A key of which the type is a literal that a text path can spell; never for the keys of a map, which may contain dots. */
+type Spelled<Key extends string> = {} extends Record<Key, 1>
+  ? never
+  : Key extends '' | `${string}${'.' | '[' | ']'}${string}` | ` ${string}` | `${string} `
+    ? never
+    : Key;
+
+/** The text paths of a document: `address.streets[2].name`. Any text if the document is not known. */
 export type Path<Doc, Depth extends number = 5> = unknown extends Doc
   ? string
   : Doc extends ReadonlyArray<infer Entry>
     ? `${number}` | `${number}${Rest<NonNullable<Entry>, Depth>}`
-    : { [Key in keyof Doc & string]: Key | `${Key}${Rest<NonNullable<Doc[Key]>, Depth>}` }[keyof Doc & string];
+    : Texts<Doc, Depth>[keyof Texts<Doc, Depth>];
+
+/** The paths that begin with each of the keys that a text can spell. */
+type Texts<Doc, Depth extends number> = {
+  [Key in keyof Doc as Key extends string ? Spelled<Key> : never]-?: Key extends string ? Key | `${Key}${Rest<NonNullable<Doc[Key]>, Depth>}` : never;
+};
+
+/** One step of a path: a key of an object, or an index of an array. */
+export type Step = string | number;
+
+/** The array paths of a document: `['items', id, 'name']`. Their keys may be any text. */
+export type Steps<Doc, Depth extends number = 5> = unknown extends Doc
+  ? readonly [Step, ...Step[]]
+  : Doc extends ReadonlyArray<infer Entry>
+    ? readonly [number, ...Further<Entry, Depth>]
+    : Doc extends object
+      ? { [Key in keyof Doc & Step]: readonly [Key, ...Further<Doc[Key], Depth>] }[keyof Doc & Step]
+      : never;
+
+/** What may follow in an array path. */
+type Further<Value, Depth extends number> = unknown extends Value
+  ? readonly Step[]
+  : [] | ([Depth] extends [never] ? never : Steps<NonNullable<Value>, Deeper[Depth] & number>);
+
+/** A path of a document, as a text or as an array. */
+export type AnyPath<Doc> = Path<Doc> | Steps<Doc>;
+
+/** A path with the value to be set there; undefined removes what is there. */
+export type Change<Doc> = AnyPath<Doc> extends infer At ? (At extends AnyPath<Doc> ? readonly [path: At, value: ValueAt<Doc, At> | undefined] : never) : never;
 
 /** What stands behind indices: `[2][0]`. */
 type Indexed<Value, Text> = Text extends `[${string}]${infer More}`
@@ -59,9 +94,17 @@ type Indexed<Value, Text> = Text extends `[${string}]${infer More}`
     : never
   : Value;
 
+/** What an object holds under a key, or an array at an index. */
+type Inside<Doc, Key> = Doc extends ReadonlyArray<infer Entry> ? Entry : Key extends keyof Doc ? Doc[Key] : never;
+type Present<Value> = unknown extends Value ? Value : NonNullable<Value>;
+
 /** What stands at a path of a document; undefined may stand everywhere. Any key is one of a map, so a path is taken apart first. */
 export type ValueAt<Doc, At> = unknown extends Doc
   ? unknown
+  : At extends readonly [infer First, ...infer More]
+  ? More extends readonly []
+    ? Inside<Doc, First>
+    : ValueAt<Present<Inside<Doc, First>>, More>
   : At extends `${infer First}.${infer More}`
     ? ValueAt<NonNullable<ValueAt<Doc, First>>, More>
     : At extends `${infer First}[${infer Index}]${infer More}`

@@ -1,10 +1,10 @@
 // A value that is watched, all of it or by path: whoever watches hears of what has changed there, and of nothing else.
 
 import type { Connection } from './connection.js';
-import { reuse, steps, valueAt } from './path.js';
+import { checkedPath, reuse, valueAt, type AnyPath } from './path.js';
 
 interface Subscriber {
-  path: string | undefined;
+  path: AnyPath | undefined;
   last: unknown;
   callback: (value: never) => void;
 }
@@ -21,12 +21,12 @@ export class Watched {
   }
 
   /** What stands at `path`, or all. */
-  at(path: string | undefined): unknown {
+  at(path: AnyPath | undefined): unknown {
     return path === undefined ? this.value : valueAt(this.value, path);
   }
 
-  subscribe(path: string | undefined, callback: Subscriber['callback']): () => void {
-    if (path !== undefined) steps(path);
+  subscribe(at: AnyPath | undefined, callback: Subscriber['callback']): () => void {
+    const path = at === undefined ? undefined : checkedPath(at);
     const subscriber: Subscriber = { path, callback, last: this.at(path) };
     this.#subscribers.add(subscriber);
     if (this.value !== undefined) {

@@ -291,6 +291,24 @@ test('a revoked login ends an open session with its reason', async (t) => {
   assert.deepEqual(client.closeReason?.data, JSON.parse(data));
 });
 
+test('credentials that are larger than the server takes are refused for good', async (t) => {
+  const { client, last, sockets } = stage(t, { auth: { token: 'x'.repeat(600) } });
+  const known = client.connect();
+  last().opens();
+  last().take();
+  last().says({ topic: Topic.Connection, action: ConnectionAction.Accept, data: '{"messageBytesMax":500}' });
+  await assert.rejects(known, { code: 'TOO_LARGE' });
+  assert.deepEqual([client.state, client.closeReason?.code, last().take()], ['closed', 'TOO_LARGE', []]);
+  const unknown = client.connect();
+  last().opens();
+  last().says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+  await settle();
+  last().ends(1009);
+  await assert.rejects(unknown, { code: 'TOO_LARGE' });
+  pass(60_000);
+  assert.equal(sockets.length, 2);
+});
+
 test('redirects are followed, and the next attempt begins at the first address', async (t) => {
   const { client, last } = stage(t, { reconnectMinMs: 10 });
   const connected = client.connect();

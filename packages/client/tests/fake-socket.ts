@@ -49,10 +49,11 @@ export class FakeSocket implements WebSocketLike {
     this.onclose?.({ code, reason: '' } as never);
   }
 
-  /** The server lets the client in. */
-  async logsIn(): Promise<void> {
+  /** The server lets the client in, and may say how large a message it takes. */
+  async logsIn(messageBytesMax?: number): Promise<void> {
     this.opens();
-    this.says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+    const limits = messageBytesMax === undefined ? {} : { data: JSON.stringify({ messageBytesMax }) };
+    this.says({ topic: Topic.Connection, action: ConnectionAction.Accept, ...limits });
     await settle();
     this.says({ topic: Topic.Auth, action: AuthAction.Successful });
     await settle();

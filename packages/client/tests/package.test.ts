@@ -9,8 +9,8 @@ import { runInNewContext } from 'node:vm';
 import { Packed, isSmall } from './packed.js';
 
 const PACKAGE = resolve(import.meta.dirname, '..');
-/** What a page has to load at most. */
-const BUNDLE_BYTES_MAX = 12 * 1024;
+/** What a page has to load at most. The last KB is what refuses messages that are too large, array paths, and records that are not created. */
+const BUNDLE_BYTES_MAX = 13 * 1024;
 /** What the other entries add to that at most. */
 const ENTRY_BYTES_MAX = { anonymous: 1000, listen: 1100, lists: 1100, offline: 7 * 1024, validation: 1000 };
 
@@ -53,7 +53,7 @@ test('it has no dependency at run time', () => {
   assert.equal(dependencies, undefined);
 });
 
-test('a page loads at most 12 KB', () => {
+test('a page loads at most 13 KB', () => {
   isSmall('dist/tidewire.min.js', readFileSync(join(PACKAGE, 'dist/tidewire.min.js')), BUNDLE_BYTES_MAX);
 });
 

@@ -14,7 +14,7 @@ interface Stage {
   returns(): Promise<void>;
 }
 
-async function opened(t: TestContext, options: ClientOptions = {}): Promise<Stage> {
+async function opened(t: TestContext, options: ClientOptions = {}, messageBytesMax?: number): Promise<Stage> {
   mock.timers.enable({ apis: ['setTimeout', 'Date'] });
   t.after(() => mock.timers.reset());
   t.mock.method(Math, 'random', () => 0);
@@ -24,7 +24,7 @@ async function opened(t: TestContext, options: ClientOptions = {}): Promise<Stag
   client.onError((error) => errors.push(error));
   t.after(() => client.close());
   const connected = client.connect();
-  await last().logsIn();
+  await last().logsIn(messageBytesMax);
   await connected;
   const returns = async (): Promise<void> => {
     last().ends();
@@ -430,4 +430,117 @@ test('refused questions and subscriptions of presence are told', async (t) => {
   last().says(denied(PresenceAction.SubscribeAll));
   await assert.rejects(ready, { code: 'MESSAGE_DENIED' });
   assert.deepEqual(ends, ['MESSAGE_DENIED']);
+});
+
+const LONG = 'x'.repeat(600);
+
+test('what is larger than the server takes is refused where it is given, and never sent', async (t) => {
+  const { client, last, errors } = await opened(t, {}, 500);
+  const heard: unknown[] = [];
+  client.event.subscribe('news', (payload) => heard.push(payload));
+  await settle();
+  last().take();
+  assert.throws(() => client.event.emit('news', LONG), { code: 'TOO_LARGE', subject: 'news' });
+  await assert.rejects(client.rpc.call('add', LONG), { code: 'TOO_LARGE', subject: 'add' });
+  await assert.rejects(client.record.set('todo', { text: LONG }), { code: 'TOO_LARGE', subject: 'todo' });
+  await assert.rejects(client.record.get(LONG), { code: 'TOO_LARGE' });
+  await assert.rejects(client.record.delete(LONG), { code: 'TOO_LARGE' });
+  await assert.rejects(client.presence.query(Array.from({ length: 100 }, (_, at) => `user ${at}`)), { code: 'TOO_LARGE' });
+  assert.deepEqual([last().take(), heard, errors], [[], [], []]);
+  client.event.emit('news', 'short');
+  assert.deepEqual([asked(last()).data, heard], ['"short"', ['short']]);
+});
+
+test('what waits for a connection is refused when the connection takes less than it has', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  t.after(() => mock.timers.reset());
+  const { webSocket, last } = fakeSockets();
+  const client = new Client('server:1', { webSocket });
+  const errors: TidewireError[] = [];
+  client.onError((error) => errors.push(error));
+  t.after(() => client.close());
+  client.event.emit('first', LONG);
+  client.event.emit('second', 'short');
+  const call = client.rpc.call('add', LONG);
+  const connected = client.connect();
+  await last().logsIn(500);
+  await connected;
+  await assert.rejects(call, { code: 'TOO_LARGE' });
+  assert.deepEqual(errors.map(({ code, subject }) => [code, subject]), [['TOO_LARGE', 'first']]);
+  // What is known from the last session counts while there is none.
+  last().ends();
+  assert.throws(() => client.event.emit('third', LONG), { code: 'TOO_LARGE' });
+});
+
+test('an answer that is larger than the server takes fails its call, and is reported', async (t) => {
+  const { client, last, errors } = await opened(t, {}, 500);
+  client.rpc.provide('long', () => LONG);
+  client.rpc.provide('wrong', () => {
+    throw new RpcError(LONG);
+  });
+  await settle();
+  for (const name of ['long', 'wrong']) {
+    last().take();
+    last().says(rpc(RpcAction.Request, { name, correlationId: '7' }));
+    await settle();
+    assert.deepEqual(last().take().map(({ action, data }) => [action, data]), [
+      [RpcAction.Accept, undefined],
+      [RpcAction.RequestError, '"TOO_LARGE"'],
+    ]);
+  }
+  assert.deepEqual(errors.map(({ code, subject }) => [code, subject]), [
+    ['TOO_LARGE', 'long'],
+    ['TOO_LARGE', 'wrong'],
+  ]);
+});
+
+test('names travel in messages that the server takes, and one that fits in none is refused', async (t) => {
+  const { client, last, errors } = await opened(t, {}, 500);
+  const names = Array.from({ length: 40 }, (_, at) => `${at}-`.padEnd(50, 'n'));
+  for (const name of names) client.event.subscribe(name, () => {});
+  const refused = client.event.subscribe(LONG, () => {});
+  await assert.rejects(refused.ready, { code: 'TOO_LARGE' });
+  const sent = last().take();
+  assert.deepEqual(sent.flatMap(({ names: some = [] }) => some), names);
+  assert.ok(sent.length > 4, `${sent.length} messages`);
+  assert.deepEqual(errors.map(({ code }) => code), ['TOO_LARGE']);
+});
+
+test('a call for which the server closes the connection fails, and others go on', async (t) => {
+  const { client, last, errors } = await opened(t);
+  const [large, small] = [client.record.get(LONG), client.record.get('small')];
+  last().ends(1009);
+  await assert.rejects(large, { code: 'TOO_LARGE' });
+  mock.timers.tick(10);
+  await logsInAgain(last());
+  const { name, correlationId = '' } = asked(last());
+  assert.equal(name, 'small');
+  last().says({ topic: Topic.Record, action: 61, name: 'small', correlationId, version: 1, data: '{}' });
+  assert.deepEqual(await small, {});
+  const call = client.rpc.call('add', LONG);
+  last().ends(1009);
+  await assert.rejects(call, { code: 'TOO_LARGE', message: /bytes/ });
+  assert.deepEqual(errors, []);
+});
+
+test('an answer or an event for which the server closes the connection is reported', async (t) => {
+  const { client, last, errors, returns } = await opened(t);
+  client.event.emit('news', LONG);
+  last().ends(1009);
+  mock.timers.tick(10);
+  await logsInAgain(last());
+  assert.deepEqual(last().take(), []);
+  client.rpc.provide('long', () => LONG);
+  await settle();
+  last().says(rpc(RpcAction.Request, { name: 'long', correlationId: '7' }));
+  await settle();
+  last().ends(1009);
+  assert.deepEqual(errors.map(({ code, subject }) => [code, subject]), [
+    ['TOO_LARGE', 'news'],
+    ['TOO_LARGE', 'long'],
+  ]);
+  mock.timers.tick(20);
+  await logsInAgain(last());
+  await returns();
+  assert.equal(errors.length, 2);
 });

@@ -44,7 +44,14 @@ function sent(socket: FakeSocket): Message {
 
 const shown = ({ action, version, path, data }: Message): unknown[] => [action, version, path, data];
 
-async function opened(t: TestContext, version = 1, value: Todo = { title: 'old' }, options: OpenOptions<Todo> = {}): Promise<Stage> {
+async function opened(
+  t: TestContext,
+  version = 1,
+  value: Todo = { title: 'old' },
+  options: OpenOptions<Todo> = {},
+  /** What the server says that it takes, if it says so. */
+  messageBytesMax?: number,
+): Promise<Stage> {
   mock.timers.enable({ apis: ['setTimeout', 'Date'] });
   t.after(() => mock.timers.reset());
   t.mock.method(Math, 'random', () => 0);
@@ -55,7 +62,8 @@ async function opened(t: TestContext, version = 1, value: Todo = { title: 'old' 
   t.after(() => client.close());
   const logsIn = async (): Promise<void> => {
     last().opens();
-    last().says({ topic: Topic.Connection, action: ConnectionAction.Accept });
+    const limits = messageBytesMax === undefined ? {} : { data: JSON.stringify({ messageBytesMax }) };
+    last().says({ topic: Topic.Connection, action: ConnectionAction.Accept, ...limits });
     await settle();
     last().says({ topic: Topic.Auth, action: 3 });
     await settle();
@@ -65,13 +73,14 @@ async function opened(t: TestContext, version = 1, value: Todo = { title: 'old' 
   const reads = async (at: number, now: unknown): Promise<Message[]> => {
     await logsIn();
     const said = last().take();
-    const subscribe = said.find(({ action }) => action === RecordAction.SubscribeCreateAndRead);
+    const asks = options.create === false ? RecordAction.SubscribeAndRead : RecordAction.SubscribeCreateAndRead;
+    const subscribe = said.find(({ action }) => action === asks);
     assert.deepEqual(subscribe?.names, ['todo']);
-    last().says(message(RecordAction.SubscribeCreateAndRead, { correlationId: subscribe?.correlationId ?? '', isAck: true }), read(at, now));
+    last().says(message(asks, { correlationId: subscribe?.correlationId ?? '', isAck: true }), read(at, now));
     return said;
   };
   await reads(version, value);
-  await record.ready;
+  if (version >= 0) await record.ready;
   const returns = async (at: number, now: unknown): Promise<Message[]> => {
     last().ends();
     mock.timers.tick(0);
@@ -412,10 +421,14 @@ test('what can not be a record or a path is refused at once', async (t) => {
     await assert.rejects(record.setWithAck(value as never), { code: 'INVALID_ARGUMENT' });
     await assert.rejects(record.update(() => value as never), { code: 'INVALID_ARGUMENT' });
   }
-  for (const path of ['', ' . ', '__proto__.x', 'a.constructor', 'a[-1]', 'a[x]']) {
-    await assert.rejects(record.setWithAck(path, 1), { code: 'INVALID_ARGUMENT', message: /is no path/ }, path);
-    assert.throws(() => record.get(path), { code: 'INVALID_ARGUMENT' });
-    assert.throws(() => record.subscribe(path, () => {}), { code: 'INVALID_ARGUMENT' });
+  const texts = ['', ' . ', '__proto__.x', 'a.constructor', 'a[-1]', 'a[x]', 'a..b', '.a', 'a.', 'a. .b', '[1]', 'a.[0]', 'a[]', 'a]0[', 'a[0]b'];
+  const arrays = [[], ['__proto__'], ['a', 'constructor'], [-1], ['a', 1.5], [NaN], [null], [['a']], [2 ** 32]];
+  for (const path of [...texts, ...arrays, 1, null, {}]) {
+    const at = path as 'title';
+    await assert.rejects(record.setWithAck(at, 'x'), { code: 'INVALID_ARGUMENT', message: /is not a path/ }, JSON.stringify(path));
+    assert.throws(() => record.get(at), { code: 'INVALID_ARGUMENT' });
+    assert.throws(() => record.subscribe(at, () => {}), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(record.patch([['title', 'x'], [at, 'x']]), { code: 'INVALID_ARGUMENT' });
   }
   await assert.rejects(record.update(() => assert.fail('mine')), /mine/);
   assert.deepEqual([record.value, record.isSaved, last().take()], [{ title: 'old' }, true, []]);
@@ -515,4 +528,194 @@ test('a record is read again when the connection is proved, if it had to be whil
   assert.deepEqual(sent(last()).action, RecordAction.Read);
   last().says(read(3, { title: 'two ahead' }));
   assert.deepEqual(record.value, { title: 'two ahead' });
+});
+
+const LONG = 'x'.repeat(600);
+
+test('an edit that is larger than the server takes is refused before it is shown or sent', async (t) => {
+  const { record, last, errors } = await opened(t, 1, { title: 'old' }, {}, 500);
+  const seen: unknown[] = [];
+  record.subscribe('title', (title) => seen.push(title));
+  await settle();
+  await assert.rejects(record.setWithAck('title', LONG), { code: 'TOO_LARGE', subject: 'todo', message: /more than the 500 that the server takes/ });
+  await assert.rejects(record.update((todo) => ({ ...todo, title: LONG })), { code: 'TOO_LARGE' });
+  record.set('title', LONG);
+  await settle();
+  assert.deepEqual([errors.map(({ code }) => code), seen, last().take(), record.isSaved], [['TOO_LARGE'], ['old'], [], true]);
+  await record.saved();
+  record.set('title', 'short');
+  assert.equal(sent(last()).data, '"short"');
+});
+
+test('edits that are too large together travel in messages that fit', async (t) => {
+  const { record, last } = await opened(t, 1, { title: 'old' }, {}, 500);
+  const pieces = Array.from({ length: 9 }, (_, at) => `${at}`.repeat(100));
+  const all = pieces.map((piece, at) => record.setWithAck(`tags[${at}]`, piece));
+  const tooLarge = record.setWithAck('title', LONG);
+  const behind = record.setWithAck('count', 1);
+  // The first one was alone on its way.
+  let messages = 0;
+  for (let write = last().take()[0]; write; write = last().take()[0], messages += 1) {
+    assert.ok(JSON.stringify(write).length < 700, `${JSON.stringify(write).length}`);
+    last().says(acknowledged(write));
+    await settle();
+  }
+  await Promise.all([...all, behind]);
+  await assert.rejects(tooLarge, { code: 'TOO_LARGE' });
+  assert.deepEqual(record.value, { title: 'old', tags: pieces, count: 1 });
+  assert.ok(messages > 3 && messages < 9, `${messages} messages`);
+});
+
+test('an edit for which the server closes the connection is not sent again, and others are', async (t) => {
+  const { client, record, last, errors, returns } = await opened(t);
+  const large = record.setWithAck('title', LONG);
+  const behind = record.setWithAck('count', 1);
+  assert.equal(last().take().length, 1);
+  last().ends(1009);
+  await assert.rejects(large, { code: 'TOO_LARGE' });
+  assert.deepEqual([record.value, client.state, errors], [{ title: 'old', count: 1 }, 'waiting', []]);
+  mock.timers.tick(0);
+  last().ends();
+  mock.timers.tick(0);
+  await returns(1, { title: 'old' });
+  await settle();
+  const write = last().take().at(-1) as Message;
+  assert.deepEqual(shown(write), [RecordAction.Patch, 2, 'count', '1']);
+  last().says(acknowledged(write));
+  await behind;
+  assert.deepEqual(record.value, { title: 'old', count: 1 });
+});
+
+test('of combined edits for which the server closes the connection the others are made', async (t) => {
+  const { record, last, returns } = await opened(t);
+  const first = record.setWithAck('count', 1);
+  const all = [record.setWithAck('title', 'new'), record.setWithAck('tags[0]', LONG), record.setWithAck('count', 2)];
+  last().says(acknowledged(sent(last())));
+  assert.equal(sent(last()).action, RecordAction.PatchMulti);
+  last().ends(1009);
+  const results = Promise.allSettled([first, ...all]);
+  mock.timers.tick(0);
+  await returns(2, { title: 'old', count: 1 });
+  for (let rounds = 0; rounds < 5; rounds += 1) {
+    await settle();
+    const write = last().take().at(-1);
+    if (!write) break;
+    if (write.data?.includes(LONG)) {
+      last().ends(1009);
+      mock.timers.tick(0);
+      await returns(record.version, { title: 'new', count: 1 });
+    } else last().says(acknowledged(write));
+  }
+  assert.deepEqual((await results).map((result) => (result.status === 'rejected' ? (result.reason as TidewireError).code : 'made')), ['made', 'made', 'TOO_LARGE', 'made']);
+  assert.deepEqual(record.value, { title: 'new', count: 2 });
+});
+
+test('of several unanswered messages the largest is the one that was too large', async (t) => {
+  const { client, record, last, errors, returns } = await opened(t);
+  const small = record.setWithAck('title', 'new');
+  client.event.emit('news', LONG);
+  last().ends(1009);
+  await settle();
+  assert.deepEqual(errors.map(({ code, subject }) => [code, subject]), [['TOO_LARGE', 'news']]);
+  mock.timers.tick(0);
+  await returns(1, { title: 'old' });
+  await settle();
+  const again = last().take().at(-1) as Message;
+  assert.equal(again.data, '"new"');
+  last().says(acknowledged(again));
+  await small;
+});
+
+test('array paths say what they mean: as a text where one can spell them, else in a list of patches', async (t) => {
+  const { record, last } = await opened(t);
+  const next = async (expected: unknown[]): Promise<void> => {
+    await settle();
+    const write = sent(last());
+    assert.deepEqual(shown(write), expected);
+    last().says(acknowledged(write));
+    await settle();
+  };
+  record.set(['tags', 1], 'x');
+  await next([RecordAction.Patch, 2, 'tags[1]', '"x"']);
+  record.set(['map', 'ann.lee@x.org'], 1);
+  await next([RecordAction.PatchMulti, 3, undefined, '[{"path":["map","ann.lee@x.org"],"data":1}]']);
+  assert.deepEqual(record.value, { title: 'old', tags: [null, 'x'], map: { 'ann.lee@x.org': 1 } });
+  assert.equal(record.get(['map', 'ann.lee@x.org']), 1);
+  for (const key of ['', ' a', 'a ', 'a[0]', 'a]', '.']) {
+    record.set(['map', key, 'b'], true);
+    await next([RecordAction.PatchMulti, record.version + 1, undefined, JSON.stringify([{ path: ['map', key, 'b'], data: true }])]);
+    assert.equal(record.get(['map', key, 'b']), true);
+    record.set(['map', key], undefined);
+    await next([RecordAction.PatchMulti, record.version + 1, undefined, JSON.stringify([{ path: ['map', key] }])]);
+  }
+  void record.patch([
+    ['title', 'new'],
+    [['map', 'b.c'], 2],
+    [['count'], undefined],
+  ]);
+  const list = '[{"path":"title","data":"new"},{"path":["map","b.c"],"data":2},{"path":"count"}]';
+  await next([RecordAction.PatchMulti, record.version + 1, undefined, list]);
+  assert.deepEqual(record.value, { title: 'new', tags: [null, 'x'], map: { 'ann.lee@x.org': 1, 'b.c': 2 } });
+});
+
+test('a subscription of an array path hears what changes there and nothing else', async (t) => {
+  const { record, last } = await opened(t, 1, { map: { 'a.b': 1 } });
+  const seen: unknown[] = [];
+  record.subscribe(['map', 'a.b'], (value) => seen.push(value));
+  await settle();
+  last().says(update(2, { map: { 'a.b': 1, other: 1 } }), update(3, { map: { 'a.b': 2, other: 1 } }));
+  assert.deepEqual(seen, [1, 2]);
+});
+
+test('a record that is not to be created is undefined until another client has written it', async (t) => {
+  const { record, last, errors } = await opened(t, -1, {}, { create: false });
+  const seen: unknown[] = [];
+  record.subscribe((value) => seen.push(value));
+  await assert.rejects(record.ready, { code: 'RECORD_NOT_FOUND', subject: 'todo' });
+  assert.deepEqual([record.value, record.version, record.notFound?.code], [undefined, -1, 'RECORD_NOT_FOUND']);
+  await assert.rejects(record.setWithAck('title', 'x'), { code: 'RECORD_NOT_FOUND' });
+  await assert.rejects(record.update((todo) => todo), { code: 'RECORD_NOT_FOUND' });
+  assert.deepEqual([last().take(), seen, errors], [[], [], []]);
+  last().says(update(1, { title: 'there' }));
+  assert.deepEqual([record.value, record.notFound, seen], [{ title: 'there' }, undefined, [{ title: 'there' }]]);
+  record.set('title', 'mine');
+  assert.deepEqual(shown(sent(last())), [RecordAction.Patch, 2, 'title', '"mine"']);
+});
+
+test('edits of a record that is not to be created fail with it, also after a loss', async (t) => {
+  const { record, last, returns } = await opened(t, 1, { title: 'old' }, { create: false });
+  last().ends();
+  const edit = record.setWithAck('title', 'new');
+  mock.timers.tick(0);
+  const seen: unknown[] = [];
+  record.subscribe((value) => seen.push(value));
+  last().ends();
+  mock.timers.tick(0);
+  await returns(-1, {});
+  await assert.rejects(edit, { code: 'RECORD_NOT_FOUND' });
+  assert.deepEqual([record.value, seen.at(-1), record.isSaved], [undefined, undefined, true]);
+});
+
+test('another handle that creates the record creates it for all', async (t) => {
+  const { client, record, last } = await opened(t, -1, {}, { create: false });
+  await assert.rejects(record.ready, { code: 'RECORD_NOT_FOUND' });
+  const second = client.record.open('todo');
+  await settle();
+  const [unsubscribe, subscribe] = last().take();
+  assert.deepEqual([unsubscribe?.action, subscribe?.action], [RecordAction.Unsubscribe, RecordAction.SubscribeCreateAndRead]);
+  last().says(message(RecordAction.SubscribeCreateAndRead, { correlationId: subscribe?.correlationId ?? '', isAck: true }), read(0, {}));
+  await second.ready;
+  assert.deepEqual([second.value, record.value, record.notFound], [{}, {}, undefined]);
+  record.set('title', 'x');
+  assert.equal(sent(last()).version, 1);
+});
+
+test('a refusal is told apart from a record that is not there', async (t) => {
+  const { client, last } = await opened(t);
+  const other = client.record.open('todo2' as 'todo', { create: false });
+  await settle();
+  const { correlationId = '' } = sent(last());
+  last().says({ topic: Topic.Record, action: 115, name: 'todo2', isError: true, originalAction: RecordAction.SubscribeAndRead, correlationId });
+  await assert.rejects(other.ready, { code: 'MESSAGE_DENIED' });
+  assert.equal(other.notFound, undefined);
 });

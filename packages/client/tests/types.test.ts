@@ -26,6 +26,8 @@ interface App {
     names: string[];
     order: Array<`todos/${string}`>;
     tree: Tree;
+    settings: { theme: string; [key: string]: unknown };
+    dotted: { 'a.b': number; 'a[0]': number; '': number; ' a': number; plain: number };
     board: { cards?: { [id: string]: { text: string; marks: number[] } } };
   };
   events: {
@@ -101,13 +103,57 @@ export function records(client: Client<App>): void {
   client.record.open('names').set('0', 'first');
   client.record.open('tree').set('children[0].children[1].name', 'deep');
   const board = client.record.open('board');
-  board.set('cards.c7', { text: 'whole', marks: [] });
-  board.set('cards.c7.text', 'inside');
-  board.set(`cards.${title}.marks[0]`, 1);
+  const id: string = title ?? 'c7';
+  board.set(['cards', id], { text: 'whole', marks: [] });
+  board.set(['cards', 'ann.lee@x.org', 'text'], 'inside');
+  void board.setWithAck(['cards', id, 'marks', 0], 1);
+  const card: { text: string; marks: number[] } | undefined = board.get(['cards', id]);
+  const mark: number | undefined = board.get(['cards', id, 'marks', 0]);
+  board.subscribe(['cards', id, 'text'], (inside) => inside?.length);
+  void board.patch([
+    [['cards', id], undefined],
+    [['cards', id, 'marks', 1], 2],
+  ]);
+  void todo.patch([
+    ['title', 'text and array'],
+    [['steps', 0, 'text'], 'first'],
+  ]);
+  todo.set(['steps', 2, 'by', 'name'], 'ann');
+  client.record.open('tree').set(['children', 0, 'children', 1, 'name'], 'deep');
+  client.record.open('names').set([0], 'first');
+  client.record.open('settings').set('theme', 'dark');
+  client.record.open('settings').set(['any key', 1], 'value');
+  const existing: Todo | undefined = client.record.open('todos/1', { create: false }).value;
   const got: Promise<Todo | undefined> = client.record.get('todos/1');
   void client.record.set('names', ['all']);
   // @ts-expect-error no record has this name
   client.record.open('todo/1');
+  // @ts-expect-error the id is not a literal of the type: it may contain dots
+  board.set(`cards.${id}.text`, 'elsewhere');
+  // @ts-expect-error nor is this one
+  board.get('cards.c7');
+  // @ts-expect-error a text of which nothing is known
+  client.record.open('settings').set(id, 1);
+  // @ts-expect-error a text can't spell this key
+  client.record.open('dotted').set('a.b', 1);
+  // @ts-expect-error nor this one
+  client.record.open('dotted').set('a[0]', 1);
+  // @ts-expect-error nor an empty one
+  client.record.open('dotted').set('', 1);
+  client.record.open('dotted').set(['a.b'], 1);
+  client.record.open('dotted').set('plain', 1);
+  // @ts-expect-error no key of the document
+  todo.set(['titel'], 'new');
+  // @ts-expect-error another type behind an array path
+  board.set(['cards', id, 'text'], 1);
+  // @ts-expect-error an array has indices
+  todo.get(['tags', 'first']);
+  // @ts-expect-error a path has steps
+  todo.get([]);
+  // @ts-expect-error another type in one of several changes
+  void todo.patch([[['title'], 1]]);
+  // @ts-expect-error the record may be missing
+  const present: Todo = client.record.open('todos/1', { create: false }).value;
   // @ts-expect-error no path of the document
   todo.set('titel', 'new');
   // @ts-expect-error no path of its entries
@@ -132,7 +178,7 @@ export function records(client: Client<App>): void {
   void client.record.set('names', [1]);
   // @ts-expect-error a strategy that is not known
   client.record.open('tree', { merge: 'newest' });
-  void [title, text, name, tag, value, got];
+  void [title, text, name, tag, value, got, card, mark, existing, present];
 }
 
 export function listening(client: Client<App>, any: Client): void {

@@ -1,13 +1,13 @@
 // The hooks with the types of an app. What they do stands in the other files, where names and values have no types.
 
 import type {
+  AnyPath,
   Argument,
   Client,
   EventContext,
   EventsOf,
   Names,
   Optional,
-  Path,
   ProvideOptions,
   RecordsOf,
   RequestOptions,
@@ -26,14 +26,14 @@ import { useRecord, type Edits, type RecordOptions } from './record.js';
 import { useProvide, useRpc, type Progress } from './rpc.js';
 
 /** What a hook shows of a document: what stands at a path, or all. */
-export type Part<Doc, At> = At extends string ? ValueAt<Doc, At> | undefined : Doc;
+export type Part<Doc, At> = [At] extends [undefined] ? Doc : ValueAt<Doc, At> | undefined;
 
 /** Something that is there: the component was suspended until then. */
 export type Ready<Value> = Live<Value> & { readonly value: Value };
 export type Suspended = { suspense: true };
 
 type DocOf<App, Name> = Name extends Names<RecordsOf<App>> ? RecordsOf<App>[Name] : never;
-type AnyPath<Doc> = Path<Doc> | undefined;
+type Place<Doc> = AnyPath<Doc> | undefined;
 
 export interface Hooks<App extends Schema = {}> {
   /** Gives a client to the components below, and connects it in the browser. It stays the caller's, who closes it. */
@@ -45,12 +45,19 @@ export interface Hooks<App extends Schema = {}> {
   /** The state of the connection. */
   useConnection(): Connection;
 
-  /** A record, or a part of it, and its edits. It is created if there is none; without a name nothing is opened. */
-  useRecord<Name extends Names<RecordsOf<App>>, At extends AnyPath<DocOf<App, Name>> = undefined>(
+  /**
+   * A record, or a part of it, and its edits. It is created if there is none, unless the option `create` is false; without a name nothing
+   * is opened.
+   */
+  useRecord<Name extends Names<RecordsOf<App>>, At extends Place<DocOf<App, Name>> = undefined>(
+    name: Name,
+    options: RecordOptions<DocOf<App, Name>, At, Part<DocOf<App, Name>, At>> & Suspended & { create: false },
+  ): Ready<Part<DocOf<App, Name>, At> | undefined> & Edits<DocOf<App, Name>>;
+  useRecord<Name extends Names<RecordsOf<App>>, At extends Place<DocOf<App, Name>> = undefined>(
     name: Name,
     options: RecordOptions<DocOf<App, Name>, At, Part<DocOf<App, Name>, At>> & Suspended,
   ): Ready<Part<DocOf<App, Name>, At>> & Edits<DocOf<App, Name>>;
-  useRecord<Name extends Names<RecordsOf<App>>, At extends AnyPath<DocOf<App, Name>> = undefined>(
+  useRecord<Name extends Names<RecordsOf<App>>, At extends Place<DocOf<App, Name>> = undefined>(
     name: Name | undefined,
     options?: RecordOptions<DocOf<App, Name>, At, Part<DocOf<App, Name>, At>>,
   ): Live<Part<DocOf<App, Name>, At>> & Edits<DocOf<App, Name>>;

@@ -57,6 +57,18 @@ export function Records(): void {
   const done: boolean | undefined = app.useRecord('todos/1', { suspense: true, path: 'done' }).value;
   const none: Todo | undefined = app.useRecord(todo ? 'todos/2' : undefined).value;
   const names: string[] | undefined = app.useRecord('names').value;
+  set(['steps', 0, 'text'], 'first');
+  const step: string | undefined = app.useRecord('todos/1', { path: ['steps', 0, 'text'], initial: 'none' }).value;
+  const existing: Todo | undefined = app.useRecord('todos/1', { create: false, suspense: true }).value;
+  const part: string | undefined = app.useRecord('todos/1', { create: false, suspense: true, path: ['title'] }).value;
+  // @ts-expect-error a suspended record that is not created may be missing
+  const present: Todo = app.useRecord('todos/1', { create: false, suspense: true }).value;
+  // @ts-expect-error no array path of the document
+  app.useRecord('todos/1', { path: ['titel'] });
+  // @ts-expect-error another value at the array path
+  app.useRecord('todos/1', { path: ['title'], initial: 1 });
+  // @ts-expect-error another type at the array path
+  set(['steps', 0, 'text'], 1);
   // @ts-expect-error no record has this name
   app.useRecord('todo/1');
   // @ts-expect-error no path of the document
@@ -79,7 +91,7 @@ export function Records(): void {
   set('done', 'yes');
   // @ts-expect-error a part is missing
   void setWithAck({ title: 'whole' });
-  void [isReady, code, title, text, here, done, none, names, certain, count];
+  void [isReady, code, title, text, here, done, none, names, certain, count, step, existing, part, present];
 }
 
 export function Lists(): void {

@@ -1,16 +1,19 @@
-//! The data of a PATCH_MULTI message: a JSON array of `{"path":…,"data":…}`, as paths and values.
+//! The data of a PATCH_MULTI message: a JSON array of `{"path":…,"data":…}`, as paths and values. A path is a text, or an array
+//! of its steps.
+
+use std::borrow::Cow;
 
 use thiserror::Error;
 
 use super::literal::{is_text, unescape};
-use super::path::{Path, PathError};
+use super::path::{Path, PathError, Token, whole};
 use super::scan::{Entries, Malformed, RawString, peek, skip_space};
 
 /// Why a text is no list of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PatchListError {
-    /// It is not a non-empty array of objects that have a string `path`.
+    /// It is not a non-empty array of objects that have a `path`, which is a string or an array of strings and numbers.
     #[error("not a list of patches")]
     NotList,
     /// One of the paths is none.
@@ -63,14 +66,48 @@ fn parse_patch(text: &str, start: usize) -> Result<(Path<'_>, Option<&str>), Pat
             data = text.get(member.value);
         }
     }
-    let raw = RawString::scan(text.as_bytes(), path.ok_or(PatchListError::NotList)?)?;
-    let inner = text.get(raw.inner.clone()).ok_or(PatchListError::NotList)?;
-    let path = if raw.escaped {
-        Path::parse(&unescape(inner).ok_or(PatchListError::NotList)?)?.into_owned()
-    } else {
-        Path::parse(inner)?
+    let path = path.ok_or(PatchListError::NotList)?;
+    if peek(text.as_bytes(), path) == b'[' {
+        return Ok((parse_steps(text, path)?, data));
+    }
+    let path = match string_at(text, path)? {
+        Cow::Borrowed(path) => Path::parse(path)?,
+        Cow::Owned(path) => Path::parse(&path)?.into_owned(),
     };
     Ok((path, data))
+}
+
+/// The path whose array of steps opens at `start`: strings are keys, numbers are indices.
+fn parse_steps(text: &str, start: usize) -> Result<Path<'_>, PatchListError> {
+    let mut steps = Vec::new();
+    let mut entries = Entries::of(text.as_bytes(), start)?;
+    while let Some(entry) = entries.advance()? {
+        let value = text.get(entry.value.clone()).unwrap_or_default();
+        steps.push(match value.as_bytes().first() {
+            Some(b'"') => Ok(Token::Key(string_at(text, entry.value.start)?)),
+            Some(b'-' | b'0'..=b'9') => index(value).map(Token::Index).ok_or(PathError::Index),
+            _ => return Err(PatchListError::NotList),
+        });
+    }
+    Ok(Path::from_steps(steps)?)
+}
+
+/// The index that a JSON number is, if it is one from 0 to 4294967294.
+fn index(number: &str) -> Option<u32> {
+    let index = whole(number.trim_end().parse().ok()?)?;
+    u32::try_from(index).ok().filter(|&index| index < u32::MAX)
+}
+
+/// The string at `start`, without its escapes.
+fn string_at(text: &str, start: usize) -> Result<Cow<'_, str>, PatchListError> {
+    let raw = RawString::scan(text.as_bytes(), start)?;
+    let inner = text.get(raw.inner.clone()).ok_or(PatchListError::NotList)?;
+    if raw.escaped {
+        let plain = unescape(inner).ok_or(PatchListError::NotList)?;
+        Ok(Cow::Owned(plain))
+    } else {
+        Ok(Cow::Borrowed(inner))
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +138,32 @@ mod tests {
     }
 
     #[test]
+    fn a_path_may_be_a_list_of_steps() {
+        let text = r#"[{"path": [ "items" , "ann.lee\u0040x.org", 1, "a[0]", "" ] ,"data":1},{"path":["a"]},{"path":[0]}]"#;
+        let patches = parse_patches(text).expect("a list of patches");
+        let key = |text: &'static str| Token::Key(text.into());
+        let expected = [
+            vec![
+                key("items"),
+                key("ann.lee@x.org"),
+                Token::Index(1),
+                key("a[0]"),
+                key(""),
+            ],
+            vec![key("a")],
+            vec![Token::Index(0)],
+        ];
+        let found: Vec<_> = patches
+            .iter()
+            .map(|(path, _)| path.tokens().to_vec())
+            .collect();
+        assert_eq!(found, expected);
+        assert!(patches.iter().all(|(path, _)| path.is_listed()));
+        let spelled = parse_patches(r#"[{"path":"a"}]"#).expect("a list of patches");
+        assert!(spelled.iter().all(|(path, _)| !path.is_listed()));
+    }
+
+    #[test]
     fn refuses_everything_else() {
         for (text, error) in [
             ("[]", PatchListError::NotList),
@@ -113,6 +176,25 @@ mod tests {
             (r#"[{"data":1}]"#, PatchListError::NotList),
             (r#"[{"path":1}]"#, PatchListError::NotList),
             (r#"[{"path":null}]"#, PatchListError::NotList),
+            (r#"[{"path":[null]}]"#, PatchListError::NotList),
+            (r#"[{"path":[["a"]]}]"#, PatchListError::NotList),
+            (r#"[{"path":[{}]}]"#, PatchListError::NotList),
+            (r#"[{"path":[true]}]"#, PatchListError::NotList),
+            (r#"[{"path":["\ud800"]}]"#, PatchListError::NotList),
+            (r#"[{"path":[]}]"#, PatchListError::Path(PathError::Empty)),
+            (
+                r#"[{"path":["a","constructor"]}]"#,
+                PatchListError::Path(PathError::Forbidden),
+            ),
+            (r#"[{"path":[-1]}]"#, PatchListError::Path(PathError::Index)),
+            (
+                r#"[{"path":["a",1.5]}]"#,
+                PatchListError::Path(PathError::Index),
+            ),
+            (
+                r#"[{"path":[4294967295]}]"#,
+                PatchListError::Path(PathError::Index),
+            ),
             (r#"[{"path":"a"},2]"#, PatchListError::NotList),
             (r#"[{"path":"\ud800"}]"#, PatchListError::NotList),
             (r#"[{"path":""}]"#, PatchListError::Path(PathError::Empty)),

@@ -27,6 +27,7 @@ pub enum Token<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a> {
     tokens: Vec<Token<'a>>,
+    is_listed: bool,
 }
 
 /// Why a text is no path.
@@ -76,14 +77,56 @@ impl<'a> Path<'a> {
         if tokens.is_empty() {
             Err(PathError::Empty)
         } else {
-            Ok(Self { tokens })
+            let is_listed = false;
+            Ok(Self { tokens, is_listed })
         }
+    }
+
+    /// The path that a client gave as a list of steps, each of them a key or an index. A key may be any text, such as one
+    /// with dots, which no text of a path can spell.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn from_steps(
+        steps: impl IntoIterator<Item = Result<Token<'a>, PathError>>,
+    ) -> Result<Self, PathError> {
+        let mut tokens = Vec::new();
+        for step in steps {
+            let step = step?;
+            if let Token::Key(key) = &step
+                && FORBIDDEN.contains(&key.as_ref())
+            {
+                return Err(PathError::Forbidden);
+            }
+            push(&mut tokens, step)?;
+        }
+        if tokens.is_empty() {
+            Err(PathError::Empty)
+        } else {
+            let is_listed = true;
+            Ok(Self { tokens, is_listed })
+        }
+    }
+
+    /// Whether the path came as a list of steps, which deepstream's own clients can't read.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     /// The steps from the root; never empty.
     #[must_use]
     pub fn tokens(&self) -> &[Token<'a>] {
         &self.tokens
+    }
+
+    /// Bytes that its steps take.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let of_token = |token: &Token<'_>| match token {
+            Token::Key(key) => size_of::<Token<'_>>() + key.len(),
+            Token::Index(_) => size_of::<Token<'_>>(),
+        };
+        self.tokens.iter().map(of_token).sum()
     }
 
     /// The same path, independent of the text it was parsed from.
@@ -95,6 +138,7 @@ impl<'a> Path<'a> {
         };
         Path {
             tokens: self.tokens.into_iter().map(own).collect(),
+            is_listed: self.is_listed,
         }
     }
 }

@@ -25,6 +25,11 @@ pub enum Connection<'a> {
     },
     /// The peer may go on to authenticate.
     Accept,
+    /// The same, and what it may send: for peers that follow jumps, of which none is a client of deepstream.
+    AcceptWithin {
+        /// A JSON object: `{"messageBytesMax":…}`.
+        limits: &'a str,
+    },
     /// The peer must go away for good.
     Reject,
     /// The peer must connect elsewhere.

@@ -71,12 +71,13 @@ fn check_patch(place: &Place, text: &str, data: Option<&str>) -> Option<OwnedCha
 fn check_patches(place: &Place, text: &str) -> Option<OwnedChange> {
     place.json_kind(text).ok()?;
     let patches = json::parse_patches(text).ok()?;
+    let is_listed = patches.iter().any(|(path, _)| path.is_listed());
     let patches: Arc<[OwnedPatch]> = patches
         .into_iter()
         .map(|(path, data)| owned(path, "", data))
         .collect();
     Some(OwnedChange::PatchMulti {
-        text: Payload::from_checked(text),
+        text: (!is_listed).then(|| Payload::from_checked(text)),
         patches,
     })
 }

@@ -303,9 +303,14 @@ pub(crate) fn published<E: Effects>(
                     path: &patch.text,
                     data: patch.data.as_ref().map(Payload::as_str),
                 },
-                OwnedChange::PatchMulti { text, .. } => Change::PatchMulti {
+                OwnedChange::PatchMulti {
+                    text: Some(text), ..
+                } => Change::PatchMulti {
                     data: Some(text.as_str()),
                     full: Some(full.as_str()),
+                },
+                OwnedChange::PatchMulti { text: None, .. } => Change::Update {
+                    data: Some(full.as_str()),
                 },
             };
             desk.fan_out(

@@ -469,7 +469,9 @@ impl Heard {
     /// What a client of the format hears of a message.
     pub fn of(format: Format, message: &Message<'_>) -> Self {
         match message {
-            Message::Connection(Connection::Accept) => Self::Accepted,
+            Message::Connection(Connection::Accept | Connection::AcceptWithin { .. }) => {
+                Self::Accepted
+            }
             Message::Auth(Auth::Successful { .. }) => Self::LoggedIn,
             Message::Auth(Auth::Unsuccessful { .. }) => Self::LoginRefused,
             Message::Event(event) => Self::of_event(event),

@@ -369,7 +369,9 @@ impl Client {
         let mut bytes = Vec::new();
         encode_jumping_login(&mut bytes);
         self.stream.write_all(&bytes).unwrap();
-        self.expect_login();
+        let limits = r#"{"messageBytesMax":1048576}"#;
+        self.expect(&Message::Connection(Connection::AcceptWithin { limits }));
+        self.expect(&Message::Auth(Auth::Successful { data: None }));
     }
 
     #[track_caller]

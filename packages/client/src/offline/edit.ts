@@ -26,10 +26,10 @@ export interface Rejection {
   readonly id: string;
   readonly name: string;
   /** What was to be set where; without a path the whole record. */
-  readonly changes: ReadonlyArray<{ readonly path?: string; readonly value?: unknown }>;
+  readonly changes: ReadonlyArray<{ readonly path?: string | readonly (string | number)[]; readonly value?: unknown }>;
   /**
    * - `denied`: a rule said no
-   * - `validation`: the server can't take such a value or path
+   * - `validation`: the server can't take such a value or path, or so large a message
    * - `conflict`: somebody else was faster, or has deleted the record
    */
   readonly reason: Reason;
@@ -46,6 +46,7 @@ const REASONS: Record<string, Reason> = {
   INVALID_PATCH_ON_HOTPATH: 'validation',
   INVALID_ARGUMENT: 'validation',
   VALIDATION_FAILED: 'validation',
+  TOO_LARGE: 'validation',
   CONFLICT: 'conflict',
   RECORD_DELETED: 'conflict',
 };

@@ -303,7 +303,7 @@ export class Offline<App extends Schema = {}> {
       throw new TidewireError('TOO_MANY_PENDING', `more than ${editsMax} edits wait: dismiss rejected ones, or raise editsMax`, { subject: name });
     }
     if (new TextEncoder().encode(JSON.stringify(patches)).length > editBytesMax) {
-      throw new TidewireError('INVALID_ARGUMENT', `the edit has more than ${editBytesMax} bytes: make several, or raise editBytesMax`, { subject: name });
+      throw new TidewireError('TOO_LARGE', `the edit has more than ${editBytesMax} bytes: make several, or raise editBytesMax`, { subject: name });
     }
     const edit: Edit = { id: draw(), name, patches, tab: this.#tab, on, ...(typeof merge === 'function' && { base }) };
     const outcome = this.#outcome(edit.id);

@@ -21,6 +21,8 @@ export interface Tab extends Pick<Connection, 'call'> {
 export class Replica extends Watched implements SharedRecord {
   readonly ready = deferred();
   version = -1;
+  /** What is opened here is created by its first edit at the latest. */
+  readonly notFound = undefined;
   /** Whether a client that listens provides it is told to the tab that leads alone. */
   readonly hasProvider = false;
   readonly watchers = new Set<(hasProvider: boolean) => void>();

@@ -144,6 +144,24 @@ impl Conductor {
         self.cut_off(key);
     }
 
+    /// Logs that a connection is closed because its peer sends a message of `bytes`, which is more than the server takes. An
+    /// application sees nothing else of it than a connection that ends.
+    pub(super) fn log_too_big(&self, key: Key, bytes: usize) {
+        let connection = self.event_loop.connections().get(key);
+        let address = connection.and_then(|connection| connection.peer_address());
+        let user = self.engine.user(self.session(key)).map(Name::as_str);
+        let message_bytes_max = self.message_bytes_max;
+        log::peer_line("connections with too large a message were closed", || {
+            tracing::info!(
+                ?address,
+                user,
+                bytes,
+                message_bytes_max,
+                "closed with 1009: a message is larger than limits.message_bytes_max"
+            );
+        });
+    }
+
     /// Cuts off who has lingered too long, and goes on with the closing of all connections.
     pub(super) fn go_on_closing(&mut self) {
         let now = self.now.monotonic;

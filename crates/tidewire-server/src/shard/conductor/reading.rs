@@ -10,7 +10,7 @@ use tidewire_core::time::Now;
 use tidewire_net::connection::{Connection, Key};
 use tidewire_net::crowd::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
-use tidewire_wire::frame::websocket::{self, Decoded, Event, Kind, Opcode};
+use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Kind, Opcode};
 use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
@@ -67,6 +67,13 @@ impl Conductor {
                 Ok(decoded) => decoded,
                 Err(error) => {
                     add(&self.own.stats().protocol_errors, 1);
+                    if error == FrameError::TooBig {
+                        let bytes = connection
+                            .state
+                            .decoder
+                            .announced_bytes(self.buffer.unread());
+                        self.log_too_big(key, bytes);
+                    }
                     self.close(key, CloseCause::Frame(error));
                     continue;
                 }

@@ -119,6 +119,18 @@ impl Decoder {
             .map_or(0, |fragments| fragments.bytes.len())
     }
 
+    /// How many bytes of one message its peer has announced, if the next frame begins `input`: its payload, and the fragments
+    /// before it. For the log, after [`FrameError::TooBig`].
+    #[must_use]
+    pub fn announced_bytes(&self, input: &[u8]) -> usize {
+        let header = Header::decode(input, self.role, self.takes_deflated);
+        let payload_bytes = header
+            .ok()
+            .flatten()
+            .map_or(0, |header| header.payload_bytes);
+        self.fragment_bytes().saturating_add(payload_bytes)
+    }
+
     /// Takes the next event from the start of `input`. Frames that are not complete are left untouched, so the same
     /// bytes can be given again with more behind them; only text is taken piece by piece, because it has to be refused
     /// as soon as a byte shows that it is not UTF-8. A message may have at most `message_bytes_max` bytes, which is

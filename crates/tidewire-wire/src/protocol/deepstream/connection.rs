@@ -9,7 +9,10 @@ pub(super) fn connection_from_wire<'a>(fields: &Fields<'a>) -> Option<Connection
     Some(match fields.action {
         connection::PING => Connection::Ping,
         connection::PONG => Connection::Pong,
-        connection::ACCEPT => Connection::Accept,
+        connection::ACCEPT => match fields.data {
+            Some(limits) => Connection::AcceptWithin { limits },
+            None => Connection::Accept,
+        },
         connection::CHALLENGE => Connection::Challenge {
             url: fields.url,
             protocol_version: fields.protocol_version,
@@ -33,6 +36,10 @@ pub(super) fn connection_to_wire<'m>(message: &'m Connection<'_>) -> Fields<'m> 
         Connection::Ping => Fields::new(connection::PING),
         Connection::Pong => Fields::new(connection::PONG),
         Connection::Accept => Fields::new(connection::ACCEPT),
+        Connection::AcceptWithin { limits } => Fields {
+            data: Some(limits),
+            ..Fields::new(connection::ACCEPT)
+        },
         Connection::Challenge {
             url,
             protocol_version,

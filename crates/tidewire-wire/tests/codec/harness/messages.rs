@@ -152,6 +152,10 @@ impl Pool {
             Connection::Ping,
             Connection::Pong,
             Connection::Accept,
+            self.data()
+                .map_or(Connection::Accept, |limits| Connection::AcceptWithin {
+                    limits,
+                }),
             Connection::Challenge {
                 url: Some(&self.name),
                 protocol_version: self.correlation(),
