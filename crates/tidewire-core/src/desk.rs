@@ -17,6 +17,7 @@ use crate::json;
 use crate::limits::{LagCounts, Refused};
 use crate::message::{Event, Message, Presence, PresenceAction, Refusal};
 use crate::permission::{Access, Asked, Decision, Permission, Question};
+use crate::quota::Quotas;
 use crate::rights::Revocations;
 use crate::session::{NameReads, Session, Sessions, Sifting};
 use crate::settings::Settings;
@@ -45,6 +46,7 @@ pub(crate) struct Place {
     pub(crate) seed: u64,
     /// New work is refused.
     pub(crate) draining: bool,
+    pub(crate) quotas: Quotas,
     /// Counted where a limit is looked at, which is where nothing else changes.
     pub(crate) refused: Cell<Refused>,
     /// The same of sessions that do not read fast enough.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::address::{Address, SessionId};
 use crate::entry::Entry;
 use crate::message::{Auth, Message};
+use crate::quota::QuotaChange;
 use crate::rights::RightsChange;
 use crate::route::StoreId;
 use crate::store::{Loaded, StoreError, StoreWrite, Written};
@@ -295,6 +296,13 @@ pub enum StoreCompletion {
         batch: u64,
         /// What became of each write, in their order. Nothing may be relied on after an error; the batch is sent again.
         result: Result<Vec<Written>, StoreError>,
+    },
+    /// What a store may still take has changed; unasked, to all shards.
+    Quota {
+        /// Which store.
+        store: StoreId,
+        /// What has changed.
+        change: QuotaChange,
     },
 }
 

@@ -33,6 +33,7 @@ use crate::look::{LookedAt, SessionView, SubscribedName};
 use crate::message::{Auth, Connection, Message, Presence};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
+use crate::quota::Quotas;
 use crate::rate::{RateKeeper, RateOwner, is_compiled};
 use crate::recheck::Recheck;
 use crate::record::{home, owner::RecordOwner};
@@ -139,6 +140,7 @@ impl Shard {
                 rules_round: 0,
                 seed,
                 draining: false,
+                quotas: Quotas::new(seed),
                 refused: Cell::default(),
                 lag: Cell::default(),
                 work: Cell::default(),
@@ -223,6 +225,9 @@ impl Shard {
                 } else {
                     parts.records.committed(&mut desk, store, batch, result);
                 }
+            }
+            Input::Store(StoreCompletion::Quota { store, change }) => {
+                self.place.quotas.change(store, change);
             }
             Input::Auth(completion) => {
                 let session = completion.session;

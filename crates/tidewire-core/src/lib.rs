@@ -32,6 +32,7 @@ mod lag;
 mod listen;
 mod login;
 mod presence;
+pub mod quota;
 pub mod rate;
 mod recheck;
 mod record;

@@ -113,6 +113,10 @@ pub struct Refused {
     pub dirty: u64,
     /// Beyond `deferred_bytes_max`.
     pub deferred: u64,
+    /// A store has no room left (`store_bytes_max`).
+    pub store_full: u64,
+    /// A user has no room left in a store (`user_store_bytes_max`).
+    pub user_store_full: u64,
     /// Had to wait because of a rate of their connection.
     pub connection_rate: u64,
     /// Had to wait because of a rate of their user.

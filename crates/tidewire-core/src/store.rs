@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::address::Epoch;
 use crate::message::{Tag, WireVersion};
+use crate::quota::QuotaChange;
 use crate::text::{Name, Payload};
 
 /// New at each creation of a record, so a record that was deleted and created again is told apart.
@@ -130,6 +131,8 @@ pub struct StoreWrite {
     pub expected: Expected,
     /// What happens to it.
     pub change: StoreChange,
+    /// The user whose quota the stored value counts for. None for what the server keeps itself, and for users without a name.
+    pub writer: Option<Name>,
 }
 
 /// What became of one write of a commit.
@@ -250,6 +253,19 @@ pub trait StoreReader: Send {
     ) -> Result<bool, StoreError>;
 }
 
+/// How a store stands to its quotas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaState {
+    /// Bytes that it uses.
+    pub used_bytes: u64,
+    /// Bytes that it may use, if there is a limit.
+    pub bytes_max: Option<u64>,
+    /// Users that have used up their quota.
+    pub full_users: usize,
+    /// What shards are to learn since the last call.
+    pub changes: Vec<QuotaChange>,
+}
+
 /// A place that keeps records. It has one writer, whose functions may block and may be called again after an error.
 pub trait Store: Send {
     /// A reader of its own, for another thread.
@@ -274,6 +290,11 @@ pub trait Store: Send {
     /// The work is still to be done; no commit is in doubt.
     fn tidy(&mut self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// How the store stands to its quotas; called at the start and after each commit. By default none are kept.
+    fn quota(&mut self) -> Option<QuotaState> {
+        None
     }
 
     /// Closes cleanly: the next opening keeps the epoch. Nothing can be committed afterwards.

@@ -331,6 +331,19 @@ const STORE_COUNTERS: [StoreNumber; 7] = [
     ),
 ];
 
+const STORE_GAUGES: [StoreNumber; 2] = [
+    (
+        "store_used_bytes",
+        "Bytes of the database that are in use, of stores in a data folder",
+        |store| &store.used_bytes,
+    ),
+    (
+        "store_full_users",
+        "Users that have used up limits.user_store_bytes_max",
+        |store| &store.full_users,
+    ),
+];
+
 impl std::fmt::Debug for ShardNumbers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ShardNumbers")
@@ -679,6 +692,13 @@ impl Collector for ShardNumbers {
             let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             self.encode_stores(family, |_, store| {
                 ConstCounter::new(number(store).load(Ordering::Relaxed))
+            })?;
+        }
+        for (name, help, number) in STORE_GAUGES {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            self.encode_stores(family, |_, store| {
+                let number = number(store).load(Ordering::Relaxed);
+                ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX))
             })?;
         }
         let help = "How long the store has not answered the request that it works on";

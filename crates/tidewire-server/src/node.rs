@@ -492,6 +492,8 @@ fn watch(status: &Status, handles: &[ShardHandle], stores: &[(String, Arc<StoreH
         status.watch_shard(Box::new(move || handle.since_last_turn()));
     }
     for (name, store) in stores {
+        let health = Arc::clone(store);
+        status.watch_quota(name.clone(), Box::new(move || health.is_full()));
         let store = Arc::clone(store);
         let failure: StoreFailure = Box::new(move || {
             let error = store.commit_error().or_else(|| store.read_error());

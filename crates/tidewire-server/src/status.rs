@@ -37,6 +37,9 @@ pub type SinceTurn = Box<dyn Fn() -> Duration + Send + Sync>;
 /// Says why the store fails, if it does.
 pub type StoreFailure = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
+/// Says whether a store has used up its quota.
+pub type IsFull = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Says what keeps the auth chain from deciding as it should, and for each whether logins fail because of it.
 pub type AuthTroubles = Box<dyn Fn() -> Vec<(Reason, bool)> + Send + Sync>;
 
@@ -53,6 +56,8 @@ pub struct Status {
     auth: RwLock<AuthTroubles>,
     rules: RwLock<Warning>,
     damage: RwLock<Warning>,
+    /// By name, the stores that may be full.
+    full_stores: RwLock<Vec<(String, IsFull)>>,
     /// Why acknowledged writes may be lost, where somebody has asked for that.
     relaxed_stores: RwLock<Vec<String>>,
 }
@@ -67,6 +72,7 @@ impl Default for Status {
             rules: RwLock::new(Box::new(|| None)),
             damage: RwLock::new(Box::new(|| None)),
             other_stores: RwLock::default(),
+            full_stores: RwLock::default(),
             relaxed_stores: RwLock::default(),
         }
     }
@@ -104,6 +110,11 @@ impl Status {
         *self.damage.write() = warning;
     }
 
+    /// Says how a store is found to have used up its quota. It is still read, and records can be deleted.
+    pub fn watch_quota(&self, name: String, is_full: IsFull) {
+        self.full_stores.write().push((name, is_full));
+    }
+
     /// Says from now on that an acknowledged write may be lost.
     pub fn warn_of_store(&self, weakness: String) {
         self.relaxed_stores.write().push(weakness);
@@ -119,6 +130,15 @@ impl Status {
         warnings.extend(relaxed.iter().map(|weakness| Reason {
             code: "store_relaxed",
             text: format!("acknowledged writes may be lost: {weakness}"),
+        }));
+        let stores = self.full_stores.read();
+        let full = stores.iter().filter(|(_, is_full)| is_full());
+        warnings.extend(full.map(|(name, _)| Reason {
+            code: "store_full",
+            text: format!(
+                "the store {name} has used up limits.store_bytes_max, and writes that need more room are refused; delete \
+                 records or raise the limit"
+            ),
         }));
         let others = self.other_stores.read();
         warnings.extend(others.iter().filter_map(|(name, failure)| {

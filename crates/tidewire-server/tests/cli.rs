@@ -231,6 +231,7 @@ fn store_check_names_damaged_records() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let data = place.path().join("data");
     let write = |name| StoreWrite {
+        writer: None,
         name: Name::from(name),
         expected: Expected::Missing,
         change: StoreChange::Put(StoredRecord {

@@ -77,6 +77,7 @@ fn filled(place: &TempDir, data: &str, records: &[(&str, StoredRecord)]) {
     let folder = DataFolder::open(&place.path().join(data)).expect("an empty folder");
     let (mut store, opened) = SqliteStore::open(&folder, SqliteOptions::default()).expect("opens");
     let put = |(name, record): &(&str, StoredRecord)| StoreWrite {
+        writer: None,
         name: Name::from(*name),
         expected: Expected::Missing,
         change: StoreChange::Put(record.clone()),

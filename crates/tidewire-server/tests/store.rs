@@ -235,6 +235,7 @@ fn a_row_that_went_to_another_name_is_not_written_over() {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
     let expecting = |expected, name, record: &StoredRecord| StoreWrite {
+        writer: None,
         expected,
         ..put(name, record.clone())
     };

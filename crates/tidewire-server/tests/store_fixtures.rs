@@ -139,6 +139,7 @@ fn write_folder() -> TempDir {
         ("spaced", record(1, Version(4), " {\n\t\"a\" : 1 } ")),
     ];
     let put = |(name, change): &(&str, StoreChange)| StoreWrite {
+        writer: None,
         name: Name::from(*name),
         expected: Expected::Missing,
         change: change.clone(),

@@ -191,10 +191,14 @@ impl HistoryOwner {
             trace,
         };
         let traffic = self.traffic_mut();
-        if traffic.pending >= limits.dirty_records_max
-            || traffic.pending_bytes + pending.bytes() > limits.dirty_bytes_max
-        {
-            desk.place.count(|refused| refused.dirty += 1);
+        let bytes = traffic.pending_bytes + pending.bytes();
+        let is_dirty =
+            traffic.pending >= limits.dirty_records_max || bytes > limits.dirty_bytes_max;
+        if is_dirty || !desk.place.quotas.has_room(StoreId::DEFAULT, bytes) {
+            desk.place.count(|refused| match is_dirty {
+                true => refused.dirty += 1,
+                false => refused.store_full += 1,
+            });
             let refused = HistoryEntry::Refused {
                 publisher,
                 name: name.clone(),
@@ -516,5 +520,6 @@ fn write_row(name: &Name, row: Row, change: StoreChange) -> StoreWrite {
         // Nobody else writes them: whoever owns the term owns the name.
         expected: Expected::Anything,
         change,
+        writer: None,
     }
 }

@@ -114,6 +114,8 @@ struct Dirty {
     covered: Waiters,
     /// For which shares it is queued. Most records are written by one user.
     shares: SmallVec<[Share; 1]>,
+    /// The user that has written the newest value, unless it has no name.
+    writer: Option<Name>,
 }
 
 impl Dirty {
@@ -228,6 +230,7 @@ impl Commits {
             waiting: Waiters::new(),
             covered: Waiters::new(),
             shares: SmallVec::new(),
+            writer: None,
         });
         self.bytes = self.bytes - dirty.bytes + bytes;
         if dirty.queued {
@@ -238,6 +241,7 @@ impl Commits {
             self.queued_count += 1;
         }
         dirty.bytes = bytes;
+        dirty.writer = share.user().cloned();
         self.queued_cost += dirty.cost();
         // Where a user with a long queue has written the record, too, another one does not wait for that.
         if dirty.shares.len() < SHARES_MAX && !dirty.shares.contains(&share) {
@@ -336,6 +340,7 @@ impl Commits {
             writes.push(StoreWrite {
                 expected: dirty.stored,
                 change: newest(&name),
+                writer: dirty.writer.clone(),
                 name,
             });
         };

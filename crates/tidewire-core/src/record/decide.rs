@@ -11,6 +11,7 @@ use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction, RecordBulk, Topic};
 use crate::permission::Access;
 use crate::planted_fault::is_planted;
+use crate::quota::QuotaLimit;
 use crate::record::authorize::{judge_early, judge_sight, refuse_by_rule, refuse_change};
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
@@ -155,7 +156,7 @@ impl RecordOwner {
                 version: Version::CREATED,
                 data,
             };
-            if !self.has_place(desk, name, &value, created.data.len()) {
+            if !self.has_place(desk, name, &value, created.data.len(), &job.principal) {
                 refuse(desk, name, job, RecordRefusal::CreateFailed);
                 return Step::Done;
             }
@@ -351,7 +352,7 @@ impl RecordOwner {
             }
             return Step::Done;
         }
-        if !self.has_place(desk, name, value, 0) {
+        if !self.has_place(desk, name, value, 0, &job.principal) {
             refuse(desk, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }
@@ -524,7 +525,7 @@ impl RecordOwner {
             self.apply(desk, name, by, write, value, data, hot);
             return Step::Done;
         }
-        if is_met && !matches!(value, Value::Missing) && !self.has_place(desk, name, value, 0) {
+        if is_met && !matches!(value, Value::Missing) && !self.has_place(desk, name, value, 0, &job.principal) {
             refuse(desk, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }
@@ -589,7 +590,7 @@ impl RecordOwner {
         } else {
             current.next()
         };
-        if !self.has_place(desk, name, before, after.len()) {
+        if !self.has_place(desk, name, before, after.len(), by.1) {
             let why = RecordRefusal::UpdateFailed;
             let refused = Answer::Refused {
                 why,
@@ -636,31 +637,47 @@ impl RecordOwner {
         true
     }
 
-    /// Whether a value of `bytes` has a place among what is not in the store yet.
+    /// Whether a value of `bytes` has a place among what is not in the store yet, and in the store. What makes the record no larger always
+    /// has a place in the store.
     fn has_place<E: Effects>(
         &self,
         desk: &Desk<'_, E>,
         name: &Name,
         before: &Value,
         bytes: usize,
+        principal: &Principal,
     ) -> bool {
         let settings = &desk.place.settings;
         let limits = &settings.limits;
-        let has_place = if is_under(&settings.memory_only_prefixes, name) {
-            let old = before.data().map_or(0, Payload::len);
-            self.memory_only_bytes - old + bytes <= limits.cache_bytes_max
-        } else {
-            self.lanes.of(&settings.routes, name).commits.has_place(
-                name,
-                name.len() + bytes,
-                limits.dirty_records_max,
-                limits.dirty_bytes_max,
-            )
-        };
-        if !has_place {
-            desk.place.count(|refused| refused.dirty += 1);
+        let old = before.data().map_or(0, Payload::len);
+        if is_under(&settings.memory_only_prefixes, name) {
+            let has_place = self.memory_only_bytes - old + bytes <= limits.cache_bytes_max;
+            if !has_place {
+                desk.place.count(|refused| refused.dirty += 1);
+            }
+            return has_place;
         }
-        has_place
+        let commits = &self.lanes.of(&settings.routes, name).commits;
+        let (records_max, bytes_max) = (limits.dirty_records_max, limits.dirty_bytes_max);
+        if !commits.has_place(name, name.len() + bytes, records_max, bytes_max) {
+            desk.place.count(|refused| refused.dirty += 1);
+            return false;
+        }
+        if bytes <= old {
+            return true;
+        }
+        let uncommitted = commits.bytes() + name.len() + bytes - old;
+        let store = settings.routes.find(name);
+        let limit = desk
+            .place
+            .quotas
+            .limit(store, uncommitted, &principal.user_id);
+        match limit {
+            None => return true,
+            Some(QuotaLimit::Store) => desk.place.count(|refused| refused.store_full += 1),
+            Some(QuotaLimit::User) => desk.place.count(|refused| refused.user_store_full += 1),
+        }
+        false
     }
 
     /// Keeps a new value, written by a session of a user, and tells other sessions what it is, if they are to learn of it; it is on its way

@@ -21,4 +21,12 @@ impl Share {
             false => Self::User(principal.user_id.clone()),
         }
     }
+
+    /// The user, if it has a name.
+    pub(crate) fn user(&self) -> Option<&Name> {
+        match self {
+            Self::User(user) => Some(user),
+            Self::Session(_) => None,
+        }
+    }
 }

@@ -14,6 +14,7 @@ use tidewire_core::engine::{Counts, Shard, ShardConfig};
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
+use tidewire_core::quota::QuotaChange;
 use tidewire_core::rights::RightsChange;
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::settings::Settings;
@@ -390,6 +391,14 @@ impl Node {
     /// Whether the engine wants to know when the session has read what it was given.
     pub fn is_awaited(&self, session: SessionId) -> bool {
         self.world.awaited.contains(&session)
+    }
+
+    /// A store tells all shards of its quotas.
+    pub fn quota(&mut self, change: &QuotaChange) {
+        for shard in 0..self.world.shards {
+            let (store, change) = (StoreId::DEFAULT, change.clone());
+            self.input(shard, Input::Store(StoreCompletion::Quota { store, change }));
+        }
     }
 
     /// Ends a connection.

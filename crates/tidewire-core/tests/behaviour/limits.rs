@@ -1,11 +1,14 @@
 //! What happens at each limit of `core::limits`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidewire_core::effect::{AuthOutcome, Principal};
 use tidewire_core::limits::Limits;
 use tidewire_core::message::{
     Call, Change, Event, Listen, Message, Record, RecordBulk, Rpc, Write,
 };
+use tidewire_core::quota::QuotaChange;
 use tidewire_core::settings::Settings;
 use tidewire_core::text::RESERVED;
 
@@ -421,4 +424,71 @@ fn a_session_listens_with_so_many_patterns_and_compiles_few_in_a_turn() {
     node.pass(Duration::from_nanos(1));
     check(&node.ask(session, &unlisten), &["UnlistenAck"]);
     check(&node.ask(session, &listen("^d")), &["ListenAck"]);
+}
+
+#[test]
+fn a_full_store_takes_deletes_and_what_makes_no_record_larger() {
+    let mut node = node(|_| ());
+    let session = node.login();
+    let (large, small) = (r#"{"a":"0123456789"}"#, r#"{"a":"0"}"#);
+    check(&node.ask(session, &set("r", large)), &["WriteAck"]);
+    check(&node.ask(session, &set("s", small)), &["WriteAck"]);
+    node.quota(&QuotaChange::Room(0));
+    check(&node.ask(session, &set("new", "{}")), &["Error(Update("]);
+    check(&node.ask(session, &set("s", large)), &["Error(Update("]);
+    let create = bulk(RecordBulk::SubscribeCreateAndRead, &["new"]);
+    check(&node.ask(session, &create), &["Error(Create("]);
+    assert_eq!(node.counts(0).refused.store_full, 3);
+    // Nothing was shown or kept of them.
+    assert_eq!(node.stored("new"), None);
+    let read = Message::Record(Record::Read { name: "s" });
+    check(&node.ask(session, &read), &[small]);
+    check(&node.ask(session, &set("r", small)), &["WriteAck"]);
+    let delete = Message::Record(Record::Delete { name: "r" });
+    check(&node.ask(session, &delete), &["DeleteSuccess"]);
+    node.quota(&QuotaChange::Room(100));
+    check(&node.ask(session, &set("new", "{}")), &["WriteAck"]);
+    let beyond = format!("[\"{}\"]", "x".repeat(100));
+    check(&node.ask(session, &set("s", &beyond)), &["Error(Update("]);
+}
+
+#[test]
+fn what_is_not_committed_yet_counts_for_the_room_of_a_store() {
+    let mut node = node(|_| ());
+    let session = node.login();
+    node.quota(&QuotaChange::Room(60));
+    for name in ["a", "b", "c"] {
+        node.ask(session, &bulk(RecordBulk::SubscribeAndRead, &[name]));
+    }
+    node.store_hangs = true;
+    let data = format!("[\"{}\"]", "x".repeat(16));
+    assert_eq!(node.ask(session, &set("a", &data)).len(), 0);
+    assert_eq!(node.ask(session, &set("b", &data)).len(), 0);
+    check(&node.ask(session, &set("c", &data)), &["Error(Update("]);
+    node.answer_store();
+    check(&node.take(session), &["WriteAck", "WriteAck"]);
+}
+
+#[test]
+fn a_user_whose_quota_is_used_up_keeps_no_other_user_from_writing() {
+    let mut node = node(|_| ());
+    let login = |node: &mut Node, user: &str| {
+        let principal = Arc::new(Principal::new(user.into()));
+        node.login_outcome = Some(AuthOutcome::Accepted(principal));
+        node.login()
+    };
+    let (ann, bob) = (login(&mut node, "ann"), login(&mut node, "bob"));
+    check(&node.ask(ann, &set("r", "{}")), &["WriteAck"]);
+    let full = |is_full| QuotaChange::User {
+        user: "ann".into(),
+        is_full,
+    };
+    node.quota(&full(true));
+    check(&node.ask(ann, &set("new", "{}")), &["Error(Update("]);
+    assert_eq!(node.counts(0).refused.user_store_full, 1);
+    check(&node.ask(bob, &set("new", "{}")), &["WriteAck"]);
+    let delete = Message::Record(Record::Delete { name: "r" });
+    check(&node.ask(ann, &delete), &["DeleteSuccess"]);
+    node.quota(&full(false));
+    check(&node.ask(ann, &set("r", "{}")), &["WriteAck"]);
 }

@@ -102,6 +102,7 @@ impl SimStore {
     /// Has a record from the beginning.
     pub fn begin_with(&mut self, name: &str, record: StoredRecord) {
         let write = StoreWrite {
+            writer: None,
             name: Name::from(name),
             expected: Expected::Missing,
             change: StoreChange::Put(record),
@@ -113,6 +114,7 @@ impl SimStore {
     /// Another process writes a record, whatever is there. Where the disk fails nothing may come of it.
     pub fn written_by_another(&mut self, name: &str, record: StoredRecord) {
         let write = StoreWrite {
+            writer: None,
             name: Name::from(name),
             expected: Expected::Anything,
             change: StoreChange::Put(record),

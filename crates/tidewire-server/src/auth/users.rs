@@ -364,6 +364,7 @@ impl Users {
     ) -> Result<(), UserError> {
         let (answer, done) = oneshot::channel();
         let write = StoreWrite {
+            writer: None,
             name: record_name(name),
             expected,
             change,

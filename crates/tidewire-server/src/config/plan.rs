@@ -408,7 +408,25 @@ fn store_problems(config: &Config) -> Vec<(String, String)> {
             problems.push((join(&section, "timeout"), reason));
         }
     }
+    problems.extend(quota_problem(config));
     problems
+}
+
+/// Whether a quota is set that no store keeps.
+fn quota_problem(config: &Config) -> Option<(String, String)> {
+    let named = config.stores.iter().map(|(_, named)| named.store.kind);
+    let mut kinds = std::iter::once(config.store.kind).chain(named);
+    if kinds.any(|kind| kind == StoreKind::Sqlite) {
+        return None;
+    }
+    let limits = &config.limits;
+    let options = [
+        ("limits.store_bytes_max", limits.store_bytes_max),
+        ("limits.user_store_bytes_max", limits.user_store_bytes_max),
+    ];
+    let (option, _) = options.into_iter().find(|(_, bytes)| bytes.0.is_some())?;
+    let reason = "only stores of the kind sqlite have quotas; limit the others on their servers";
+    Some((option.to_owned(), reason.to_owned()))
 }
 
 /// What is wrong with one store. Its options are named as those of `store`.

@@ -14,7 +14,9 @@ use super::option::{Traits, section};
 use super::rate::OptionalRate;
 use super::ratio::Ratio;
 use super::stores::NamedStores;
-use super::value::{Auto, ByteCount, Limited, List, OptionalPath, Rules, Secret, choice};
+use super::value::{
+    Auto, ByteCount, Limited, List, OptionalBytes, OptionalPath, Rules, Secret, choice,
+};
 use crate::penalty::PenaltySettings;
 
 /// A person who errs a few times, not somebody who looks for names that are taken.
@@ -726,6 +728,13 @@ section! {
         dirty_records_max: usize = CoreLimits::default().dirty_records_max;
         /// Bytes of those records.
         dirty_bytes_max: ByteCount = bytes(CoreLimits::default().dirty_bytes_max);
+        /// Bytes that each store of the kind `sqlite` may use in its data folder. At the limit writes that make a record larger are refused with
+        /// `RECORD_UPDATE_ERROR` or `RECORD_CREATE_ERROR`, `/ready` has the warning `store_full`, and deletes are taken. What is written and
+        /// not yet committed comes on top, as does the log of 16 MiB.
+        store_bytes_max: OptionalBytes = OptionalBytes(None);
+        /// Bytes of names and values of the records that one user has written last, in each store of the kind `sqlite`. At the limit the user's
+        /// writes that make a record larger are refused as above; others are not. Users without a name have no such limit.
+        user_store_bytes_max: OptionalBytes = OptionalBytes(None);
         /// Bytes of written records that all shards together give a store for one commit, at least 256 KiB of each shard. What is more
         /// waits for the next commit, where users take turns: less makes large writes of one user delay others for a shorter
         /// time, more makes fewer commits.

@@ -303,6 +303,29 @@ impl Scalar for OptionalPath {
     }
 }
 
+/// A number of bytes, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptionalBytes(pub Option<ByteCount>);
+
+impl Scalar for OptionalBytes {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        ByteCount::parse(text).map(|count| Self(Some(count)))
+    }
+
+    fn format(&self) -> String {
+        self.0
+            .as_ref()
+            .map_or_else(|| "none".into(), Scalar::format)
+    }
+
+    fn kind() -> String {
+        "a size or `none`".into()
+    }
+}
+
 /// Text that nobody may see. It must have the trait `secret`, too, so that it is masked where options are printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(pub String);

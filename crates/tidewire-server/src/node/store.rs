@@ -9,6 +9,7 @@ use crate::config::option::join;
 use crate::config::plan::Plan;
 use crate::config::section::{Durability, Store, StoreKind as StoreChoice, StoreServer};
 use crate::config::stores;
+use crate::config::value::OptionalBytes;
 use crate::exit::{Exit, Failure};
 use crate::metrics::Metrics;
 use crate::status::{Reason, Status};
@@ -16,6 +17,7 @@ use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, Promise, RemoteOptions};
 use crate::store::scrub::{Scrub, ScrubHealth, ScrubOptions};
 use crate::store::sqlite::SqliteOptions;
+use crate::store::sqlite::quota::Quota;
 use crate::store::{self, Beside, StoreKind};
 use crate::torture::sabotage::Break;
 
@@ -79,6 +81,7 @@ pub(crate) fn open_store(
     runtime: &Handle,
 ) -> Result<OpenStore, Failure> {
     let mut kind = store_kind(plan, runtime)?;
+    limit(&mut kind, plan);
     if let Some(broken) = broken {
         broken.loosen(&mut kind);
     }
@@ -101,6 +104,7 @@ pub(crate) fn open_store(
 pub(crate) fn open_named(
     name: &str,
     options: &Store,
+    plan: &Plan,
     node_folder: &DataFolder,
     runtime: &Handle,
 ) -> Result<(OpenStore, Option<DataFolder>), Failure> {
@@ -111,7 +115,8 @@ pub(crate) fn open_named(
         let line = line.replace("store.durability", &join(&section, "durability"));
         Failure::new(Exit::DataFolder, format!("{section}: {line}"))
     };
-    let kind = kind_of(&section, options, runtime)?;
+    let mut kind = kind_of(&section, options, runtime)?;
+    limit(&mut kind, plan);
     let own = matches!(kind, StoreKind::Sqlite(_)).then(|| DataFolder::open(&options.path));
     let folder = own
         .transpose()
@@ -120,6 +125,18 @@ pub(crate) fn open_named(
         .map_err(|error| failure(error.to_string()))?;
     note_open(&section, &open.promise);
     Ok((open, folder))
+}
+
+/// Gives a store in a data folder its quotas.
+fn limit(kind: &mut StoreKind, plan: &Plan) {
+    let limits = &plan.config.limits;
+    let bytes = |option: OptionalBytes| option.0.map(|count| count.0);
+    if let StoreKind::Sqlite(options) = kind {
+        options.quota = Quota {
+            store_bytes_max: bytes(limits.store_bytes_max),
+            user_bytes_max: bytes(limits.user_store_bytes_max),
+        };
+    }
 }
 
 fn note_open(section: &str, promise: &Promise) {

@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
-use tidewire_core::effect::StoreRequest;
+use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::StoreError;
 use tokio::runtime::Handle;
@@ -19,7 +19,9 @@ use crate::store::folder::DataFolder;
 use crate::store::remote::{OpenStore, Promise};
 use crate::store::scrub::{Scrub, ScrubHealth};
 use crate::store::stray;
-use crate::store::thread::{Answer, Ending, StoreClient, StoreHealth, StoreThreads};
+use crate::store::thread::{
+    Answer, Ending, QuotaNews, StoreClient, StoreHealth, StoreThreads,
+};
 use crate::torture::sabotage::Break;
 
 /// A store that is open, before its threads run.
@@ -47,7 +49,7 @@ pub(crate) fn open_all(
         folder: None,
     }];
     for (name, named) in plan.config.stores.iter() {
-        let (open, folder) = open_named(name, &named.store, folder, runtime)?;
+        let (open, folder) = open_named(name, &named.store, plan, folder, runtime)?;
         stores.push(NamedOpen {
             name: name.to_owned(),
             open,
@@ -122,7 +124,8 @@ impl Stores {
         let config = &plan.config;
         let named = config.stores.iter().map(|(_, named)| &named.store);
         let options = std::iter::once(&config.store).chain(named);
-        let run = |(store, options): (NamedOpen, &Store)| {
+        let shards = plan.shards;
+        let run = |((number, store), options): ((StoreId, NamedOpen), &Store)| {
             let NamedOpen { name, open, folder } = store;
             let OpenStore {
                 mut store,
@@ -131,8 +134,15 @@ impl Stores {
             } = open;
             let scrub = start_scrub(options, &mut *store, scrub_health)?;
             let logged = if is_alone { "" } else { name.as_str() };
-            let answer = Arc::clone(answer);
-            let threads = StoreThreads::start_named(logged, store, opened.term(), answer)
+            let tell = Arc::clone(answer);
+            let news: QuotaNews = Box::new(move |change| {
+                for shard in 0..shards {
+                    let (store, change) = (number, change.clone());
+                    tell(shard, StoreCompletion::Quota { store, change });
+                }
+            });
+            let (term, answer) = (opened.term(), Arc::clone(answer));
+            let threads = StoreThreads::start_named(logged, store, term, answer, news)
                 .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
             Ok(RunningStore {
                 name,
@@ -143,7 +153,7 @@ impl Stores {
             })
         };
         let running: Result<Vec<RunningStore>, Failure> =
-            stores.into_iter().zip(options).map(run).collect();
+            (0..).map(StoreId).zip(stores).zip(options).map(run).collect();
         Ok(Self(running?))
     }
 

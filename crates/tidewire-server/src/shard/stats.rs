@@ -92,6 +92,8 @@ pub const REFUSALS: &[&str] = &[
     "waiting",
     "deferred",
     "dirty",
+    "store_full",
+    "user_store_full",
     "connection_rate",
     "user_rate",
 ];
@@ -302,6 +304,8 @@ impl EngineStats {
             waiting,
             deferred,
             dirty,
+            store_full,
+            user_store_full,
             connection_rate,
             user_rate,
         } = counts.refused;
@@ -321,6 +325,8 @@ impl EngineStats {
             waiting,
             deferred,
             dirty,
+            store_full,
+            user_store_full,
             connection_rate,
             user_rate,
         ];

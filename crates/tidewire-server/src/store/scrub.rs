@@ -226,6 +226,7 @@ mod tests {
         let (mut store, opened) = MemoryDisk::default().open(None);
         let writes: Vec<_> = (0..count)
             .map(|i| StoreWrite {
+                writer: None,
                 name: Name::from(format!("{i:06}").as_str()),
                 expected: Expected::Missing,
                 change: StoreChange::Put(StoredRecord {

@@ -3,6 +3,7 @@
 //! The format is described in `spec/store.md`. There is one writing connection; readers have connections of their
 //! own and only short transactions, so the log can be checkpointed and never grows far beyond [`CHECKPOINT_BYTES`].
 
+pub mod quota;
 #[cfg(test)]
 mod reopened;
 
@@ -18,7 +19,7 @@ use rusqlite::{
 use tidewire_core::address::Epoch;
 use tidewire_core::planted_fault::is_planted;
 use tidewire_core::store::{
-    Expected, Incarnation, Loaded, Opened, Store, StoreChange, StoreError, StoreReader,
+    Expected, Incarnation, Loaded, Opened, QuotaState, Store, StoreChange, StoreError, StoreReader,
     StoreTrouble, StoreWrite, StoredRecord, Term, Version, Written,
 };
 use tidewire_core::text::{Name, Payload};
@@ -28,9 +29,10 @@ use super::folder::{self, DataFolder, FolderError};
 use super::range::ScanRange;
 use super::row_id::RowIds;
 use super::{checksum, epoch_after};
+use quota::{Charges, Quota, Usage};
 
 /// The version of the stored format, see `spec/store.md`.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// The database within the data folder; SQLite keeps its log and the log's index beside it.
 pub const FILE: &str = "records.sqlite";
@@ -69,7 +71,8 @@ const SCHEMA: &str = "
         incarnation INTEGER NOT NULL,
         version INTEGER NOT NULL,
         data TEXT NOT NULL,
-        checksum INTEGER NOT NULL
+        checksum INTEGER NOT NULL,
+        writer TEXT
     ) STRICT;
     CREATE TABLE quarantine (
         name TEXT NOT NULL,
@@ -79,20 +82,24 @@ const SCHEMA: &str = "
         checksum INTEGER NOT NULL,
         UNIQUE (name, incarnation, version)
     ) STRICT;
-    INSERT INTO meta VALUES ('format', 1), ('epoch', 0), ('opening', 0), ('clean', 0);";
+    INSERT INTO meta VALUES ('format', 2), ('epoch', 0), ('opening', 0), ('clean', 0);";
+
+/// What brings a folder of format 1 up to this one.
+const ADD_WRITER: &str = "ALTER TABLE records ADD COLUMN writer TEXT";
 
 const PUT: &str =
-    "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, ?2, ?3, ?4, ?5)
+    "INSERT INTO records (name, incarnation, version, data, checksum, writer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
     ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, version = excluded.version,
-        data = excluded.data, checksum = excluded.checksum";
+        data = excluded.data, checksum = excluded.checksum, writer = excluded.writer";
 const ADD: &str =
-    "INSERT INTO records (name, incarnation, version, data, checksum) VALUES (?1, ?2, ?3, ?4, ?5)
+    "INSERT INTO records (name, incarnation, version, data, checksum, writer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
     ON CONFLICT (name) DO NOTHING";
-const REPLACE: &str = "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5
-    WHERE name = ?1 AND incarnation = ?6 AND version = ?7";
+const REPLACE: &str =
+    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5, writer = ?6
+    WHERE name = ?1 AND incarnation = ?7 AND version = ?8";
 const REPLACE_AT: &str =
-    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5
-    WHERE rowid = ?8 AND name = ?1 AND incarnation = ?6 AND version = ?7";
+    "UPDATE records SET incarnation = ?2, version = ?3, data = ?4, checksum = ?5, writer = ?6
+    WHERE rowid = ?9 AND name = ?1 AND incarnation = ?7 AND version = ?8";
 const FIND: &str = "SELECT rowid FROM records WHERE name = ?1";
 const HEAD: &str = "SELECT incarnation, version FROM records WHERE name = ?1";
 const DELETE: &str = "DELETE FROM records WHERE name = ?1";
@@ -121,6 +128,8 @@ pub struct SqliteOptions {
     pub bytes_max: Option<u64>,
     /// When a commit counts as done.
     pub sync: Sync,
+    /// What the database and the records of each user may take.
+    pub quota: Quota,
 }
 
 /// Looks at every record in a folder without opening it for work: the epoch stays.
@@ -155,6 +164,7 @@ pub struct SqliteStore {
     connection: Option<Connection>,
     closed: bool,
     rows: RowIds,
+    usage: Usage,
     /// The size of the log at which the next checkpoint is tried.
     checkpoint_bytes: u64,
 }
@@ -174,9 +184,10 @@ impl SqliteStore {
         let start = || -> rusqlite::Result<_> {
             let mut connection = place.connect_writer(START_TIMEOUT)?;
             let opened = begin(&mut connection)?;
-            Ok((connection, opened))
+            let usage = Usage::of(&connection, place.options.quota)?;
+            Ok((connection, opened, usage))
         };
-        let (connection, opened) = start().map_err(|error| place.refusal(&error))?;
+        let (connection, opened, usage) = start().map_err(|error| place.refusal(&error))?;
         folder::sync(folder.path()).map_err(|error| place.damaged(error.to_string()))?;
         let store = Self {
             place,
@@ -184,6 +195,7 @@ impl SqliteStore {
             connection: Some(connection),
             closed: false,
             rows: RowIds::default(),
+            usage,
             checkpoint_bytes: CHECKPOINT_BYTES,
         };
         Ok((store, opened))
@@ -246,22 +258,44 @@ impl Store for SqliteStore {
             return Err(StoreError::stale_term(term, newest));
         }
         let mut rows = std::mem::take(&mut self.rows);
+        let counts_users = self.usage.counts_users();
         let written = self.attempt(|connection| {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let written = {
+            let (written, charges) = {
                 let mut statements = Statements::prepare(&transaction, &mut rows)?;
-                let write = |write| statements.write(write);
-                writes
-                    .iter()
-                    .map(write)
-                    .collect::<rusqlite::Result<Vec<_>>>()?
+                let mut charges = match counts_users {
+                    true => Some(Charges::prepare(&transaction)?),
+                    false => None,
+                };
+                let mut written = Vec::with_capacity(writes.len());
+                for write in writes {
+                    written.push(statements.write(write, charges.as_mut())?);
+                }
+                (written, charges.map(Charges::into_charges))
             };
             transaction.commit()?;
-            Ok(written)
+            Ok((written, charges))
         });
         self.rows = rows;
-        written
+        let (written, charges) = written?;
+        self.usage.charge_all(charges.unwrap_or_default());
+        Ok(written)
+    }
+
+    fn quota(&mut self) -> Option<QuotaState> {
+        // There is none after a failed commit, and the next one measures again.
+        if let Some(connection) = &self.connection {
+            // What can't be measured now stays as it was.
+            let _ = self.usage.measure(connection);
+        }
+        let quota = self.place.options.quota;
+        Some(QuotaState {
+            used_bytes: self.usage.used_bytes(),
+            bytes_max: quota.store_bytes_max,
+            full_users: self.usage.full_users(),
+            changes: self.usage.take_changes(),
+        })
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
@@ -327,9 +361,18 @@ impl<'transaction> Statements<'transaction> {
         })
     }
 
-    fn write(&mut self, write: &StoreWrite) -> rusqlite::Result<Written> {
+    fn write(
+        &mut self,
+        write: &StoreWrite,
+        mut charges: Option<&mut Charges<'_>>,
+    ) -> rusqlite::Result<Written> {
+        let before = match &mut charges {
+            Some(charges) => charges.find(&write.name)?,
+            None => None,
+        };
+        let writer = write.writer.as_ref().map(Name::as_str);
         let is_written = match &write.change {
-            StoreChange::Put(record) => self.put(&write.name, write.expected, record)?,
+            StoreChange::Put(record) => self.put(&write.name, write.expected, record, writer)?,
             StoreChange::Delete => {
                 let is_met = self.is_met(&write.name, write.expected)?;
                 if is_met {
@@ -338,6 +381,9 @@ impl<'transaction> Statements<'transaction> {
                 is_met
             }
         };
+        if is_written && let Some(charges) = charges {
+            charges.add(write, before);
+        }
         if is_written || self.is_done(write)? {
             Ok(Written::Done)
         } else {
@@ -352,6 +398,7 @@ impl<'transaction> Statements<'transaction> {
         name: &Name,
         expected: Expected,
         record: &StoredRecord,
+        writer: Option<&str>,
     ) -> rusqlite::Result<bool> {
         let (incarnation, version) = (record.incarnation.0.cast_signed(), record.version.0);
         let (data, checksum) = (record.data.as_str(), checksum(name, record));
@@ -359,11 +406,11 @@ impl<'transaction> Statements<'transaction> {
         let rows = match expected {
             Expected::Anything => {
                 self.put
-                    .execute(params![name_text, incarnation, version, data, checksum])?
+                    .execute(params![name_text, incarnation, version, data, checksum, writer])?
             }
             Expected::Missing => {
                 self.add
-                    .execute(params![name_text, incarnation, version, data, checksum])?
+                    .execute(params![name_text, incarnation, version, data, checksum, writer])?
             }
             Expected::At(was, at) => {
                 let (was, at) = (was.0.cast_signed(), at.0);
@@ -375,6 +422,7 @@ impl<'transaction> Statements<'transaction> {
                         version,
                         data,
                         checksum,
+                        writer,
                         was,
                         at,
                         row
@@ -388,6 +436,7 @@ impl<'transaction> Statements<'transaction> {
                         version,
                         data,
                         checksum,
+                        writer,
                         was,
                         at
                     ])?;
@@ -765,6 +814,9 @@ fn begin(connection: &mut Connection) -> rusqlite::Result<Opened> {
         transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if tables == 0 {
         transaction.execute_batch(SCHEMA)?;
+    } else if meta(&transaction, "format")? < FORMAT {
+        transaction.execute_batch(ADD_WRITER)?;
+        set_meta(&transaction, "format", FORMAT)?;
     }
     let mut epoch = Epoch(meta(&transaction, "epoch")?.cast_unsigned());
     if meta(&transaction, "clean")? == 0 {

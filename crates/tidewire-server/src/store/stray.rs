@@ -94,6 +94,7 @@ mod tests {
         let check = |store: u8, names: &[&str], expected: Option<&str>| {
             let (mut disk, opened) = MemoryDisk::default().open(None);
             let put = |name: &&str| StoreWrite {
+                writer: None,
                 name: Name::from(*name),
                 expected: Expected::Missing,
                 change: StoreChange::Put(StoredRecord {

@@ -14,6 +14,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
+use tidewire_core::quota::QuotaChange;
 use tidewire_core::store::{
     Loaded, Store, StoreChange, StoreError, StoreReader, StoreTrouble, StoreWrite, Term, Written,
 };
@@ -30,6 +31,9 @@ pub type LoadAnswer = Box<dyn FnOnce(Result<Vec<Loaded>, StoreError>) + Send>;
 
 /// Takes what became of each write of a commit, in their order; called from the committing thread.
 pub type CommitAnswer = Box<dyn FnOnce(Result<Vec<Written>, StoreError>) + Send>;
+
+/// Takes what shards are to learn of a store's quotas; called from the committing thread, so it must not block.
+pub type QuotaNews = Box<dyn Fn(QuotaChange) + Send>;
 
 /// A part of the records whose names share a prefix, in byte order of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +81,12 @@ pub struct StoreHealth {
     pub failed_commit_count: AtomicU64,
     /// Names that were looked up.
     pub load_count: AtomicU64,
+    /// Bytes that the store uses, where it says so.
+    pub used_bytes: AtomicU64,
+    /// Bytes that it may use; 0 without a limit.
+    pub bytes_max: AtomicU64,
+    /// Users that have used up their quotas.
+    pub full_users: AtomicU64,
     /// Look-ups that found a record which does not pass its checksum.
     pub corrupt_count: AtomicU64,
     commit_error: Mutex<Option<StoreError>>,
@@ -135,6 +145,23 @@ impl StoreHealth {
             tracing::warn!("{shown} has not answered for {SLOW:?}; writes wait in memory");
         } else {
             tracing::info!("{} answers again", self.shown());
+        }
+    }
+
+    /// Whether the store uses as much as it may, and by how much.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        bytes_max > 0 && self.used_bytes.load(Ordering::Relaxed) >= bytes_max
+    }
+
+    fn log_full(&self) {
+        let shown = self.shown();
+        match self.is_full() {
+            true => tracing::error!(
+                "{shown} has used up limits.store_bytes_max; writes that need more room are refused until records are deleted"
+            ),
+            false => tracing::info!("{shown} has room again"),
         }
     }
 
@@ -269,10 +296,10 @@ impl StoreThreads {
     /// # Errors
     /// The store has no reader to give, or the system no thread.
     pub fn start(store: Box<dyn Store>, term: Term, answer: Answer) -> Result<Self, StoreError> {
-        Self::start_named("", store, term, answer)
+        Self::start_named("", store, term, answer, Box::new(|_| ()))
     }
 
-    /// The same for one of several stores, by the name that the log has for it.
+    /// The same for one of several stores, by the name that the log has for it. Shards learn of its quotas through `news`.
     ///
     /// # Errors
     /// As [`StoreThreads::start`].
@@ -281,6 +308,7 @@ impl StoreThreads {
         mut store: Box<dyn Store>,
         term: Term,
         answer: Answer,
+        news: QuotaNews,
     ) -> Result<Self, StoreError> {
         let mut reader = store.reader()?;
         let (commits, commit_tasks) = mpsc::channel();
@@ -300,9 +328,10 @@ impl StoreThreads {
             .spawn(move || read(&mut *reader, &read_tasks, &answer, &health))
             .map_err(no_thread)?;
         let health = client.health.clone();
+        tell_quota(&mut *store, &health, &news);
         let writer = Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write(&mut *store, term, &commit_tasks, &health))
+            .spawn(move || write(&mut *store, term, &commit_tasks, &health, &news))
             .map_err(no_thread)?;
         Ok(Self {
             client,
@@ -395,6 +424,7 @@ fn write(
     term: Term,
     tasks: &Receiver<CommitTask>,
     health: &StoreHealth,
+    news: &QuotaNews,
 ) -> Result<(), StoreError> {
     let mut ending = None;
     let mut waiting = VecDeque::new();
@@ -418,6 +448,7 @@ fn write(
             continue;
         }
         commit_together(store, term, batches, health);
+        tell_quota(store, health, news);
         if let Err(error) = store.tidy() {
             health.note_commit(Some(&error));
         }
@@ -425,6 +456,32 @@ fn write(
     match ending {
         Some(Ending::Complete) => store.close(),
         Some(Ending::CutOff) | None => Ok(()),
+    }
+}
+
+/// Tells shards, metrics and `/ready` how the store stands to its quotas.
+fn tell_quota(store: &mut dyn Store, health: &StoreHealth, news: &QuotaNews) {
+    let Some(state) = store.quota() else {
+        return;
+    };
+    let was_full = health.is_full();
+    health.used_bytes.store(state.used_bytes, Ordering::Relaxed);
+    let bytes_max = state.bytes_max.unwrap_or(0);
+    health.bytes_max.store(bytes_max, Ordering::Relaxed);
+    let full_users = state.full_users as u64;
+    health.full_users.store(full_users, Ordering::Relaxed);
+    if health.is_full() != was_full {
+        health.log_full();
+    }
+    for change in state.changes {
+        if let QuotaChange::User { user, is_full } = &change {
+            let user = user.as_str();
+            match is_full {
+                true => tracing::warn!(user, "the user has used up limits.user_store_bytes_max; writes that need more room are refused"),
+                false => tracing::info!(user, "the user has room in the store again"),
+            }
+        }
+        news(change);
     }
 }
 

@@ -88,6 +88,7 @@ pub fn record(version: u32, data: &str) -> StoredRecord {
 
 pub fn put(name: &str, record: StoredRecord) -> StoreWrite {
     StoreWrite {
+        writer: None,
         name: Name::from(name),
         expected: Expected::Anything,
         change: StoreChange::Put(record),
@@ -96,6 +97,7 @@ pub fn put(name: &str, record: StoredRecord) -> StoreWrite {
 
 pub fn delete(name: &str) -> StoreWrite {
     StoreWrite {
+        writer: None,
         name: Name::from(name),
         expected: Expected::Anything,
         change: StoreChange::Delete,
@@ -249,6 +251,7 @@ pub fn a_batch_may_be_repeated(mut subject: impl Subject) {
 /// A write that expects something.
 pub fn write(name: &str, expected: Expected, change: StoreChange) -> StoreWrite {
     StoreWrite {
+        writer: None,
         name: Name::from(name),
         expected,
         change,

@@ -68,6 +68,7 @@ fn commit(store: &mut SqliteStore, name: &str) {
         data: Payload::from_checked(&data),
     };
     let write = StoreWrite {
+        writer: None,
         name: Name::from(name),
         expected: Expected::Missing,
         change: StoreChange::Put(record),

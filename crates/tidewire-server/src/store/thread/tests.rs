@@ -83,6 +83,7 @@ fn rig() -> Rig {
 
 fn put(name: &str, version: u32) -> StoreWrite {
     StoreWrite {
+        writer: None,
         name: Name::from(name),
         expected: Expected::Anything,
         change: StoreChange::Put(record(version)),

@@ -178,6 +178,7 @@ impl<'a> Intake<'a> {
             });
             self.next_incarnation += 1;
             writes.push(StoreWrite {
+                writer: None,
                 name: record.name,
                 expected,
                 change,

@@ -120,6 +120,7 @@ fn copy(to: &mut OpenStore, records: &[(Name, StoredRecord)]) -> Result<(), Move
 
 fn remove(from: &mut OpenStore, records: Vec<(Name, StoredRecord)>) -> Result<(), StoreError> {
     let delete = |(name, record): (Name, StoredRecord)| StoreWrite {
+        writer: None,
         name,
         expected: Expected::of(&record),
         change: StoreChange::Delete,
@@ -154,6 +155,7 @@ mod tests {
             promise: Promise::synced("a test"),
         };
         let put = |(name, version): &(&str, u32)| StoreWrite {
+            writer: None,
             name: Name::from(*name),
             expected: Expected::Missing,
             change: StoreChange::Put(record(*version)),
