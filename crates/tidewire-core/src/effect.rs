@@ -297,6 +297,8 @@ pub enum StoreCompletion {
         /// What became of each write, in their order. Nothing may be relied on after an error; the batch is sent again.
         result: Result<Vec<Written>, StoreError>,
     },
+    /// The default store has rows of these events' histories that may be too old; unasked, to any shard.
+    OldHistories(Vec<Name>),
     /// What a store may still take has changed; unasked, to all shards.
     Quota {
         /// Which store.

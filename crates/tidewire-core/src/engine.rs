@@ -20,7 +20,7 @@ use crate::desk::{Desk, Gatherings, Interest, Place};
 use crate::effect::{
     CloseReason, Effects, Flow, Format, Input, InterestTopic, Span, StoreCompletion,
 };
-use crate::entry::{Entry, WorkEntry};
+use crate::entry::{Entry, HistoryEntry, WorkEntry};
 use crate::event;
 use crate::expiry::Expiries;
 use crate::history;
@@ -226,6 +226,13 @@ impl Shard {
                     parts.records.committed(&mut desk, store, batch, result);
                 }
             }
+            Input::Store(StoreCompletion::OldHistories(names)) => {
+                let mut desk = self.desk(now, out);
+                for name in names {
+                    let owner = desk.place.owner(&name);
+                    desk.post(owner, Entry::History(HistoryEntry::Sweep(name)));
+                }
+            }
             Input::Store(StoreCompletion::Quota { store, change }) => {
                 self.place.quotas.change(store, change);
             }
@@ -364,7 +371,7 @@ impl Shard {
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
         let settings = &self.place.settings;
         self.records.end_turn(settings, now.monotonic, out);
-        self.histories.end_turn(settings, now.monotonic, out);
+        self.histories.end_turn(settings, now, out);
     }
 
     /// Calls `send` for each session that something was decided for since the last flush, with its ranges of the format's

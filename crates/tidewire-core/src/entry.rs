@@ -215,6 +215,8 @@ pub enum HistoryEntry {
         /// The shard that had it.
         shard: u16,
     },
+    /// To the owner: the store has rows of the name that may be too old.
+    Sweep(Name),
     /// To a shard with subscribers: an event was published.
     Published {
         /// The event.

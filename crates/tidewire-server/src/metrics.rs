@@ -453,6 +453,11 @@ const COUNTERS: &[Number] = &[
         |stats| &stats.caller_waits,
     ),
     (
+        "history_removed_names",
+        "Names whose histories were removed from the store, because all their events were too old",
+        |stats| &stats.engine.history_removed,
+    ),
+    (
         "penalty_waits",
         "Connections and logins that had to wait because their address or user was closed for a limit",
         |stats| &stats.penalty_waits,

@@ -95,6 +95,7 @@ impl Shard {
                 HistoryEntry::Refused { publisher, name } => {
                     event::refuse_emit(desk, publisher, &name);
                 }
+                HistoryEntry::Sweep(name) => histories.sweep(desk, &name),
                 HistoryEntry::Release { name, shard } => histories.release(desk, &name, shard),
                 HistoryEntry::Published {
                     name,

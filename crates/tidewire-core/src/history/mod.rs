@@ -13,7 +13,7 @@ mod stored;
 use std::time::Duration;
 
 pub use pattern::NamePattern;
-pub use row::is_row;
+pub use row::{is_row, old_history, row_prefix};
 pub(crate) use stored::is_batch;
 
 /// The largest offset and epoch: what a number of JavaScript holds exactly.
@@ -55,6 +55,12 @@ impl HistoryRules {
         Self(rules)
     }
 
+    /// Whether some history is kept in the store.
+    #[must_use]
+    pub fn keep_in_store(&self) -> bool {
+        self.0.iter().any(|rule| rule.keep == Keep::Store)
+    }
+
     /// The rule of a name, none if it has no history.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&HistoryRule> {
@@ -81,4 +87,6 @@ pub struct HistoryCounts {
     pub pending_bytes: usize,
     /// Names that were forgotten with their events for want of room (`history_names_max`, `history_bytes_max`).
     pub forgotten: u64,
+    /// Histories that were removed from the store, because all their events were too old.
+    pub removed: u64,
 }

@@ -24,6 +24,10 @@ use crate::text::{Name, Payload};
 use crate::time::{Instant, Now, WallTime};
 use crate::trace::Trace;
 
+/// How long a name that the store has no row of begins with the same epoch. A history whose events are all too old is removed from the
+/// store when the period has passed in which it began.
+const STORED_EPOCH_PERIOD_MS: u64 = 24 * 60 * 60 * 1_000;
+
 /// What the owner knows of one name.
 #[derive(Debug)]
 struct History {
@@ -52,8 +56,7 @@ pub(crate) struct HistoryOwner {
     /// Makes epochs, with the number of names that were begun.
     epochs: FixedState,
     begun: u64,
-    /// The same for names that the store keeps: without a row of such a name nothing was ever shown of it, so it may begin with
-    /// the same epoch again until the store has another one.
+    /// The same for names that the store keeps, see [`HistoryOwner::new_stored_epoch`].
     stored_epochs: FixedState,
     traffic: Traffic,
     counts: HistoryCounts,
@@ -122,7 +125,7 @@ impl HistoryOwner {
         let Some(rule) = desk.place.settings.history.find(name) else {
             return;
         };
-        self.begin(name, rule);
+        self.begin(name, rule, desk.now.wall);
         match rule.keep {
             Keep::Memory => {
                 let now = desk.now;
@@ -182,7 +185,7 @@ impl HistoryOwner {
         let Some(rule) = desk.place.settings.history.find(&read.name) else {
             return;
         };
-        self.begin(&read.name, rule);
+        self.begin(&read.name, rule, now.wall);
         let Some(read) = self.hold_read(read) else {
             return;
         };
@@ -237,14 +240,14 @@ impl HistoryOwner {
     }
 
     /// Takes a name up, with a new epoch if nothing is known of it.
-    fn begin(&mut self, name: &Name, rule: &HistoryRule) {
+    pub(super) fn begin(&mut self, name: &Name, rule: &HistoryRule, wall: WallTime) {
         if self.names.contains_key(name) {
             return;
         }
         self.begun += 1;
         let epoch = match rule.keep {
             Keep::Memory => self.epochs.hash_one((&**name, self.begun)),
-            Keep::Store => self.stored_epochs.hash_one(&**name),
+            Keep::Store => self.new_stored_epoch(name, wall),
         };
         let history = History {
             // Never 0, which a peer that knows no epoch might say.
@@ -260,6 +263,14 @@ impl HistoryOwner {
             self.begin_reading(name);
         }
         self.touch(name);
+    }
+
+    /// The epoch of a name without a row in the store. For as long as no row of it is removed, nothing was ever shown of it, so it may
+    /// begin with the same epoch again, and a restart makes no gap. Rows are removed only of an epoch that began in an earlier
+    /// period, so no epoch that was shown comes again.
+    pub(super) fn new_stored_epoch(&self, name: &Name, wall: WallTime) -> u64 {
+        let period = wall.0 / STORED_EPOCH_PERIOD_MS;
+        self.stored_epochs.hash_one((&**name, period)) & NUMBER_MAX | 1
     }
 
     /// What the store had of a name when it was taken up.
@@ -295,8 +306,20 @@ impl HistoryOwner {
         &mut self.traffic
     }
 
+    /// Whether a name has neither events nor granted subscriptions.
+    pub(super) fn is_unused(&self, name: &Name) -> bool {
+        let history = self.names.get(name);
+        history.is_some_and(|history| history.ring.len() == 0 && history.interest.is_empty())
+    }
+
+    /// Whether a name has granted subscriptions.
+    pub(super) fn is_wanted(&self, name: &Name) -> bool {
+        let history = self.names.get(name);
+        history.is_some_and(|history| !history.interest.is_empty())
+    }
+
     /// Changes what is kept of a name, and counts it.
-    fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Ring) -> R) -> Option<R> {
+    pub(super) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Ring) -> R) -> Option<R> {
         let ring = &mut self.names.get_mut(name)?.ring;
         let (first, events, bytes) = (ring.first(), ring.len(), ring.bytes());
         let result = change(ring);
@@ -365,18 +388,30 @@ impl HistoryOwner {
     }
 
     fn forget_idle(&mut self) {
-        let Some((_, name)) = self.idle.pop_first() else {
-            return;
+        if let Some((_, name)) = self.idle.pop_first() {
+            self.counts.forgotten += u64::from(self.forget(&name));
+        }
+    }
+
+    /// Counts a history that was removed from the store.
+    pub(super) fn count_removed(&mut self) {
+        self.counts.removed += 1;
+    }
+
+    /// Drops what is known of a name; whether there was something.
+    pub(super) fn forget(&mut self, name: &Name) -> bool {
+        let Some(history) = self.names.remove(name) else {
+            return false;
         };
-        let Some(history) = self.names.remove(&name) else {
-            return;
-        };
+        if let Some(used) = history.idle_since {
+            self.idle.remove(&used);
+        }
         self.counts.events -= history.ring.len();
         self.counts.bytes -= history.ring.bytes();
-        self.counts.forgotten += 1;
         if let Some(due) = history.due {
-            self.due.remove(&(due, name));
+            self.due.remove(&(due, name.clone()));
         }
+        true
     }
 }
 

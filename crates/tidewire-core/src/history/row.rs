@@ -1,5 +1,8 @@
 //! Histories as the store keeps them: records with names that no client can say. Contract: `spec/store.md`.
 
+use std::time::Duration;
+
+use super::{HistoryRules, Keep};
 use crate::store::{Incarnation, StoredRecord, Version};
 use crate::text::{Name, Payload, RESERVED};
 use crate::time::WallTime;
@@ -24,10 +27,37 @@ pub(super) enum Row {
     Event(u64),
 }
 
+/// What the names of all rows begin with.
+#[must_use]
+pub fn row_prefix() -> String {
+    format!("{RESERVED}{PREFIX}")
+}
+
 /// Whether a record of the store is a row of a history.
 pub fn is_row(name: &str) -> bool {
     let name = name.strip_prefix(RESERVED);
     name.is_some_and(|name| name.starts_with(PREFIX))
+}
+
+/// The event whose history a record of the store belongs to, if the record says that something of the history is too old: an event
+/// beyond its age, or a history without events. Names whose history is not kept in the store by the rules are left alone.
+#[must_use]
+pub fn old_history(
+    name: &str,
+    record: &StoredRecord,
+    rules: &HistoryRules,
+    now: WallTime,
+) -> Option<Name> {
+    let (event, row) = Row::of(name)?;
+    let rule = rules.find(event).filter(|rule| rule.keep == Keep::Store)?;
+    let is_old = match row {
+        Row::Head => Head::of(record).is_none_or(|head| head.first == head.next),
+        Row::Event(_) => event_of(record.incarnation.0, record).is_none_or(|(at, _)| {
+            let age = Duration::from_millis(now.0.saturating_sub(at.0));
+            age >= rule.age_max
+        }),
+    };
+    is_old.then(|| event.into())
 }
 
 impl Row {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
+use super::Keep;
 use super::owner::HistoryOwner;
 use super::row::{self, Head, Row};
 use crate::address::SessionId;
@@ -21,7 +22,7 @@ use crate::store::{
     Expected, Loaded, StoreChange, StoreError, StoreTrouble, StoreWrite, StoredRecord,
 };
 use crate::text::{Name, Payload};
-use crate::time::{Instant, WallTime};
+use crate::time::{Instant, Now, WallTime};
 use crate::trace::Trace;
 
 /// Batches of histories have this bit, those of records don't.
@@ -47,6 +48,12 @@ pub(super) struct Stored {
     sent: usize,
     /// The first offset of which there may be a row.
     first: u64,
+    /// Whether the store may have the first row of the name.
+    has_head: bool,
+    /// The sweep has looked at the name, and nothing else has since.
+    is_swept: bool,
+    /// Only the sweep has taken the name up, so it is forgotten when it is done.
+    is_visited: bool,
 }
 
 /// How far a name is read.
@@ -94,8 +101,8 @@ pub(super) struct Traffic {
     dirty: BTreeSet<Name>,
     /// The last name of the last batch. The next batch begins behind it, so names take turns.
     last: Option<Name>,
-    /// The names of the batch that is on its way, with the first offset of which there are rows afterwards.
-    sent: Vec<(Name, u64)>,
+    /// The names of the batch that is on its way.
+    sent: Vec<Sent>,
     batch: u64,
     /// Rows to be asked for at the end of the turn.
     to_load: Vec<Name>,
@@ -150,6 +157,17 @@ struct Part {
     /// The first offset of which there are rows afterwards.
     first: u64,
     bytes: usize,
+    has_head: bool,
+}
+
+/// A name of the batch that is on its way.
+#[derive(Debug)]
+struct Sent {
+    name: Name,
+    /// The first offset of which there are rows afterwards.
+    first: u64,
+    /// Whether there is a first row afterwards; without it nothing is left of the name.
+    has_head: bool,
 }
 
 /// Whether a batch is one of histories.
@@ -213,18 +231,43 @@ impl HistoryOwner {
         match &mut stored.reading {
             Some(reading) => reading.waiting.push_back(Job::Emit(pending)),
             None => {
+                stored.is_visited = false;
                 stored.pending.push_back(pending);
                 self.set_dirty(name);
             }
         }
     }
 
+    /// Looks at a name of which the store has rows that may be too old: removes them, and all of the name if nothing else is left. Each
+    /// batch removes as many rows of a name as it may.
+    pub(crate) fn sweep<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
+        let now = desk.now;
+        let Some(rule) = desk.place.settings.history.find(name) else {
+            return;
+        };
+        if rule.keep != Keep::Store {
+            return;
+        }
+        let is_known = self.state_of(name).is_some();
+        self.begin(name, rule, now.wall);
+        self.change(name, |ring| ring.trim(rule, now.wall));
+        let Some(stored) = self.stored_mut(name) else {
+            return;
+        };
+        stored.is_swept = true;
+        stored.is_visited |= !is_known;
+        if stored.reading.is_none() {
+            self.tidy(desk, name);
+        }
+    }
+
     /// Has a read wait until the name is read; gives it back if it is.
     pub(super) fn hold_read(&mut self, read: HistoryRead) -> Option<HistoryRead> {
-        let reading = self
-            .stored_mut(&read.name)
-            .and_then(|stored| stored.reading.as_mut());
-        match reading {
+        let mut stored = self.stored_mut(&read.name);
+        if let Some(stored) = &mut stored {
+            stored.is_visited = false;
+        }
+        match stored.and_then(|stored| stored.reading.as_mut()) {
             Some(reading) => {
                 reading.waiting.push_back(Job::Read(read));
                 None
@@ -293,12 +336,17 @@ impl HistoryOwner {
             self.restore(name, head.epoch, first, events);
             if let Some(stored) = self.stored_mut(name) {
                 stored.first = head.first;
+                stored.has_head = true;
+            }
+            if let Some(rule) = desk.place.settings.history.find(name) {
+                self.change(name, |ring| ring.trim(rule, desk.now.wall));
             }
         }
         for job in reading.waiting {
             match job {
                 Job::Emit(pending) => {
                     if let Some(stored) = self.stored_mut(name) {
+                        stored.is_visited = false;
                         stored.pending.push_back(pending);
                         self.set_dirty(name);
                     }
@@ -310,7 +358,7 @@ impl HistoryOwner {
     }
 
     /// Ends a turn: gives the store what is to be committed.
-    pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Instant, out: &mut E) {
+    pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Now, out: &mut E) {
         let traffic = self.traffic_mut();
         let to_load = std::mem::take(&mut traffic.to_load);
         for names in to_load.chunks(LOADED_MAX) {
@@ -318,7 +366,7 @@ impl HistoryOwner {
             let store = StoreId::DEFAULT;
             out.store(StoreRequest::Load { store, names });
         }
-        let is_paused = traffic.retry.is_some_and(|retry| retry > now);
+        let is_paused = traffic.retry.is_some_and(|retry| retry > now.monotonic);
         if !traffic.sent.is_empty() || traffic.dirty.is_empty() || is_paused {
             return;
         }
@@ -332,9 +380,13 @@ impl HistoryOwner {
         while bytes < bytes_max
             && let Some(name) = self.traffic_mut().next_dirty()
         {
-            if let Some(part) = self.write(&name, name_bytes_max, &mut writes) {
+            if let Some(part) = self.write(&name, name_bytes_max, now.wall, &mut writes) {
                 bytes += part.bytes;
-                sent.push((name, part.first));
+                sent.push(Sent {
+                    name,
+                    first: part.first,
+                    has_head: part.has_head,
+                });
             }
         }
         if writes.is_empty() {
@@ -353,9 +405,11 @@ impl HistoryOwner {
         &mut self,
         name: &Name,
         bytes_max: usize,
+        wall: WallTime,
         writes: &mut Vec<StoreWrite>,
     ) -> Option<Part> {
         let (epoch, first_kept, next) = self.state_of(name)?;
+        let may_end = self.is_unused(name) && epoch != self.new_stored_epoch(name, wall);
         let stored = self.stored_mut(name)?;
         let mut bytes = 0;
         stored.sent = 0;
@@ -382,11 +436,19 @@ impl HistoryOwner {
             first,
             next: next + stored.sent as u64,
         };
-        let change = StoreChange::Put(head.record());
+        let has_head = !(may_end && stored.is_swept && stored.pending.is_empty() && first == next);
+        let change = match has_head {
+            true => StoreChange::Put(head.record()),
+            false => StoreChange::Delete,
+        };
         writes.push(write_row(name, Row::Head, change));
         let removed = usize::try_from(first - stored_first).unwrap_or(usize::MAX);
         bytes += (removed + 1) * ROW_OVERHEAD_BYTES;
-        Some(Part { first, bytes })
+        Some(Part {
+            first,
+            bytes,
+            has_head,
+        })
     }
 
     /// The store has answered a batch: what is durable now is shown.
@@ -405,15 +467,21 @@ impl HistoryOwner {
             if error.trouble == StoreTrouble::StaleTerm && !is_planted("history-deposed") {
                 return self.deposed(desk, sent);
             }
-            traffic.dirty.extend(sent.into_iter().map(|(name, _)| name));
+            traffic.dirty.extend(sent.into_iter().map(|sent| sent.name));
             return traffic.fail(desk.now.monotonic);
         }
         traffic.failures = 0;
-        for (name, first) in sent {
+        for Sent {
+            name,
+            first,
+            has_head,
+        } in sent
+        {
             let Some(stored) = self.stored_mut(&name) else {
                 continue;
             };
             stored.first = first;
+            stored.has_head = has_head;
             let count = stored.sent;
             for Pending {
                 data,
@@ -430,9 +498,9 @@ impl HistoryOwner {
 
     /// The store takes nothing from this owner any more, whose names another server has now: what was not durable is refused, and
     /// nothing is tried again. What was shown stays; all of it is in the store.
-    fn deposed<E: Effects>(&mut self, desk: &mut Desk<'_, E>, sent: Vec<(Name, u64)>) {
+    fn deposed<E: Effects>(&mut self, desk: &mut Desk<'_, E>, sent: Vec<Sent>) {
         self.traffic_mut().failures = 0;
-        for (name, _) in sent {
+        for Sent { name, .. } in sent {
             for Pending { publisher, .. } in self.take_pending(&name, usize::MAX) {
                 let refused = HistoryEntry::Refused {
                     publisher,
@@ -464,13 +532,34 @@ impl HistoryOwner {
         taken
     }
 
-    /// Has the name be committed if something is left to be, and forgotten in its turn if nobody needs it.
+    /// Has the name be committed if something is left to be, and forgotten in its turn if it is not needed.
     fn tidy<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
-        let first_kept = self.state_of(name).map(|(_, first, _)| first);
-        if let Some(stored) = self.stored_mut(name)
-            && (!stored.pending.is_empty() || first_kept.is_some_and(|first| first > stored.first))
+        let Some((epoch, first_kept, _)) = self.state_of(name) else {
+            return;
+        };
+        let (is_unused, is_wanted) = (self.is_unused(name), self.is_wanted(name));
+        let may_end = is_unused && epoch != self.new_stored_epoch(name, desk.now.wall);
+        let Some(stored) = self.stored_mut(name) else {
+            return self.used(desk, name);
+        };
+        let has_events = !stored.pending.is_empty();
+        let was_removed = stored.is_swept && !stored.has_head && is_unused;
+        if has_events
+            || first_kept > stored.first
+            || stored.is_swept && stored.has_head && may_end
+            // A subscriber has come while the name was being removed; its position must hold over a restart.
+            || stored.is_swept && !stored.has_head && is_wanted
         {
             self.set_dirty(name);
+        } else if was_removed {
+            self.count_removed();
+            self.forget(name);
+            return;
+        } else if stored.is_visited && !is_wanted {
+            self.forget(name);
+            return;
+        } else {
+            stored.is_swept = false;
         }
         self.used(desk, name);
     }

@@ -12,6 +12,7 @@ use tidewire_core::effect::{
 };
 use tidewire_core::engine::{Counts, Shard, ShardConfig};
 use tidewire_core::entry::Entry;
+use tidewire_core::history::{HistoryRules, old_history};
 use tidewire_core::message::{Auth, Change, Connection, Message, Record, Write};
 use tidewire_core::permission::{AllowAll, Permission};
 use tidewire_core::quota::QuotaChange;
@@ -509,6 +510,17 @@ impl Node {
     /// How many records the store has.
     pub fn stored_count(&self) -> usize {
         self.stored.iter().map(BTreeMap::len).sum()
+    }
+
+    /// Goes through the store for histories that may be too old, as the sweep does. How many it found.
+    pub fn sweep_histories(&mut self, rules: &HistoryRules) -> usize {
+        let wall = self.now.wall;
+        let stored = self.stored.iter().flatten();
+        let old = stored.filter_map(|(name, record)| old_history(name, record, rules, wall));
+        let names: Vec<Name> = old.collect::<BTreeSet<_>>().into_iter().collect();
+        let count = names.len();
+        self.input(0, Input::Store(StoreCompletion::OldHistories(names)));
+        count
     }
 
     /// Takes what has such a name out of the store, as if it were corrupt.

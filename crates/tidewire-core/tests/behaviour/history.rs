@@ -737,3 +737,74 @@ fn what_waits_for_the_store_is_bounded() {
     node.pass(Duration::from_secs(5));
     assert_eq!(told(&mut node, reader).len(), 10);
 }
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A node whose store has the histories of many names that it has forgotten.
+fn forgetful_node(names: usize) -> (Node, HistoryRules, Position) {
+    let mut settings = stored_settings(5);
+    settings.limits.history_names_max = 2;
+    let rules = settings.history.clone();
+    let mut node = Node::with(2, settings, Arc::new(AllowAll));
+    let session = node.login();
+    let position = begin(&mut node, session, "n0");
+    node.send(session, &unsubscribe("n0"));
+    for name in 0..names {
+        emit(&mut node, session, &format!("n{name}"), 3);
+    }
+    assert_eq!(node.stored_count(), 4 * names);
+    (node, rules, position)
+}
+
+#[test]
+fn the_sweep_removes_the_histories_of_forgotten_names() {
+    let (mut node, rules, position) = forgetful_node(50);
+    assert_eq!(node.sweep_histories(&rules), 0, "nothing is too old");
+    node.pass(Duration::from_secs(61));
+    assert!(node.stored_count() > 150, "what is forgotten stays by itself");
+    node.sweep_histories(&rules);
+    assert_eq!(node.stored_count(), 50, "only where they end");
+    let (first, second) = (node.counts(0).history, node.counts(1).history);
+    assert!(first.names + second.names <= 4, "it keeps none in memory");
+    // Offsets go on as long as that is kept.
+    let session = node.login();
+    node.send(session, &resume(&[("n0", at(position, 1))]));
+    let seen = told(&mut node, session);
+    assert_eq!(seen, ["n0 lost 2, first 4", "ack"], "{seen:?}");
+    node.pass(DAY);
+    node.sweep_histories(&rules);
+    // A subscriber's position must hold.
+    assert_eq!(node.stored_count(), 1);
+    node.send(session, &unsubscribe("n0"));
+    node.sweep_histories(&rules);
+    assert_eq!(node.stored_count(), 0);
+    let removed = node.counts(0).history.removed + node.counts(1).history.removed;
+    assert_eq!(removed, 50);
+    // A position of what was removed is never taken for one of what follows.
+    emit(&mut node, session, "n0", 5);
+    node.send(session, &resume(&[("n0", at(position, 1))]));
+    let seen = told(&mut node, session);
+    assert_eq!(seen.first().map(String::as_str), Some("n0 lost ?, first 1"));
+}
+
+#[test]
+fn the_sweep_leaves_what_is_young_and_what_is_on_its_way() {
+    let (mut node, rules, _) = forgetful_node(10);
+    node.pass(Duration::from_secs(30));
+    let session = node.login();
+    for name in 0..10 {
+        emit(&mut node, session, &format!("n{name}"), 1);
+    }
+    node.pass(Duration::from_secs(31));
+    node.sweep_histories(&rules);
+    assert_eq!(node.stored_count(), 2 * 10, "one event and the end of each");
+    node.pass(DAY);
+    // An event comes while the name is being removed.
+    node.store_hangs = true;
+    node.sweep_histories(&rules);
+    emit(&mut node, session, "n0", 1);
+    node.answer_store();
+    node.store_hangs = false;
+    node.pass(Duration::from_secs(6));
+    assert_eq!(node.stored_count(), 2, "the event and the end of its name");
+}

@@ -520,6 +520,8 @@ impl Sim {
                     self.records.committed(shard, &names);
                 }
             }
+            // These stores have no quotas and nobody looks for old histories.
+            StoreCompletion::Quota { .. } | StoreCompletion::OldHistories(_) => {}
         }
         self.input(shard, Input::Store(completion))?;
         Ok(true)

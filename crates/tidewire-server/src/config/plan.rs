@@ -141,6 +141,12 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
             "a time above 0 is needed, or `never`".into(),
         );
     }
+    if config.event.history_sweep_interval == Limited::After(Duration::ZERO) {
+        refuse(
+            "event.history_sweep_interval",
+            "a time above 0 is needed, or `never`".into(),
+        );
+    }
     let knows_users = auth_chain.iter().any(|kind| *kind != AuthKind::Open);
     if knows_users && config.permissions == Rules::None {
         refuse(

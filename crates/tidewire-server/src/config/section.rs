@@ -669,6 +669,9 @@ section! {
         /// restart a subscriber is told of a gap, or with `keep=store` in the store as well: then an event is delivered when it is
         /// durable, and a restart makes no gap. See `spec/deepstream.md`, "History".
         history: List<HistoryRule> = List(Vec::new());
+        /// How long after the end of one pass the store is looked through again for events of `keep=store` that are too old, of names that the
+        /// server has forgotten. They are removed in small steps.
+        history_sweep_interval: Limited = Limited::After(Duration::from_secs(600));
     }
 }
 

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::route::{StoreId, StoreRoutes};
-use tidewire_core::store::StoreError;
+use tidewire_core::store::{Store, StoreError};
 use tokio::runtime::Handle;
 
 use super::store::{open_beside, open_named, open_store, start_scrub};
 use crate::config::option::join;
 use crate::config::plan::Plan;
-use crate::config::section::Store;
+use crate::config::section::Store as StoreOptions;
 use crate::config::stores::{DEFAULT_NAME, SECTION};
 use crate::exit::{Exit, Failure};
 use crate::store::Beside;
 use crate::store::folder::DataFolder;
+use crate::store::history_sweep::HistorySweep;
 use crate::store::remote::{OpenStore, Promise};
 use crate::store::scrub::{Scrub, ScrubHealth};
 use crate::store::stray;
@@ -99,6 +100,31 @@ pub(crate) fn refuse_strays(stores: &mut [NamedOpen], routes: &StoreRoutes) -> R
     Ok(())
 }
 
+/// Starts to look for histories that are too old, if some are kept in the store.
+///
+/// # Errors
+/// The store has no reader to give, or the system no thread.
+fn start_sweep(
+    plan: &Plan,
+    store: &mut dyn Store,
+    answer: &Answer,
+) -> Result<Option<HistorySweep>, Failure> {
+    let rules = plan.settings().history;
+    let (Some(interval), true) = (
+        plan.config.event.history_sweep_interval.time(),
+        rules.keep_in_store(),
+    ) else {
+        return Ok(None);
+    };
+    let failed = |error: String| Failure::new(Exit::DataFolder, error);
+    let reader = store.reader().map_err(|error| failed(error.to_string()))?;
+    let answer = Arc::clone(answer);
+    // Any shard passes them on to their owners.
+    let tell = Box::new(move |names| answer(0, StoreCompletion::OldHistories(names)));
+    let sweep = HistorySweep::start(reader, rules, interval, tell);
+    Ok(Some(sweep.map_err(|error| failed(error.to_string()))?))
+}
+
 /// The running stores, by number.
 pub(super) struct Stores(Vec<RunningStore>);
 
@@ -107,6 +133,8 @@ struct RunningStore {
     promise: Promise,
     /// Reads all records again and again, if it is to.
     scrub: Option<Scrub>,
+    /// The same of histories, in the default store.
+    sweep: Option<HistorySweep>,
     threads: StoreThreads,
     /// Held until the store is closed.
     _folder: Option<DataFolder>,
@@ -125,7 +153,7 @@ impl Stores {
         let named = config.stores.iter().map(|(_, named)| &named.store);
         let options = std::iter::once(&config.store).chain(named);
         let shards = plan.shards;
-        let run = |((number, store), options): ((StoreId, NamedOpen), &Store)| {
+        let run = |((number, store), options): ((StoreId, NamedOpen), &StoreOptions)| {
             let NamedOpen { name, open, folder } = store;
             let OpenStore {
                 mut store,
@@ -133,6 +161,10 @@ impl Stores {
                 promise,
             } = open;
             let scrub = start_scrub(options, &mut *store, scrub_health)?;
+            let sweep = match number {
+                StoreId::DEFAULT => start_sweep(plan, &mut *store, answer)?,
+                _ => None,
+            };
             let logged = if is_alone { "" } else { name.as_str() };
             let tell = Arc::clone(answer);
             let news: QuotaNews = Box::new(move |change| {
@@ -148,6 +180,7 @@ impl Stores {
                 name,
                 promise,
                 scrub,
+                sweep,
                 threads,
                 _folder: folder,
             })
@@ -187,7 +220,7 @@ impl Stores {
                 _ => Ending::CutOff,
             };
             // Its reader would be in the way of the last checkpoint.
-            drop(store.scrub);
+            drop((store.scrub, store.sweep));
             outcome = outcome.and(store.threads.stop(ending));
         }
         outcome

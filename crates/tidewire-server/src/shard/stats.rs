@@ -240,6 +240,7 @@ pub struct EngineStats {
     pub history_replayed: AtomicU64,
     pub history_gaps: AtomicU64,
     pub history_forgotten: AtomicU64,
+    pub history_removed: AtomicU64,
     /// How often each limit, or a rule, was in somebody's way, in the order of [`REFUSALS`].
     pub refused: [AtomicU64; REFUSALS.len()],
 }
@@ -288,6 +289,7 @@ impl EngineStats {
         set(&self.history_replayed, history.replayed);
         set(&self.history_gaps, history.gaps);
         set(&self.history_forgotten, history.forgotten);
+        set(&self.history_removed, history.removed);
         let Refused {
             denied,
             rule_failed,

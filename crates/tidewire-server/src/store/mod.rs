@@ -6,6 +6,7 @@
 pub mod backup;
 pub mod check;
 pub mod folder;
+pub mod history_sweep;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
