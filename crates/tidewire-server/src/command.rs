@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::Mode;
+use rustix::process::umask;
 use tidewire_net::allocator::give_back_large_blocks;
+use zeroize::Zeroizing;
 
 use crate::admin;
 use crate::auth::jwt::mint::{Order, mint};
@@ -156,8 +159,8 @@ fn check(sources: &Sources) -> Result<Exit, Failure> {
 }
 
 /// The password on standard input, up to the line end.
-pub(crate) fn read_password(command: &str) -> Result<String, Failure> {
-    let mut password = String::new();
+pub(crate) fn read_password(command: &str) -> Result<Zeroizing<String>, Failure> {
+    let mut password = Zeroizing::new(String::new());
     io::stdin()
         .read_to_string(&mut password)
         .map_err(|error| Failure::new(Exit::Configuration, format!("standard input: {error}")))?;
@@ -166,7 +169,7 @@ pub(crate) fn read_password(command: &str) -> Result<String, Failure> {
         let line = format!("no password on standard input; run it as `tidewire {command} < FILE`");
         return Err(Failure::new(Exit::Configuration, line));
     }
-    Ok(password.to_owned())
+    Ok(password.to_owned().into())
 }
 
 fn hash() -> Result<Exit, Failure> {
@@ -202,6 +205,8 @@ fn torture_node(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failur
 }
 
 fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
+    // What the server writes is for its user only, whatever it writes.
+    umask(Mode::from_raw_mode(0o077));
     let (loaded, plan) = planned(sources)?;
     let log = log::install(&plan.config.log);
     for warning in &loaded.warnings {

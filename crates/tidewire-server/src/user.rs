@@ -84,7 +84,10 @@ pub fn run(plan: &Plan, command: UserCommand) -> Result<Exit, Failure> {
 
 /// Reads what belongs to a command, before anything is opened.
 fn read(command: UserCommand) -> Result<Work, Failure> {
-    let password = |word: &str, name: &str| read_password(&format!("user {word} {name}")).map(Some);
+    let password = |word: &str, name: &str| {
+        let read = read_password(&format!("user {word} {name}"))?;
+        Ok(Some(read.to_string()))
+    };
     Ok(match command {
         UserCommand::List => Work::List,
         UserCommand::Add {

@@ -51,7 +51,9 @@ fn a_store_at_its_limit_refuses_what_grows_until_records_are_deleted() {
         assert!(names.len() < 100, "nothing is refused");
     }
     assert!((10..22).contains(&names.len()), "{} records", names.len());
-    let used = server.metric("tidewire_store_used_bytes").expect("a number");
+    let used = server
+        .metric("tidewire_store_used_bytes")
+        .expect("a number");
     assert!((500_000..1_200_000).contains(&used), "{used}");
     let refused = r#"tidewire_refused_messages_total{cause="store_full"}"#;
     wait_until(|| server.metric(refused).is_some_and(|count| count > 0));

@@ -41,7 +41,7 @@ fn address(variable: &str) -> String {
 fn options(url: String) -> RemoteOptions {
     RemoteOptions {
         url,
-        password: String::new(),
+        password: String::new().into(),
         ca: None,
         timeout: Duration::from_secs(10),
         is_relaxed: false,

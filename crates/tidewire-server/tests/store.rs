@@ -292,7 +292,7 @@ fn newer_folders() -> [SqliteFolder; 2] {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
     store.commit(&[put("a", record(1, "[]"))]).unwrap();
-    let newer = "UPDATE meta SET value = 2 WHERE key = 'format'";
+    let newer = "UPDATE meta SET value = 3 WHERE key = 'format'";
     let sql = subject.sql();
     sql.execute(newer, []).unwrap();
     let killed = SqliteFolder::default();
@@ -315,7 +315,7 @@ fn a_newer_format_is_refused_unchanged() {
                 &subject.folder,
             ) {
                 Err(OpenError::Folder(FolderError::NewerFormat {
-                    found: 2, known: 1, ..
+                    found: 3, known: 2, ..
                 })) => {}
                 Err(other) => panic!("refused for another reason: {other}"),
                 Ok(_) => panic!("opened"),

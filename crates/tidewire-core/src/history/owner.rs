@@ -319,7 +319,11 @@ impl HistoryOwner {
     }
 
     /// Changes what is kept of a name, and counts it.
-    pub(super) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Ring) -> R) -> Option<R> {
+    pub(super) fn change<R>(
+        &mut self,
+        name: &Name,
+        change: impl FnOnce(&mut Ring) -> R,
+    ) -> Option<R> {
         let ring = &mut self.names.get_mut(name)?.ring;
         let (first, events, bytes) = (ring.first(), ring.len(), ring.bytes());
         let result = change(ring);

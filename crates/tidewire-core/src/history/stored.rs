@@ -88,9 +88,9 @@ impl Pending {
 }
 
 impl Stored {
-    /// Whether something of the name is on its way to the store or from there.
+    /// Whether something of the name is on its way to the store or from there, or the sweep has not done with it.
     pub(super) fn is_busy(&self) -> bool {
-        self.reading.is_some() || !self.pending.is_empty()
+        self.reading.is_some() || !self.pending.is_empty() || self.is_swept
     }
 }
 
@@ -512,6 +512,7 @@ impl HistoryOwner {
             if let (Some(stored), Some(first)) = (self.stored_mut(&name), first_kept) {
                 // The rows that are not kept are the other owner's to remove.
                 stored.first = first;
+                stored.is_swept = false;
             }
             self.traffic_mut().dirty.remove(&name);
             self.used(desk, &name);

@@ -525,7 +525,10 @@ impl RecordOwner {
             self.apply(desk, name, by, write, value, data, hot);
             return Step::Done;
         }
-        if is_met && !matches!(value, Value::Missing) && !self.has_place(desk, name, value, 0, &job.principal) {
+        if is_met
+            && !matches!(value, Value::Missing)
+            && !self.has_place(desk, name, value, 0, &job.principal)
+        {
             refuse(desk, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }

@@ -398,7 +398,10 @@ impl Node {
     pub fn quota(&mut self, change: &QuotaChange) {
         for shard in 0..self.world.shards {
             let (store, change) = (StoreId::DEFAULT, change.clone());
-            self.input(shard, Input::Store(StoreCompletion::Quota { store, change }));
+            self.input(
+                shard,
+                Input::Store(StoreCompletion::Quota { store, change }),
+            );
         }
     }
 

@@ -761,7 +761,10 @@ fn the_sweep_removes_the_histories_of_forgotten_names() {
     let (mut node, rules, position) = forgetful_node(50);
     assert_eq!(node.sweep_histories(&rules), 0, "nothing is too old");
     node.pass(Duration::from_secs(61));
-    assert!(node.stored_count() > 150, "what is forgotten stays by itself");
+    assert!(
+        node.stored_count() > 150,
+        "what is forgotten stays by itself"
+    );
     node.sweep_histories(&rules);
     assert_eq!(node.stored_count(), 50, "only where they end");
     let (first, second) = (node.counts(0).history, node.counts(1).history);
@@ -784,7 +787,7 @@ fn the_sweep_removes_the_histories_of_forgotten_names() {
     emit(&mut node, session, "n0", 5);
     node.send(session, &resume(&[("n0", at(position, 1))]));
     let seen = told(&mut node, session);
-    assert_eq!(seen.first().map(String::as_str), Some("n0 lost ?, first 1"));
+    assert!(seen.contains(&"n0 lost ?, first 1".to_owned()), "{seen:?}");
 }
 
 #[test]

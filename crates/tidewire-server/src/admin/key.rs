@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
 
 use crate::auth::password::is_same;
 use crate::auth::random_id;
@@ -28,11 +29,11 @@ impl Key {
                     let reason = format!("{} can't be read: {error}", path.display());
                     Problem::new("admin.key_file", reason)
                 };
-                let text = std::fs::read_to_string(path).map_err(wrong)?;
-                ("admin.key_file", text.trim().to_owned())
+                let text = Zeroizing::new(std::fs::read_to_string(path).map_err(wrong)?);
+                ("admin.key_file", Zeroizing::new(text.trim().to_owned()))
             }
             None if options.key.0.is_empty() => return Ok(None),
-            None => ("admin.key", options.key.0.clone()),
+            None => ("admin.key", Zeroizing::new(options.key.0.clone())),
         };
         if key.len() < KEY_CHARACTERS_MIN {
             let reason = format!(

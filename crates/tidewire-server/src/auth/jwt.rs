@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::RwLock;
 use serde_json::Value;
 use tidewire_core::time::WallTime;
+use zeroize::Zeroizing;
 
 use self::key::KeySet;
 use self::mapping::Mapping;
@@ -231,16 +232,17 @@ pub fn now() -> WallTime {
 ///
 /// # Errors
 /// Its file can't be read.
-pub fn secret(options: &AuthJwt) -> Result<Option<Vec<u8>>, Problem> {
+pub fn secret(options: &AuthJwt) -> Result<Option<Zeroizing<Vec<u8>>>, Problem> {
     if let Some(path) = &options.secret_file.0 {
         let bytes = std::fs::read(path).map_err(|error| {
             let reason = format!("{} can't be read: {error}", path.display());
             Problem::new("auth.jwt.secret_file", reason)
         })?;
-        return Ok(Some(bytes.trim_ascii_end().to_vec()));
+        let bytes = Zeroizing::new(bytes);
+        return Ok(Some(bytes.trim_ascii_end().to_vec().into()));
     }
     let secret = &options.secret.0;
-    Ok((!secret.is_empty()).then(|| secret.clone().into_bytes()))
+    Ok((!secret.is_empty()).then(|| secret.clone().into_bytes().into()))
 }
 
 fn local_keys(options: &AuthJwt) -> Result<KeySet, Problem> {

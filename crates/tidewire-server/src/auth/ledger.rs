@@ -14,6 +14,7 @@ use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 
 use super::tls;
+use crate::store::folder::make_private;
 
 /// The file in the data folder.
 pub const FILE: &str = "auth.db";
@@ -71,7 +72,12 @@ impl Ledger {
     /// The file can't be opened or is no ledger.
     pub fn open(folder: Option<&Path>, now: WallTime) -> Result<Self> {
         let disk = match folder {
-            Some(folder) => Connection::open(folder.join(FILE))?,
+            Some(folder) => {
+                let file = folder.join(FILE);
+                // What can't be made or changed is reported by the database, with its own words.
+                let _ = make_private(&file);
+                Connection::open(file)?
+            }
             None => Connection::open_in_memory()?,
         };
         // A revocation that was answered is on disk.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use zeroize::Zeroize as _;
+
 use super::nearest::nearest;
 use super::option::{Input, Value, WrongValue};
 
@@ -326,9 +328,16 @@ impl Scalar for OptionalBytes {
     }
 }
 
-/// Text that nobody may see. It must have the trait `secret`, too, so that it is masked where options are printed.
+/// Text that must not be shown. It must have the trait `secret`, too, so that it is masked where options are printed. Its memory is
+/// wiped when it is dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(pub String);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

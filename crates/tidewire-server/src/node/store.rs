@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tidewire_core::store::Store as OpenedStore;
 use tokio::runtime::Handle;
+use zeroize::Zeroizing;
 
 use crate::config::option::join;
 use crate::config::plan::Plan;
@@ -151,9 +152,9 @@ fn note_open(section: &str, promise: &Promise) {
 }
 
 /// The password of the file, or of the option.
-fn password(option: &str, server: &StoreServer) -> Result<String, Failure> {
+fn password(option: &str, server: &StoreServer) -> Result<Zeroizing<String>, Failure> {
     let Some(path) = &server.password_file.0 else {
-        return Ok(server.password.0.clone());
+        return Ok(server.password.0.clone().into());
     };
     read(path).map_err(|error| {
         let line = format!("{option}.password_file: {}: {error}", path.display());
@@ -161,8 +162,9 @@ fn password(option: &str, server: &StoreServer) -> Result<String, Failure> {
     })
 }
 
-fn read(path: &Path) -> std::io::Result<String> {
-    Ok(std::fs::read_to_string(path)?.trim_end().to_owned())
+fn read(path: &Path) -> std::io::Result<Zeroizing<String>> {
+    let text = Zeroizing::new(std::fs::read_to_string(path)?);
+    Ok(text.trim_end().to_owned().into())
 }
 
 /// Starts to scrub a store, unless there is nothing to find in it or nobody wants it.

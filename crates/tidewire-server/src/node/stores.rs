@@ -20,9 +20,7 @@ use crate::store::history_sweep::HistorySweep;
 use crate::store::remote::{OpenStore, Promise};
 use crate::store::scrub::{Scrub, ScrubHealth};
 use crate::store::stray;
-use crate::store::thread::{
-    Answer, Ending, QuotaNews, StoreClient, StoreHealth, StoreThreads,
-};
+use crate::store::thread::{Answer, Ending, QuotaNews, StoreClient, StoreHealth, StoreThreads};
 use crate::torture::sabotage::Break;
 
 /// A store that is open, before its threads run.
@@ -185,8 +183,12 @@ impl Stores {
                 _folder: folder,
             })
         };
-        let running: Result<Vec<RunningStore>, Failure> =
-            (0..).map(StoreId).zip(stores).zip(options).map(run).collect();
+        let running: Result<Vec<RunningStore>, Failure> = (0..)
+            .map(StoreId)
+            .zip(stores)
+            .zip(options)
+            .map(run)
+            .collect();
         Ok(Self(running?))
     }
 

@@ -3,11 +3,12 @@
 //! Whatever the server writes lies in it, temporary files too. A folder that can't be used is refused with one line
 //! that says what to do; nothing in it is changed then.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use thiserror::Error;
 
 /// Where the data lies if nobody says otherwise.
@@ -15,6 +16,13 @@ pub const DEFAULT_PATH: &str = "./tidewire-data";
 
 /// Held by the running server, with its process id inside.
 const LOCK_FILE: &str = "lock";
+
+/// What the owner of a file may do, and what others may do with it.
+const PRIVATE: u32 = 0o600;
+const OTHERS: u32 = 0o077;
+
+/// What lets others than the owner put something into a folder.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// With less room than this a start would only end in a failed commit: the store's first pages, its log and its
 /// index need a part of it at once.
@@ -56,6 +64,17 @@ pub enum FolderError {
         path: PathBuf,
         /// Its kind.
         kind: String,
+    },
+    /// Other users of the machine may write into it, and could put files of their own in the place of the server's.
+    #[error(
+        "data folder {path:?} can be written by other users (mode {mode:04o}); run `chmod go-w {}`, or choose another folder with --data",
+        shell_quoted(path)
+    )]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
     /// No permission, a read-only file system, or not a folder at all.
     #[error(
@@ -106,6 +125,17 @@ fn holder(pid: Option<u32>) -> String {
     }
 }
 
+/// A path as a shell takes it.
+fn shell_quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "/._-+".contains(character);
+    match text.chars().all(is_plain) && !text.starts_with('-') {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
 /// A folder that this process has locked. The lock ends with the value, or with the process however that ends.
 #[derive(Debug)]
 pub struct DataFolder {
@@ -117,9 +147,10 @@ impl DataFolder {
     /// Creates the folder with mode 0700 if it is missing, checks it and locks it.
     ///
     /// # Errors
-    /// Another process has it, or the store would not be safe in it.
+    /// Another process has it, other users can write into it, or the store would not be safe in it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         create(path)?;
+        refuse_open(path)?;
         refuse_network(path)?;
         let lock = lock(path)?;
         Ok(Self {
@@ -164,6 +195,44 @@ pub(super) fn create(path: &Path) -> Result<(), FolderError> {
     }
 }
 
+/// Makes a file that only its owner can read and write, or takes the permissions of others away from the one that is there. SQLite
+/// gives its log and the log's index those of the database.
+///
+/// # Errors
+/// The file can't be made, or belongs to another user.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    options.mode(PRIVATE).open(path)?;
+    keep_private(path)
+}
+
+/// Takes the permissions of others away from a file, if it is there. Earlier versions made files that all could read.
+///
+/// # Errors
+/// The file belongs to another user.
+pub(crate) fn keep_private(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.mode() & OTHERS != 0 => {
+            std::fs::set_permissions(path, Permissions::from_mode(PRIVATE))
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_open(path: &Path) -> Result<(), FolderError> {
+    let metadata = std::fs::metadata(path).map_err(|error| from_io(path, &error))?;
+    let mode = metadata.mode() & 0o7777;
+    match mode & OTHERS_WRITE {
+        0 => Ok(()),
+        _ => Err(FolderError::Open {
+            path: path.to_owned(),
+            mode,
+        }),
+    }
+}
+
 /// Comes before the lock, because locking a file of a dead network server can hang.
 fn refuse_network(path: &Path) -> Result<(), FolderError> {
     let stat = rustix::fs::statfs(path).map_err(|error| from_io(path, &error.into()))?;
@@ -187,9 +256,16 @@ fn lock(path: &Path) -> Result<File, FolderError> {
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(0o600)
+        .mode(PRIVATE)
+        // The file is emptied below, and a link could lead anywhere.
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(path.join(LOCK_FILE))
-        .map_err(|error| from_io(path, &error))?;
+        .map_err(|error| match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+                not_writable(path, "\"lock\" is a symbolic link")
+            }
+            _ => from_io(path, &error),
+        })?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -324,6 +400,64 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_others_can_write_is_refused_with_the_command_to_mend_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("it's mine");
+        std::fs::create_dir(&path).unwrap();
+        for mode in [0o777, 0o775, 0o1777, 0o2770, 0o702] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let refused = DataFolder::open(&path).unwrap_err();
+            let FolderError::Open { mode: found, .. } = &refused else {
+                panic!("{mode:o}: {refused:?}");
+            };
+            assert_eq!(*found, mode);
+            let is_locked = path.join(LOCK_FILE).exists();
+            assert!(!is_locked, "it is refused before anything is made");
+            let line = refused.to_string();
+            let command = line.split('`').nth(1).expect("a command");
+            let mended = std::process::Command::new("sh")
+                .args(["-c", command])
+                .status();
+            assert!(mended.unwrap().success(), "{command}");
+            assert!(DataFolder::open(&path).is_ok(), "after {command}");
+            std::fs::remove_file(path.join(LOCK_FILE)).unwrap();
+        }
+        for mode in [0o700, 0o750, 0o755, 0o500] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let opened = DataFolder::open(&path);
+            assert!(!matches!(opened, Err(FolderError::Open { .. })), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_is_refused_and_its_target_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("target");
+        std::fs::write(&target, "precious").unwrap();
+        let path = place.path().join("data");
+        DirBuilder::new().mode(0o700).create(&path).unwrap();
+        std::os::unix::fs::symlink(&target, path.join(LOCK_FILE)).unwrap();
+        let refused = DataFolder::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("symbolic link"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+    }
+
+    #[test]
+    fn files_are_for_their_owner_only() {
+        let place = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        let (new, old) = (place.path().join("new"), place.path().join("old"));
+        make_private(&new).unwrap();
+        std::fs::write(&old, "kept").unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        make_private(&old).unwrap();
+        assert_eq!((mode(&new), mode(&old)), (0o600, 0o600));
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "kept");
+        keep_private(&place.path().join("missing")).unwrap();
+        assert!(!place.path().join("missing").exists());
+    }
+
+    #[test]
     fn the_lock_ends_with_the_value() {
         let place = tempfile::tempdir().unwrap();
         let first = DataFolder::open(place.path()).unwrap();
@@ -419,6 +553,10 @@ mod tests {
             FolderError::NetworkFileSystem {
                 path: path.clone(),
                 kind: "NFS".to_owned(),
+            },
+            FolderError::Open {
+                path: path.clone(),
+                mode: 0o777,
             },
             FolderError::NotWritable {
                 path: path.clone(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustls::CertificateError;
 use tidewire_core::store::{Opened, Store, StoreError, Written};
 use tokio::runtime::Handle;
+use zeroize::Zeroizing;
 
 /// How long a server that can't be reached yet is waited for at the start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,8 +23,8 @@ const START_PAUSE: Duration = Duration::from_millis(500);
 pub struct RemoteOptions {
     /// Its address, without a password.
     pub url: String,
-    /// Empty if it wants none.
-    pub password: String,
+    /// Empty if it wants none. Wiped when the store is closed.
+    pub password: Zeroizing<String>,
     /// A file with the certificates (PEM) of the authorities that are trusted, instead of the system's.
     pub ca: Option<PathBuf>,
     /// Time for one request; afterwards the connection is given up.

@@ -181,6 +181,7 @@ impl SqliteStore {
     ) -> Result<(Self, Opened), FolderError> {
         let place = Place::new(folder.path(), options);
         place.refuse_newer()?;
+        place.make_private()?;
         let start = || -> rusqlite::Result<_> {
             let mut connection = place.connect_writer(START_TIMEOUT)?;
             let opened = begin(&mut connection)?;
@@ -404,14 +405,22 @@ impl<'transaction> Statements<'transaction> {
         let (data, checksum) = (record.data.as_str(), checksum(name, record));
         let name_text = name.as_str();
         let rows = match expected {
-            Expected::Anything => {
-                self.put
-                    .execute(params![name_text, incarnation, version, data, checksum, writer])?
-            }
-            Expected::Missing => {
-                self.add
-                    .execute(params![name_text, incarnation, version, data, checksum, writer])?
-            }
+            Expected::Anything => self.put.execute(params![
+                name_text,
+                incarnation,
+                version,
+                data,
+                checksum,
+                writer
+            ])?,
+            Expected::Missing => self.add.execute(params![
+                name_text,
+                incarnation,
+                version,
+                data,
+                checksum,
+                writer
+            ])?,
             Expected::At(was, at) => {
                 let (was, at) = (was.0.cast_signed(), at.0);
                 let mut rows = 0;
@@ -514,6 +523,22 @@ impl Place {
 
     fn file(&self) -> PathBuf {
         self.folder.join(FILE)
+    }
+
+    /// Has all files of the database be for their owner only.
+    fn make_private(&self) -> Result<(), FolderError> {
+        let file = self.file();
+        let beside = ["-wal", "-shm"].map(|end| self.folder.join(format!("{FILE}{end}")));
+        folder::make_private(&file)
+            .and_then(|()| {
+                beside
+                    .iter()
+                    .try_for_each(|file| folder::keep_private(file))
+            })
+            .map_err(|error| FolderError::NotWritable {
+                path: self.folder.clone(),
+                cause: format!("{FILE}: {error}"),
+            })
     }
 
     fn reader(&self) -> SqliteReader {

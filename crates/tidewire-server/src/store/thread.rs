@@ -477,7 +477,10 @@ fn tell_quota(store: &mut dyn Store, health: &StoreHealth, news: &QuotaNews) {
         if let QuotaChange::User { user, is_full } = &change {
             let user = user.as_str();
             match is_full {
-                true => tracing::warn!(user, "the user has used up limits.user_store_bytes_max; writes that need more room are refused"),
+                true => tracing::warn!(
+                    user,
+                    "the user has used up limits.user_store_bytes_max; writes that need more room are refused"
+                ),
                 false => tracing::info!(user, "the user has room in the store again"),
             }
         }

@@ -73,7 +73,7 @@ fn source(plan: &Plan, command: RecordImport, runtime: &Handle) -> Result<Source
         layout: command.layout,
         options: RemoteOptions {
             url: command.from,
-            password,
+            password: password.into(),
             ca: command.ca,
             timeout: plan.config.store.timeout,
             // It is only read.

@@ -61,7 +61,7 @@ impl Place {
                 let reason = "there is a password, and the address names no user; write mongodb://user@host/database";
                 return Err(RemoteError::Refused(reason.to_owned()));
             };
-            credential.password = Some(options.password.clone());
+            credential.password = Some(options.password.to_string());
         }
         settings.tls = Some(tls(&settings, &options));
         let asked = settings.write_concern.take();

@@ -3,6 +3,8 @@
 //! The column `writer` says whose quota a record counts for, so a start can count anew. It is counted only where users have quotas,
 //! because that costs a look at each row that is written.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Transaction};
 use tidewire_core::quota::QuotaChange;
@@ -73,8 +75,13 @@ impl Usage {
 
     /// Takes over what a commit has changed.
     pub(super) fn charge_all(&mut self, charges: Vec<Charge>) {
-        for charge in charges {
-            self.charge(charge);
+        // A user is full or not after all of them.
+        let mut sums: BTreeMap<Name, i64> = BTreeMap::new();
+        for Charge { user, bytes } in charges {
+            *sums.entry(user).or_default() += bytes;
+        }
+        for (user, bytes) in sums {
+            self.charge(Charge { user, bytes });
         }
     }
 
@@ -258,7 +265,11 @@ mod tests {
         let folder = DataFolder::open(place.path()).unwrap();
         let (mut store, opened) = open(&folder, users(1_000));
         let (ann, bob) = (Some("ann"), Some("bob"));
-        commit(&mut store, opened, &[put(ann, "a", 600), put(None, "n", 5_000)]);
+        commit(
+            &mut store,
+            opened,
+            &[put(ann, "a", 600), put(None, "n", 5_000)],
+        );
         assert_eq!(told(&mut store), []);
         commit(&mut store, opened, &[put(ann, "b", 500)]);
         assert_eq!(told(&mut store), [say("ann", true)]);
@@ -281,7 +292,11 @@ mod tests {
         let folder = DataFolder::open(place.path()).unwrap();
         // Without quotas writers are kept as well.
         let (mut store, opened) = open(&folder, Quota::default());
-        commit(&mut store, opened, &[put(Some("ann"), "a", 700), put(Some("bob"), "b", 10)]);
+        commit(
+            &mut store,
+            opened,
+            &[put(Some("ann"), "a", 700), put(Some("bob"), "b", 10)],
+        );
         store.close().unwrap();
         drop(store);
         let (mut store, opened) = open(&folder, users(700));
