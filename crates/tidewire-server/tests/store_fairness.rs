@@ -131,10 +131,10 @@ fn commits_of_a_small_write(count: usize, bytes: usize) {
 
 #[test]
 fn a_small_write_does_not_wait_for_the_records_of_30_kb_that_another_user_has_written() {
-    commits_of_a_small_write(80, 30_000);
+    commits_of_a_small_write(24, 30_000);
 }
 
 #[test]
 fn a_small_write_does_not_wait_for_the_records_of_1_mb_that_another_user_has_written() {
-    commits_of_a_small_write(8, 1_000_000);
+    commits_of_a_small_write(5, 1_000_000);
 }
