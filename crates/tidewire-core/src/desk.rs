@@ -23,7 +23,7 @@ use crate::session::{NameReads, Session, Sessions, Sifting};
 use crate::settings::Settings;
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use crate::work::NAME_WORK;
 
 /// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and each value
@@ -182,7 +182,19 @@ pub(crate) struct Interest {
     held: VecDeque<(u64, SessionId, HeldAck)>,
     /// The owners that want to know which events have subscribers here, with the number of their census.
     censuses: BTreeMap<Address, u64>,
+    /// The answers to censuses that are not complete, each with the next place of the hub to look at.
+    census_walks: VecDeque<(Address, u64, usize)>,
 }
+
+impl Interest {
+    /// When the next part of an answer to a census is due: at once.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        (!self.census_walks.is_empty()).then_some(Instant(0))
+    }
+}
+
+/// Places of the hub that one part of an answer to a census looks at. About a tenth of a millisecond.
+const CENSUS_PLACES: usize = 1_000;
 
 /// The gatherings of this shard, by number.
 #[derive(Debug)]
@@ -480,6 +492,7 @@ impl<E: Effects> Desk<'_, E> {
         if let Some(&round) = self.interest.censuses.get(&owner) {
             let interest = Listening::Interest {
                 round,
+                shard: self.place.address.shard,
                 name,
                 wanted,
             };
@@ -487,22 +500,51 @@ impl<E: Effects> Desk<'_, E> {
         }
     }
 
-    /// Answers an owner's census, and reports to it from now on.
+    /// Answers an owner's census, in parts if there are many names, and reports to it from now on.
     pub(crate) fn take_part_in_census(&mut self, owner: Address, round: u64) {
+        self.leave_census(owner);
         self.interest.censuses.insert(owner, round);
-        let place = self.place;
-        let names = self
-            .hub
-            .names(HubTopic::Interest(InterestTopic::Event))
-            .filter(|name| place.owner(name) == owner)
-            .cloned()
-            .collect();
-        self.post(owner, Entry::Listening(Listening::Present { round, names }));
+        self.interest.census_walks.push_back((owner, round, 0));
+        if self.interest.census_walks.len() == 1 {
+            self.go_on_with_census();
+        }
     }
 
-    /// Does not report to an owner any more.
+    /// Looks at the next places for the first answer that is not complete.
+    pub(crate) fn go_on_with_census(&mut self) {
+        let Some((owner, round, first)) = self.interest.census_walks.pop_front() else {
+            return;
+        };
+        let place_count = self.hub.place_count();
+        let end = place_count.min(first + CENSUS_PLACES);
+        let place = self.place;
+        let names: Vec<Name> = self
+            .hub
+            .names_at(first.min(end)..end)
+            .filter(|(topic, name, _)| {
+                *topic == HubTopic::Interest(InterestTopic::Event) && place.owner(name) == owner
+            })
+            .map(|(_, name, _)| name.clone())
+            .collect();
+        if end < place_count {
+            self.interest.census_walks.push_back((owner, round, end));
+        }
+        if !names.is_empty() {
+            let shard = place.address.shard;
+            let present = Listening::Present {
+                round,
+                shard,
+                names,
+            };
+            self.post(owner, Entry::Listening(present));
+        }
+    }
+
+    /// Does not report to an owner from here on.
     pub(crate) fn leave_census(&mut self, owner: Address) {
         self.interest.censuses.remove(&owner);
+        let walks = &mut self.interest.census_walks;
+        walks.retain(|(of, _, _)| *of != owner);
     }
 
     /// Sends an acknowledgement as soon as the interest change `number` is visible, and not before an earlier one.
@@ -594,7 +636,32 @@ impl<E: Effects> Desk<'_, E> {
         name: Option<&str>,
         data: Option<&str>,
     ) -> Verdict {
-        let wish = wish.into();
+        self.judge_by(id, wish.into(), name, data, |judge, question| {
+            judge.decide(question)
+        })
+    }
+
+    /// Authorizes a pattern whose matches begin with `prefix`.
+    pub(crate) fn judge_pattern(
+        &mut self,
+        id: SessionId,
+        access: Access,
+        pattern: &str,
+        prefix: &str,
+    ) -> Verdict {
+        self.judge_by(id, access.into(), Some(pattern), None, |judge, question| {
+            judge.decide_pattern(question, prefix)
+        })
+    }
+
+    fn judge_by(
+        &mut self,
+        id: SessionId,
+        wish: Wish,
+        name: Option<&str>,
+        data: Option<&str>,
+        decide: impl FnOnce(&dyn Permission, &Question<'_>) -> Decision,
+    ) -> Verdict {
         let Some(session) = self.sessions.find(id) else {
             return Verdict::Deny;
         };
@@ -614,7 +681,7 @@ impl<E: Effects> Desk<'_, E> {
             now: wall,
             values,
         };
-        let verdict = match self.place.permission.decide(&question) {
+        let verdict = match decide(&*self.place.permission, &question) {
             Decision::Allow => return Verdict::Allow,
             Decision::Deny => Verdict::Deny,
             Decision::Failed => Verdict::Failed,

@@ -253,7 +253,7 @@ impl Shard {
             Input::Drain => self.place.draining = true,
         }
         self.tell_self(now, out);
-        if !self.recheck.is_sweeping() {
+        if !self.recheck.is_sweeping() && !self.listens.is_authorizing_again() {
             self.barrier.all_judged();
         }
     }
@@ -369,6 +369,8 @@ impl Shard {
 
     /// Ends a turn: asks the store for what the turn needs and gives it what the turn wrote.
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
+        self.listens.end_turn();
+        self.rpcs.end_turn();
         let settings = &self.place.settings;
         self.records.end_turn(settings, now.monotonic, out);
         self.histories.end_turn(settings, now, out);

@@ -315,6 +315,17 @@ pub enum Asker {
     /// A session that has missed changes of the record. The answer is posted like them, so it stands for all before it
     /// and for none behind it.
     Lagging(SessionId),
+    /// The search for a listening provider of a name, whose `listen` rule needs the value.
+    Listening {
+        /// The owner of the name.
+        owner: Address,
+        /// Events or records.
+        topic: Topic,
+        /// The name.
+        name: Name,
+        /// Its number there.
+        number: u64,
+    },
     /// A right that is judged again.
     Recheck {
         /// The shard that judges.
@@ -663,8 +674,12 @@ pub enum Listening {
         pattern: Name,
         /// The pattern.
         regex: Arc<Regex>,
+        /// The steps that it takes to match a name with it.
+        weight: u8,
         /// Who listens.
         provider: SessionId,
+        /// As whom: a name is offered if the rules allow this principal to listen for it.
+        principal: Arc<Principal>,
         /// Who waits until all shards know it.
         gather: Gather,
     },
@@ -678,6 +693,13 @@ pub enum Listening {
         provider: SessionId,
         /// Who waits until all shards know it, and so have said their last about it; nobody, if the right to listen was lost.
         gather: Option<Gather>,
+    },
+    /// A session with patterns has another principal; to all shards.
+    Renewed {
+        /// The session.
+        provider: SessionId,
+        /// As whom it listens from now on.
+        principal: Arc<Principal>,
     },
     /// A provider answers; to the name's owner.
     Answered {
@@ -705,10 +727,13 @@ pub enum Listening {
         /// The owner.
         owner: Address,
     },
-    /// A shard's answer to a census: the owner's events with subscribers there.
+    /// A part of a shard's answer to a census: events of the owner with subscribers there. What the shard has reported since the
+    /// census began may be among them.
     Present {
         /// Of which census.
         round: u64,
+        /// The shard.
+        shard: u16,
         /// The events.
         names: Vec<Name>,
     },
@@ -716,6 +741,8 @@ pub enum Listening {
     Interest {
         /// Of which census.
         round: u64,
+        /// The shard.
+        shard: u16,
         /// The event.
         name: Name,
         /// Whether the shard that says so has subscribers now.

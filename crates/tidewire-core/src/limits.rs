@@ -22,6 +22,9 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Patterns that one session may listen with. More are denied. Default 1,000.
     pub patterns_max: usize,
+    /// Names that one listening session may be asked for at a time. Beyond it other sessions are asked, or the name waits until the session
+    /// has answered. Default 1,000.
+    pub listen_questions_max: usize,
     /// Running calls of one session. More are answered with NO_RPC_PROVIDER. Default 10,000.
     pub calls_max: usize,
     /// Operations that wait for one record (load, rule). More are refused with RECORD_LOAD_ERROR or
@@ -134,6 +137,7 @@ impl Default for Limits {
             bulk_names_max: 100_000,
             subscriptions_max: 100_000,
             patterns_max: 1_000,
+            listen_questions_max: 1_000,
             calls_max: 10_000,
             record_waiting_max: 10_000,
             cache_bytes_max: 64 << 20,

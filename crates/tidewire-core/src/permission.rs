@@ -133,6 +133,13 @@ pub trait Permission: Send + Sync + fmt::Debug {
         let _ = principal;
         true
     }
+
+    /// Decides about a pattern to listen with, which is the question's name: whether any name that begins with `prefix` may be
+    /// allowed. Each name is decided once more when it is offered, so this only refuses early what can't lead to anything.
+    fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {
+        let _ = prefix;
+        self.decide(question)
+    }
 }
 
 /// Allows everything.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use crate::address::SessionId;
 use crate::desk::{Desk, Lost, Verdict};
 use crate::effect::{Effects, InterestTopic, Principal};
-use crate::entry::{Asker, Entry, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind};
+use crate::entry::{
+    Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
+};
 use crate::event;
 use crate::hub::HubTopic;
 use crate::listen;
@@ -251,6 +253,15 @@ impl Recheck {
             provided,
             patterns,
         } = session.hold_again();
+        if !patterns.is_empty()
+            && let Some(principal) = desk.principal(id)
+        {
+            let provider = id;
+            desk.post_all(&Entry::Listening(Listening::Renewed {
+                provider,
+                principal,
+            }));
+        }
         let records = records.into_iter();
         let provided = provided.into_iter();
         let patterns = patterns.into_iter();
@@ -290,7 +301,14 @@ impl Recheck {
             now: desk.now.wall,
             values: &waiting.values,
         };
-        let lost = match desk.place.permission.decide(&question) {
+        let permission = &desk.place.permission;
+        let decision = match &waiting.right {
+            Right::Listen(_, pattern) => {
+                permission.decide_pattern(&question, &listen::literal_prefix(pattern))
+            }
+            _ => permission.decide(&question),
+        };
+        let lost = match decision {
             Decision::Allow => return,
             Decision::Deny => Lost::Denied,
             Decision::Failed => Lost::RuleFailed,

@@ -3,7 +3,7 @@
 //! The owner of an rpc name runs its calls. A call is known by (requestor, correlation id), and an answer counts
 //! only from the provider that was asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 
@@ -16,10 +16,14 @@ use crate::entry::{
 };
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
 use crate::permission::Access;
-use crate::table::{self, Dice, Map};
+use crate::table::{self, Dice, Map, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
+
+/// Registrations and calls that one turn ends. The rest follows in the next turns, so that the end of a session with very many of
+/// them delays no other session. About a tenth of a millisecond.
+const SLICE: usize = 200;
 
 /// Handles a message of an open session.
 pub(crate) fn message<E: Effects>(
@@ -384,6 +388,32 @@ struct Running {
     hand_over: u64,
 }
 
+/// The registrations and calls of one session at this owner. Its end touches these and no others.
+#[derive(Debug, Default)]
+struct Involved {
+    /// The rpcs that it provides, each with its place among the providers.
+    provided: BTreeMap<Name, usize>,
+    /// The calls that it was asked to answer.
+    asked: BTreeSet<(Name, u64)>,
+    /// The calls that it has made.
+    made: BTreeSet<u64>,
+}
+
+impl Involved {
+    fn is_empty(&self) -> bool {
+        self.provided.is_empty() && self.asked.is_empty() && self.made.is_empty()
+    }
+}
+
+/// An end that may take several turns.
+#[derive(Debug)]
+enum Ending {
+    /// A session has ended, with its registrations and calls.
+    Session(SessionId),
+    /// A provider has lost its right to a name: the calls that it was asked to answer go to other providers.
+    Provider(Name, SessionId),
+}
+
 /// The providers and calls of the names that this shard owns.
 #[derive(Debug)]
 pub(crate) struct RpcOwner {
@@ -392,7 +422,16 @@ pub(crate) struct RpcOwner {
     next_call: u64,
     by_requestor: Map<(SessionId, Box<str>), u64>,
     by_provider: Map<(SessionId, Box<str>), u64>,
+    involved: Map<SessionId, Involved>,
+    /// What has ended and is not taken apart yet, in order.
+    ending: VecDeque<Ending>,
+    /// The sessions among those: none of them is asked to answer a call.
+    ended: Set<SessionId>,
     hand_overs: u64,
+    /// Steps that are left in this turn.
+    turn_steps: usize,
+    /// Counts the registrations and calls that ends and time-outs have looked at.
+    steps: u64,
     accept_timeouts: DeadlineQueue<(u64, u64)>,
     response_timeouts: DeadlineQueue<(u64, u64)>,
     dice: Dice,
@@ -407,7 +446,12 @@ impl RpcOwner {
             next_call: 0,
             by_requestor: table::map(seed),
             by_provider: table::map(seed),
+            involved: table::map(seed),
+            ending: VecDeque::new(),
+            ended: table::set(seed),
             hand_overs: 0,
+            turn_steps: SLICE,
+            steps: 0,
             accept_timeouts: DeadlineQueue::new(),
             response_timeouts: DeadlineQueue::new(),
             dice: Dice::new(seed),
@@ -424,12 +468,25 @@ impl RpcOwner {
         self.calls.len()
     }
 
-    /// The earliest deadline.
+    /// How many registrations and calls ends and time-outs have looked at.
+    pub(crate) fn step_count(&self) -> u64 {
+        self.steps
+    }
+
+    /// The earliest deadline: at once, if something has ended and is not taken apart yet.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        if !self.ending.is_empty() {
+            return Some(Instant(0));
+        }
         [self.accept_timeouts.next(), self.response_timeouts.next()]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// A turn is over: the next one has its own steps.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn_steps = SLICE;
     }
 
     /// Handles what a session's shard has to say.
@@ -441,7 +498,7 @@ impl RpcOwner {
                 gather,
             } => {
                 for name in names {
-                    self.providers.entry(name).or_default().push(provider);
+                    self.add_provider(name, provider);
                 }
                 desk.part_done(gather, GatheredPart::Done);
             }
@@ -471,30 +528,22 @@ impl RpcOwner {
 
     /// A session has ended: its calls are forgotten, the calls that it was asked for go to the next provider.
     pub(crate) fn session_ended<E: Effects>(&mut self, desk: &mut Desk<'_, E>, session: SessionId) {
-        self.providers.retain(|_, providers| {
-            providers.retain(|provider| *provider != session);
-            !providers.is_empty()
-        });
-        let concerned: Vec<u64> = self
-            .calls
-            .iter()
-            .filter(|(_, running)| running.call.requestor == session || running.provider == session)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in concerned {
-            let Some(running) = self.end(number) else {
-                continue;
-            };
-            if running.call.requestor != session {
-                self.reroute(desk, running);
-            }
+        if self.involved.contains_key(&session) && self.ended.insert(session) {
+            self.ending.push_back(Ending::Session(session));
+            self.advance(desk);
         }
     }
 
-    /// Ends the calls whose provider was too slow.
+    /// Ends the calls whose provider was too slow, and goes on with what has ended.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        self.end_turn();
+        self.advance(desk);
         let now = desk.now.monotonic;
-        while let Some((number, hand_over)) = self.accept_timeouts.pop_due(now) {
+        for _ in 0..SLICE {
+            let Some((number, hand_over)) = self.accept_timeouts.pop_due(now) else {
+                break;
+            };
+            self.steps += 1;
             if self
                 .calls
                 .get(&number)
@@ -503,7 +552,11 @@ impl RpcOwner {
                 self.fail(desk, number, CallFailure::AcceptTimeout);
             }
         }
-        while let Some((number, hand_over)) = self.response_timeouts.pop_due(now) {
+        for _ in 0..SLICE {
+            let Some((number, hand_over)) = self.response_timeouts.pop_due(now) else {
+                break;
+            };
+            self.steps += 1;
             if self
                 .calls
                 .get(&number)
@@ -514,28 +567,114 @@ impl RpcOwner {
         }
     }
 
-    fn take_provider(&mut self, name: &Name, provider: SessionId) {
-        if let Some(providers) = self.providers.get_mut(name) {
-            providers.retain(|known| *known != provider);
-            if providers.is_empty() {
-                self.providers.remove(name);
+    /// Takes the next part of what has ended apart, with the steps that are left in this turn.
+    fn advance<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        while self.turn_steps > 0 {
+            self.turn_steps -= 1;
+            let more = match self.ending.front() {
+                None => return,
+                Some(Ending::Session(session)) => self.end_step(desk, *session),
+                Some(Ending::Provider(name, provider)) => {
+                    let (name, provider) = (name.clone(), *provider);
+                    self.expel_step(desk, &name, provider)
+                }
+            };
+            self.steps += 1;
+            if !more && let Some(Ending::Session(session)) = self.ending.pop_front() {
+                self.ended.remove(&session);
+                self.involved.remove(&session);
             }
+        }
+    }
+
+    /// Ends one registration or one call of a session that has ended; false if it has none left.
+    fn end_step<E: Effects>(&mut self, desk: &mut Desk<'_, E>, session: SessionId) -> bool {
+        let Some(involved) = self.involved.get_mut(&session) else {
+            return false;
+        };
+        if let Some((name, place)) = involved.provided.pop_first() {
+            self.remove_provider(&name, place);
+        } else if let Some((_, number)) = involved.asked.pop_first() {
+            if let Some(running) = self.end(number) {
+                self.reroute(desk, running);
+            }
+        } else if let Some(number) = involved.made.pop_first() {
+            self.end(number);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Takes one call away from a provider that has lost its right to the name; false if it has none left.
+    fn expel_step<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        provider: SessionId,
+    ) -> bool {
+        let asked = self.involved.get(&provider).and_then(|involved| {
+            let mut asked = involved.asked.range((name.clone(), 0)..);
+            asked.next().filter(|(of, _)| of == name)
+        });
+        let Some((_, number)) = asked else {
+            return false;
+        };
+        let running = self.end(*number);
+        if let Some(running) = running {
+            self.reroute(desk, running);
+        }
+        true
+    }
+
+    fn add_provider(&mut self, name: Name, provider: SessionId) {
+        let providers = self.providers.entry(name.clone()).or_default();
+        let provided = &mut self.involved.entry(provider).or_default().provided;
+        if provided.insert(name, providers.len()).is_none() {
+            providers.push(provider);
+        }
+    }
+
+    fn take_provider(&mut self, name: &Name, provider: SessionId) {
+        let involved = self.involved.get_mut(&provider);
+        if let Some(place) = involved.and_then(|involved| involved.provided.remove(name)) {
+            self.remove_provider(name, place);
+            self.forget_idle(provider);
+        }
+    }
+
+    /// Takes the provider at a place out of the providers of a name. The last one gets its place.
+    fn remove_provider(&mut self, name: &Name, place: usize) {
+        let Some(providers) = self.providers.get_mut(name) else {
+            return;
+        };
+        providers.swap_remove(place);
+        let moved = providers.get(place).copied();
+        if providers.is_empty() {
+            self.providers.remove(name);
+        }
+        if let Some(involved) = moved.and_then(|moved| self.involved.get_mut(&moved))
+            && let Some(known) = involved.provided.get_mut(name)
+        {
+            *known = place;
+        }
+    }
+
+    /// Forgets a session that has nothing left here.
+    fn forget_idle(&mut self, session: SessionId) {
+        let involved = self.involved.get(&session);
+        if involved.is_some_and(Involved::is_empty) && !self.ended.contains(&session) {
+            self.involved.remove(&session);
         }
     }
 
     /// A provider has lost its right: what it was asked is asked of the next one.
     fn expel<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name, provider: SessionId) {
         self.take_provider(name, provider);
-        let concerned: Vec<u64> = self
-            .calls
-            .iter()
-            .filter(|(_, running)| running.provider == provider && running.call.name == *name)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in concerned {
-            if let Some(running) = self.end(number) {
-                self.reroute(desk, running);
-            }
+        if self.involved.contains_key(&provider) {
+            let ending = Ending::Provider(name.clone(), provider);
+            self.ending.push_back(ending);
+            self.advance(desk);
         }
     }
 
@@ -551,6 +690,9 @@ impl RpcOwner {
     }
 
     fn reroute<E: Effects>(&mut self, desk: &mut Desk<'_, E>, running: Running) {
+        if self.ended.contains(&running.call.requestor) {
+            return;
+        }
         let mut tried = running.tried;
         tried.push(running.provider);
         self.hand_over(desk, running.call, tried);
@@ -563,20 +705,10 @@ impl RpcOwner {
         call: OwnedCall,
         tried: SmallVec<[SessionId; 2]>,
     ) {
-        let known = self
-            .providers
-            .get(&call.name)
-            .map_or(&[][..], Vec::as_slice);
-        let left: SmallVec<[SessionId; 8]> = known
-            .iter()
-            .copied()
-            .filter(|provider| !tried.contains(provider))
-            .collect();
-        if left.is_empty() {
+        let Some(provider) = self.choose(&call.name, &tried) else {
             notify_requestor(desk, &call, CallNotice::Failed(CallFailure::NoProvider));
             return;
-        }
-        let provider = left[self.dice.below(left.len())];
+        };
         let number = self.next_call;
         self.next_call += 1;
         self.hand_overs += 1;
@@ -600,6 +732,10 @@ impl RpcOwner {
             provider_correlation.clone(),
             what,
         );
+        let made = &mut self.involved.entry(call.requestor).or_default().made;
+        made.insert(number);
+        let asked = &mut self.involved.entry(provider).or_default().asked;
+        asked.insert((call.name.clone(), number));
         self.by_requestor
             .insert((call.requestor, call.correlation.clone()), number);
         self.by_provider
@@ -615,6 +751,18 @@ impl RpcOwner {
                 hand_over,
             },
         );
+    }
+
+    /// A provider that was not tried yet: the first one from a random place on, so that a call looks at no more providers than
+    /// it has tried.
+    fn choose(&mut self, name: &Name, tried: &[SessionId]) -> Option<SessionId> {
+        let providers = self.providers.get(name)?;
+        let first = self.dice.below(providers.len());
+        let (before, from) = providers.split_at(first);
+        let mut untried = from.iter().chain(before);
+        untried
+            .find(|provider| !tried.contains(provider) && !self.ended.contains(*provider))
+            .copied()
     }
 
     /// Correlation ids are unique only in their requestor's use; to one provider two calls must not look alike.
@@ -706,6 +854,15 @@ impl RpcOwner {
             .remove(&(running.call.requestor, running.call.correlation.clone()));
         self.by_provider
             .remove(&(running.provider, running.provider_correlation.clone()));
+        let (requestor, provider) = (running.call.requestor, running.provider);
+        if let Some(involved) = self.involved.get_mut(&requestor) {
+            involved.made.remove(&number);
+        }
+        if let Some(involved) = self.involved.get_mut(&provider) {
+            involved.asked.remove(&(running.call.name.clone(), number));
+        }
+        self.forget_idle(requestor);
+        self.forget_idle(provider);
         let calls = &self.calls;
         for timeouts in [&mut self.accept_timeouts, &mut self.response_timeouts] {
             timeouts.drop_front_while(|(number, _)| !calls.contains_key(number));

@@ -36,11 +36,4 @@ impl Dice {
         // The high half scaled to the bound: no division, and the bias is below 2^-32 for any list that fits memory.
         ((thrown * bound as u64) >> 32) as usize
     }
-
-    /// Puts the items into a random order.
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
-        }
-    }
 }

@@ -84,6 +84,16 @@ impl RuleSet {
         }
     }
 
+    /// Whether a rule may allow some of the names that its path takes: yes, if it depends on the name or on records.
+    fn judge_pattern(&self, rule: &PlacedRule, question: &Question<'_>) -> Decision {
+        if let Body::Rule(rule) = &rule.body
+            && (rule.uses().name || rule.uses().records)
+        {
+            return Decision::Allow;
+        }
+        self.judge(rule, &[], question)
+    }
+
     fn judge(&self, rule: &PlacedRule, variables: &[&str], question: &Question<'_>) -> Decision {
         let data = Document::or_undefined(question.data);
         let old_data = Document::or_null(question.old_data);
@@ -140,6 +150,23 @@ impl Permission for RuleSet {
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
         self.tells_users_apart()
+    }
+
+    fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {
+        let mut decision = Decision::Deny;
+        let rules = self.rules(question.access).iter();
+        for rule in rules.filter(|rule| rule.path.may_begin_with(prefix)) {
+            match self.judge_pattern(rule, question) {
+                Decision::Allow => return Decision::Allow,
+                Decision::Failed => decision = Decision::Failed,
+                Decision::Deny | Decision::Need(_) => {}
+            }
+            // The shorter paths behind it decide about no name with this prefix.
+            if rule.path.takes_all_with(prefix) {
+                break;
+            }
+        }
+        decision
     }
 }
 

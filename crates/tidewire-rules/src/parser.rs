@@ -19,6 +19,10 @@ pub struct Uses {
     pub records: bool,
     /// Whether the name or the action that is asked for stands in it.
     pub question: bool,
+    /// Whether `name` or a variable of the path stands there.
+    pub name: bool,
+    /// Whether `now` stands there.
+    pub now: bool,
 }
 
 /// Parses a rule whose path has these variables, named with their `$`.
@@ -490,13 +494,17 @@ impl Parser<'_> {
             "NaN" => Expression::Number(f64::NAN),
             "Infinity" => Expression::Number(f64::INFINITY),
             "user" => Expression::User,
-            "now" => Expression::Now,
+            "now" => {
+                self.uses.now = true;
+                Expression::Now
+            }
             "action" => {
                 self.uses.question = true;
                 Expression::Action
             }
             "name" => {
                 self.uses.question = true;
+                self.uses.name = true;
                 Expression::Name
             }
             "data" => {
@@ -508,6 +516,7 @@ impl Parser<'_> {
                 Expression::OldData
             }
             variable if variable.starts_with('$') => {
+                self.uses.name = true;
                 let place = self.variables.iter().position(|known| known == variable);
                 Expression::Variable(place.ok_or_else(|| {
                     RuleError::new(format!("the path has no variable `{variable}`"), start)

@@ -145,6 +145,55 @@ impl Pattern {
             search.found
         })
     }
+
+    /// Whether the path takes some name that begins with `prefix`.
+    #[must_use]
+    pub fn may_begin_with(&self, prefix: &str) -> bool {
+        // The places of the prefix that the tokens before the next one can lead to.
+        let mut reached = vec![false; prefix.len() + 1];
+        reached[0] = true;
+        for token in &self.tokens {
+            // What is left of the path behind the whole prefix takes something in any case.
+            if reached[prefix.len()] {
+                return true;
+            }
+            let mut next = vec![false; prefix.len() + 1];
+            let mut is_in_variable = false;
+            for (at, letter) in prefix.char_indices() {
+                let behind = at + letter.len_utf8();
+                let rest = &prefix[at..];
+                match token {
+                    Token::Star if reached[at] => return true,
+                    Token::Literal(literal) if reached[at] => {
+                        if literal.starts_with(rest) {
+                            return true;
+                        }
+                        if rest.starts_with(literal.as_str()) {
+                            next[at + literal.len()] = true;
+                        }
+                    }
+                    Token::One => next[behind] |= reached[at],
+                    Token::Variable => {
+                        is_in_variable = letter != '/' && (is_in_variable || reached[at]);
+                        next[behind] |= is_in_variable;
+                    }
+                    Token::Star | Token::Literal(_) => {}
+                }
+            }
+            reached = next;
+        }
+        reached[prefix.len()]
+    }
+
+    /// Whether the path takes every name that begins with `prefix`. It may do so although this says no.
+    #[must_use]
+    pub fn takes_all_with(&self, prefix: &str) -> bool {
+        match self.tokens.as_slice() {
+            [Token::Star] => true,
+            [Token::Literal(literal), Token::Star] => prefix.starts_with(literal.as_str()),
+            _ => false,
+        }
+    }
 }
 
 struct Search<'n> {
@@ -273,6 +322,39 @@ mod tests {
             );
         }
         assert!(Pattern::parse(&"*".repeat(33), &limits).is_err());
+    }
+
+    #[test]
+    fn a_path_may_take_names_with_a_prefix() {
+        for (path, prefix, expected) in [
+            ("*", "any", true),
+            ("price/*", "", true),
+            ("price/*", "pri", true),
+            ("price/*", "price/tide", true),
+            ("price/*", "prices", false),
+            ("price/*", "secret/", false),
+            ("price/tide", "price/tide", true),
+            ("price/tide", "price/tides", false),
+            ("chat/$room", "chat/a", true),
+            ("chat/$room", "chat/a/", false),
+            ("chat/$room/text", "chat/a/te", true),
+            ("chat/$room/text", "chat/a/x", false),
+            ("chat/$room/text", "chat//", false),
+            ("$a-$b/c", "x-y-z/", true),
+            ("$a-$b/c", "x/", false),
+            ("a.c", "aé", true),
+            ("a.c", "aéd", false),
+            ("a*c", "abd", true),
+        ] {
+            let pattern = Pattern::parse(path, &RuleLimits::default()).expect(path);
+            assert_eq!(pattern.may_begin_with(prefix), expected, "{path} {prefix}");
+            assert!(
+                !pattern.takes_all_with(prefix) || expected,
+                "{path} {prefix}"
+            );
+        }
+        let all = Pattern::parse("price/*", &RuleLimits::default()).expect("a path");
+        assert!(all.takes_all_with("price/t") && !all.takes_all_with("pri"));
     }
 
     #[test]

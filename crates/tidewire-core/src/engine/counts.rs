@@ -42,6 +42,10 @@ pub struct Counts {
     pub patterns: usize,
     /// Names of this shard that some shard has subscribers of: records, and events while somebody listens to events.
     pub wanted_names: usize,
+    /// Steps of searches for listening providers, and of the ends of their sessions. Only grows.
+    pub listen_steps: u64,
+    /// Registrations and calls that the ends of sessions, lost rights and time-outs of calls have looked at. Only grows.
+    pub rpc_steps: u64,
     /// Rpc names of this shard with providers.
     pub provided_rpcs: usize,
     /// Users of this shard that are online.
@@ -120,6 +124,8 @@ impl Shard {
             calls: self.rpcs.call_count(),
             patterns: self.listens.pattern_count(),
             wanted_names: self.listens.wanted_count(),
+            listen_steps: self.listens.step_count(),
+            rpc_steps: self.rpcs.step_count(),
             provided_rpcs: self.rpcs.name_count(),
             users_online: self.presences.count_online(),
             gatherings: self.gatherings.running.len(),

@@ -21,6 +21,7 @@ impl Shard {
             self.detentions.first().map(|(until, _)| *until),
             self.expiries.next(),
             self.recheck.next(),
+            self.interest.next(),
         ];
         // As numbers, because this is asked several times a turn, and comparing options takes four times as long.
         let nanos = deadlines.map(|deadline| deadline.map_or(u64::MAX, |deadline| deadline.0));
@@ -31,6 +32,7 @@ impl Shard {
     pub(super) fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
         let (mut desk, mut parts) = self.split(now, out);
         parts.recheck.advance(&mut desk);
+        desk.go_on_with_census();
         parts.records.deadline_reached(&mut desk);
         parts.listens.deadline_reached(&mut desk);
         parts.rpcs.deadline_reached(&mut desk);

@@ -148,6 +148,17 @@ impl Shard {
                 value,
             } => recheck.value(desk, ticket, name, data_of(value)),
             Entry::Value {
+                name: record,
+                asker:
+                    Asker::Listening {
+                        topic,
+                        name,
+                        number,
+                        ..
+                    },
+                value,
+            } => listens.value(desk, (topic, name, number), record, data_of(value)),
+            Entry::Value {
                 name,
                 asker: Asker::Record { name: waiting, .. },
                 value,

@@ -38,6 +38,7 @@ impl Shard {
                 self.place.permission = permission.clone();
                 self.place.rules_round += 1;
                 self.recheck.begin();
+                self.listens.rules_changed();
                 self.barrier.take_over(number, true);
             }
             RightsChange::Revoke(revocation) => {

@@ -62,14 +62,6 @@ impl Hub {
         &self.channel(id).members
     }
 
-    /// The names of a topic that have members, in an order that does not depend on a hash table.
-    pub(crate) fn names(&self, topic: HubTopic) -> impl Iterator<Item = &Name> {
-        let channels = self.channels.iter().flatten();
-        channels
-            .filter(move |channel| channel.topic == topic && !channel.is_empty())
-            .map(|channel| &channel.name)
-    }
-
     /// How many places there are for names, taken or free.
     pub(crate) fn place_count(&self) -> usize {
         self.channels.len()

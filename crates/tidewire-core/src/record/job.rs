@@ -355,7 +355,7 @@ pub(super) fn answer_value<E: Effects>(
 ) {
     let to = match &asker {
         Asker::Session(session) | Asker::Lagging(session) => session.home,
-        Asker::Record { owner, .. } => *owner,
+        Asker::Record { owner, .. } | Asker::Listening { owner, .. } => *owner,
         Asker::Recheck { home, .. } => *home,
     };
     desk.post(to, Entry::Value { name, asker, value });

@@ -303,6 +303,8 @@ impl Node {
             if flow == Flow::Taken {
                 return;
             }
+            // It may wait for what earlier messages have cost.
+            while !self.world.resumed.contains(&session) && self.turn() {}
             assert!(
                 self.world.resumed.contains(&session),
                 "the message waits for ever"
@@ -454,6 +456,25 @@ impl Node {
                 self.input(shard, Input::DeadlineReached);
             }
         }
+    }
+
+    /// Whether some shard has queued work that is due at once.
+    pub fn has_work(&self) -> bool {
+        let due = self.shards.iter().map(Shard::next_deadline);
+        due.into_iter()
+            .flatten()
+            .any(|due| due <= self.now.monotonic)
+    }
+
+    /// Runs what is queued, slice by slice, until nothing is. How many slices that were.
+    pub fn finish_work(&mut self) -> usize {
+        let mut slices = 0;
+        while self.has_work() {
+            self.go_on();
+            slices += 1;
+            assert!(slices < 100_000, "the work never ends");
+        }
+        slices
     }
 
     /// Has new work refused.

@@ -1,6 +1,7 @@
 //! Behaviour of the engine that can be shown with one or two shards and no randomness: what happens at each limit,
 //! and the answers where the original server is wrong.
 
+mod calls;
 mod denials;
 mod detention;
 mod driver;
@@ -10,6 +11,7 @@ mod history;
 mod judge;
 mod lag;
 mod limits;
+mod listening;
 mod overruled;
 mod rates;
 mod refusals;

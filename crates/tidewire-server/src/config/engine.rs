@@ -114,6 +114,7 @@ impl Plan {
             bulk_names_max: limits.bulk_names_max,
             subscriptions_max: limits.subscriptions_max,
             patterns_max: limits.patterns_max,
+            listen_questions_max: limits.listen_questions_max,
             calls_max: limits.calls_max,
             record_waiting_max: limits.record_waiting_max,
             cache_bytes_max: usize::try_from(cache_bytes_max).unwrap_or(usize::MAX),

@@ -723,6 +723,9 @@ section! {
         subscriptions_max: usize = CoreLimits::default().subscriptions_max;
         /// Patterns that one session may listen with. Each is compiled, kept by all shards, and tried with each new name.
         patterns_max: usize = CoreLimits::default().patterns_max;
+        /// Names that one listening session may be asked for at a time. Beyond it other sessions are asked, or the name
+        /// waits until the session has answered.
+        listen_questions_max: usize = CoreLimits::default().listen_questions_max;
         /// Running calls of one session.
         calls_max: usize = CoreLimits::default().calls_max;
         /// Operations that wait for one record.

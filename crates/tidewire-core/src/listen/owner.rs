@@ -1,0 +1,1356 @@
+//! Searches for providers at the owner of a name.
+//!
+//! A search goes through the listeners, sessions with patterns, and asks one at a time. A listener is asked once in a search, however
+//! many of its patterns match, and only if the `listen` rule allows it this very name. Listeners that left the last question unanswered are asked
+//! after all others.
+//!
+//! All of this is done in steps: one step tries one pattern with one name, or looks at one name. A turn makes [`TURN_STEPS`] of them,
+//! and the rest waits in queues for the next turns. What ends with a pattern or a session is found by the pattern's own list of names.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use regex::Regex;
+use smallvec::SmallVec;
+
+use crate::address::SessionId;
+use crate::desk::Desk;
+use crate::effect::{Effects, Principal};
+use crate::entry::{Asker, Entry, GatheredPart, ListenNotice, Listening, ReadFailed};
+use crate::message::Topic;
+use crate::permission::{Access, Asked, Decision, Question};
+use crate::table::{self, Dice, Map};
+use crate::text::{Name, Payload};
+use crate::time::Instant;
+use crate::timer::DeadlineQueue;
+
+/// Steps that searches may make in one turn. About a tenth of a millisecond for usual names and patterns.
+const TURN_STEPS: usize = 1_000;
+
+/// Bytes of a name that one step matches.
+const STEP_BYTES: usize = 64;
+
+/// Listeners that a search among new patterns asks before it goes through all listeners instead, where it meets each once.
+const NEW_ASKED_MAX: usize = 8;
+
+/// Kinds of queued work, which take turns.
+const KINDS: usize = 10;
+
+/// A pattern, by the number of its registration.
+#[derive(Debug)]
+struct Pattern {
+    topic: Topic,
+    text: Name,
+    regex: Arc<Regex>,
+    weight: u8,
+    /// The names that its listener was asked for, or provides, by this pattern.
+    names: BTreeSet<Name>,
+}
+
+/// A session with patterns.
+#[derive(Debug)]
+struct Listener {
+    session: SessionId,
+    /// As whom it listens: names are offered by its rights.
+    principal: Arc<Principal>,
+    patterns: BTreeMap<u64, Pattern>,
+    numbers: BTreeMap<(Topic, Name), u64>,
+    /// Questions that it has not answered yet.
+    unanswered: usize,
+    /// When it last left a question unanswered, and when it last answered one in time, as counted by the owner's clock.
+    silent_from: u64,
+    silent_to: u64,
+}
+
+impl Listener {
+    fn is_silent(&self) -> bool {
+        self.silent_from > self.silent_to
+    }
+
+    /// Whether it was silent at that moment of the owner's clock.
+    fn was_silent(&self, at: u64) -> bool {
+        let (from, to) = (self.silent_from, self.silent_to);
+        from > 0 && from <= at && (from > to || to > at)
+    }
+}
+
+/// A listener and the pattern by which it is asked.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    listener: u64,
+    session: SessionId,
+    pattern: u64,
+}
+
+/// How far a search has come.
+#[derive(Debug)]
+struct Progress {
+    /// When it began, by the owner's clock.
+    began: u64,
+    /// Whether some pattern has matched.
+    has_matched: bool,
+    /// Whether a listener was passed over because it has too many questions to answer.
+    was_busy: bool,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// All listeners, from a certain one on and around.
+    All {
+        /// Those that left the last question unanswered, after all others.
+        silent: bool,
+        first: u64,
+        is_around: bool,
+        /// The next listener, and its next pattern.
+        at: u64,
+        pattern: u64,
+    },
+    /// The patterns from a number on.
+    New { at: u64, asked: SmallVec<[u64; 2]> },
+}
+
+#[derive(Debug)]
+enum Search {
+    /// No listener provides it, none is asked.
+    Idle,
+    /// It waits for its search: among all patterns, or among the new ones.
+    Queued { all: bool },
+    /// It waits for the next steps of its search.
+    Running(Box<Progress>),
+    /// All listeners that match have too many questions to answer.
+    Postponed,
+    /// The rule of the next listener needs a record.
+    Judging(Box<Judging>),
+    /// One is asked.
+    Asking(Box<Asking>),
+    /// The one.
+    Provided(Candidate),
+}
+
+#[derive(Debug)]
+struct Judging {
+    candidate: Candidate,
+    number: u64,
+    values: Vec<(Name, Option<Payload>)>,
+    progress: Progress,
+}
+
+/// A question to a listener that was not answered yet.
+#[derive(Debug)]
+struct Asking {
+    candidate: Candidate,
+    number: u64,
+    progress: Progress,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    /// The shards with subscribers of an event. The owner of a record counts its subscribers elsewhere.
+    shards: SmallVec<[u16; 2]>,
+    /// Patterns below this number were tried.
+    tried: u64,
+    /// Whether the last search has met a pattern that matches.
+    has_matched: bool,
+    search: Search,
+}
+
+/// A walk through all names of a topic.
+#[derive(Debug)]
+struct Walk {
+    after: Option<Name>,
+    /// Whether names that were declined are offered again, or only those for which there are new patterns.
+    offers_again: bool,
+}
+
+/// The names and patterns of one topic.
+#[derive(Debug, Default)]
+struct Side {
+    /// The names with subscribers: records always, events while there are patterns of events.
+    wanted: BTreeMap<Name, Wanted>,
+    /// The listener of each pattern.
+    patterns: BTreeMap<u64, u64>,
+    /// Names whose search goes on. A name that is not queued any more is skipped.
+    queue: VecDeque<Name>,
+    postponed: VecDeque<Name>,
+    /// Places for questions that have become free since names were postponed.
+    freed: usize,
+    walk: Option<Walk>,
+    /// Another walk begins after this one.
+    next_walk: Option<bool>,
+}
+
+impl Side {
+    fn has_new(&self, tried: u64) -> bool {
+        let last = self.patterns.last_key_value();
+        last.is_some_and(|(number, _)| *number >= tried)
+    }
+
+    fn walk(&mut self, offers_again: bool) {
+        if self.walk.is_none() {
+            let after = None;
+            self.walk = Some(Walk {
+                after,
+                offers_again,
+            });
+        } else {
+            self.next_walk = Some(offers_again || self.next_walk == Some(true));
+        }
+    }
+
+    /// Drops what a queue has of names that have left it otherwise, before that is more than the names themselves.
+    fn trim(&mut self) {
+        let max = 2 * self.wanted.len() + 1_000;
+        let wanted = &self.wanted;
+        let search = |name: &Name| wanted.get(name).map(|wanted| &wanted.search);
+        if self.queue.len() > max {
+            let mut known = BTreeSet::new();
+            self.queue.retain(|name| {
+                matches!(
+                    search(name),
+                    Some(Search::Queued { .. } | Search::Running(_))
+                ) && known.insert(name.clone())
+            });
+        }
+        if self.postponed.len() > max {
+            let mut known = BTreeSet::new();
+            self.postponed.retain(|name| {
+                matches!(search(name), Some(Search::Postponed)) && known.insert(name.clone())
+            });
+        }
+    }
+}
+
+/// The names that a pattern was asked for or provided when it ended.
+#[derive(Debug)]
+struct Orphans {
+    topic: Topic,
+    listener: u64,
+    pattern: u64,
+    names: BTreeSet<Name>,
+}
+
+/// A pattern whose names are authorized once more.
+#[derive(Debug)]
+struct Again {
+    listener: u64,
+    pattern: u64,
+    after: Option<Name>,
+}
+
+/// A record has got, or lost, its provider; its subscribers are to be told.
+#[derive(Debug)]
+pub(crate) struct ProviderChange {
+    pub(crate) name: Name,
+    pub(crate) provided: bool,
+}
+
+/// What one look for a candidate has found.
+enum Look {
+    /// It goes on.
+    More,
+    Found(Candidate),
+    End,
+}
+
+/// All patterns, and the searches for the names that this shard owns.
+#[derive(Debug)]
+pub(crate) struct ListenOwner {
+    listeners: BTreeMap<u64, Listener>,
+    by_session: Map<SessionId, u64>,
+    records: Side,
+    events: Side,
+    next_listener: u64,
+    next_pattern: u64,
+    /// Counts searches, questions and answers: a late timer meets another number, and silence has a before and an after.
+    clock: u64,
+    /// Counts the censuses of events.
+    census: u64,
+    timeouts: DeadlineQueue<(Topic, Name, u64)>,
+    rematch: Option<Instant>,
+    orphans: VecDeque<Orphans>,
+    again: VecDeque<Again>,
+    /// Names of events that are not looked at any more.
+    discarded: Vec<BTreeMap<Name, Wanted>>,
+    /// Questions that no listener has answered yet.
+    unanswered: usize,
+    /// Steps that are left in this turn, and all that were made.
+    turn_steps: usize,
+    steps: u64,
+    next_kind: usize,
+    dice: Dice,
+    /// Records whose provider changed, until the engine tells their subscribers.
+    pub(crate) changes: Vec<ProviderChange>,
+}
+
+impl ListenOwner {
+    /// No patterns, no names.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            listeners: BTreeMap::new(),
+            by_session: table::map(seed),
+            records: Side::default(),
+            events: Side::default(),
+            next_listener: 0,
+            next_pattern: 0,
+            clock: 0,
+            census: 0,
+            timeouts: DeadlineQueue::new(),
+            rematch: None,
+            orphans: VecDeque::new(),
+            again: VecDeque::new(),
+            discarded: Vec::new(),
+            unanswered: 0,
+            turn_steps: TURN_STEPS,
+            steps: 0,
+            next_kind: 0,
+            dice: Dice::new(seed),
+            changes: Vec::new(),
+        }
+    }
+
+    /// The number of patterns.
+    pub(crate) fn pattern_count(&self) -> usize {
+        self.records.patterns.len() + self.events.patterns.len()
+    }
+
+    /// The number of names with subscribers.
+    pub(crate) fn wanted_count(&self) -> usize {
+        self.records.wanted.len() + self.events.wanted.len()
+    }
+
+    /// How many steps were made.
+    pub(crate) fn step_count(&self) -> u64 {
+        self.steps
+    }
+
+    /// Whether names that were offered by older rights are still to be authorized again.
+    pub(crate) fn is_authorizing_again(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Whether a listener provides the name.
+    pub(crate) fn is_provided(&self, topic: Topic, name: &Name) -> bool {
+        let wanted = self.side(topic).wanted.get(name);
+        wanted.is_some_and(|wanted| matches!(wanted.search, Search::Provided(_)))
+    }
+
+    /// The earliest deadline: at once, if something is queued.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        if self.has_work() {
+            return Some(Instant(0));
+        }
+        [self.timeouts.next(), self.rematch]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// A turn is over: the next one has its own steps.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn_steps = TURN_STEPS;
+    }
+
+    /// Handles what another shard, or this one, has to say about listening.
+    pub(crate) fn handle<E: Effects>(&mut self, desk: &mut Desk<'_, E>, entry: Listening) {
+        match entry {
+            Listening::Add {
+                topic,
+                pattern,
+                regex,
+                weight,
+                provider,
+                principal,
+                gather,
+            } => {
+                let pattern = Pattern {
+                    topic,
+                    text: pattern,
+                    regex,
+                    weight,
+                    names: BTreeSet::new(),
+                };
+                self.add(desk, provider, principal, pattern);
+                desk.part_done(gather, GatheredPart::Done);
+            }
+            Listening::Remove {
+                topic,
+                pattern,
+                provider,
+                gather,
+            } => {
+                if let Some((listener, number)) = self.find(provider, topic, &pattern) {
+                    self.withdraw(desk, listener, number);
+                }
+                if let Some(gather) = gather {
+                    desk.part_done(gather, GatheredPart::Done);
+                }
+            }
+            Listening::Renewed {
+                provider,
+                principal,
+            } => self.renewed(provider, principal),
+            Listening::Answered {
+                topic,
+                pattern,
+                name,
+                provider,
+                accepted,
+            } => {
+                if let Some((_, number)) = self.find(provider, topic, &pattern) {
+                    self.answered(topic, name, number, accepted);
+                }
+            }
+            Listening::Census { owner, round } => desk.take_part_in_census(owner, round),
+            Listening::CensusEnded { owner } => desk.leave_census(owner),
+            Listening::Present {
+                round,
+                shard,
+                names,
+            } => {
+                for name in names {
+                    self.interest(desk, round, shard, name, true);
+                }
+            }
+            Listening::Interest {
+                round,
+                shard,
+                name,
+                wanted,
+            } => self.interest(desk, round, shard, name, wanted),
+        }
+        self.work(desk);
+    }
+
+    /// A session has ended, with all its patterns.
+    pub(crate) fn session_ended<E: Effects>(&mut self, desk: &mut Desk<'_, E>, session: SessionId) {
+        let Some(listener) = self.by_session.get(&session).copied() else {
+            return;
+        };
+        while let Some(number) = self
+            .listeners
+            .get(&listener)
+            .and_then(|known| known.patterns.first_key_value())
+            .map(|(number, _)| *number)
+        {
+            self.withdraw(desk, listener, number);
+        }
+        self.work(desk);
+    }
+
+    /// Rules have changed: what was offered by the older ones is authorized once more.
+    pub(crate) fn rules_changed(&mut self) {
+        self.again.clear();
+        for listener in self.listeners.keys().copied().collect::<Vec<_>>() {
+            self.authorize_again(listener);
+        }
+    }
+
+    /// A record has its first subscriber.
+    pub(crate) fn record_wanted<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
+        self.begin(Topic::Record, name.clone());
+        self.work(desk);
+    }
+
+    /// A record has lost its last subscriber.
+    pub(crate) fn record_unwanted<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
+        self.end(desk, Topic::Record, name);
+    }
+
+    /// Asks the next candidate where one did not answer, offers unprovided names again from time to time, and goes on with what is queued.
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        self.turn_steps = TURN_STEPS;
+        let now = desk.now.monotonic;
+        while self.turn_steps > 0
+            && let Some((topic, name, number)) = self.timeouts.pop_due(now)
+        {
+            self.spend(1);
+            self.timed_out(desk, topic, name, number);
+        }
+        if self.rematch.is_some_and(|due| due <= now) {
+            self.rematch = None;
+            self.records.walk(true);
+            self.events.walk(true);
+        }
+        self.plan_rematch(desk);
+        self.work(desk);
+    }
+
+    /// A record that the rule of a listener has asked for.
+    pub(crate) fn value<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        (topic, name, number): (Topic, Name, u64),
+        record: Name,
+        value: Result<Option<Payload>, ReadFailed>,
+    ) {
+        let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) else {
+            return;
+        };
+        let is_asked = |judging: &Judging| judging.number == number;
+        if !matches!(&wanted.search, Search::Judging(judging) if is_asked(judging)) {
+            return;
+        }
+        let Search::Judging(judging) = std::mem::replace(&mut wanted.search, Search::Idle) else {
+            return;
+        };
+        let Judging {
+            candidate,
+            mut values,
+            progress,
+            ..
+        } = *judging;
+        match value {
+            Ok(value) => {
+                values.push((record, value));
+                self.try_candidate(desk, topic, name, progress, candidate, values);
+            }
+            Err(ReadFailed) => self.go_on_later(topic, name, progress),
+        }
+        self.work(desk);
+    }
+
+    fn side(&self, topic: Topic) -> &Side {
+        if topic == Topic::Record {
+            &self.records
+        } else {
+            &self.events
+        }
+    }
+
+    fn side_mut(&mut self, topic: Topic) -> &mut Side {
+        if topic == Topic::Record {
+            &mut self.records
+        } else {
+            &mut self.events
+        }
+    }
+
+    fn spend(&mut self, steps: usize) {
+        self.turn_steps = self.turn_steps.saturating_sub(steps);
+        self.steps += steps as u64;
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn find(&self, session: SessionId, topic: Topic, pattern: &Name) -> Option<(u64, u64)> {
+        let listener = *self.by_session.get(&session)?;
+        let numbers = &self.listeners.get(&listener)?.numbers;
+        Some((listener, *numbers.get(&(topic, pattern.clone()))?))
+    }
+
+    fn pattern_mut(&mut self, candidate: &Candidate) -> Option<&mut Pattern> {
+        let listener = self.listeners.get_mut(&candidate.listener)?;
+        listener.patterns.get_mut(&candidate.pattern)
+    }
+
+    fn plan_rematch<E: Effects>(&mut self, desk: &Desk<'_, E>) {
+        if self.listeners.is_empty() {
+            self.rematch = None;
+        } else if self.rematch.is_none() {
+            let interval = desk.place.settings.listen_rematch_interval;
+            self.rematch = interval.map(|interval| desk.now.monotonic + interval);
+        }
+    }
+
+    fn add<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        session: SessionId,
+        principal: Arc<Principal>,
+        pattern: Pattern,
+    ) {
+        if self.find(session, pattern.topic, &pattern.text).is_some() {
+            return;
+        }
+        let number = self.next_pattern;
+        self.next_pattern += 1;
+        let topic = pattern.topic;
+        let order = match self.by_session.get(&session) {
+            Some(order) => *order,
+            None => {
+                let order = self.next_listener;
+                self.next_listener += 1;
+                self.by_session.insert(session, order);
+                let listener = Listener {
+                    session,
+                    principal,
+                    patterns: BTreeMap::new(),
+                    numbers: BTreeMap::new(),
+                    unanswered: 0,
+                    silent_from: 0,
+                    silent_to: 0,
+                };
+                self.listeners.insert(order, listener);
+                order
+            }
+        };
+        if let Some(listener) = self.listeners.get_mut(&order) {
+            let key = (topic, pattern.text.clone());
+            listener.numbers.insert(key, number);
+            listener.patterns.insert(number, pattern);
+        }
+        let side = self.side_mut(topic);
+        let begins_census = topic == Topic::Event && side.patterns.is_empty();
+        side.patterns.insert(number, order);
+        side.walk(false);
+        if begins_census {
+            self.census += 1;
+            desk.post_all(&Entry::Listening(Listening::Census {
+                owner: desk.place.address,
+                round: self.census,
+            }));
+        }
+        self.plan_rematch(desk);
+    }
+
+    /// Takes a pattern away; the names that depended on it are searched for again.
+    fn withdraw<E: Effects>(&mut self, desk: &mut Desk<'_, E>, order: u64, number: u64) {
+        let Some(listener) = self.listeners.get_mut(&order) else {
+            return;
+        };
+        let Some(pattern) = listener.patterns.remove(&number) else {
+            return;
+        };
+        listener
+            .numbers
+            .remove(&(pattern.topic, pattern.text.clone()));
+        if listener.patterns.is_empty() {
+            self.unanswered -= listener.unanswered;
+            self.by_session.remove(&listener.session);
+            self.listeners.remove(&order);
+        }
+        let topic = pattern.topic;
+        if !pattern.names.is_empty() {
+            self.orphans.push_back(Orphans {
+                topic,
+                listener: order,
+                pattern: number,
+                names: pattern.names,
+            });
+        }
+        self.side_mut(topic).patterns.remove(&number);
+        if topic == Topic::Event && self.events.patterns.is_empty() {
+            self.discarded.push(std::mem::take(&mut self.events.wanted));
+            desk.post_all(&Entry::Listening(Listening::CensusEnded {
+                owner: desk.place.address,
+            }));
+        }
+    }
+
+    /// A listener listens as another principal from now on.
+    fn renewed(&mut self, session: SessionId, principal: Arc<Principal>) {
+        let Some(order) = self.by_session.get(&session).copied() else {
+            return;
+        };
+        if let Some(listener) = self.listeners.get_mut(&order) {
+            listener.principal = principal;
+        }
+        self.authorize_again(order);
+    }
+
+    fn authorize_again(&mut self, order: u64) {
+        let Some(listener) = self.listeners.get(&order) else {
+            return;
+        };
+        let patterns = listener.patterns.iter();
+        let used = patterns.filter(|(_, pattern)| !pattern.names.is_empty());
+        self.again.extend(used.map(|(number, _)| Again {
+            listener: order,
+            pattern: *number,
+            after: None,
+        }));
+    }
+
+    fn answered(&mut self, topic: Topic, name: Name, pattern: u64, accepted: bool) {
+        let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) else {
+            return;
+        };
+        if !matches!(&wanted.search, Search::Asking(asking) if asking.candidate.pattern == pattern)
+        {
+            return;
+        }
+        let Search::Asking(asking) = std::mem::replace(&mut wanted.search, Search::Idle) else {
+            return;
+        };
+        let Asking {
+            candidate,
+            progress,
+            ..
+        } = *asking;
+        if accepted {
+            wanted.search = Search::Provided(candidate);
+        }
+        let now = self.tick();
+        self.free(candidate.listener);
+        if let Some(listener) = self.listeners.get_mut(&candidate.listener)
+            && listener.is_silent()
+        {
+            listener.silent_to = now;
+        }
+        if !accepted {
+            self.forget_name(&candidate, &name);
+            self.go_on_later(topic, name, progress);
+        } else if topic == Topic::Record {
+            let provided = true;
+            self.changes.push(ProviderChange { name, provided });
+        }
+    }
+
+    fn timed_out<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        topic: Topic,
+        name: Name,
+        number: u64,
+    ) {
+        let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) else {
+            return;
+        };
+        if !matches!(&wanted.search, Search::Asking(asking) if asking.number == number) {
+            return;
+        }
+        let Search::Asking(asking) = std::mem::replace(&mut wanted.search, Search::Idle) else {
+            return;
+        };
+        let Asking {
+            candidate,
+            progress,
+            ..
+        } = *asking;
+        let now = self.tick();
+        self.free(candidate.listener);
+        if let Some(listener) = self.listeners.get_mut(&candidate.listener)
+            && !listener.is_silent()
+        {
+            listener.silent_from = now;
+        }
+        self.tell(desk, topic, &candidate, &name, ListenNotice::TimedOut);
+        self.forget_name(&candidate, &name);
+        self.go_on_later(topic, name, progress);
+    }
+
+    /// A question has been answered, or will not be.
+    fn free(&mut self, order: u64) {
+        if let Some(listener) = self.listeners.get_mut(&order) {
+            listener.unanswered -= 1;
+            self.unanswered -= 1;
+        }
+        for side in [&mut self.records, &mut self.events] {
+            if !side.postponed.is_empty() {
+                side.freed += 1;
+            }
+        }
+    }
+
+    fn forget_name(&mut self, candidate: &Candidate, name: &Name) {
+        if let Some(pattern) = self.pattern_mut(candidate) {
+            pattern.names.remove(name);
+        }
+    }
+
+    /// A shard has got its first subscriber of an event, or lost its last.
+    fn interest<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        round: u64,
+        shard: u16,
+        name: Name,
+        wanted: bool,
+    ) {
+        if round != self.census || self.events.patterns.is_empty() {
+            return;
+        }
+        if wanted && !self.events.wanted.contains_key(&name) {
+            self.begin(Topic::Event, name.clone());
+        }
+        let Some(known) = self.events.wanted.get_mut(&name) else {
+            return;
+        };
+        // A census goes through the names of a shard while they change, so it may say what the shard has said already.
+        let place = known.shards.iter().position(|known| *known == shard);
+        match (place, wanted) {
+            (None, true) => known.shards.push(shard),
+            (Some(place), false) => {
+                known.shards.swap_remove(place);
+            }
+            _ => {}
+        }
+        if known.shards.is_empty() {
+            self.end(desk, Topic::Event, &name);
+        }
+    }
+
+    fn begin(&mut self, topic: Topic, name: Name) {
+        let tried = self.next_pattern;
+        let side = self.side_mut(topic);
+        let has_patterns = !side.patterns.is_empty();
+        let search = if has_patterns {
+            side.queue.push_back(name.clone());
+            Search::Queued { all: true }
+        } else {
+            Search::Idle
+        };
+        let wanted = Wanted {
+            shards: SmallVec::new(),
+            tried,
+            has_matched: false,
+            search,
+        };
+        side.wanted.insert(name, wanted);
+        side.trim();
+    }
+
+    fn end<E: Effects>(&mut self, desk: &mut Desk<'_, E>, topic: Topic, name: &Name) {
+        let Some(wanted) = self.side_mut(topic).wanted.remove(name) else {
+            return;
+        };
+        // The listener that is being asked is told too: its acceptance would come too late.
+        let candidate = match wanted.search {
+            Search::Provided(candidate) => candidate,
+            Search::Asking(asking) => {
+                self.free(asking.candidate.listener);
+                asking.candidate
+            }
+            _ => return,
+        };
+        self.tell(desk, topic, &candidate, name, ListenNotice::Removed);
+        self.forget_name(&candidate, name);
+    }
+
+    fn queue(&mut self, topic: Topic, name: &Name, all: bool) {
+        let side = self.side_mut(topic);
+        if let Some(wanted) = side.wanted.get_mut(name) {
+            wanted.search = Search::Queued { all };
+            side.queue.push_back(name.clone());
+        }
+    }
+
+    /// A search goes on with its next candidate when its turn comes.
+    fn go_on_later(&mut self, topic: Topic, name: Name, progress: Progress) {
+        let side = self.side_mut(topic);
+        if let Some(wanted) = side.wanted.get_mut(&name) {
+            wanted.search = Search::Running(Box::new(progress));
+            side.queue.push_back(name);
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let has_postponed =
+            |side: &Side| !side.postponed.is_empty() && (side.freed > 0 || self.unanswered == 0);
+        let is_busy =
+            |side: &Side| !side.queue.is_empty() || side.walk.is_some() || has_postponed(side);
+        !self.orphans.is_empty()
+            || !self.again.is_empty()
+            || !self.discarded.is_empty()
+            || is_busy(&self.records)
+            || is_busy(&self.events)
+    }
+
+    /// Makes the steps that are left in this turn, or those there are.
+    fn work<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        while self.turn_steps > 0 && self.has_work() {
+            // The kinds take turns, so that a client that keeps one of them busy delays no other for long.
+            let kind = self.next_kind;
+            self.next_kind = (kind + 1) % KINDS;
+            let topic = if kind % 2 == 0 {
+                Topic::Record
+            } else {
+                Topic::Event
+            };
+            match kind / 2 {
+                0 => self.orphan_step(),
+                1 => self.again_step(desk),
+                2 => self.search_step(desk, topic),
+                3 => self.walk_step(topic),
+                _ => self.postponed_step(topic),
+            }
+        }
+    }
+
+    fn orphan_step(&mut self) {
+        if let Some(discarded) = self.discarded.last_mut() {
+            discarded.pop_first();
+            if discarded.is_empty() {
+                self.discarded.pop();
+            }
+            self.spend(1);
+        }
+        let Some(orphans) = self.orphans.front_mut() else {
+            return;
+        };
+        let (topic, listener, pattern) = (orphans.topic, orphans.listener, orphans.pattern);
+        let Some(name) = orphans.names.pop_first() else {
+            self.orphans.pop_front();
+            return;
+        };
+        self.spend(1);
+        let Some(wanted) = self.side_mut(topic).wanted.get(&name) else {
+            return;
+        };
+        match &wanted.search {
+            Search::Asking(asking) if asking.candidate.pattern == pattern => self.free(listener),
+            Search::Provided(candidate) if candidate.pattern == pattern => {
+                self.lost(topic, &name);
+            }
+            _ => return,
+        }
+        self.queue(topic, &name, true);
+    }
+
+    /// Notes that a record has lost its provider.
+    fn lost(&mut self, topic: Topic, name: &Name) {
+        if topic == Topic::Record {
+            self.changes.push(ProviderChange {
+                name: name.clone(),
+                provided: false,
+            });
+        }
+    }
+
+    /// Authorizes one name of a listener once more.
+    fn again_step<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+        let Some(again) = self.again.front_mut() else {
+            return;
+        };
+        let (order, number) = (again.listener, again.pattern);
+        let after = again
+            .after
+            .as_ref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        let pattern = self
+            .listeners
+            .get(&order)
+            .and_then(|listener| listener.patterns.get(&number));
+        let next = pattern.and_then(|pattern| {
+            let mut names = pattern.names.range::<Name, _>((after, Bound::Unbounded));
+            Some((pattern.topic, names.next()?.clone()))
+        });
+        let Some((topic, name)) = next else {
+            self.again.pop_front();
+            return;
+        };
+        again.after = Some(name.clone());
+        self.spend(2);
+        let wanted = self.side(topic).wanted.get(&name);
+        let (candidate, is_provided) = match wanted.map(|wanted| &wanted.search) {
+            Some(Search::Asking(asking)) => (asking.candidate, false),
+            Some(Search::Provided(candidate)) => (*candidate, true),
+            _ => return,
+        };
+        // A rule that needs another record is authorized by the search that follows.
+        if candidate.pattern != number
+            || self.decide(desk, topic, &name, &candidate, &[]) == Some(Decision::Allow)
+        {
+            return;
+        }
+        if is_provided {
+            self.lost(topic, &name);
+        } else {
+            self.free(order);
+        }
+        self.tell(desk, topic, &candidate, &name, ListenNotice::Removed);
+        self.forget_name(&candidate, &name);
+        self.queue(topic, &name, true);
+    }
+
+    /// Looks at one name of a walk.
+    fn walk_step(&mut self, topic: Topic) {
+        let side = self.side_mut(topic);
+        let Some(walk) = &mut side.walk else {
+            return;
+        };
+        let after = walk
+            .after
+            .as_ref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        let mut names = side.wanted.range_mut::<Name, _>((after, Bound::Unbounded));
+        let Some((name, wanted)) = names.next() else {
+            side.walk = None;
+            if let Some(offers_again) = side.next_walk.take() {
+                side.walk(offers_again);
+            }
+            return;
+        };
+        walk.after = Some(name.clone());
+        let last = side.patterns.last_key_value();
+        let has_new = last.is_some_and(|(number, _)| *number >= wanted.tried);
+        let all = walk.offers_again && wanted.has_matched;
+        if matches!(wanted.search, Search::Idle) && (all || has_new) {
+            wanted.search = Search::Queued { all };
+            side.queue.push_back(name.clone());
+        }
+        self.spend(1);
+    }
+
+    fn postponed_step(&mut self, topic: Topic) {
+        let is_free = self.unanswered == 0;
+        let side = self.side_mut(topic);
+        if side.freed == 0 && !is_free {
+            return;
+        }
+        side.freed = side.freed.saturating_sub(1);
+        let Some(name) = side.postponed.pop_front() else {
+            side.freed = 0;
+            return;
+        };
+        if let Some(wanted) = side.wanted.get_mut(&name)
+            && matches!(wanted.search, Search::Postponed)
+        {
+            wanted.search = Search::Queued { all: true };
+            side.queue.push_back(name);
+        }
+        self.spend(1);
+    }
+
+    /// Goes on with the search of the next name until a listener is asked, or its rule waits for a record, or the turn is over.
+    fn search_step<E: Effects>(&mut self, desk: &mut Desk<'_, E>, topic: Topic) {
+        let now = self.clock + 1;
+        let tried = self.next_pattern;
+        let first = self.first_listener(desk);
+        let side = self.side_mut(topic);
+        let Some(name) = side.queue.pop_front() else {
+            return;
+        };
+        let Some(wanted) = side.wanted.get_mut(&name) else {
+            return self.spend(1);
+        };
+        let progress = match std::mem::replace(&mut wanted.search, Search::Idle) {
+            Search::Running(progress) => *progress,
+            Search::Queued { all } => {
+                let at = std::mem::replace(&mut wanted.tried, tried);
+                Progress {
+                    began: now,
+                    has_matched: wanted.has_matched && !all,
+                    was_busy: false,
+                    phase: if all {
+                        Phase::all(first)
+                    } else {
+                        Phase::New {
+                            at,
+                            asked: SmallVec::new(),
+                        }
+                    },
+                }
+            }
+            other => {
+                wanted.search = other;
+                return self.spend(1);
+            }
+        };
+        self.clock = now;
+        self.spend(1);
+        self.seek(desk, topic, name, progress);
+    }
+
+    /// Where a search begins.
+    fn first_listener<E: Effects>(&mut self, desk: &Desk<'_, E>) -> u64 {
+        let first = self
+            .listeners
+            .first_key_value()
+            .map_or(0, |(first, _)| *first);
+        if !desk.place.settings.listen_shuffle || self.listeners.len() < 2 {
+            return first;
+        }
+        let span = usize::try_from(self.next_listener - first).unwrap_or(usize::MAX);
+        first + self.dice.below(span) as u64
+    }
+
+    fn seek<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        topic: Topic,
+        name: Name,
+        mut progress: Progress,
+    ) {
+        loop {
+            if self.turn_steps == 0 {
+                let side = self.side_mut(topic);
+                if let Some(wanted) = side.wanted.get_mut(&name) {
+                    wanted.search = Search::Running(Box::new(progress));
+                    side.queue.push_front(name);
+                }
+                return;
+            }
+            match self.look(desk, topic, &name, &mut progress) {
+                Look::More => {}
+                Look::Found(candidate) => {
+                    return self.try_candidate(desk, topic, name, progress, candidate, Vec::new());
+                }
+                Look::End => {
+                    let side = self.side_mut(topic);
+                    if let Some(wanted) = side.wanted.get_mut(&name) {
+                        wanted.has_matched = progress.has_matched;
+                        if progress.was_busy {
+                            wanted.search = Search::Postponed;
+                            side.postponed.push_back(name);
+                            side.trim();
+                        }
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tries one pattern, or passes one listener over.
+    fn look<E: Effects>(
+        &mut self,
+        desk: &Desk<'_, E>,
+        topic: Topic,
+        name: &Name,
+        progress: &mut Progress,
+    ) -> Look {
+        let began = progress.began;
+        let (order, number) = match &mut progress.phase {
+            Phase::All {
+                silent,
+                first,
+                is_around,
+                at,
+                pattern,
+            } => {
+                let next = if *is_around {
+                    self.listeners.range(*at..(*first).max(*at)).next()
+                } else {
+                    self.listeners.range(*at..).next()
+                };
+                let Some((&order, listener)) = next else {
+                    self.steps += 1;
+                    self.turn_steps = self.turn_steps.saturating_sub(1);
+                    if !*is_around {
+                        (*is_around, *at, *pattern) = (true, 0, 0);
+                    } else if !*silent {
+                        (*silent, *is_around, *at, *pattern) = (true, false, *first, 0);
+                    } else {
+                        return self.look_at_new(topic, name, progress);
+                    }
+                    return Look::More;
+                };
+                if order != *at {
+                    (*at, *pattern) = (order, 0);
+                }
+                let is_asked = if *silent {
+                    listener.was_silent(began)
+                } else {
+                    !listener.is_silent()
+                };
+                let next = listener.patterns.range(*pattern..).next();
+                let Some((&number, _)) = next.filter(|_| is_asked) else {
+                    (*at, *pattern) = (order + 1, 0);
+                    self.spend(1);
+                    return Look::More;
+                };
+                *pattern = number + 1;
+                (order, number)
+            }
+            Phase::New { at, asked } => {
+                let Some((&number, &order)) = self.side(topic).patterns.range(*at..).next() else {
+                    return Look::End;
+                };
+                *at = number + 1;
+                if asked.contains(&order) {
+                    self.spend(1);
+                    return Look::More;
+                }
+                (order, number)
+            }
+        };
+        let Some(listener) = self.listeners.get(&order) else {
+            return Look::More;
+        };
+        let Some(pattern) = listener.patterns.get(&number) else {
+            return Look::More;
+        };
+        let is_match = pattern.topic == topic && pattern.regex.is_match(name);
+        let cost = usize::from(pattern.weight) * (1 + name.len() / STEP_BYTES);
+        let is_busy = listener.unanswered >= questions_max(desk);
+        let candidate = Candidate {
+            listener: order,
+            session: listener.session,
+            pattern: number,
+        };
+        self.spend(cost);
+        if !is_match {
+            return Look::More;
+        }
+        progress.has_matched = true;
+        progress.was_busy |= is_busy;
+        match &mut progress.phase {
+            Phase::All { at, pattern, .. } => (*at, *pattern) = (order + 1, 0),
+            Phase::New { asked, .. } if asked.len() < NEW_ASKED_MAX => asked.push(order),
+            Phase::New { .. } => {
+                progress.phase = Phase::all(order);
+                return Look::More;
+            }
+        }
+        if is_busy {
+            Look::More
+        } else {
+            Look::Found(candidate)
+        }
+    }
+
+    /// After all listeners: patterns that have come meanwhile.
+    fn look_at_new(&mut self, topic: Topic, name: &Name, progress: &mut Progress) -> Look {
+        let next = self.next_pattern;
+        let side = self.side_mut(topic);
+        let tried = side.wanted.get(name).map_or(next, |wanted| wanted.tried);
+        if !side.has_new(tried) {
+            return Look::End;
+        }
+        if let Some(wanted) = side.wanted.get_mut(name) {
+            wanted.tried = next;
+        }
+        progress.phase = Phase::New {
+            at: tried,
+            asked: SmallVec::new(),
+        };
+        Look::More
+    }
+
+    /// What the `listen` rule says of a name and a listener; `None` if the listener or its pattern is gone.
+    fn decide<E: Effects>(
+        &self,
+        desk: &Desk<'_, E>,
+        topic: Topic,
+        name: &Name,
+        candidate: &Candidate,
+        values: &[(Name, Option<Payload>)],
+    ) -> Option<Decision> {
+        let listener = self.listeners.get(&candidate.listener)?;
+        listener.patterns.get(&candidate.pattern)?;
+        let access = if topic == Topic::Record {
+            Access::RecordListen
+        } else {
+            Access::EventListen
+        };
+        Some(desk.place.permission.decide(&Question {
+            principal: &listener.principal,
+            access,
+            by: Asked::Plainly,
+            name: Some(name),
+            data: None,
+            old_data: None,
+            now: desk.now.wall,
+            values,
+        }))
+    }
+
+    /// Asks a listener for a name that its rule allows it.
+    fn try_candidate<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        topic: Topic,
+        name: Name,
+        progress: Progress,
+        candidate: Candidate,
+        values: Vec<(Name, Option<Payload>)>,
+    ) {
+        self.spend(1);
+        match self.decide(desk, topic, &name, &candidate, &values) {
+            Some(Decision::Allow) => self.ask(desk, topic, name, progress, candidate),
+            Some(Decision::Need(record))
+                if values.len() < desk.place.settings.limits.rule_reads_max =>
+            {
+                let number = self.tick();
+                let asker = Asker::Listening {
+                    owner: desk.place.address,
+                    topic,
+                    name: name.clone(),
+                    number,
+                };
+                let owner = desk.place.owner(&record);
+                desk.post(
+                    owner,
+                    Entry::ReadValue {
+                        name: record,
+                        asker,
+                    },
+                );
+                if let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) {
+                    wanted.search = Search::Judging(Box::new(Judging {
+                        candidate,
+                        number,
+                        values,
+                        progress,
+                    }));
+                }
+            }
+            _ => self.go_on_later(topic, name, progress),
+        }
+    }
+
+    fn ask<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        topic: Topic,
+        name: Name,
+        progress: Progress,
+        candidate: Candidate,
+    ) {
+        let number = self.tick();
+        if let Some(pattern) = self.pattern_mut(&candidate) {
+            pattern.names.insert(name.clone());
+        }
+        if let Some(listener) = self.listeners.get_mut(&candidate.listener) {
+            listener.unanswered += 1;
+            self.unanswered += 1;
+        }
+        self.tell(desk, topic, &candidate, &name, ListenNotice::Found);
+        if let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) {
+            wanted.has_matched = true;
+            wanted.search = Search::Asking(Box::new(Asking {
+                candidate,
+                number,
+                progress,
+            }));
+        }
+        let deadline = desk.now.monotonic + desk.place.settings.listen_response_timeout;
+        self.timeouts.push(deadline, (topic, name, number));
+    }
+
+    /// Tells a listener something about a name, by the pattern by which it was asked.
+    fn tell<E: Effects>(
+        &self,
+        desk: &mut Desk<'_, E>,
+        topic: Topic,
+        to: &Candidate,
+        name: &Name,
+        notice: ListenNotice,
+    ) {
+        let listener = self.listeners.get(&to.listener);
+        let Some(pattern) = listener.and_then(|listener| listener.patterns.get(&to.pattern)) else {
+            return;
+        };
+        let entry = Entry::ListenNotice {
+            provider: to.session,
+            topic,
+            pattern: pattern.text.clone(),
+            name: name.clone(),
+            notice,
+        };
+        desk.post(to.session.home, entry);
+    }
+}
+
+impl Phase {
+    /// All listeners, from one on and around.
+    fn all(first: u64) -> Self {
+        Self::All {
+            silent: false,
+            first,
+            is_around: false,
+            at: first,
+            pattern: 0,
+        }
+    }
+}
+
+fn questions_max<E: Effects>(desk: &Desk<'_, E>) -> usize {
+    desk.place.settings.limits.listen_questions_max.max(1)
+}
