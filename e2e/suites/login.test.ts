@@ -6,6 +6,8 @@ import { atEnd } from '../harness/cleanup.ts';
 import { C, close, connect, inState, open, record } from '../harness/client.ts';
 import { covers } from '../harness/coverage.ts';
 import { fresh, freshUser } from '../harness/names.ts';
+import { post } from '../harness/http.ts';
+import { JsonPeer } from '../harness/json-peer.ts';
 import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { hashPassword } from '../harness/users.ts';
@@ -229,6 +231,51 @@ describe('login limits', { concurrency: 8 }, () => {
     await inState(client, C.CONNECTION_STATE.AUTHENTICATION_TIMEOUT);
     client.login({}, () => assert.fail('answered'));
     await client.errors.find(({ event }) => event === 'IS_CLOSED');
+  });
+
+  test('after a refused login there is more time than before the first one', async (t) => {
+    const users = { alice: { password: hashPassword('wonderland') } };
+    const server = await Server.during(t, { users, loginTimeoutMs: LOGIN_MS, auth: { chain: ['file'], retry_timeout: '5s' } });
+    const [client, idle] = [await connect(t, server, { login: false, errors: ['AUTHENTICATION_TIMEOUT'] }), await RawPeer.challenge(server)];
+    await assert.rejects(client.login({ username: 'alice', password: 'wrong' }));
+    const refused = performance.now();
+    // Which came later than the client, so that its time is over later.
+    await within(DEADLINE_MS, idle.closed, 'the idle socket is closed');
+    assert.equal(client.getConnectionState(), C.CONNECTION_STATE.AWAITING_AUTHENTICATION);
+    await inState(client, C.CONNECTION_STATE.AUTHENTICATION_TIMEOUT);
+    assert.ok(performance.now() - refused > 4_900, 'the time after a refusal was cut short');
+    const other = await connect(t, server, { login: false });
+    await assert.rejects(other.login({ username: 'alice', password: 'wrong' }));
+    await other.login({ username: 'alice', password: 'wonderland' });
+  });
+
+  test('a login beyond its limit closes the connection, and a body is refused', { skip: againstOriginal }, async (t) => {
+    const server = await Server.during(t, { auth: { login_bytes_max: 2_000 } });
+    const login = (bytes: number): string => JSON.stringify({ username: 'anna', more: Array(Math.floor(bytes / 3)).fill([]) });
+    for (const [bytes, isTaken] of [[1_800, true], [3_000, false], [900_000, false]] as const) {
+      const binary = await RawPeer.challenge(server);
+      binary.send({ topic: AUTH, action: C.AUTH_ACTION.REQUEST, data: login(bytes) });
+      const text = await JsonPeer.challenge(server);
+      text.send({ topic: AUTH, action: C.AUTH_ACTION.REQUEST, data: login(bytes) });
+      const answer = await post(server, '/api/auth', login(bytes));
+      const batch = await post(server, '/api', { authData: JSON.parse(login(bytes)), body: [{ topic: 'presence', action: 'query' }] });
+      if (isTaken) {
+        await binary.expect(AUTH, C.AUTH_ACTION.AUTH_SUCCESSFUL);
+        await text.expect(AUTH, C.AUTH_ACTION.AUTH_SUCCESSFUL);
+        assert.deepEqual([answer.status, batch.status], [200, 200]);
+      } else {
+        assert.equal(await within(DEADLINE_MS, binary.closed, 'the server closes'), 1009);
+        assert.equal((await within(DEADLINE_MS, text.closed, 'the server closes')).code, 1009);
+        assert.deepEqual([answer.status, batch.status], [413, 413]);
+        assert.ok((await answer.text()).includes('auth.login_bytes_max'));
+      }
+    }
+    // Once it is logged in, a connection may send what limits.message_bytes_max allows.
+    const peer = await RawPeer.login(server);
+    peer.send({ topic: EVENT, action: C.EVENT_ACTION.EMIT, name: fresh('event'), data: JSON.stringify('x'.repeat(900_000)) });
+    await peer.settle();
+    peer.send({ topic: AUTH, action: C.AUTH_ACTION.REQUEST, data: login(3_000) });
+    await peer.expect(AUTH, C.AUTH_ACTION.INVALID_MESSAGE_DATA);
   });
 
   test('who logs in in time stays', async (t) => {

@@ -7,7 +7,9 @@ import { describe, test, type TestContext } from 'node:test';
 import { C, close, connect, inState, open, record, type ClientOptions, type TestClient } from '../harness/client.ts';
 import { fresh } from '../harness/names.ts';
 import { Proxy } from '../harness/proxy.ts';
+import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal, type ServerOptions } from '../harness/server.ts';
+import { hashPassword } from '../harness/users.ts';
 import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const { OPEN, CHALLENGING, CHALLENGE_DENIED, TOO_MANY_AUTH_ATTEMPTS, AUTHENTICATING } = C.CONNECTION_STATE;
@@ -18,6 +20,10 @@ const HUNDRED_KILOBYTES = { text: 'x'.repeat(100_000) };
 /** More than `message_bytes_max` of the servers here. */
 const TOO_LARGE = { blob: 'x'.repeat(5_000) };
 const LIMITS = { message_bytes_max: 4_000 };
+/** Users who have to prove who they are: only these are known by their name. */
+const PASSWORD = 'correct horse';
+const USERS = { anna: { password: hashPassword(PASSWORD) }, bob: { password: hashPassword(PASSWORD) } };
+const [ANNA, BOB] = [{ username: 'anna', password: PASSWORD }, { username: 'bob', password: PASSWORD }];
 
 /** The server's defaults, with `MINUTE_MS` for a minute. */
 const SCALED = {
@@ -91,16 +97,16 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   });
 
   test('a user waits at its login wherever it comes from, another one does not', async (t) => {
-    const { server, client } = await outsider(t, { penalty: { wait_min: '5s', wait_max: '5s' } });
-    const login = client.login({ username: 'anna' });
+    const { server, client } = await outsider(t, { users: USERS, penalty: { wait_min: '5s', wait_max: '5s' } });
+    const login = client.login(ANNA);
     await inState(client, OPEN);
     await login;
     client.event.emit(fresh('e'), TOO_LARGE);
     await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 1, 'its return waits');
     const [again, other] = [open(server.address), open(server.address)];
     t.after(() => [again, other].forEach(close));
-    const otherIn = other.login({ username: 'bob' });
-    const againIn = again.login({ username: 'anna' });
+    const otherIn = other.login(BOB);
+    const againIn = again.login(ANNA);
     await within(DEADLINE_MS, Promise.resolve(otherIn), 'another user from the same address is let in');
     await inState(again, AUTHENTICATING);
     await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 2, 'the same user waits');
@@ -118,13 +124,42 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   });
 
   test('a user that goes on is told of too many attempts in the end, and the client stays away', async (t) => {
-    const { server, proxy, client } = await outsider(t, { penalty: { wait_min: '10ms', wait_max: '50ms', faults_max: 3 } });
+    const penalty = { wait_min: '10ms', wait_max: '50ms', faults_max: 3 };
+    const { server, proxy, client } = await outsider(t, { users: USERS, penalty });
     offendWhenIn(client);
-    await Promise.resolve(client.login({ username: 'anna' }));
+    await Promise.resolve(client.login(ANNA));
     await inState(client, TOO_MANY_AUTH_ATTEMPTS);
     assert.equal(proxy.connectedAt.length, 4);
     await staysAway(t, server, proxy);
     assert.equal(client.getConnectionState(), TOO_MANY_AUTH_ATTEMPTS);
+  });
+
+  test('anonymous users never notice that others without a name break the protocol', async (t) => {
+    const server = await Server.during(t, { penalty: { faults_max: 3 } });
+    const proxy = await Proxy.during(t, server);
+    const bystander = await connect(t, server, { through: proxy.address, login: {}, errors: ['CONNECTION_ERROR'] });
+    const name = fresh('record');
+    const written = await record(bystander, name);
+    for (const username of [undefined, undefined, undefined, undefined, undefined, 'anna', 'anna', 'anna', 'anna', 'anna']) {
+      // From an address of their own: the address is what can be punished.
+      const options = { localAddress: '127.0.0.2' };
+      const peer = await RawPeer.login(server, { username }, { url: `ws://${server.address}`, options });
+      peer.sendText('\xff'.repeat(6));
+      peer.sendBytes(Buffer.alloc(5_000_000));
+      await within(DEADLINE_MS, peer.closed, 'the peer is closed');
+    }
+    assert.equal(bystander.getConnectionState(), OPEN);
+    await written.setWithAck('still', 'here');
+    for (const login of [{}, { username: 'anna' }]) {
+      const began = performance.now();
+      await connect(t, server, { login });
+      assert.ok(performance.now() - began < 1_000, 'another one logs in at once');
+    }
+    proxy.cut();
+    await inState(bystander, C.CONNECTION_STATE.RECONNECTING);
+    proxy.restore();
+    await inState(bystander, OPEN);
+    assert.equal(await server.metric('tidewire_penalty_refusals_total'), 0);
   });
 
   test('a slow reader waits too', async (t) => {

@@ -8,7 +8,9 @@ import { text } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 import { atEnd } from '../harness/cleanup.ts';
 import { C, connect, inState } from '../harness/client.ts';
+import { command, post } from '../harness/http.ts';
 import { freePort } from '../harness/ports.ts';
+import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { DEADLINE_MS, Inbox, eventually, within } from '../harness/wait.ts';
 
@@ -113,6 +115,98 @@ describe('the webhook', { concurrency: 4, skip: againstOriginal }, () => {
       client.close();
     }
     assert.ok(!((await watcher.presence.getAll()) as string[]).includes('OPEN'), 'nobody sees the nameless');
+  });
+
+  test('gives a token to who logs in over HTTP, which clients and requests log in with', async (t) => {
+    const hook = await Hook.during(t);
+    const server = await asking(t, hook);
+    const login = { username: 'alice', password: 'abcdefgh' };
+    hook.reply = ({ body: { authData } }) => {
+      const isRight = authData['password'] === login.password || authData['token'] === 'token-1';
+      return isRight ? [200, { id: 'alice', token: 'token-1', clientData: { theme: 'dark' } }] : [403];
+    };
+    const answer = await post(server, '/api/auth', login);
+    assert.equal(answer.status, 200);
+    const given = (await answer.json()) as { token: string; clientData: unknown; ticket: string };
+    assert.deepEqual({ token: given.token, clientData: given.clientData }, { token: 'token-1', clientData: { theme: 'dark' } });
+    const { token } = given;
+    const written = await command(server, { topic: 'record', action: 'write', recordName: 'a/b', data: { c: 1 } }, { token });
+    assert.deepEqual(written, { success: true });
+    const client = await connect(t, server, { login: false });
+    assert.deepEqual(await client.login({ token }), { theme: 'dark' });
+    assert.equal((await post(server, '/api/auth', { username: 'alice', password: 'wrong' })).status, 401);
+    for (const [reply, expected] of [
+      [{ id: 'bob' }, {}],
+      [{ id: 'bob', token: null }, { token: null }],
+      [{ id: 'bob', token: { a: 1 }, clientData: null }, { token: { a: 1 }, clientData: null }],
+    ] as const) {
+      hook.reply = () => [200, reply];
+      const { ticket, ...fields } = (await (await post(server, '/api/auth', {})).json()) as Record<string, unknown>;
+      assert.equal(typeof ticket, 'string');
+      assert.deepEqual(fields, expected);
+    }
+  });
+
+  test('is left by those who are gone, and addresses take turns', async (t) => {
+    const hook = await Hook.during(t);
+    const server = await asking(t, hook, { requests_max: 1, timeout: '60s' });
+    let answerFirst = (): void => undefined;
+    const first = new Promise<void>((done) => (answerFirst = done));
+    hook.reply = async ({ body: { authData } }) => {
+      if (authData['username'] === 'first') await first;
+      return [200, String(authData['username'])];
+    };
+    const from = (localAddress: string) => ({ url: `ws://${server.address}`, options: { localAddress } });
+    const login = async (username: string, address: string): Promise<RawPeer> => {
+      const peer = await RawPeer.challenge(server, from(address));
+      peer.send({ topic: C.TOPIC.AUTH, action: C.AUTH_ACTION.REQUEST, data: JSON.stringify({ username }) });
+      return peer;
+    };
+    await login('first', '127.0.0.2');
+    await hook.asked.next();
+    const crowd = await Promise.all(Array.from({ length: 20 }, (_, number) => login(`crowd-${number}`, '127.0.0.2')));
+    const waiting = (count: number) => async (): Promise<boolean> => (await server.metric('tidewire_logins_waiting')) === count;
+    await eventually(waiting(21), 'all of them wait');
+    const rightful = await login('rightful', '127.0.0.3');
+    await eventually(waiting(22), 'the rightful one waits');
+    for (const peer of crowd.slice(5)) peer.abort();
+    await eventually(waiting(7), 'those who are gone wait no more');
+    answerFirst();
+    await rightful.expect(C.TOPIC.AUTH, C.AUTH_ACTION.AUTH_SUCCESSFUL);
+    await eventually(waiting(0), 'no login waits');
+    const names = hook.asked.seen.map(({ body }) => body.authData['username']);
+    assert.equal(names.length, 7);
+    assert.ok(names.indexOf('rightful') <= 2, `${names}`);
+    assert.equal(await server.metric('tidewire_logins_waiting_bytes'), 0);
+  });
+
+  test('logins beyond what may wait are put off', async (t) => {
+    const hook = await Hook.during(t);
+    const server = await asking(t, hook, { requests_max: 1, timeout: '60s' }, { waiting_per_address_max: 3, waiting_max: 4 });
+    let answer = (): void => undefined;
+    const answered = new Promise<void>((done) => (answer = done));
+    hook.reply = async () => {
+      await answered;
+      return [200, 'anna'];
+    };
+    const login = async (localAddress: string): Promise<RawPeer> => {
+      const peer = await RawPeer.challenge(server, { url: `ws://${server.address}`, options: { localAddress } });
+      peer.send({ topic: C.TOPIC.AUTH, action: C.AUTH_ACTION.REQUEST, data: '{}' });
+      return peer;
+    };
+    const putOff = (count: number) => async (): Promise<boolean> => (await server.metric('tidewire_logins_put_off_total')) === count;
+    const peers = [];
+    for (let count = 0; count < 3; count += 1) peers.push(await login('127.0.0.2'));
+    await eventually(async () => (await server.metric('tidewire_logins_waiting')) === 3, 'three wait');
+    const fourth = await login('127.0.0.2');
+    assert.equal(await within(DEADLINE_MS, fourth.closed, 'the fourth of an address is closed'), 1013);
+    await eventually(putOff(1), 'it was counted');
+    peers.push(await login('127.0.0.3'));
+    await eventually(async () => (await server.metric('tidewire_logins_waiting')) === 4, 'four wait');
+    assert.equal(await within(DEADLINE_MS, (await login('127.0.0.4')).closed, 'the fifth is closed'), 1013);
+    assert.equal((await post(server, '/api/auth', {})).status, 503);
+    answer();
+    for (const peer of peers) await peer.expect(C.TOPIC.AUTH, C.AUTH_ACTION.AUTH_SUCCESSFUL);
   });
 
   test('keeps out whom it does not permit, with its reason', async (t) => {

@@ -26,6 +26,7 @@ use crate::expiry::Expiries;
 use crate::history;
 use crate::history::owner::HistoryOwner;
 use crate::hub::{Hub, HubTopic};
+use crate::identity;
 use crate::lag;
 use crate::listen::ListenOwner;
 use crate::login::{self, Decided};
@@ -89,6 +90,8 @@ pub struct Shard {
     user_rates: RateOwner,
     heartbeats: Sweep,
     logins: DeadlineQueue<Seat>,
+    /// Sessions whose login was refused, with the number of refusals, by the end of their time to log in again.
+    retries: DeadlineQueue<(Seat, u32)>,
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
     detentions: BTreeSet<(Instant, SessionId)>,
     expiries: Expiries,
@@ -110,6 +113,7 @@ struct Parts<'a> {
     user_rates: &'a mut RateOwner,
     heartbeats: &'a mut Sweep,
     logins: &'a mut DeadlineQueue<Seat>,
+    retries: &'a mut DeadlineQueue<(Seat, u32)>,
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
     expiries: &'a mut Expiries,
     recheck: &'a mut Recheck,
@@ -165,6 +169,7 @@ impl Shard {
             user_rates: RateOwner::new(seed),
             heartbeats: Sweep::default(),
             logins: DeadlineQueue::new(),
+            retries: DeadlineQueue::new(),
             detentions: BTreeSet::new(),
             expiries: Expiries::default(),
             barrier: Barrier::new(address, shard_count),
@@ -446,6 +451,7 @@ impl Shard {
             user_rates: &mut self.user_rates,
             heartbeats: &mut self.heartbeats,
             logins: &mut self.logins,
+            retries: &mut self.retries,
             detentions: &mut self.detentions,
             expiries: &mut self.expiries,
             recheck: &mut self.recheck,
@@ -462,7 +468,7 @@ impl Shard {
             let (sessions, home) = (&self.sessions, self.place.address);
             self.logins.drop_front_while(|seat| {
                 let waiting = sessions.find(seat.session(home));
-                waiting.is_none_or(|session| session.principal().is_some())
+                waiting.is_none_or(|session| session.principal().is_some() || session.refused > 0)
             });
             self.logins.push(now.monotonic + timeout, Seat::of(session));
         }
@@ -488,9 +494,9 @@ impl Shard {
         let Some(principal) = self.sessions.find(id).and_then(Session::principal) else {
             return;
         };
-        let share = || match principal.user_id.as_str() {
-            presence::INVISIBLE => Share::Session(id),
-            _ => Share::User(principal.user_id.clone()),
+        let share = || match identity::is_shared(principal.user_id.as_str()) {
+            true => Share::Session(id),
+            false => Share::User(principal.user_id.clone()),
         };
         self.debtors.owe(id, share, work);
     }
@@ -588,11 +594,30 @@ impl Shard {
 }
 
 impl Parts<'_> {
+    /// The time to log in again begins.
+    fn begin_retry<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId, refused: u32) {
+        let Some(timeout) = desk.place.settings.auth_retry_timeout else {
+            return;
+        };
+        let (sessions, home) = (&desk.sessions, desk.place.address);
+        self.retries.drop_front_while(|(seat, refused)| {
+            let waiting = sessions.find(seat.session(home));
+            waiting
+                .is_none_or(|session| session.principal().is_some() || session.refused != *refused)
+        });
+        let deadline = desk.now.monotonic + timeout;
+        self.retries.push(deadline, (Seat::of(id), refused));
+    }
+
     /// The auth chain has decided about a session: it is held back, or it may be open now, or it has another principal.
     fn logged_in<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId, decided: Decided) {
         let Some(principal) = desk.sessions.find(id).and_then(Session::principal) else {
-            if let Decided::Held(until) = decided {
-                self.detentions.insert((until, id));
+            match decided {
+                Decided::Held(until) => {
+                    self.detentions.insert((until, id));
+                }
+                Decided::Refused(refused) => self.begin_retry(desk, id, refused),
+                Decided::Done | Decided::Renewed(_) | Decided::Revoked => {}
             }
             return;
         };

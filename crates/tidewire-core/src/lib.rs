@@ -8,6 +8,7 @@ pub mod effect;
 pub mod engine;
 pub mod entry;
 pub mod history;
+pub mod identity;
 pub mod json;
 pub mod limits;
 pub mod look;

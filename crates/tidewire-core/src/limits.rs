@@ -1,12 +1,15 @@
 //! Every limit of the engine in one table: name, unit, default and what happens there.
 
 /// The limits of a shard. All of them are options of the same name under `limits` in `tidewire.yml`, but for the cache,
-/// which is `store.cache` for all shards together, `catch_up_bytes_max`, which is `outbox_lagging_bytes`, and
+/// which is `store.cache` for all shards together, `login_bytes_max`, which is `auth.login_bytes_max`, `catch_up_bytes_max`, which is `outbox_lagging_bytes`, and
 /// `write_keys_max` and those of history, which are of all shards together there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one message of a client. A larger frame closes the connection with 1009. Default 1 MiB.
     pub message_bytes_max: usize,
+    /// Bytes of a login, and of any message before it. Larger data is refused with INVALID_MESSAGE_DATA, a larger frame closes the
+    /// connection with 1009. Default 16 KiB.
+    pub login_bytes_max: usize,
     /// Bytes of a name, pattern or user id. Longer ones are refused with INVALID_MESSAGE_DATA. Default 1,024.
     pub name_bytes_max: usize,
     /// Containers that a JSON payload or a path may nest. Deeper ones are refused. Default 64.
@@ -130,6 +133,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             message_bytes_max: 1 << 20,
+            login_bytes_max: 16 << 10,
             name_bytes_max: 1024,
             nesting_max: 64,
             record_bytes_max: 1 << 20,

@@ -9,9 +9,9 @@ use crate::effect::{
     AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED, LOGIN_REVOKED, Principal,
 };
 use crate::entry::Entry;
+use crate::identity;
 use crate::json::Kind;
 use crate::message::{Auth, Connection, Message, Topic};
-use crate::presence;
 use crate::session::{Detention, DetentionStage, Phase};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
@@ -122,6 +122,8 @@ pub(crate) enum Decided {
     Done,
     /// The session is held back until then.
     Held(Instant),
+    /// The login was refused, and this many were on this session; another one may follow.
+    Refused(u32),
     /// The session has another principal than this.
     Renewed(Arc<Principal>),
     /// The session must end at once.
@@ -188,6 +190,8 @@ pub(crate) fn decided<E: Effects>(
                 desk.send(id, &Message::Auth(Auth::TooManyAttempts));
                 desk.out.close(id, CloseReason::TooManyAuthAttempts);
             }
+            desk.out.resume(id);
+            return Decided::Refused(refused);
         }
         AuthOutcome::Barred { client_data } => {
             session.phase = Phase::Login;
@@ -349,12 +353,13 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Deci
     Decided::Done
 }
 
-/// The time to log in is over; true if it begins again, because the session was kept waiting.
-pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> bool {
+/// The time to log in, after `refused` refusals, is over; true if it begins again, because the session was kept waiting. After another
+/// refusal that one's time counts instead, as in deepstream, whose first decided login ends the time that the connection began.
+pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, refused: u32) -> bool {
     let Some(session) = desk.sessions.find_mut(id) else {
         return false;
     };
-    if session.principal().is_some() {
+    if session.principal().is_some() || session.refused != refused {
         return false;
     }
     let is_detained = matches!(session.phase, Phase::Detained(_));
@@ -373,7 +378,7 @@ pub(crate) fn count_online<E: Effects>(
     session: SessionId,
     opened: bool,
 ) {
-    if user.as_str() != presence::INVISIBLE {
+    if user.as_str() != identity::NAMELESS {
         let user = user.clone();
         let owner = desk.place.owner(&user);
         desk.post(
@@ -397,7 +402,7 @@ fn request<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, data: Option<&str>
     desk.out.authenticate(request);
 }
 
-/// The request to the auth chain, unless what was given to `login()` can't be read.
+/// The request to the auth chain, unless the data given to `login()` is too large or can't be read.
 fn readable<E: Effects>(
     desk: &mut Desk<'_, E>,
     id: SessionId,
@@ -405,7 +410,9 @@ fn readable<E: Effects>(
 ) -> Option<AuthRequest> {
     let is_readable =
         |data: &&str| matches!(desk.place.json_kind(data), Ok(Kind::Object | Kind::Array));
-    let Some(data) = data.filter(is_readable) else {
+    let bytes_max = desk.place.settings.limits.login_bytes_max;
+    let is_small = |data: &&str| data.len() <= bytes_max;
+    let Some(data) = data.filter(is_small).filter(is_readable) else {
         refuse_unreadable(desk, id);
         return None;
     };

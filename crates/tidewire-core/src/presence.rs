@@ -13,8 +13,6 @@ use crate::permission::{Access, Asked, Decision, Question};
 use crate::session::Session;
 use crate::text::Name;
 
-/// The user id of sessions whose auth handler gave none; presence never shows it.
-pub(crate) const INVISIBLE: &str = "OPEN";
 /// What an answer about all users has for a name.
 const EVERYONE: &str = "%_EVERYONE_%";
 

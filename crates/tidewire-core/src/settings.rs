@@ -25,8 +25,10 @@ pub struct Settings {
     pub rates: Rates,
     /// A peer pings this often; silence of twice as long ends its connection. Default 30 s.
     pub heartbeat_interval: Duration,
-    /// A connection without a finished login is closed after this time. Default 180 s, `None` never.
+    /// A connection on which no login was decided is closed after this time. Default 180 s, `None` never.
     pub login_timeout: Option<Duration>,
+    /// A connection whose last login was refused is closed after this time without an accepted one. Default 10 min, `None` never.
+    pub auth_retry_timeout: Option<Duration>,
     /// Refused logins after which the connection is closed. Default 3.
     pub auth_attempts_max: u32,
     /// How long a login waits that nobody could decide, before its connection is closed so that the peer comes back.
@@ -71,6 +73,7 @@ impl Default for Settings {
             rates: Rates::default(),
             heartbeat_interval: Duration::from_secs(30),
             login_timeout: Some(Duration::from_secs(180)),
+            auth_retry_timeout: Some(Duration::from_secs(600)),
             auth_attempts_max: 3,
             auth_retry_delay: Duration::from_secs(5),
             rpc_accept_timeout: Duration::from_secs(1),

@@ -75,7 +75,7 @@ impl User<'_> {
     /// `user.isAuthenticated`: whether the id is another than that of open authentication.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
-        self.id != "open"
+        self.id != tidewire_core::identity::OPEN
     }
 }
 

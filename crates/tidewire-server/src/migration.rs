@@ -210,6 +210,14 @@ fn become_option(draft: &mut Draft, path: &str, rule: &Becomes, node: &Node, pla
                 true
             }
         },
+        Becomes::LoginTimeout => {
+            draft.note(place, path, table::LOGIN_TIMEOUT);
+            let time = match text.parse::<u64>() {
+                Ok(count) => format!("{count}ms"),
+                Err(_) => "never".to_owned(),
+            };
+            draft.set("auth.login_timeout", time)
+        }
         Becomes::List(option) => draft.set_list(option, &texts),
         Becomes::Words(option, words) => match words.iter().find(|(word, _)| *word == text) {
             Some((_, value)) => draft.set(option, (*value).to_owned()),

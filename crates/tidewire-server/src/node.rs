@@ -25,6 +25,7 @@ use crate::admin::api::Admin;
 use crate::admin::page::{Page, Parts};
 use crate::api::{Api, Common, RecordEpochs};
 use crate::auth::ledger::{self, Ledger};
+use crate::auth::waiting::WaitingLogins;
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::{AdminPage, Plan};
 use crate::config::section::AuthKind;
@@ -143,9 +144,15 @@ impl Node {
         if let Some(users) = auth.users() {
             users.open(stores.clients().first());
         }
+        let waiting = WaitingLogins::new(
+            plan.waiting_limits(),
+            &budget,
+            auth.counts().waiting.clone(),
+        );
         let requests = NodeRequests::new(
             stores.clients(),
             Arc::clone(&auth),
+            waiting,
             runtime.handle().clone(),
             Arc::clone(&handles),
         );

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidewire_core::identity;
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
 
@@ -19,8 +20,6 @@ use tidewire_core::time::Instant;
 const WAIT_GROWTH: u32 = 5;
 /// More closings change nothing, so that nobody works a debt off for hours.
 const STRIKES_MAX: u32 = 10;
-/// The user that everybody is who logs in without a name.
-const NOBODY: &str = "OPEN";
 
 /// How long who waits.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +34,11 @@ pub struct PenaltySettings {
     pub faults_max: u32,
     /// Refused logins of requests from one address that count as one closing. Default 3.
     pub login_attempts_max: u32,
+    /// Refused logins a minute, of one user from one address, that cost nothing; three times as many of an address and of a user
+    /// cost nothing either. Each one beyond doubles the wait of the next. Default 10.
+    pub login_refusals_max: u32,
+    /// Whether a session's user id was proved. With open authentication it was not: any peer may take any name.
+    pub names_are_proved: bool,
     /// Addresses, and as many users, that are remembered. At the limit the ones closed longest ago are forgotten.
     /// Default 10,000.
     pub entries_max: usize,
@@ -48,6 +52,8 @@ impl Default for PenaltySettings {
             forgive_interval: Duration::from_secs(60),
             faults_max: 5,
             login_attempts_max: 3,
+            login_refusals_max: 10,
+            names_are_proved: true,
             entries_max: 10_000,
         }
     }
@@ -133,7 +139,9 @@ impl PenaltyBox {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// A connection was closed for a limit. A fault is its user's if it has one, else its address's.
+    /// A connection was closed for a limit. A fault is its user's if it has logged in, else its address's. A user id that many
+    /// share, or that any peer could take, has no penalties: they would fall on others. Such a session is punished by its address,
+    /// whose next connections wait, but are not refused for good.
     pub(crate) fn punish(
         &self,
         now: Instant,
@@ -145,7 +153,6 @@ impl PenaltyBox {
         if settings.wait_max.is_zero() {
             return;
         }
-        let user = user.filter(|user| user.as_str() != NOBODY);
         let fault = u32::from(offence == Offence::Fault);
         let mut tables = self.tables.lock();
         if let Some(address) = address {
@@ -158,7 +165,7 @@ impl PenaltyBox {
                 settings,
             );
         }
-        if let Some(user) = user {
+        if let Some(user) = user.filter(|user| self.is_own(user)) {
             strike(&mut tables.users, user, now, fault, settings);
         }
         self.recount(&tables);
@@ -210,10 +217,18 @@ impl PenaltyBox {
         if let Some(entry) = tables.addresses.get_mut(&subject(address)) {
             entry.faults = 0;
         }
-        let entry = self.look_up(&mut tables.users, user, now);
-        let sentence = entry.map(|entry| self.sentence(entry));
+        let sentence = match self.is_own(user) {
+            true => self.look_up(&mut tables.users, user, now),
+            false => None,
+        };
+        let sentence = sentence.map(|entry| self.sentence(entry));
         self.recount(&tables);
         sentence.filter(|sentence| sentence.refuse || sentence.until > now)
+    }
+
+    /// Whether a user id is that of one user, who has proved it.
+    fn is_own(&self, user: &Name) -> bool {
+        self.settings.names_are_proved && !identity::is_shared(user)
     }
 
     /// The entry as it is now; it is forgotten if it is over.
@@ -374,9 +389,39 @@ mod tests {
 
     #[test]
     fn nobody_is_punished_for_others_without_a_name() {
-        let (penalties, nobody) = (penalties(), Name::from(NOBODY));
-        penalties.punish(at(0), None, Some(&nobody), Offence::Fault);
-        assert_eq!(penalties.entry_count(), 0);
+        for user in [identity::NAMELESS, identity::OPEN] {
+            let (penalties, user) = (penalties(), Name::from(user));
+            for _ in 0..6 {
+                penalties.punish(at(0), Some(HERE), Some(&user), Offence::Fault);
+            }
+            let elsewhere = IpAddr::from([192, 0, 2, 2]);
+            assert_eq!(penalties.arrival(at(0), elsewhere), None);
+            assert_eq!(penalties.login(at(0), elsewhere, &user), None);
+            assert_eq!(penalties.login(at(0), HERE, &user), None);
+            let sentence = penalties.arrival(at(0), HERE);
+            assert!(
+                sentence.is_some_and(|sentence| !sentence.refuse),
+                "the address waits"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_anybody_could_take_is_not_punished() {
+        let penalties = PenaltyBox::new(PenaltySettings {
+            names_are_proved: false,
+            ..PenaltySettings::default()
+        });
+        let user = Name::from("alice");
+        for _ in 0..6 {
+            penalties.punish(at(0), Some(HERE), Some(&user), Offence::Fault);
+        }
+        assert_eq!(penalties.login(at(0), HERE, &user), None);
+        let sentence = penalties.arrival(at(0), HERE);
+        assert!(
+            sentence.is_some_and(|sentence| !sentence.refuse),
+            "the address waits"
+        );
     }
 
     #[test]

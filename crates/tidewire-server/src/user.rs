@@ -168,7 +168,7 @@ fn refused(error: UserError) -> Failure {
         | UserError::Missing
         | UserError::InvalidName
         | UserError::InvalidPassword => Exit::Configuration,
-        UserError::Broken | UserError::Unavailable(_) => Exit::DataFolder,
+        UserError::Broken | UserError::HeldOff | UserError::Unavailable(_) => Exit::DataFolder,
     };
     Failure::new(exit, error.to_string())
 }

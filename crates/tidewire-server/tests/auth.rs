@@ -178,7 +178,8 @@ fn files_of_deepstream_are_read_as_they_are() {
     ] {
         suite.refuses(incomplete, Some(MISSING));
     }
-    suite.refuses(r#"{"username":1e999}"#, None);
+    // JSON has no such number, so it is no name.
+    suite.refuses(r#"{"username":1e999}"#, Some(MISSING));
 }
 
 #[test]
@@ -204,6 +205,70 @@ fn argon2id_and_plain_passwords_stand_beside_each_other() {
         None,
     );
     suite.refuses(r#"{"username":"carol","password":""}"#, Some(MISSING));
+}
+
+#[test]
+fn a_wrong_password_costs_the_same_whoever_the_user_is() {
+    // The first in the file is the cheapest: a decoy made of it would tell that nobody has the other names.
+    let costly = password::hash("tide").expect("randomness");
+    let users = format!("anna: {{password: '{VECTOR}'}}\nbob: {{password: '{costly}'}}\n");
+    let suite = Suite::new(&users, &[("auth.chain", "file"), ("auth.file.hash", "md5")]);
+    let time = |name: &str| {
+        let once = |_| {
+            let began = std::time::Instant::now();
+            suite.refuses(&format!(r#"{{"username":"{name}","password":"x"}}"#), None);
+            began.elapsed()
+        };
+        (0..5).map(once).min().expect("five of them")
+    };
+    let times = ["anna", "bob", "nobody"].map(time);
+    let (least, most) = (times.iter().min(), times.iter().max());
+    let (least, most) = (least.expect("three"), most.expect("three"));
+    assert!(*most < *least * 3 / 2, "{times:?}");
+    // The check works: a right password that is cheap is quick.
+    let began = std::time::Instant::now();
+    suite.accepts(
+        r#"{"username":"anna","password":"password"}"#,
+        "anna",
+        Some("null"),
+        Some("null"),
+    );
+    assert!(began.elapsed() * 2 < *least, "{times:?}");
+}
+
+#[test]
+fn guesses_are_delayed_and_a_known_user_is_not_kept_out() {
+    let suite = Suite::new(
+        "anna: {password: right}\n",
+        &[("auth.chain", "file"), ("auth.file.hash", "none")],
+    );
+    let guess = r#"{"username":"anna","password":"wrong"}"#;
+    let right = r#"{"username":"anna","password":"right"}"#;
+    for _ in 0..10 {
+        suite.refuses(guess, None);
+    }
+    // The next one waits for a second, and the one after that is not judged.
+    let began = std::time::Instant::now();
+    suite.refuses(guess, None);
+    assert!(began.elapsed() >= Duration::from_millis(900));
+    assert_eq!(suite.login(guess), AuthOutcome::Unavailable);
+    assert_eq!(suite.login(right), AuthOutcome::Unavailable);
+    assert_eq!(suite.chain.counts().refused.get(), 11);
+    assert_eq!(suite.chain.counts().guesses.held_off.get(), 2);
+    // From elsewhere the user gets in at once.
+    let peer = Arc::new(Peer {
+        address: (Ipv4Addr::new(192, 0, 2, 1), 1).into(),
+        headers: Vec::new(),
+        certificate: None,
+    });
+    let right = Payload::from_checked(right);
+    let login = suite.chain.authenticate(&right, peer);
+    let began = std::time::Instant::now();
+    assert!(matches!(
+        suite.runtime.block_on(login),
+        AuthOutcome::Accepted(_)
+    ));
+    assert!(began.elapsed() < Duration::from_millis(900));
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn announced_bodies_of_one_address_leave_room_for_others() {
         let mut stream = TcpStream::connect(server.address).expect("the server accepts");
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         let head = format!(
-            "POST /api/auth HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: {GREEDY}\r\n\
+            "POST /api HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: {GREEDY}\r\n\
             content-type: application/json\r\ncontent-length: 1000000\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).expect("sent");

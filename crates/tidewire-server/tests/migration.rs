@@ -139,6 +139,7 @@ fn settings_become_options_and_the_others_are_named() {
     let expected = [
         "enabledFeatures.presence",
         "httpServer.default.healthCheckPath",
+        "connectionEndpoints.ws-binary.unauthenticatedClientTimeout",
         "connectionEndpoints.ws-binary.headers",
         "connectionEndpoints.mqtt",
         "permission.config.maxRuleIterations",

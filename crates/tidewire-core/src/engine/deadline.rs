@@ -18,6 +18,7 @@ impl Shard {
             self.user_rates.next_deadline(),
             self.heartbeats.next(),
             self.logins.next(),
+            self.retries.next(),
             self.detentions.first().map(|(until, _)| *until),
             self.expiries.next(),
             self.recheck.next(),
@@ -48,10 +49,18 @@ impl Shard {
         }
         let home = desk.place.address;
         while let Some(seat) = parts.logins.pop_due(now.monotonic) {
-            if login::timed_out(&mut desk, seat.session(home))
+            if login::timed_out(&mut desk, seat.session(home), 0)
                 && let Some(timeout) = desk.place.settings.login_timeout
             {
                 parts.logins.push(now.monotonic + timeout, seat);
+            }
+        }
+        while let Some((seat, refused)) = parts.retries.pop_due(now.monotonic) {
+            if login::timed_out(&mut desk, seat.session(home), refused)
+                && let Some(timeout) = desk.place.settings.auth_retry_timeout
+            {
+                let deadline = now.monotonic + timeout;
+                parts.retries.push(deadline, (seat, refused));
             }
         }
         let interval = desk.place.settings.heartbeat_interval;

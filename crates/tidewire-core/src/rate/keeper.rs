@@ -8,8 +8,8 @@ use crate::address::{Address, SessionId};
 use crate::desk::Desk;
 use crate::effect::Effects;
 use crate::entry::Entry;
+use crate::identity;
 use crate::message::Message;
-use crate::presence;
 use crate::table::{self, Map};
 use crate::text::Name;
 use crate::time::Instant;
@@ -121,7 +121,7 @@ impl RateKeeper {
             self.waiting.insert((until, id));
             return false;
         }
-        let user = user.filter(|user| user.as_str() != presence::INVISIBLE);
+        let user = user.filter(|user| !identity::is_shared(user));
         if let Some(user) = &user
             && rates.user.iter().any(Option::is_some)
         {

@@ -2,7 +2,7 @@
 
 use crate::address::SessionId;
 use crate::effect::Principal;
-use crate::presence;
+use crate::identity;
 use crate::text::Name;
 
 /// One user, or one session that has logged in without a name: all of those have the same user id, and must not share with each
@@ -16,7 +16,7 @@ pub(crate) enum Share {
 impl Share {
     /// That of a session which has logged in as `principal`.
     pub(crate) fn of(session: SessionId, principal: &Principal) -> Self {
-        match principal.user_id.eq_ignore_ascii_case(presence::INVISIBLE) {
+        match principal.user_id.eq_ignore_ascii_case(identity::NAMELESS) {
             true => Self::Session(session),
             false => Self::User(principal.user_id.clone()),
         }

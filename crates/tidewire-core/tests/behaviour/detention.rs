@@ -199,3 +199,92 @@ fn credentials_that_are_good_for_nothing_are_told_so_at_the_first_attempt() {
     );
     assert_eq!(node.close_reason(session), Some(CloseReason::Barred));
 }
+
+/// A node whose sessions have 10 s for a first login and 60 s after a refused one, and whose logins are refused.
+fn refusing() -> Node {
+    let mut node = Node::new(Settings {
+        login_timeout: Some(seconds(10)),
+        auth_retry_timeout: Some(seconds(60)),
+        ..Settings::default()
+    });
+    node.login_outcome = Some(AuthOutcome::Refused { client_data: None });
+    node
+}
+
+#[test]
+fn after_a_refused_login_the_time_to_log_in_again_counts_from_the_last_refusal() {
+    let mut node = refusing();
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.pass(seconds(9));
+    node.send(session, &LOGIN);
+    node.pass(seconds(59));
+    node.send(session, &LOGIN);
+    saw(
+        &mut node,
+        session,
+        &["Accept", "Unsuccessful", "Unsuccessful"],
+    );
+    node.pass(seconds(59));
+    assert_eq!(node.close_reason(session), None);
+    node.pass(seconds(1));
+    saw(&mut node, session, &["AuthenticationTimeout"]);
+    let reason = node.close_reason(session);
+    assert_eq!(reason, Some(CloseReason::AuthenticationTimeout));
+}
+
+#[test]
+fn a_session_that_logs_in_after_a_refusal_stays() {
+    let mut node = refusing();
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &LOGIN);
+    node.pass(seconds(30));
+    node.login_outcome = None;
+    node.send(session, &LOGIN);
+    saw(
+        &mut node,
+        session,
+        &["Accept", "Unsuccessful", "Successful"],
+    );
+    for _ in 0..6 {
+        node.pass(seconds(20));
+        node.send(session, &PING);
+    }
+    assert_eq!(node.close_reason(session), None);
+}
+
+#[test]
+fn refusals_are_bounded_however_much_time_there_is() {
+    let mut node = refusing();
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    for _ in 0..3 {
+        node.send(session, &LOGIN);
+    }
+    let reason = node.close_reason(session);
+    assert_eq!(reason, Some(CloseReason::TooManyAuthAttempts));
+}
+
+#[test]
+fn login_data_beyond_its_limit_is_refused_before_and_after_the_login() {
+    let mut settings = Settings::default();
+    settings.limits.login_bytes_max = 100;
+    let mut node = Node::new(settings);
+    let login = |bytes: usize| format!(r#"{{"password":"{}"}}"#, "x".repeat(bytes - 15));
+    let (largest, larger) = (login(100), login(101));
+    let with = |data| Message::Auth(Auth::Request { data: Some(data) });
+    assert_eq!((largest.len(), larger.len()), (100, 101));
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &with(&larger));
+    saw(&mut node, session, &["Accept", "InvalidMessageData"]);
+    assert_eq!(node.close_reason(session), Some(CloseReason::InvalidLogin));
+    let session = node.connect(0);
+    node.send(session, &CHALLENGE);
+    node.send(session, &with(&largest));
+    saw(&mut node, session, &["Accept", "Successful"]);
+    node.send(session, &with(&larger));
+    saw(&mut node, session, &["InvalidMessageData"]);
+    assert_eq!(node.close_reason(session), Some(CloseReason::InvalidLogin));
+}

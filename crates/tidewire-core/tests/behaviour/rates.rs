@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::identity;
 use tidewire_core::message::{Connection, Event, Message, Record};
 use tidewire_core::permission::{Decision, Permission, Question};
 use tidewire_core::rate::{Operation, Rate};
@@ -151,9 +152,11 @@ fn a_users_rate_is_one_over_all_shards_and_connections() {
 #[test]
 fn who_logs_in_without_a_name_has_no_rate_of_a_user() {
     let mut node = Node::new(user(Operation::Publish, TEN));
-    let session = login_as(&mut node, 0, "OPEN");
-    for _ in 0..10 {
-        assert!(node.offer(session, &emit("news")));
+    for user in [identity::NAMELESS, identity::OPEN] {
+        let session = login_as(&mut node, 0, user);
+        for _ in 0..10 {
+            assert!(node.offer(session, &emit("news")), "{user}");
+        }
     }
 }
 

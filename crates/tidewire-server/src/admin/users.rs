@@ -146,6 +146,6 @@ fn refusal(error: UserError) -> Refusal {
         UserError::InvalidName | UserError::InvalidPassword => invalid(text),
         UserError::Taken => Refusal::new(StatusCode::CONFLICT, "TAKEN", text),
         UserError::Broken => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "BROKEN", text),
-        UserError::Unavailable(_) => unavailable(&text),
+        UserError::HeldOff | UserError::Unavailable(_) => unavailable(&text),
     }
 }

@@ -16,6 +16,23 @@ pub(super) struct Taken {
     pub(super) bytes: Bytes,
 }
 
+/// What bounds a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyLimit {
+    /// `http.body_bytes_max`.
+    Body,
+    /// `auth.login_bytes_max`, if that is less.
+    Login,
+}
+
+/// The answer to a login that is too large.
+pub(super) fn too_large_login() -> Answer {
+    answer::text(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "The login is too large (auth.login_bytes_max).",
+    )
+}
+
 /// Why a body was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyError {
@@ -70,7 +87,15 @@ impl BodyError {
 impl Api {
     /// Reads a body within all limits, and counts which of them is in its way.
     pub(super) async fn read(&self, request: &mut ApiRequest) -> Result<Taken, BodyError> {
-        let taken = self.try_read(request).await;
+        self.read_within(request, BodyLimit::Body).await
+    }
+
+    async fn read_within(
+        &self,
+        request: &mut ApiRequest,
+        limit: BodyLimit,
+    ) -> Result<Taken, BodyError> {
+        let taken = self.try_read(request, limit).await;
         if let Some(cause) = taken.as_ref().err().and_then(|error| error.cause()) {
             self.refused.count(cause);
         }
@@ -79,20 +104,40 @@ impl Api {
 
     /// Reads the body of a request that must be JSON, or says how to answer it.
     pub(super) async fn read_json(&self, request: &mut ApiRequest) -> Result<Taken, Answer> {
+        self.read_json_within(request, BodyLimit::Body).await
+    }
+
+    /// The same within another limit.
+    pub(super) async fn read_json_within(
+        &self,
+        request: &mut ApiRequest,
+        limit: BodyLimit,
+    ) -> Result<Taken, Answer> {
         if !is_of_type(&request.parts, "application/json") {
             return Err(answer::text(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "Invalid \"Content-Type\" header. Supported media types: \"application/json\"",
             ));
         }
-        let body = self.read(request).await;
-        body.map_err(BodyError::answer)
+        let body = self.read_within(request, limit).await;
+        body.map_err(|error| match (error, limit) {
+            (BodyError::TooLarge, BodyLimit::Login) => too_large_login(),
+            (error, _) => error.answer(),
+        })
     }
 
-    async fn try_read(&self, request: &mut ApiRequest) -> Result<Taken, BodyError> {
+    async fn try_read(
+        &self,
+        request: &mut ApiRequest,
+        limit: BodyLimit,
+    ) -> Result<Taken, BodyError> {
         let caller = Caller::at(request.address.ip());
         let body: &mut Incoming = &mut request.body;
-        let bytes_max = self.limits.body_bytes_max;
+        let body_bytes_max = self.limits.body_bytes_max;
+        let bytes_max = match limit {
+            BodyLimit::Body => body_bytes_max,
+            BodyLimit::Login => body_bytes_max.min(self.limits.login_bytes_max),
+        };
         let hint = body.size_hint();
         let bytes = match hint.exact().map(usize::try_from) {
             Some(Ok(bytes)) if bytes <= bytes_max => bytes,

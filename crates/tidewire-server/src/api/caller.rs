@@ -8,8 +8,10 @@ use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Answer};
+use super::body::too_large_login;
 use super::login::Credentials;
 use super::{Api, ApiRequest, peer};
+use crate::front::refusal::RequestRefusal;
 use crate::shard::carrier::{CarriedSession, End, Stay};
 
 /// Why a caller gets no more answers.
@@ -17,7 +19,9 @@ use crate::shard::carrier::{CarriedSession, End, Stay};
 pub(super) enum CallError {
     /// The login was refused.
     Refused,
-    /// Its address was closed for a limit too often.
+    /// The object of the login has more than `auth.login_bytes_max`.
+    LoginTooLarge,
+    /// Its address was closed for a limit too often, or too many logins of the address or the user were refused.
     Banned,
     /// Nobody can say now whether to let it in.
     Unavailable,
@@ -41,6 +45,7 @@ impl CallError {
                 StatusCode::UNAUTHORIZED,
                 "Unsuccessful authentication attempt.",
             ),
+            Self::LoginTooLarge => too_large_login(),
             Self::Banned => answer::retryable(answer::text(
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many failed logins.",
@@ -106,6 +111,11 @@ impl Caller {
         Instant::now() >= self.deadline
     }
 
+    /// What the webhook gives to clients that log in over HTTP, as JSON, once the login was answered.
+    pub(super) fn token(&self) -> Option<&str> {
+        self.session.token()
+    }
+
     /// The session, for longer than a request.
     pub(super) fn into_session(self) -> CarriedSession {
         self.session
@@ -132,7 +142,7 @@ impl Api {
         let bytes_max = self.limits.answer_bytes_max;
         let mut first = introduction(credentials, false);
         first.extend_from_slice(messages);
-        self.open(request, Stay::Passing { bytes_max }, first)
+        self.open(request, credentials, Stay::Passing { bytes_max }, first)
     }
 
     /// Opens a session that logs in, and stays and follows jumps.
@@ -141,10 +151,21 @@ impl Api {
         request: &ApiRequest,
         credentials: &Credentials,
     ) -> Result<Caller, CallError> {
-        self.open(request, Stay::Lasting, introduction(credentials, true))
+        let first = introduction(credentials, true);
+        self.open(request, credentials, Stay::Lasting, first)
     }
 
-    fn open(&self, request: &ApiRequest, stay: Stay, first: Vec<u8>) -> Result<Caller, CallError> {
+    fn open(
+        &self,
+        request: &ApiRequest,
+        credentials: &Credentials,
+        stay: Stay,
+        first: Vec<u8>,
+    ) -> Result<Caller, CallError> {
+        if credentials.as_json().len() > self.limits.login_bytes_max {
+            self.refused.count(RequestRefusal::LargeBody);
+            return Err(CallError::LoginTooLarge);
+        }
         let shard = self.shard().ok_or(CallError::GoingAway)?;
         let peer = peer(&request.parts, request.address);
         Ok(Caller {

@@ -11,6 +11,7 @@ use tidewire_core::message::{Auth, Message};
 use tokio::time::Instant;
 
 use super::answer::{self, Answer};
+use super::body::BodyLimit;
 use super::caller::{CallError, messages};
 use super::command::{is_object, text_of};
 use super::problem::Problem;
@@ -19,7 +20,7 @@ use crate::front::refusal::RequestRefusal;
 
 /// What is given to the auth chain: the same object that a client gives to `login()`.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Credentials(String);
+pub(crate) struct Credentials(String);
 
 impl Credentials {
     /// None: enough where everybody may log in.
@@ -83,7 +84,8 @@ impl std::fmt::Debug for Credentials {
 impl Api {
     /// `POST /api/auth`.
     pub(super) async fn log_in(&self, mut request: ApiRequest) -> Answer {
-        let body = match self.read_json(&mut request).await {
+        let body = self.read_json_within(&mut request, BodyLimit::Login).await;
+        let body = match body {
             Ok(body) => body,
             Err(answer) => return answer,
         };
@@ -101,9 +103,10 @@ impl Api {
         }
         let credentials = Credentials(data.get().to_owned());
         match self.ask(&request, &credentials).await {
-            Ok(client_data) => {
-                let ticket = self.tickets.give(credentials, Instant::now());
-                answer::json(&logged_in(client_data.as_deref(), ticket))
+            Ok(given) => {
+                let (address, now) = (request.address.ip(), Instant::now());
+                let ticket = self.tickets.give(credentials, address, now);
+                answer::json(&logged_in(&given, ticket))
             }
             Err(CallError::Refused) => {
                 answer::text(StatusCode::UNAUTHORIZED, "Invalid authentication data.")
@@ -112,19 +115,22 @@ impl Api {
         }
     }
 
-    /// Logs in and out again, and gives the data for the client.
+    /// Logs in and out again, and gives what is for the client.
     async fn ask(
         &self,
         request: &ApiRequest,
         credentials: &Credentials,
-    ) -> Result<Option<String>, CallError> {
+    ) -> Result<Given, CallError> {
         let mut caller = self.call(request, credentials, &[])?;
         loop {
             let chunk = caller.receive().await?;
             for message in messages(&chunk) {
                 caller.check_login(&message)?;
                 if let Message::Auth(Auth::Successful { data }) = message {
-                    return Ok(data.map(str::to_owned));
+                    return Ok(Given {
+                        client_data: data.map(str::to_owned),
+                        token: caller.token().map(str::to_owned),
+                    });
                 }
             }
         }
@@ -156,11 +162,19 @@ pub(super) fn body_credentials(
     Ok(token.map_or_else(Credentials::none, |token| Credentials::token(&token)))
 }
 
+/// What the auth chain has for a client that has logged in, as JSON.
+struct Given {
+    client_data: Option<String>,
+    token: Option<String>,
+}
+
 /// What a login is answered with. A key that the auth handler did not give is left out.
-fn logged_in(client_data: Option<&str>, ticket: Option<String>) -> String {
+fn logged_in(given: &Given, ticket: Option<String>) -> String {
     let mut answer = serde_json::Map::new();
-    if let Some(Ok(data)) = client_data.map(serde_json::from_str::<Value>) {
-        answer.insert("clientData".into(), data);
+    for (key, text) in [("token", &given.token), ("clientData", &given.client_data)] {
+        if let Some(Ok(value)) = text.as_deref().map(serde_json::from_str::<Value>) {
+            answer.insert(key.into(), value);
+        }
     }
     if let Some(ticket) = ticket {
         answer.insert("ticket".into(), ticket.into());

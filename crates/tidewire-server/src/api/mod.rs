@@ -52,7 +52,7 @@ use login::Credentials;
 use patch::PatchLimits;
 use problem::Problem;
 use sign_up::SignUps;
-use ticket::Tickets;
+use ticket::LoginTickets;
 
 pub use answer::{Answer, Body};
 pub use epochs::RecordEpochs;
@@ -68,6 +68,8 @@ const PATCHED_NESTING_MAX: usize = 127;
 pub struct ApiLimits {
     /// Bytes of a request's body.
     pub body_bytes_max: usize,
+    /// Bytes of the object of a login.
+    pub login_bytes_max: usize,
     /// Time for it to arrive.
     pub body_timeout: Duration,
     /// Time for the answers of the engine.
@@ -119,7 +121,7 @@ pub struct Api {
     streams: Arc<Shares>,
     /// What answers may have of the memory of the node.
     memory: AnswerMemory,
-    tickets: Tickets<Credentials>,
+    tickets: LoginTickets,
     /// Where new users are made, if everybody may become one.
     sign_ups: Option<SignUps>,
     epochs: RecordEpochs,
@@ -216,8 +218,7 @@ fn route_methods(path: &str) -> Option<&'static str> {
 
 impl Api {
     /// An API of these shards.
-    #[must_use]
-    pub fn new(plan: &Plan, common: Common, auth: &AuthChain) -> Self {
+    pub(crate) fn new(plan: &Plan, common: Common, auth: &AuthChain) -> Self {
         let Common {
             shards,
             epochs,
@@ -227,6 +228,7 @@ impl Api {
         let http = &plan.config.http;
         let limits = ApiLimits {
             body_bytes_max: http.body_bytes_max.as_usize(),
+            login_bytes_max: plan.config.auth.login_bytes_max.as_usize(),
             body_timeout: http.body_timeout,
             request_timeout: http.request_timeout,
             answer_bytes_max: http.answer_bytes_max.as_usize(),
@@ -250,8 +252,12 @@ impl Api {
             requests: Shares::new(http.requests_max),
             bodies: Shares::new(http.bodies_bytes_max.as_usize()),
             streams: Shares::new(http.streams_max),
+            tickets: LoginTickets::new(
+                plan.ticket_limits(),
+                &budget,
+                auth.counts().tickets.clone(),
+            ),
             memory: AnswerMemory::new(budget, as_usize(plan.memory_bytes_max)),
-            tickets: Tickets::default(),
             sign_ups: SignUps::new(&plan.config.auth.store, auth.users()),
             epochs,
             refused,

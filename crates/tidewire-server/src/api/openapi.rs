@@ -73,6 +73,7 @@ mod tests {
 
     const LIMITS: ApiLimits = ApiLimits {
         body_bytes_max: 1,
+        login_bytes_max: 1,
         body_timeout: Duration::ZERO,
         request_timeout: Duration::ZERO,
         answer_bytes_max: 1,

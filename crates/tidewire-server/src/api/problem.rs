@@ -177,10 +177,15 @@ impl From<CallError> for Problem {
             CallError::Refused => return Self::LOGIN_REFUSED,
             CallError::Share => return Self::SHARE,
             CallError::NoMemory => return Self::BUSY,
+            CallError::LoginTooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "LOGIN_TOO_LARGE",
+                "the credentials have more bytes than auth.login_bytes_max",
+            ),
             CallError::Banned => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "TOO_MANY_LOGINS",
-                "this address had too many refused logins",
+                "this address or user had too many refused logins",
             ),
             CallError::Unavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,

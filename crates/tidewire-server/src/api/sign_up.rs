@@ -149,7 +149,7 @@ impl Api {
             UserError::InvalidPassword => INVALID_PASSWORD,
             // The name is in use, by whomever.
             UserError::Broken => TAKEN,
-            UserError::Missing | UserError::Unavailable(_) => UNAVAILABLE,
+            UserError::Missing | UserError::HeldOff | UserError::Unavailable(_) => UNAVAILABLE,
         })?;
         users.counts.sign_ups.inc();
         let user = users.user_id(&wanted.username);

@@ -2,18 +2,27 @@
 //!
 //! A ticket of the HTTP API stands for the data of a login that succeeded and is exchanged for it, not for its result: the auth chain
 //! is asked again, so that what was revoked meanwhile stays out. One of the admin page stands for whom its holder acts as.
+//!
+//! With open authentication every peer can ask for tickets. So those of the HTTP API are bounded in number and in bytes, in total and by
+//! address, and count in `limits.memory_bytes_max`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tokio::time::Instant;
 
+use super::login::Credentials;
 use crate::hex::hex;
+use crate::penalty::subject;
 
 /// How long a ticket is good. A page asks for it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);
-/// Tickets that are remembered. At the limit the oldest is forgotten.
+/// Tickets of the admin page that are remembered. At the limit the oldest is forgotten.
 const TICKETS_MAX: usize = 10_000;
 
 /// The tickets that were given and not used.
@@ -39,9 +48,7 @@ impl<T> Default for Tickets<T> {
 impl<T> Tickets<T> {
     /// A ticket that stands for this; `None` if the system has no random numbers.
     pub(crate) fn give(&self, meaning: T, now: Instant) -> Option<String> {
-        let mut bytes = [0; 24];
-        getrandom::fill(&mut bytes).ok()?;
-        let ticket = hex(&bytes);
+        let ticket = random_ticket()?;
         let mut given = self.0.lock();
         given.forget_ended(now);
         if given.ends.len() >= TICKETS_MAX
@@ -68,6 +75,196 @@ impl<T> Given<T> {
             self.meanings.remove(&ticket);
         }
     }
+}
+
+/// What a ticket takes in addition to the login that it stands for: its text, three times, and its places.
+const TICKET_BYTES: usize = 512;
+/// The part of all tickets, and of their bytes, that one address may have.
+const ADDRESS_PART: usize = 10;
+
+/// How many tickets of logins are remembered.
+#[derive(Clone, Copy, Debug)]
+pub struct TicketLimits {
+    /// All of them.
+    pub tickets_max: usize,
+    /// Bytes of the logins that they stand for.
+    pub bytes_max: usize,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Tickets that were given and not used.
+    pub tickets: Gauge,
+    /// Bytes of the logins that they stand for.
+    pub bytes: Gauge,
+    /// Tickets that were forgotten for newer ones.
+    pub displaced: Counter,
+}
+
+/// The tickets of the HTTP API.
+#[derive(Debug)]
+pub(crate) struct LoginTickets {
+    limits: TicketLimits,
+    given: Mutex<GivenLogins>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct GivenLogins {
+    logins: HashMap<String, Login>,
+    /// By number: in the order in which they were given, which is that in which they end.
+    order: BTreeMap<u64, (Instant, String)>,
+    addresses: HashMap<IpAddr, OfAddress>,
+    next: u64,
+    bytes: usize,
+    share: Share,
+}
+
+#[derive(Debug)]
+struct Login {
+    credentials: Credentials,
+    number: u64,
+    address: IpAddr,
+    bytes: usize,
+}
+
+/// The tickets of an address.
+#[derive(Debug, Default)]
+struct OfAddress {
+    numbers: BTreeSet<u64>,
+    bytes: usize,
+}
+
+impl LoginTickets {
+    /// No tickets yet.
+    pub(crate) fn new(limits: TicketLimits, budget: &MemoryBudget, counts: Counts) -> Self {
+        Self {
+            limits,
+            given: Mutex::new(GivenLogins {
+                logins: HashMap::new(),
+                order: BTreeMap::new(),
+                addresses: HashMap::new(),
+                next: 0,
+                bytes: 0,
+                share: budget.clone().share(),
+            }),
+            counts,
+        }
+    }
+
+    /// A ticket that stands for this login; `None` if the node has no memory for it, or the system no random numbers. At its limits an
+    /// address loses its own oldest ticket; at those of all, the address that holds most does.
+    pub(crate) fn give(
+        &self,
+        credentials: Credentials,
+        address: IpAddr,
+        now: Instant,
+    ) -> Option<String> {
+        let ticket = random_ticket()?;
+        let (address, bytes) = (subject(address), credentials.as_json().len() + TICKET_BYTES);
+        let TicketLimits {
+            tickets_max,
+            bytes_max,
+        } = self.limits;
+        let mut given = self.given.lock();
+        given.forget_ended(now);
+        while let Some(of_address) = given.addresses.get(&address)
+            && (of_address.numbers.len() >= (tickets_max / ADDRESS_PART).max(1)
+                || of_address.bytes + bytes > bytes_max / ADDRESS_PART)
+        {
+            self.displace(&mut given, address);
+        }
+        while given.logins.len() >= tickets_max || given.bytes + bytes > bytes_max {
+            let addresses = given.addresses.iter();
+            let most = addresses.max_by_key(|(_, of_address)| of_address.bytes);
+            let Some(most) = most.map(|(address, _)| *address) else {
+                break;
+            };
+            self.displace(&mut given, most);
+        }
+        let total = given.bytes + bytes;
+        given.share.report(total, 0);
+        if total > bytes_max || given.share.budget().excess_without_spare() > 0 {
+            let before = given.bytes;
+            given.share.report(before, 0);
+            return None;
+        }
+        given.bytes = total;
+        given.next += 1;
+        let number = given.next;
+        given.order.insert(number, (now + LIFE, ticket.clone()));
+        let of_address = given.addresses.entry(address).or_default();
+        of_address.numbers.insert(number);
+        of_address.bytes += bytes;
+        let login = Login {
+            credentials,
+            number,
+            address,
+            bytes,
+        };
+        given.logins.insert(ticket.clone(), login);
+        self.show(&given);
+        Some(ticket)
+    }
+
+    /// The login that a ticket stands for. It is good once.
+    pub(crate) fn take(&self, ticket: &str, now: Instant) -> Option<Credentials> {
+        let mut given = self.given.lock();
+        given.forget_ended(now);
+        let login = given.remove(ticket);
+        self.show(&given);
+        login.map(|login| login.credentials)
+    }
+
+    fn displace(&self, given: &mut GivenLogins, address: IpAddr) {
+        let of_address = given.addresses.get(&address);
+        let oldest = of_address.and_then(|of_address| of_address.numbers.first());
+        if let Some((_, ticket)) = oldest.and_then(|number| given.order.get(number)).cloned() {
+            given.remove(&ticket);
+            self.counts.displaced.inc();
+        }
+    }
+
+    fn show(&self, given: &GivenLogins) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.counts.tickets.set(number(given.logins.len()));
+        self.counts.bytes.set(number(given.bytes));
+    }
+}
+
+impl GivenLogins {
+    fn forget_ended(&mut self, now: Instant) {
+        while let Some((_, (end, ticket))) = self.order.first_key_value()
+            && *end <= now
+        {
+            let ticket = ticket.clone();
+            self.remove(&ticket);
+        }
+    }
+
+    fn remove(&mut self, ticket: &str) -> Option<Login> {
+        let login = self.logins.remove(ticket)?;
+        self.order.remove(&login.number);
+        if let Some(of_address) = self.addresses.get_mut(&login.address) {
+            of_address.numbers.remove(&login.number);
+            of_address.bytes -= login.bytes;
+            if of_address.numbers.is_empty() {
+                self.addresses.remove(&login.address);
+            }
+        }
+        self.bytes -= login.bytes;
+        let bytes = self.bytes;
+        self.share.report(bytes, 0);
+        Some(login)
+    }
+}
+
+/// A random ticket of 192 bits; `None` if the system has no random numbers.
+fn random_ticket() -> Option<String> {
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(hex(&bytes))
 }
 
 #[cfg(test)]
@@ -105,5 +302,81 @@ mod tests {
         }
         assert_eq!(tickets.take(&first, now), None);
         assert!(tickets.take(&second, now).is_some());
+    }
+
+    const LIMITS: TicketLimits = TicketLimits {
+        tickets_max: 20,
+        bytes_max: 1 << 20,
+    };
+
+    fn login_tickets(limits: TicketLimits, memory_bytes_max: usize) -> LoginTickets {
+        let budget = MemoryBudget::new(memory_bytes_max);
+        LoginTickets::new(limits, &budget, Counts::default())
+    }
+
+    fn address(number: u8) -> IpAddr {
+        [192, 0, 2, number].into()
+    }
+
+    #[test]
+    fn a_ticket_of_a_login_is_good_once_and_for_half_a_minute() {
+        let tickets = login_tickets(LIMITS, 1 << 30);
+        let now = Instant::now();
+        let alice = Credentials::token("alice");
+        let give = || {
+            tickets
+                .give(alice.clone(), address(1), now)
+                .expect("a ticket")
+        };
+        let (first, second) = (give(), give());
+        assert_ne!(first, second);
+        assert_eq!(tickets.counts.tickets.get(), 2);
+        assert_eq!(tickets.take(&first, now), Some(alice.clone()));
+        assert_eq!(tickets.take(&first, now), None);
+        assert_eq!(tickets.take(&second, now + LIFE), None);
+        assert_eq!(
+            (tickets.counts.tickets.get(), tickets.counts.bytes.get()),
+            (0, 0)
+        );
+        assert!(tickets.given.lock().addresses.is_empty());
+    }
+
+    #[test]
+    fn an_address_displaces_its_own_tickets_and_no_others() {
+        let tickets = login_tickets(LIMITS, 1 << 30);
+        let now = Instant::now();
+        let give = |number| tickets.give(Credentials::none(), address(number), now);
+        let other = give(1).expect("a ticket");
+        let first = give(2).expect("a ticket");
+        for _ in 0..50 {
+            give(2).expect("a ticket");
+        }
+        assert_eq!(tickets.counts.tickets.get(), 3);
+        assert_eq!(tickets.counts.displaced.get(), 49);
+        assert_eq!(tickets.take(&first, now), None);
+        assert!(tickets.take(&other, now).is_some());
+        for number in 10..250 {
+            give(number).expect("a ticket");
+        }
+        assert_eq!(tickets.counts.tickets.get(), 20);
+    }
+
+    #[test]
+    fn bytes_of_tickets_are_bounded_and_count_in_the_memory_of_the_node() {
+        let tickets = login_tickets(LIMITS, 80 << 10);
+        let now = Instant::now();
+        let large = Credentials::token(&"x".repeat(16 << 10));
+        let give = |number| tickets.give(large.clone(), address(number), now);
+        let given = (1..=10).filter_map(give).count();
+        assert_eq!(given, 4, "there is memory for four");
+        let limits = TicketLimits {
+            bytes_max: 200 << 10,
+            ..LIMITS
+        };
+        let tickets = login_tickets(limits, 1 << 30);
+        let give = |number| tickets.give(large.clone(), address(number), now);
+        let last = (1..=100).filter_map(give).last().expect("a ticket");
+        assert!(tickets.counts.bytes.get() <= 200 << 10);
+        assert!(tickets.take(&last, now).is_some(), "the newest is kept");
     }
 }

@@ -15,6 +15,7 @@ use tidewire_core::text::{Name, Payload};
 
 use super::hashing::Hashing;
 use super::password::StoredPassword;
+use super::turns::Lane;
 use super::{Attempt, Authenticator, Judging, Verdict};
 use crate::config::Problem;
 use crate::config::document::Place;
@@ -44,8 +45,26 @@ struct User {
 #[derive(Debug)]
 struct Users {
     by_name: BTreeMap<String, Arc<User>>,
-    /// Verified for unknown users; nobody's.
-    decoy: StoredPassword,
+    /// One password that no user has for each kind of hash in the file, each as costly to verify as the others of its kind.
+    decoys: Vec<StoredPassword>,
+}
+
+impl Users {
+    /// Whether the password is this user's. A wrong one costs one hash of each kind that the file has, for every user and for
+    /// none: with hashes of different cost the time would else tell users apart.
+    fn verify(&self, user: Option<&User>, password: &str) -> bool {
+        let stored = user.map(|user| &user.password);
+        if stored.is_some_and(|stored| stored.matches(password)) {
+            return true;
+        }
+        for decoy in &self.decoys {
+            if stored.is_none_or(|stored| stored.kind() != decoy.kind()) {
+                // The answer is known; the work is what counts.
+                std::hint::black_box(decoy.matches(password));
+            }
+        }
+        false
+    }
 }
 
 /// The users of a file.
@@ -74,24 +93,18 @@ impl File {
     }
 
     async fn verify(&self, attempt: &Attempt) -> Verdict {
-        let text = |field| {
-            attempt
-                .data
-                .get(field)
-                .and_then(Value::as_str)
-                .filter(|text| !text.is_empty())
-        };
-        let (Some(name), Some(password)) = (text("username"), text("password")) else {
+        let (Some(name), Some(password)) = (attempt.given("username"), attempt.given("password"))
+        else {
             return self.refused(Some(json!({ "error": MISSING_PARAMETER })));
         };
         let users = Arc::clone(&*self.users.read());
-        let user = users.by_name.get(name).cloned();
-        let stored = user
-            .as_ref()
-            .map_or(&users.decoy, |user| &user.password)
-            .clone();
-        let password = password.to_owned();
-        let verified = self.hashing.run(move || stored.matches(&password));
+        let user = users.by_name.get(&name).cloned();
+        let turn = self.hashing.turn(Lane::of(attempt.peer.address.ip())).await;
+        if attempt.is_held_off() {
+            return Verdict::HeldOff;
+        }
+        let hashed = user.clone();
+        let verified = turn.run(move || users.verify(hashed.as_deref(), &password));
         match (user, verified.await) {
             (None, _) => Verdict::Unknown,
             (Some(user), Some(true)) => Verdict::Accepted(user.principal.clone()),
@@ -142,16 +155,20 @@ fn read(options: &AuthFile) -> Result<Users, Problem> {
             user(&name, entry, options).map_err(|reason| Problem::new(path.display(), reason))?;
         by_name.insert(name, Arc::new(user));
     }
-    match by_name.values().next() {
-        Some(first) => Ok(Users {
-            decoy: first.password.decoy(),
-            by_name,
-        }),
-        None => Err(Problem::new(
+    if by_name.is_empty() {
+        return Err(Problem::new(
             path.display(),
             "has no users; add one, with a password from `tidewire hash`",
-        )),
+        ));
     }
+    let mut decoys: Vec<StoredPassword> = Vec::new();
+    for user in by_name.values() {
+        let kind = user.password.kind();
+        if decoys.iter().all(|decoy| decoy.kind() != kind) {
+            decoys.push(user.password.decoy());
+        }
+    }
+    Ok(Users { by_name, decoys })
 }
 
 fn broken(path: &Path, error: &serde_saphyr::Error) -> Problem {

@@ -1,28 +1,37 @@
 //! The turns of password hashes: each keeps a thread and tens of megabytes busy for a while, so all ways to log in share them.
 
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+
+use super::turns::{Lane, Turn, Turns};
 
 /// Gives turns; clones share them.
 #[derive(Clone, Debug)]
-pub struct Hashing(Arc<Semaphore>);
+pub struct Hashing(Turns);
+
+/// The turn of one that may hash.
+#[derive(Debug)]
+pub struct HashTurn(Turn);
 
 impl Hashing {
-    /// So many threads hash at a time, and one at least.
+    /// Up to `threads_max` threads hash at a time, and at least one.
     #[must_use]
     pub fn new(threads_max: usize) -> Self {
-        Self(Arc::new(Semaphore::new(threads_max.max(1))))
+        Self(Turns::new(threads_max))
     }
 
-    /// Does work that takes as long as a hash when it is its turn; `None` if it panicked or the server stops.
+    /// Waits for a turn.
+    pub async fn turn(&self, lane: Lane) -> HashTurn {
+        HashTurn(self.0.turn(lane).await)
+    }
+}
+
+impl HashTurn {
+    /// Does work that takes as long as a hash; `None` if it panicked or the server stops.
     pub async fn run<T: Send + 'static>(
-        &self,
+        self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        // The semaphore is never closed.
-        let turn = Arc::clone(&self.0).acquire_owned().await.ok()?;
+        let turn = self.0;
         let done = spawn_blocking(move || {
             let outcome = work();
             drop(turn);

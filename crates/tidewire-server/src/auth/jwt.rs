@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
-use serde_json::Value;
 use tidewire_core::time::WallTime;
 use zeroize::Zeroizing;
 
@@ -108,7 +107,7 @@ impl Jwt {
                 false => Verdict::Unknown,
             };
         };
-        match self.verify(text).await {
+        match self.verify(&text).await {
             Ok(Some(token)) => match self.mapping.principal(&token) {
                 Some(principal) => Verdict::Accepted(principal),
                 None => {
@@ -131,12 +130,9 @@ impl Jwt {
     }
 
     /// The token of the login, or of the request that opened the connection, which a page of somebody else can't set.
-    fn token<'a>(&self, attempt: &'a Attempt) -> Option<&'a str> {
-        let field = attempt.data.get(&self.options.token_field);
-        let given = field
-            .and_then(Value::as_str)
-            .filter(|token| !token.is_empty());
-        given.or_else(|| attempt.peer.bearer())
+    fn token(&self, attempt: &Attempt) -> Option<String> {
+        let given = attempt.given(&self.options.token_field);
+        given.or_else(|| attempt.peer.bearer().map(str::to_owned))
     }
 
     /// Verifies a token; `None` when a key is needed that can't be asked for now.

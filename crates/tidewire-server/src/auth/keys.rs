@@ -77,14 +77,14 @@ impl Keys {
     }
 
     fn check(&self, attempt: &Attempt) -> Verdict {
-        let given = attempt.data.get(FIELD).and_then(Value::as_str);
-        let Some(text) = given.or_else(|| attempt.peer.bearer()) else {
+        let given = attempt.text(FIELD);
+        let Some(text) = given.or_else(|| attempt.peer.bearer().map(str::to_owned)) else {
             return match self.is_alone {
                 true => declined(INVALID_KEY),
                 false => Verdict::Unknown,
             };
         };
-        let (id, secret) = text.split_once('.').unwrap_or((text, ""));
+        let (id, secret) = text.split_once('.').unwrap_or((&text, ""));
         let table = Arc::clone(&*self.table.read());
         let key = table.get(id);
         let digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();

@@ -2,7 +2,9 @@
 //!
 //! To add one, write a file with its name and add it to [`AuthChain::new`].
 
+pub mod attempt;
 pub mod file;
+pub mod guesses;
 pub mod hashing;
 pub mod jwt;
 pub mod keys;
@@ -13,7 +15,9 @@ pub mod outbound;
 pub mod password;
 pub mod store;
 pub mod tls;
+pub mod turns;
 pub mod users;
+pub mod waiting;
 pub mod webhook;
 
 use std::future::Future;
@@ -24,29 +28,24 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use prometheus_client::metrics::counter::Counter;
-use serde_json::{Map, Value};
+use prometheus_client::metrics::gauge::Gauge;
 use tidewire_core::effect::{AuthOutcome, Principal};
 use tidewire_core::text::Payload;
 use tidewire_core::time::WallTime;
 use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
 
+use crate::api::ticket;
 use crate::config::Problem;
 use crate::config::plan::Plan;
 use crate::config::section::AuthKind;
 use crate::metrics::Metrics;
 use crate::shard::handle::Peer;
+pub use attempt::Attempt;
+use guesses::{Admission, Guesses, Subject};
 use hashing::Hashing;
 use operator::Operators;
 use users::Users;
-
-/// A login as the chain sees it.
-#[derive(Clone, Debug)]
-pub struct Attempt {
-    /// The fields of the object given to `login()`; none if it was an array.
-    pub data: Map<String, Value>,
-    /// The connection it came over.
-    pub peer: Arc<Peer>,
-}
 
 /// What one member of the chain says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +62,8 @@ pub enum Verdict {
         /// JSON.
         client_data: Option<Payload>,
     },
+    /// Not judged, because too many attempts before it were wrong.
+    HeldOff,
     /// Not to be decided now, because a server that has to be asked is down: the client tries again later.
     Unavailable,
     /// Not a user of this member; the next one is asked.
@@ -147,7 +148,42 @@ pub struct AuthChain {
     session_lifetime: Option<Duration>,
     /// Those who come through the admin page, if it is on.
     operators: Option<Arc<Operators>>,
+    /// Refused logins and the delays that follow, where a login can be guessed.
+    guesses: Option<Arc<Guesses>>,
+    /// Whether the webhook is a member: what it takes for a password is its own to know, so all refused logins count.
+    has_webhook: bool,
     counts: Counts,
+}
+
+/// What the chain says of a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// For the engine.
+    pub outcome: AuthOutcome,
+    /// What the webhook gives to clients that log in over HTTP, as JSON.
+    pub token: Option<String>,
+    /// Whether it was not judged, because too many attempts before it were wrong.
+    pub is_held_off: bool,
+}
+
+impl From<AuthOutcome> for Answer {
+    fn from(outcome: AuthOutcome) -> Self {
+        Self {
+            outcome,
+            token: None,
+            is_held_off: false,
+        }
+    }
+}
+
+impl Answer {
+    /// Of a login that was not judged. The client comes back by itself.
+    fn held_off() -> Self {
+        Self {
+            is_held_off: true,
+            ..AuthOutcome::Unavailable.into()
+        }
+    }
 }
 
 /// What was counted, of all members together.
@@ -165,6 +201,12 @@ pub struct Counts {
     pub webhook: webhook::Counts,
     /// Users that the server keeps.
     pub users: users::Counts,
+    /// Refused logins and their delays.
+    pub guesses: guesses::Counts,
+    /// Logins that wait.
+    pub waiting: waiting::Counts,
+    /// Tickets that were given for logins and not used.
+    pub tickets: ticket::Counts,
 }
 
 impl Counts {
@@ -192,6 +234,33 @@ impl Counts {
         add("sign_ups", "Users that signed up", &users.sign_ups);
         let help = "Requests to sign up that were refused because they came too fast (auth.store.sign_up_rate)";
         add("sign_ups_too_fast", help, &users.too_fast);
+        let guesses = &self.guesses;
+        let help = "Logins that waited to be judged because of refused ones before them";
+        add("logins_delayed", help, &guesses.delayed);
+        let help = "Logins that were turned away unjudged because of refused ones before them";
+        add("logins_held_off", help, &guesses.held_off);
+        let help =
+            "Logins that were put off because too many waited (auth.waiting_max and the others)";
+        add("logins_put_off", help, &self.waiting.put_off);
+        let help =
+            "Tickets that were forgotten for newer ones (http.tickets_max, http.tickets_bytes_max)";
+        add("login_tickets_displaced", help, &self.tickets.displaced);
+        let show = |name, help, gauge: &Gauge| metrics.register_gauge(name, help, gauge);
+        let help =
+            "Addresses, users, and users at an address, that are remembered for refused logins";
+        show("login_refusal_subjects", help, &guesses.subjects);
+        let waiting = &self.waiting;
+        show(
+            "logins_waiting",
+            "Logins that wait to be decided",
+            &waiting.logins,
+        );
+        let help = "Bytes of the logins that wait to be decided";
+        show("logins_waiting_bytes", help, &waiting.bytes);
+        let help = "Tickets that were given for logins and not used";
+        show("login_tickets", help, &self.tickets.tickets);
+        let help = "Bytes of the logins that tickets stand for";
+        show("login_tickets_bytes", help, &self.tickets.bytes);
     }
 }
 
@@ -232,7 +301,13 @@ impl AuthChain {
             .iter()
             .map(member)
             .collect::<Result<_, _>>()?;
+        let has = |kind| plan.auth_chain.contains(&kind);
+        let has_webhook = has(AuthKind::Webhook);
+        let is_guessable = has_webhook || has(AuthKind::File) || has(AuthKind::Store);
+        let guesses = || Guesses::new(plan.penalty(), counts.guesses.clone());
         Ok(Self {
+            guesses: is_guessable.then(guesses),
+            has_webhook,
             members,
             users: plan.auth_chain.contains(&AuthKind::Store).then_some(users),
             user_bytes_max: plan.config.limits.name_bytes_max.as_usize(),
@@ -252,11 +327,8 @@ impl AuthChain {
                     headers: Vec::new(),
                     certificate: None,
                 };
-                let data = Map::from_iter([(field.to_owned(), token.into())]);
-                let attempt = Attempt {
-                    data,
-                    peer: Arc::new(peer),
-                };
+                let data = serde_json::json!({ field: token }).to_string();
+                let attempt = Attempt::new(&Payload::from(data), Arc::new(peer));
                 if let Verdict::Accepted(principal) = member.judge(&attempt).await {
                     return Some(principal);
                 }
@@ -304,54 +376,87 @@ impl AuthChain {
 
     /// Judges the object or array given to `login()`.
     pub async fn authenticate(&self, data: &Payload, peer: Arc<Peer>) -> AuthOutcome {
-        let outcome = match serde_json::from_str(data.as_str()) {
-            Ok(Value::Object(data)) => self.judge(Attempt { data, peer }).await,
-            Ok(_) => {
-                let data = Map::new();
-                self.judge(Attempt { data, peer }).await
-            }
-            // Well formed, but with a number that nothing can hold.
-            Err(_) => AuthOutcome::Refused { client_data: None },
-        };
-        match &outcome {
-            AuthOutcome::Accepted(_) => self.counts.accepted.inc(),
-            AuthOutcome::Unavailable => self.counts.unavailable.inc(),
-            AuthOutcome::Refused { .. } | AuthOutcome::Barred { .. } => self.counts.refused.inc(),
-        };
-        outcome
+        self.log_in(data, peer).await.outcome
     }
 
-    async fn judge(&self, attempt: Attempt) -> AuthOutcome {
+    /// The same, with what concerns HTTP only.
+    pub async fn log_in(&self, data: &Payload, peer: Arc<Peer>) -> Answer {
+        let answer = self.answer(Attempt::new(data, peer)).await;
+        // Those that were not judged have a counter of their own.
+        if !answer.is_held_off {
+            let counts = &self.counts;
+            match &answer.outcome {
+                AuthOutcome::Accepted(_) => counts.accepted.inc(),
+                AuthOutcome::Unavailable => counts.unavailable.inc(),
+                AuthOutcome::Refused { .. } | AuthOutcome::Barred { .. } => counts.refused.inc(),
+            };
+        }
+        answer
+    }
+
+    async fn answer(&self, mut attempt: Attempt) -> Answer {
         if let Some(operators) = &self.operators
             && let Some(outcome) = operators.judge(&attempt)
         {
-            return outcome;
+            return outcome.into();
         }
+        let Some((guesses, subject)) = self.guessing(&attempt) else {
+            let judged = self.judge(&attempt).await;
+            return with_token(judged, attempt);
+        };
+        match guesses.admit(&subject, Instant::now()) {
+            Admission::Free => attempt.watched = Some(guesses.watch(subject.clone())),
+            Admission::At(time) => sleep_until(time).await,
+            Admission::HeldOff => return Answer::held_off(),
+        }
+        let judged = self.judge(&attempt).await;
+        match &judged {
+            Some(AuthOutcome::Accepted(_)) => guesses.accepted(&subject),
+            Some(AuthOutcome::Refused { .. }) => guesses.refused(&subject, Instant::now()),
+            Some(AuthOutcome::Barred { .. } | AuthOutcome::Unavailable) | None => {}
+        }
+        with_token(judged, attempt)
+    }
+
+    /// Who an attempt is of, if it may be a guess.
+    fn guessing(&self, attempt: &Attempt) -> Option<(&Arc<Guesses>, Subject)> {
+        let guesses = self.guesses.as_ref()?;
+        let may_guess = self.has_webhook || attempt.given("username").is_some();
+        may_guess.then(|| (guesses, guesses.subject(attempt)))
+    }
+
+    /// Asks the members; `None` if it was turned away.
+    async fn judge(&self, attempt: &Attempt) -> Option<AuthOutcome> {
         let mut declined = None;
         let mut is_undecided = false;
         for member in &self.members {
-            match member.judge(&attempt).await {
+            match member.judge(attempt).await {
                 Verdict::Accepted(principal) if principal.user_id.len() > self.user_bytes_max => {
-                    return AuthOutcome::Refused { client_data: None };
+                    return Some(AuthOutcome::Refused { client_data: None });
                 }
                 Verdict::Accepted(principal) => {
                     let principal = self.bounded(principal);
-                    return AuthOutcome::Accepted(Arc::new(principal));
+                    return Some(AuthOutcome::Accepted(Arc::new(principal)));
                 }
-                Verdict::Refused { client_data } => return AuthOutcome::Refused { client_data },
-                Verdict::Barred { client_data } => return AuthOutcome::Barred { client_data },
+                Verdict::Refused { client_data } => {
+                    return Some(AuthOutcome::Refused { client_data });
+                }
+                Verdict::Barred { client_data } => {
+                    return Some(AuthOutcome::Barred { client_data });
+                }
+                Verdict::HeldOff => return None,
                 // Another one may know the user without asking anybody.
                 Verdict::Unavailable => is_undecided = true,
                 Verdict::Unknown => {}
                 Verdict::Declined { client_data } => declined = declined.or(client_data),
             }
         }
-        match is_undecided {
+        Some(match is_undecided {
             true => AuthOutcome::Unavailable,
             false => AuthOutcome::Refused {
                 client_data: declined,
             },
-        }
+        })
     }
 
     /// Ends it after `auth.session_lifetime`, if it does not end before.
@@ -373,5 +478,17 @@ impl AuthChain {
             .iter()
             .filter_map(|member| member.reload().err())
             .collect()
+    }
+}
+
+/// The answer to an attempt; it was turned away if it was not judged.
+fn with_token(judged: Option<AuthOutcome>, attempt: Attempt) -> Answer {
+    match judged {
+        Some(outcome @ AuthOutcome::Accepted(_)) => Answer {
+            token: attempt.into_token(),
+            ..outcome.into()
+        },
+        Some(outcome) => outcome.into(),
+        None => Answer::held_off(),
     }
 }

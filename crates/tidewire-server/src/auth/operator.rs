@@ -9,6 +9,7 @@ use tidewire_core::time::WallTime;
 use tokio::time::Instant;
 
 use super::Attempt;
+use super::attempt::Field;
 use crate::api::ticket::Tickets;
 
 /// The user id of whoever runs the server. What an operator may do follows from its credential, never from this name.
@@ -34,8 +35,11 @@ impl Operators {
 
     /// What is to be said of a login with a ticket; `None` if it has none.
     pub(super) fn judge(&self, attempt: &Attempt) -> Option<AuthOutcome> {
-        let ticket = attempt.data.get(FIELD)?.as_str().unwrap_or_default();
-        let principal = self.0.take(ticket, Instant::now());
+        let ticket = match attempt.field(FIELD)? {
+            Field::Text(ticket) => ticket,
+            _ => String::new(),
+        };
+        let principal = self.0.take(&ticket, Instant::now());
         Some(match principal {
             Some(principal) => AuthOutcome::Accepted(principal),
             None => AuthOutcome::Refused {
@@ -57,24 +61,18 @@ pub fn operator(id: &str, ends: WallTime) -> Principal {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use serde_json::Map;
+    use tidewire_core::text::Payload;
 
     use super::*;
     use crate::shard::handle::Peer;
 
     fn attempt(data: Value) -> Attempt {
-        let Value::Object(data) = data else {
-            panic!("an object")
-        };
         let peer = Peer {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             headers: Vec::new(),
             certificate: None,
         };
-        Attempt {
-            data,
-            peer: Arc::new(peer),
-        }
+        Attempt::new(&Payload::from(data.to_string()), Arc::new(peer))
     }
 
     #[test]
@@ -93,6 +91,6 @@ mod tests {
             let outcome = operators.judge(&used);
             assert!(matches!(outcome, Some(AuthOutcome::Refused { .. })));
         }
-        assert_eq!(operators.judge(&attempt(Value::Object(Map::new()))), None);
+        assert_eq!(operators.judge(&attempt(json!({}))), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::config::section::{AuthFile, HashKind};
 const ARGON2ID: &str = "$argon2id$";
 
 /// How deepstream hashed the passwords of a file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pbkdf2 {
     /// The digest; not [`HashKind::None`].
     pub digest: HashKind,
@@ -23,6 +23,17 @@ pub struct Pbkdf2 {
     pub iterations: u32,
     /// Bytes of the key.
     pub key_length: usize,
+}
+
+/// What the cost of a hash depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// Its version and parameters.
+    Argon2id(&'a str),
+    /// How it was made.
+    Pbkdf2(Pbkdf2),
+    /// The password itself.
+    Plain,
 }
 
 /// A stored password.
@@ -75,6 +86,20 @@ impl StoredPassword {
                  auth.file.key_length",
                 options.key_length
             )),
+        }
+    }
+
+    /// What its cost depends on: passwords of one kind are equally costly to verify.
+    #[must_use]
+    pub fn kind(&self) -> Kind<'_> {
+        match self {
+            Self::Argon2id(text) => {
+                // Name, version and parameters stand before the salt.
+                let parts = text.match_indices('$').nth(3);
+                Kind::Argon2id(parts.map_or(text, |(end, _)| &text[..end]))
+            }
+            Self::Pbkdf2 { hash, .. } => Kind::Pbkdf2(*hash),
+            Self::Plain(_) => Kind::Plain,
         }
     }
 
@@ -222,6 +247,32 @@ mod tests {
         assert!(stored.matches("open sesame"));
         assert!(!stored.matches("open"));
         assert!(!stored.decoy().matches("open sesame"));
+    }
+
+    #[test]
+    fn hashes_of_one_cost_are_of_one_kind() {
+        let parse = |text: &str, kind| {
+            StoredPassword::parse(text, &options(kind)).expect("a stored password")
+        };
+        let made = || hash("tide").expect("randomness");
+        let (first, second) = (made(), made());
+        let argon2id = parse(&first, HashKind::Md5);
+        assert_eq!(argon2id.kind(), parse(&second, HashKind::None).kind());
+        assert_eq!(
+            argon2id.kind(),
+            Kind::Argon2id("$argon2id$v=19$m=19456,t=2,p=1")
+        );
+        let costlier = parse(&first.replace("t=2", "t=3"), HashKind::Md5);
+        assert_ne!(argon2id.kind(), costlier.kind());
+        let md5 = parse(MD5, HashKind::Md5);
+        assert_eq!(md5.kind(), md5.decoy().kind());
+        for other in [
+            argon2id,
+            parse(SHA1, HashKind::Sha1),
+            parse("x", HashKind::None),
+        ] {
+            assert_ne!(md5.kind(), other.kind());
+        }
     }
 
     #[test]

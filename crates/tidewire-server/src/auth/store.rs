@@ -26,9 +26,8 @@ impl Store {
     }
 
     async fn verify(&self, attempt: &Attempt) -> Verdict {
-        let text = |field| attempt.data.get(field).and_then(Value::as_str);
-        let given = |field| text(field).filter(|text| !text.is_empty());
-        let (Some(name), Some(password)) = (given("username"), given("password")) else {
+        let (Some(name), Some(password)) = (attempt.given("username"), attempt.given("password"))
+        else {
             return match self.is_alone {
                 true => Verdict::Declined {
                     client_data: reason(MISSING_PARAMETER),
@@ -36,8 +35,9 @@ impl Store {
                 false => Verdict::Unknown,
             };
         };
-        match self.users.verify(name, password).await {
-            Ok(user) => Verdict::Accepted(principal(&self.users.user_id(name), &user)),
+        match self.users.verify(&name, &password, attempt).await {
+            Ok(user) => Verdict::Accepted(principal(&self.users.user_id(&name), &user)),
+            Err(UserError::HeldOff) => Verdict::HeldOff,
             Err(UserError::Unavailable(reason)) => {
                 tracing::warn!(reason, "a login was put off");
                 Verdict::Unavailable

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use prometheus_client::metrics::counter::Counter;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use tidewire_core::identity;
 use tidewire_core::store::{
     Expected, Incarnation, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Version,
     Written,
@@ -16,8 +17,10 @@ use tidewire_core::store::{
 use tidewire_core::text::{Name, Payload, RESERVED};
 use tokio::sync::{Mutex, oneshot};
 
+use super::attempt::Attempt;
 use super::hashing::Hashing;
 use super::password::{self, StoredPassword};
+use super::turns::Lane;
 use super::{jwt, random_id};
 use crate::config::section::AuthStore;
 use crate::store::thread::{Scan, StoreClient};
@@ -32,8 +35,6 @@ pub const PASSWORD_BYTES_MAX: usize = 1024;
 pub const PASSWORD_CHARACTERS_MIN: usize = 8;
 /// Users that one request lists.
 pub const LIST_MAX: usize = 1_000;
-/// Names that mean somebody else: users without a name, and those of `open` who give none.
-const NOT_NAMES: [&str; 2] = ["OPEN", "open"];
 /// Nobody's password. Verified for unknown users, so that they cost the same work.
 const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$Bi6qmjXBcJXtCjVtMYXZvQ$nKjXEnGLCW61wmUPJpiwfHmVGcJfQ+jNg1i1Plk6yTk";
 
@@ -97,6 +98,8 @@ pub enum UserError {
     InvalidPassword,
     /// What is stored does not pass its checksum, or is no user.
     Broken,
+    /// Too many logins of the user, or from the address, were refused while this one waited for its turn.
+    HeldOff,
     /// The store can't be asked now. A change may have been made or not.
     Unavailable(String),
 }
@@ -114,6 +117,7 @@ impl std::fmt::Display for UserError {
                 f,
                 "a password has at least {PASSWORD_CHARACTERS_MIN} characters and at most {PASSWORD_BYTES_MAX} bytes"
             ),
+            Self::HeldOff => f.write_str("too many logins were refused"),
             Self::Broken => f.write_str("what is stored of the user is broken"),
             Self::Unavailable(reason) => write!(f, "users can't be read or written now: {reason}"),
         }
@@ -183,8 +187,13 @@ impl Users {
     /// Finds who has this name and password.
     ///
     /// # Errors
-    /// Nobody has, or the store can't be asked.
-    pub async fn verify(&self, name: &str, password: &str) -> Result<StoredUser, UserError> {
+    /// The name or the password is wrong, the attempt is turned away, or the store can't be asked.
+    pub async fn verify(
+        &self,
+        name: &str,
+        password: &str,
+        attempt: &Attempt,
+    ) -> Result<StoredUser, UserError> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(UserError::InvalidPassword);
         }
@@ -195,7 +204,12 @@ impl Users {
         let stored = user.as_ref().map_or(DECOY, |user| &user.password);
         let stored = StoredPassword::Argon2id(stored.to_owned());
         let password = password.to_owned();
-        let is_right = self.hash(move || stored.matches(&password)).await?;
+        let turn = self.hashing.turn(Lane::of(attempt.peer.address.ip())).await;
+        if attempt.is_held_off() {
+            return Err(UserError::HeldOff);
+        }
+        let is_right = turn.run(move || stored.matches(&password)).await;
+        let is_right = is_right.ok_or_else(stopped)?;
         user.filter(|_| is_right).ok_or(UserError::Missing)
     }
 
@@ -391,7 +405,8 @@ impl Users {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, UserError> {
-        self.hashing.run(work).await.ok_or_else(stopped)
+        let turn = self.hashing.turn(Lane::Changes).await;
+        turn.run(work).await.ok_or_else(stopped)
     }
 }
 
@@ -445,7 +460,7 @@ fn check_name(name: &str) -> Result<(), UserError> {
     let is_right = (1..=NAME_BYTES_MAX).contains(&name.len())
         && name.trim() == name
         && !name.contains(char::is_control)
-        && !NOT_NAMES.contains(&name);
+        && !identity::is_shared(name);
     is_right.then_some(()).ok_or(UserError::InvalidName)
 }
 
@@ -457,8 +472,11 @@ fn check_password(password: &str) -> Result<(), UserError> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::config::section::AuthFile;
+    use crate::shard::handle::Peer;
     use crate::store::memory::MemoryDisk;
     use crate::store::thread::StoreThreads;
 
@@ -469,6 +487,16 @@ mod tests {
         let users = Users::new(&AuthStore::default(), Hashing::new(2), Counts::default());
         users.open(threads.client());
         (users, threads)
+    }
+
+    /// The attempt that a password is verified for.
+    fn login() -> Attempt {
+        let peer = Peer {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            headers: Vec::new(),
+            certificate: None,
+        };
+        Attempt::new(&Payload::from_checked("{}"), Arc::new(peer))
     }
 
     fn data(data: Value) -> Change {
@@ -503,7 +531,9 @@ mod tests {
                 panic!("{winners:?}")
             };
             for number in 0..8 {
-                let found = users.verify(&name, &format!("password {number}")).await;
+                let found = users
+                    .verify(&name, &format!("password {number}"), &login())
+                    .await;
                 assert_eq!(found.is_ok(), number == winner);
             }
         }
@@ -523,7 +553,12 @@ mod tests {
             users.create("anna", "the second one").await,
             Err(UserError::Taken)
         );
-        assert!(users.verify("anna", "the first one").await.is_ok());
+        assert!(
+            users
+                .verify("anna", "the first one", &login())
+                .await
+                .is_ok()
+        );
     }
 
     #[tokio::test]
@@ -538,7 +573,10 @@ mod tests {
             .create("anna", "correct horse")
             .await
             .expect("created");
-        let first = users.verify("anna", "correct horse").await.expect("right");
+        let first = users
+            .verify("anna", "correct horse", &login())
+            .await
+            .expect("right");
         assert_eq!(
             (&first.server_data, &first.client_data),
             (&Value::Null, &Value::Null)
@@ -561,10 +599,13 @@ mod tests {
             Some(first.password_id.as_str())
         );
         assert_eq!(
-            users.verify("anna", "correct horse").await,
+            users.verify("anna", "correct horse", &login()).await,
             Err(UserError::Missing)
         );
-        let second = users.verify("anna", "battery staple").await.expect("right");
+        let second = users
+            .verify("anna", "battery staple", &login())
+            .await
+            .expect("right");
         assert_eq!(second.server_data["role"], "admin");
         drop(users);
         threads
@@ -573,7 +614,7 @@ mod tests {
 
         let (users, _threads) = self::users(&disk);
         let again = users
-            .verify("anna", "battery staple")
+            .verify("anna", "battery staple", &login())
             .await
             .expect("still there");
         assert_eq!(again, second);
@@ -581,7 +622,7 @@ mod tests {
         assert_eq!(ended.as_str(), second.password_id);
         assert_eq!(users.delete("anna").await, Err(UserError::Missing));
         assert_eq!(
-            users.verify("anna", "battery staple").await,
+            users.verify("anna", "battery staple", &login()).await,
             Err(UserError::Missing)
         );
         users

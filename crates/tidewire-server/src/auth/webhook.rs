@@ -10,19 +10,21 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tidewire_core::effect::Principal;
+use tidewire_core::identity;
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::attempt::Field;
+use super::turns::{Lane, Turns};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound};
 use crate::config::Problem;
 use crate::config::section::AuthWebhook;
 
-/// The user of an answer that names none; presence does not show it.
-const NAMELESS: &str = "OPEN";
 /// deepstream follows so many.
 const REDIRECTS_MAX: usize = 2;
 /// How long a failure is spoken of when nobody has logged in since.
@@ -45,15 +47,15 @@ pub struct Webhook {
     client: Client,
     promoted: Vec<(String, HeaderName)>,
     is_reporting: bool,
-    places: Semaphore,
+    places: Turns,
     failed: Mutex<Option<(Instant, String)>>,
     counts: Counts,
 }
 
 /// What became of one request.
 enum Answer {
-    /// The server has decided.
-    Decided(Verdict),
+    /// The server has decided. The token, as JSON, is for clients that log in over HTTP.
+    Decided(Verdict, Option<String>),
     /// It is asked again.
     Failed(String),
 }
@@ -86,7 +88,7 @@ impl Webhook {
             client,
             promoted: fields.map(header).collect::<Result<_, _>>()?,
             is_reporting: options.report_invalid_parameters.or_else(|| is_alone),
-            places: Semaphore::new(options.requests_max.clamp(1, Semaphore::MAX_PERMITS)),
+            places: Turns::new(options.requests_max),
             failed: Mutex::new(None),
             counts,
             options,
@@ -95,19 +97,28 @@ impl Webhook {
 
     async fn ask(&self, attempt: &Attempt) -> Verdict {
         // Whoever finds no place in the time of a request is better off coming back.
-        let Ok(Ok(_place)) = timeout(self.options.timeout, self.places.acquire()).await else {
+        let lane = Lane::of(attempt.peer.address.ip());
+        let Ok(_place) = timeout(self.options.timeout, self.places.turn(lane)).await else {
             return Verdict::Unavailable;
         };
-        let body = self.body(attempt).to_string();
+        if attempt.is_held_off() {
+            return Verdict::HeldOff;
+        }
+        let Some(body) = body(attempt) else {
+            return Verdict::Refused { client_data: None };
+        };
         let headers = self.headers(attempt);
-        for attempt in 0..=self.options.retry_attempts {
-            if attempt > 0 {
+        for request in 0..=self.options.retry_attempts {
+            if request > 0 {
                 sleep(self.options.retry_interval).await;
             }
             self.counts.requests.inc();
             match self.request(&body, headers.clone()).await {
-                Answer::Decided(verdict) => {
+                Answer::Decided(verdict, token) => {
                     *self.failed.lock() = None;
+                    if let Some(token) = token {
+                        attempt.set_token(token);
+                    }
                     return verdict;
                 }
                 Answer::Failed(reason) => {
@@ -133,34 +144,13 @@ impl Webhook {
         *failed = Some((Instant::now(), reason));
     }
 
-    /// What deepstream sends.
-    fn body(&self, attempt: &Attempt) -> Value {
-        let peer = &attempt.peer;
-        let mut headers = Map::new();
-        for (name, value) in &peer.headers {
-            let joined = match headers.get(name).and_then(Value::as_str) {
-                Some(before) => format!("{before}, {value}"),
-                None => value.clone(),
-            };
-            headers.insert(name.clone(), joined.into());
-        }
-        json!({
-            "connectionData": {
-                "remoteAddress": peer.address.ip().to_string(),
-                "headers": headers,
-                "referer": peer.header("referer"),
-            },
-            "authData": attempt.data,
-        })
-    }
-
     fn headers(&self, attempt: &Attempt) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for (field, name) in &self.promoted {
-            let text = match attempt.data.get(field) {
-                Some(Value::String(text)) if !text.is_empty() => text.clone(),
-                Some(Value::Number(number)) => number.to_string(),
+            let text = match attempt.field(field) {
+                Some(Field::Text(text)) if !text.is_empty() => text,
+                Some(Field::Number(number)) => number.to_string(),
                 _ => continue,
             };
             // What can't stand in a header, such as a line end, is left out: it is in the body all the same.
@@ -189,20 +179,26 @@ impl Webhook {
         let Some(body) = read(&body) else {
             return Answer::Failed("the answer is neither text nor a JSON object".into());
         };
-        Answer::Decided(match self.options.permitted_statuses.contains(&status) {
-            true => self.permitted(body),
-            false => self.refused(match body {
-                Body::Empty => None,
-                Body::Text(text) => Some(json!({ "error": text })),
-                Body::Object(object) if object.is_empty() => None,
-                Body::Object(object) => Some(Value::Object(object)),
-            }),
-        })
+        if self.options.permitted_statuses.contains(&status) {
+            let token = body.token();
+            let verdict = self.permitted(body);
+            let token = token.filter(|_| matches!(verdict, Verdict::Accepted(_)));
+            return Answer::Decided(verdict, token);
+        }
+        let reason = match body {
+            Body::Empty => None,
+            Body::Text(text) => Some(json!({ "error": text })),
+            Body::Object(object) if object.is_empty() => None,
+            Body::Object(object) => Some(Value::Object(object)),
+        };
+        Answer::Decided(self.refused(reason), None)
     }
 
     fn permitted(&self, body: Body) -> Verdict {
         let mut object = match body {
-            Body::Empty => return Verdict::Accepted(Principal::new(Name::from(NAMELESS))),
+            Body::Empty => {
+                return Verdict::Accepted(Principal::new(Name::from(identity::NAMELESS)));
+            }
             Body::Text(text) => {
                 return Verdict::Accepted(Principal::new(Name::from(text.as_str())));
             }
@@ -215,7 +211,7 @@ impl Webhook {
         let id = match object.remove("id") {
             Some(Value::String(id)) if !id.is_empty() => id,
             Some(Value::Number(id)) => id.to_string(),
-            _ => NAMELESS.to_owned(),
+            _ => identity::NAMELESS.to_owned(),
         };
         let text = |value: Option<Value>| value.map(|value| Payload::from(value.to_string()));
         let server = object.remove("serverData");
@@ -244,12 +240,53 @@ impl Webhook {
     }
 }
 
+/// What deepstream sends.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Question<'a> {
+    connection_data: Value,
+    /// As it came: no tree is built of it.
+    auth_data: &'a RawValue,
+}
+
+/// What the server is asked; `None` if the login is no JSON that it could read.
+fn body(attempt: &Attempt) -> Option<String> {
+    let peer = &attempt.peer;
+    let mut headers = Map::new();
+    for (name, value) in &peer.headers {
+        let joined = match headers.get(name).and_then(Value::as_str) {
+            Some(before) => format!("{before}, {value}"),
+            None => value.clone(),
+        };
+        headers.insert(name.clone(), joined.into());
+    }
+    let question = Question {
+        connection_data: json!({
+            "remoteAddress": peer.address.ip().to_string(),
+            "headers": headers,
+            "referer": peer.header("referer"),
+        }),
+        auth_data: serde_json::from_str(attempt.as_json()).ok()?,
+    };
+    serde_json::to_string(&question).ok()
+}
+
 /// A body as deepstream's handler sees it.
 #[derive(Debug, PartialEq)]
 enum Body {
     Empty,
     Text(String),
     Object(Map<String, Value>),
+}
+
+impl Body {
+    /// What it gives to clients that log in over HTTP, as JSON.
+    fn token(&self) -> Option<String> {
+        match self {
+            Self::Object(object) => object.get("token").map(Value::to_string),
+            Self::Empty | Self::Text(_) => None,
+        }
+    }
 }
 
 /// Reads a body; `None` if it looks like an object and is none, or is no text: it must not become a name.

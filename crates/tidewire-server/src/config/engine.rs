@@ -8,8 +8,10 @@ use tidewire_net::event_loop::OutboxMarks;
 
 use super::history::HistoryRule;
 use super::plan::Plan;
-use super::section::{self, Config, EventLagKind};
+use super::section::{self, AuthKind, Config, EventLagKind};
 use super::value::ByteCount;
+use crate::api::ticket::TicketLimits;
+use crate::auth::waiting::WaitingLimits;
 use crate::penalty::PenaltySettings;
 use crate::shard::ShardLimits;
 
@@ -79,6 +81,7 @@ impl Plan {
             rates: rates.of_engine(),
             heartbeat_interval: network.heartbeat_interval,
             login_timeout: auth.login_timeout.time(),
+            auth_retry_timeout: auth.retry_timeout.time(),
             auth_attempts_max: auth.attempts_max,
             auth_retry_delay: auth.retry_delay,
             rpc_accept_timeout: rpc.accept_timeout,
@@ -107,6 +110,7 @@ impl Plan {
         let cache_bytes_max = self.cache_bytes_max / u64::from(self.shards);
         Limits {
             message_bytes_max: limits.message_bytes_max.as_usize(),
+            login_bytes_max: self.config.auth.login_bytes_max.as_usize(),
             name_bytes_max: limits.name_bytes_max.as_usize(),
             nesting_max: limits.nesting_max,
             record_bytes_max: limits.record_bytes_max.as_usize(),
@@ -140,6 +144,7 @@ impl Plan {
         let Config {
             limits,
             compression,
+            auth,
             ..
         } = &self.config;
         let inflight_bytes_max = limits.inflight_bytes_max.as_usize();
@@ -149,8 +154,31 @@ impl Plan {
             turn_work_max: limits.turn_work_max.as_usize(),
             outbox: limits.outbox_marks(),
             memory_bytes_max: usize::try_from(self.memory_bytes_max).unwrap_or(usize::MAX),
+            login_bytes_max: auth.login_bytes_max.as_usize(),
             deflate_bytes_min: compression.bytes_min.as_usize(),
             deflate_turn_bytes_max: compression.turn_bytes_max.as_usize(),
+        }
+    }
+
+    /// How many logins may wait.
+    #[must_use]
+    pub fn waiting_limits(&self) -> WaitingLimits {
+        let auth = &self.config.auth;
+        WaitingLimits {
+            logins_max: auth.waiting_max,
+            bytes_max: auth.waiting_bytes_max.as_usize(),
+            address_logins_max: auth.waiting_per_address_max,
+            address_bytes_max: auth.waiting_bytes_per_address_max.as_usize(),
+        }
+    }
+
+    /// How many tickets of logins are remembered.
+    #[must_use]
+    pub fn ticket_limits(&self) -> TicketLimits {
+        let http = &self.config.http;
+        TicketLimits {
+            tickets_max: http.tickets_max,
+            bytes_max: http.tickets_bytes_max.as_usize(),
         }
     }
 
@@ -164,6 +192,8 @@ impl Plan {
             forgive_interval: penalty.forgive_interval,
             faults_max: penalty.faults_max,
             login_attempts_max: self.config.auth.attempts_max,
+            login_refusals_max: penalty.login_refusals_max,
+            names_are_proved: !self.auth_chain.contains(&AuthKind::Open),
             entries_max: self.config.limits.penalty_entries_max,
         }
     }

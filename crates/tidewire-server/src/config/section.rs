@@ -269,6 +269,11 @@ section! {
         answer_bytes_max: ByteCount = ByteCount(16 << 20);
         /// Streams of server-sent events that may be open at a time. More are refused with 503.
         streams_max: usize = 10_000;
+        /// Tickets for streams that `/api/auth` has given and that were not used; one address may have a tenth of them. Beyond it
+        /// loses its oldest one; at the limit of all addresses, the address with the most bytes loses one.
+        tickets_max: usize = 10_000;
+        /// Bytes of the logins that these tickets stand for, with the same bounds. They count in `limits.memory_bytes_max`.
+        tickets_bytes_max: ByteCount = ByteCount(16 << 20);
         /// Streams of one HTTP/2 connection, requests and server-sent events together. More wait at the client.
         connection_streams_max: u32 = 100;
         /// Requests of one HTTP/2 connection that are worked on, or whose answers are being taken, at a time. More wait.
@@ -455,8 +460,25 @@ section! {
         /// Refused logins after which a connection is closed, and after which an address whose requests are refused has to
         /// wait like one whose connection was closed.
         attempts_max: u32 = 3;
-        /// A connection without a finished login is closed after this time.
+        /// A connection on which no login was decided is closed after this time. A refused one begins `auth.retry_timeout`.
         login_timeout: Limited = Limited::After(seconds(180));
+        /// A connection whose login was refused is closed after this time without an accepted one, counted from the last
+        /// refusal. `auth.attempts_max` bounds the refusals. Long, because a person looks for a password meanwhile.
+        retry_timeout: Limited = Limited::After(seconds(600));
+        /// Bytes of a login: of each message before it is accepted, of the object in a request, and of the body of a POST to
+        /// `/api/auth`. A larger message closes the connection with 1009, a larger body is refused with 413. No password or
+        /// token needs more, and any peer can send what comes before a login.
+        login_bytes_max: ByteCount = bytes(CoreLimits::default().login_bytes_max);
+        /// Logins that may wait at a time: for their hash, for a server that decides, or for their delay after refused ones. More
+        /// are put off: after `auth.retry_delay` their connections are closed with 1013, and requests are answered with 503.
+        waiting_max: usize = 10_000;
+        /// Bytes of these logins, of the heads of their requests, and of 2 KiB for each. They count in
+        /// `limits.memory_bytes_max`.
+        waiting_bytes_max: ByteCount = ByteCount(32 << 20);
+        /// Logins from one address, or from one /64 of IPv6 addresses, that may wait at a time.
+        waiting_per_address_max: usize = 1_000;
+        /// Their bytes.
+        waiting_bytes_per_address_max: ByteCount = ByteCount(8 << 20);
         /// A login ends after this time at the latest, whatever it was made with. Clients of deepstream come back by themselves and
         /// log in anew; others may renew it in place.
         session_lifetime: Limited = Limited::Never;
@@ -832,7 +854,7 @@ section! {
         /// The wait after the first closing. Each further one makes it five times as long.
         wait_min: Duration = PenaltySettings::default().wait_min;
         /// No wait is longer. With the defaults a client that is closed whenever it comes in connects at most five
-        /// times a minute. 0s turns the waiting off.
+        /// times a minute. 0s turns the waiting off, that of refused logins too.
         wait_max: Duration = PenaltySettings::default().wait_max;
         /// So much time without a closing makes up for one.
         forgive_interval: Duration = PenaltySettings::default().forgive_interval;
@@ -840,6 +862,10 @@ section! {
         /// be read or were refused too often) after which a user, or an address from which nobody logs in, is refused in
         /// a way that keeps clients of deepstream away. Slow readers never are.
         faults_max: u32 = PenaltySettings::default().faults_max;
+        /// Refused logins a minute of one user from one address that cost nothing, where passwords or a webhook decide. Three
+        /// times as many of one address, and of one user, cost nothing either. Each one beyond doubles the wait of the next
+        /// login, from `penalty.wait_min` to `penalty.wait_max`. See `docs/authentication.md`, "Guessing".
+        login_refusals_max: u32 = PenaltySettings::default().login_refusals_max;
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) enum Becomes {
     Value(&'static str),
     /// The option, which has a unit.
     Milliseconds(&'static str),
+    /// `auth.login_timeout`, where `false` is never. What follows a refused login differs.
+    LoginTimeout,
     /// The option, a list.
     List(&'static str),
     /// The option with other words for its values.
@@ -38,6 +40,7 @@ const LEVELS: &[(&str, &str)] = &[
     ("OFF", "error"),
 ];
 pub(super) const ALL_ORIGINS: &str = "pages of all origins could connect; here those of the server's own address and of network.origins can";
+pub(super) const LOGIN_TIMEOUT: &str = "after a refused login a connection has auth.retry_timeout (10 min) for an accepted one; deepstream waits for ever";
 const FEATURE: &str = "forbid it with a rule in permissions.yml";
 const STORED: &str = "choose a store (docs/stores.md), and bring the records over with tidewire import deepstream --from";
 const CLUSTER: &str = "there is no cluster; one node serves";
@@ -60,7 +63,9 @@ pub(super) fn missing_service(section: &str, kind: &str) -> &'static str {
 
 /// What becomes of the setting of this path. In a service it begins with section and kind, and `options` is left out.
 pub(super) fn setting(path: &str) -> Option<Becomes> {
-    use Becomes::{File, List, Milliseconds, Missing, Nothing, NothingIf, Path, Value, Words};
+    use Becomes::{
+        File, List, LoginTimeout, Milliseconds, Missing, Nothing, NothingIf, Path, Value, Words,
+    };
     let first = path.split('.').next().unwrap_or_default();
     let endpoint = [
         "connectionEndpoints.ws-binary.",
@@ -71,7 +76,7 @@ pub(super) fn setting(path: &str) -> Option<Becomes> {
             "urlPath" if path.contains("ws-json") => List("network.json_paths"),
             "urlPath" => List("network.paths"),
             "heartbeatInterval" => Milliseconds("network.heartbeat_interval"),
-            "unauthenticatedClientTimeout" => Milliseconds("auth.login_timeout"),
+            "unauthenticatedClientTimeout" => LoginTimeout,
             "maxAuthAttempts" => Value("auth.attempts_max"),
             "maxMessageSize" => Value("limits.message_bytes_max"),
             // A turn of the server is one batch.

@@ -79,6 +79,8 @@ pub(crate) struct Carrier {
     queued_bytes: Arc<AtomicUsize>,
     /// Where the task hands on what it takes, if that lasts.
     outlet: OnceLock<Arc<Outlet>>,
+    /// What the webhook gives to clients that log in over HTTP, as JSON; set before the login is answered.
+    pub(crate) token: OnceLock<String>,
 }
 
 impl Carrier {
@@ -232,6 +234,7 @@ impl CarriedSession {
             key: OnceLock::new(),
             queued_bytes,
             outlet: OnceLock::new(),
+            token: OnceLock::new(),
         });
         let session = Self { shard, carrier };
         session.mail(|carrier| CarriedMail::Open {
@@ -270,6 +273,12 @@ impl CarriedSession {
         }
     }
 
+    /// What the webhook gives to clients that log in over HTTP, as JSON, once the login was answered.
+    #[must_use]
+    pub fn token(&self) -> Option<&str> {
+        self.carrier.token.get().map(String::as_str)
+    }
+
     /// What is received is handed on through `outlet` from now on. It is shut if that must not leave.
     pub(crate) fn hand_on_to(&self, outlet: Arc<Outlet>) {
         // A session is handed on in one place.
@@ -299,6 +308,7 @@ mod tests {
             key: OnceLock::new(),
             queued_bytes: Arc::default(),
             outlet: OnceLock::from(Arc::default()),
+            token: OnceLock::new(),
         }
     }
 

@@ -11,15 +11,13 @@ mod memory;
 mod reading;
 mod rights;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidewire_core::address::{Address, SessionId};
-use tidewire_core::effect::{
-    AuthCompletion, AuthOutcome, CloseReason, Format, Input, Span, StoreCompletion,
-};
+use tidewire_core::effect::{AuthOutcome, CloseReason, Format, Input, Span, StoreCompletion};
 use tidewire_core::engine::Shard;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
@@ -44,7 +42,10 @@ use super::carrier::End;
 use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
-use super::handle::{Adopted, ClientCertificate, Mail, Peer, Quiet, Requests, ShardHandle};
+use super::handle::{
+    Adopted, Asked, AuthAnswer, ClientCertificate, Mail, Peer, PendingLogin, Quiet, Requests,
+    ShardHandle,
+};
 use super::sink::{Errand, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::interest::InterestMap;
@@ -91,6 +92,10 @@ pub(crate) struct Conductor {
     credit: Credit,
     limits: ShardLimits,
     message_bytes_max: usize,
+    /// The same before the login.
+    login_bytes_max: usize,
+    /// Logins whose answer is awaited. An entry goes with its session.
+    logins: HashMap<Key, PendingLogin>,
     now: Now,
     /// Bytes read in this turn.
     turn_bytes: usize,
@@ -169,6 +174,8 @@ impl Conductor {
             credit: Credit::new(address.shard, shard_count, limits.shard_inflight_bytes_max),
             limits,
             message_bytes_max,
+            login_bytes_max: limits.login_bytes_max.min(message_bytes_max),
+            logins: HashMap::new(),
             now: Now::default(),
             turn_bytes: 0,
             turn_work_start: 0,
@@ -501,7 +508,7 @@ impl Conductor {
                 let bytes = loaded_bytes(&completion);
                 self.handle_charged(Input::Store(completion), bytes);
             }
-            Mail::Auth(completion) => self.complete_auth(completion),
+            Mail::Auth(answer) => self.complete_auth(answer),
             Mail::Rights {
                 number,
                 change,
@@ -571,8 +578,17 @@ impl Conductor {
         }
     }
 
-    fn complete_auth(&mut self, completion: AuthCompletion) {
+    fn complete_auth(&mut self, answer: AuthAnswer) {
+        let AuthAnswer {
+            completion,
+            token,
+            is_held_off,
+        } = answer;
         let key = key(completion.session);
+        self.logins.remove(&key);
+        if let Some(token) = token {
+            self.carried.give_token(key, token);
+        }
         if matches!(completion.outcome, AuthOutcome::Refused { .. })
             && let Some(peer) = self.carried.peer(key)
         {
@@ -581,7 +597,11 @@ impl Conductor {
         }
         if matches!(completion.outcome, AuthOutcome::Unavailable) {
             // A request is told so at once; it knows when to come back.
-            self.end_carried(key, End::Engine(CloseReason::AuthUnavailable));
+            let reason = match is_held_off {
+                true => CloseReason::Refused,
+                false => CloseReason::AuthUnavailable,
+            };
+            self.end_carried(key, End::Engine(reason));
         }
         let connection = self.event_loop.connections_mut().get_mut(key);
         let peer = match connection {
@@ -656,10 +676,14 @@ impl Conductor {
                     self.sink.targets.clear();
                 }
                 Errand::Authenticate(request) => {
-                    if let Some(peer) = self.peer(key(request.session))
-                        && let Some(completion) = self.sink.ask_auth(request, peer)
-                    {
-                        self.complete_auth(completion);
+                    let key = key(request.session);
+                    if let Some(peer) = self.peer(key) {
+                        match self.sink.ask_auth(request, peer) {
+                            Asked::Answered(answer) => self.complete_auth(answer),
+                            Asked::Waits(pending) => {
+                                self.logins.insert(key, pending);
+                            }
+                        }
                     }
                 }
                 Errand::Close(session, reason) => {

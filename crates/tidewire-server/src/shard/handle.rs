@@ -13,6 +13,7 @@ use tidewire_core::rights::RightsChange;
 use tidewire_net::mailbox::Mailbox;
 use tidewire_net::tls::TlsState;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 use super::carrier::{CarriedMail, CarriedSession, Stay};
 use super::look::Look;
@@ -80,7 +81,57 @@ pub trait Requests: Send + Sync {
     fn store(&self, shard: u16, request: StoreRequest);
     /// Hands a login to the auth chain. The session's home names the shard that waits for the answer. One that is known
     /// without waiting is given back instead of being sent.
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Option<AuthCompletion>;
+    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked;
+}
+
+/// What the auth chain says of a login at once.
+#[derive(Debug)]
+pub enum Asked {
+    /// The answer.
+    Answered(AuthAnswer),
+    /// The answer comes later.
+    Waits(PendingLogin),
+}
+
+/// A login that waits for its answer. Dropped, it is given up: it leaves all queues and keeps nothing.
+#[derive(Debug, Default)]
+pub struct PendingLogin(Option<AbortHandle>);
+
+impl PendingLogin {
+    /// The login that this task decides.
+    #[must_use]
+    pub fn new(task: AbortHandle) -> Self {
+        Self(Some(task))
+    }
+}
+
+impl Drop for PendingLogin {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// The answer of the auth chain.
+#[derive(Debug)]
+pub struct AuthAnswer {
+    /// For the engine.
+    pub completion: AuthCompletion,
+    /// What the webhook gives to clients that log in over HTTP, as JSON.
+    pub token: Option<String>,
+    /// Whether the login was not judged, because too many before it were refused.
+    pub is_held_off: bool,
+}
+
+impl From<AuthCompletion> for AuthAnswer {
+    fn from(completion: AuthCompletion) -> Self {
+        Self {
+            completion,
+            token: None,
+            is_held_off: false,
+        }
+    }
 }
 
 /// What lies in a shard's mailbox.
@@ -98,7 +149,7 @@ pub(crate) enum Mail {
     },
     Adopted(Adopted),
     Store(StoreCompletion),
-    Auth(AuthCompletion),
+    Auth(AuthAnswer),
     /// A change of rights; answered when it is settled on this shard.
     Rights {
         /// Counted up by one for the whole node.
@@ -201,8 +252,8 @@ impl ShardHandle {
     }
 
     /// Gives the answer to a request of [`Requests::authenticate`].
-    pub fn complete_auth(&self, completion: AuthCompletion) {
-        self.0.mailbox.push(Mail::Auth(completion));
+    pub fn complete_auth(&self, answer: impl Into<AuthAnswer>) {
+        self.0.mailbox.push(Mail::Auth(answer.into()));
     }
 
     /// Changes rights. Numbers count up by one and reach every shard in order. Answered when the sessions of this shard hold what

@@ -55,6 +55,8 @@ pub struct ShardLimits {
     /// Bytes that the node may hold in outboxes, half-received messages, turn logs, mailboxes and the cache of records;
     /// beyond it the cache shrinks, then the connections that hold most are ended.
     pub memory_bytes_max: usize,
+    /// Bytes of a frame before the login of its connection. A larger one closes it with 1009.
+    pub login_bytes_max: usize,
     /// Messages below this size are sent plain to recipients that agreed on compression.
     pub deflate_bytes_min: usize,
     /// What a shard compresses in one turn, in bytes; what is over leaves plain.
@@ -73,6 +75,7 @@ impl Default for ShardLimits {
                 drained_bytes: 64 << 10,
             },
             memory_bytes_max: 1 << 30,
+            login_bytes_max: 16 << 10,
             deflate_bytes_min: 512,
             deflate_turn_bytes_max: 1 << 20,
         }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthCompletion, AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span,
-    StoreRequest,
+    AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span, StoreRequest,
 };
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Event, Message};
@@ -19,7 +18,7 @@ use super::ShardLimits;
 use super::batch::LOG_COUNT;
 use super::connection::Encoding;
 use super::deflation::Deflation;
-use super::handle::{Requests, ShardHandle};
+use super::handle::{Asked, Peer, Requests, ShardHandle};
 use super::message_count::MessageEnds;
 use super::stats::{add, topic_index};
 use super::traces::ShardTraces;
@@ -191,11 +190,7 @@ impl Sink {
     }
 
     /// Gives a request to the auth chain, and has its answer if that is known at once.
-    pub(crate) fn ask_auth(
-        &self,
-        request: AuthRequest,
-        peer: Arc<super::handle::Peer>,
-    ) -> Option<AuthCompletion> {
+    pub(crate) fn ask_auth(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
         self.requests.authenticate(request, peer)
     }
 }

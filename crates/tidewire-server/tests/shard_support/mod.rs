@@ -18,7 +18,7 @@ use tidewire_server::config::section::SendsKind;
 use tidewire_server::config::value::Auto;
 use tidewire_server::front::place::{Places, Ticket};
 use tidewire_server::penalty::PenaltySettings;
-use tidewire_server::shard::handle::{Adopted, Peer, Requests, ShardHandle};
+use tidewire_server::shard::handle::{Adopted, Asked, Peer, PendingLogin, Requests, ShardHandle};
 use tidewire_server::shard::stats::ShardStats;
 use tidewire_server::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_server::store::memory::MemoryDisk;
@@ -74,14 +74,14 @@ impl Requests for Services {
         self.store.request(shard, request);
     }
 
-    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Option<AuthCompletion> {
+    fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
         let principal = principal(&request, &peer);
         let shards = self.shards.get().expect("set before the shards run");
         shards[usize::from(request.session.home.shard)].complete_auth(AuthCompletion {
             session: request.session,
             outcome: AuthOutcome::Accepted(Arc::new(principal)),
         });
-        None
+        Asked::Waits(PendingLogin::default())
     }
 }
 

@@ -123,6 +123,14 @@ impl CarriedSessions {
         standing.is_none_or(|standing| standing.move_to(caller).is_ok())
     }
 
+    /// Gives the task of a session what the webhook has for clients that log in over HTTP, as JSON.
+    pub(super) fn give_token(&self, key: Key, token: String) {
+        if let Some(carried) = self.sessions.get(&key) {
+            // A session logs in once.
+            let _ = carried.carrier.token.set(token);
+        }
+    }
+
     /// Takes back what waits for a session that must not get it any more.
     pub(super) fn take_back(&self, key: Key) {
         if let Some(carried) = self.sessions.get(&key) {
@@ -414,6 +422,7 @@ impl Conductor {
         let Some(carried) = self.carried.sessions.remove(&key) else {
             return;
         };
+        self.logins.remove(&key);
         if let Some(end) = end {
             carried.carrier.end(end);
         }

@@ -81,6 +81,7 @@ impl Conductor {
             self.event_loop.resume(key);
             self.unsent_goodbyes.push(key);
             self.lingering.push_back((self.now.monotonic + LINGER, key));
+            self.logins.remove(&key);
             let session = self.session(key);
             self.handle(Input::Closed { session });
         }
@@ -102,6 +103,7 @@ impl Conductor {
         let Some(state) = self.event_loop.remove(key) else {
             return;
         };
+        self.logins.remove(&key);
         let is_known = state.phase != Phase::Lingering;
         self.count_out();
         if let Some(close_all) = &mut self.close_all {

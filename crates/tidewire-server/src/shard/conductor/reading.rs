@@ -55,29 +55,34 @@ impl Conductor {
             if state.phase != Phase::Open {
                 return self.buffer.discard();
             }
+            // What is known of a peer is forgotten at its login.
+            let bytes_max = match state.peer {
+                Some(_) => self.login_bytes_max,
+                None => self.message_bytes_max,
+            };
             let unread = self.buffer.unread();
             if !state.holds.is_empty() || unread.is_empty() {
                 break;
             }
-            let Decoded { consumed, event } = match state.decoder.decode_inflated(
-                unread,
-                self.message_bytes_max,
-                &mut self.inflater,
-            ) {
-                Ok(decoded) => decoded,
-                Err(error) => {
-                    add(&self.own.stats().protocol_errors, 1);
-                    if error == FrameError::TooBig {
-                        let bytes = connection
-                            .state
-                            .decoder
-                            .announced_bytes(self.buffer.unread());
-                        self.log_too_big(key, bytes);
+            let Decoded { consumed, event } =
+                match state
+                    .decoder
+                    .decode_inflated(unread, bytes_max, &mut self.inflater)
+                {
+                    Ok(decoded) => decoded,
+                    Err(error) => {
+                        add(&self.own.stats().protocol_errors, 1);
+                        if error == FrameError::TooBig {
+                            let bytes = connection
+                                .state
+                                .decoder
+                                .announced_bytes(self.buffer.unread());
+                            self.log_too_big(key, bytes);
+                        }
+                        self.close(key, CloseCause::Frame(error));
+                        continue;
                     }
-                    self.close(key, CloseCause::Frame(error));
-                    continue;
-                }
-            };
+                };
             let mut posted_bytes = None;
             let mut refused = None;
             match event {

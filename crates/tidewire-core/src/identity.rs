@@ -1,0 +1,27 @@
+//! User ids that many peers share because none of them has given a name.
+//!
+//! deepstream has two of them, and both are visible to rules and to clients, so both stay. What is kept for each user, such as a rate
+//! or a reconnect delay, is kept for neither: it would fall on all the others of that id.
+
+/// The user id that open authentication gives to a login without a name. Presence shows it, as deepstream does.
+pub const OPEN: &str = "open";
+
+/// The user id of a login whose authentication names no user. Presence never shows it.
+pub const NAMELESS: &str = "OPEN";
+
+/// Whether a user id stands for every peer that gave no name.
+#[must_use]
+pub fn is_shared(user_id: &str) -> bool {
+    matches!(user_id, OPEN | NAMELESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_two_ids_of_peers_without_a_name_are_shared() {
+        let shared = [OPEN, NAMELESS, "Open", "opened", "anna", ""].map(is_shared);
+        assert_eq!(shared, [true, true, false, false, false, false]);
+    }
+}

@@ -1,0 +1,204 @@
+//! A login as the chain sees it. Its data stays text: a member reads the few fields that it knows, and nothing is built of the others.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Number;
+use serde_json::value::RawValue;
+use tidewire_core::text::Payload;
+
+use super::guesses::Watched;
+use crate::shard::handle::Peer;
+
+/// The data of a login that is an array, which has no fields.
+const NO_FIELDS: &str = "{}";
+
+/// A login as the chain sees it.
+#[derive(Debug)]
+pub struct Attempt {
+    /// A JSON object.
+    data: Payload,
+    /// The connection it came over.
+    pub peer: Arc<Peer>,
+    /// What the webhook gives to clients that log in over HTTP, as JSON.
+    token: OnceLock<String>,
+    /// The refusals that count against it, if any do.
+    pub(super) watched: Option<Watched>,
+}
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Field {
+    /// A text.
+    Text(String),
+    /// A number.
+    Number(Number),
+    /// `true` or `false`.
+    Bool(bool),
+    /// Anything else.
+    Other,
+}
+
+impl Attempt {
+    /// A login with this object, or array, which was checked where it entered.
+    #[must_use]
+    pub fn new(data: &Payload, peer: Arc<Peer>) -> Self {
+        let is_object = data.as_str().trim_start().starts_with('{');
+        Self {
+            data: match is_object {
+                true => data.clone(),
+                false => Payload::from_checked(NO_FIELDS),
+            },
+            peer,
+            token: OnceLock::new(),
+            watched: None,
+        }
+    }
+
+    /// The whole object.
+    #[must_use]
+    pub fn as_json(&self) -> &str {
+        self.data.as_str()
+    }
+
+    /// A field of the object. Of several with one name the last counts.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Field> {
+        let mut reader = serde_json::Deserializer::from_str(self.data.as_str());
+        let text = Wanted(name).deserialize(&mut reader).ok()??.get();
+        Some(match text.as_bytes().first() {
+            Some(b'"') => serde_json::from_str(text).map_or(Field::Other, Field::Text),
+            Some(b't' | b'f') => Field::Bool(text == "true"),
+            Some(b'-' | b'0'..=b'9') => {
+                serde_json::from_str(text).map_or(Field::Other, Field::Number)
+            }
+            _ => Field::Other,
+        })
+    }
+
+    /// A field that is a text.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        match self.field(name) {
+            Some(Field::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A field that is a text and not empty.
+    #[must_use]
+    pub fn given(&self, name: &str) -> Option<String> {
+        self.text(name).filter(|text| !text.is_empty())
+    }
+
+    /// Keeps what the webhook gives to clients that log in over HTTP.
+    pub(super) fn set_token(&self, token: String) {
+        // One member accepts a login, and it does so once.
+        let _ = self.token.set(token);
+    }
+
+    /// What the webhook gave.
+    pub(super) fn into_token(self) -> Option<String> {
+        self.token.into_inner()
+    }
+
+    /// Whether attempts of the same subject were refused while this one waited, so that it is turned away.
+    pub(super) fn is_held_off(&self) -> bool {
+        self.watched.as_ref().is_some_and(Watched::is_held_off)
+    }
+}
+
+/// The text of one field's value.
+struct Wanted<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for Wanted<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Wanted<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(is_wanted) = map.next_key_seed(Key(self.0))? {
+            match is_wanted {
+                true => found = Some(map.next_value()?),
+                false => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a key is this one.
+struct Key<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<bool, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<bool, E> {
+        Ok(key == self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn attempt(data: &str) -> Attempt {
+        let peer = Peer {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            headers: Vec::new(),
+            certificate: None,
+        };
+        Attempt::new(&Payload::from_checked(data), Arc::new(peer))
+    }
+
+    #[test]
+    fn fields_are_read_one_by_one() {
+        let check = |data: &str, expected: Option<Field>| {
+            assert_eq!(attempt(data).field("name"), expected, "{data}");
+        };
+        let text = |text: &str| Some(Field::Text(text.to_owned()));
+        check(r#"{"name":"anna"}"#, text("anna"));
+        check(
+            r#" { "other" : [ { "name" : 1 } ] , "n\u0061me" : "\u00fc" } "#,
+            text("\u{fc}"),
+        );
+        check(r#"{"name":"first","name":"last"}"#, text("last"));
+        check(r#"{"name":""}"#, text(""));
+        check(r#"{"name":7}"#, Some(Field::Number(7.into())));
+        check(r#"{"name":true}"#, Some(Field::Bool(true)));
+        check(r#"{"name":false}"#, Some(Field::Bool(false)));
+        for other in ["null", "{}", "[\"name\"]", "1e999", r#""\ud800""#] {
+            check(&format!(r#"{{"name":{other}}}"#), Some(Field::Other));
+        }
+        for absent in ["{}", "[]", r#"["name","anna"]"#, r#"{"Name":"anna"}"#] {
+            check(absent, None);
+        }
+        assert_eq!(attempt(r#"["name"]"#).as_json(), "{}");
+    }
+}

@@ -1,0 +1,586 @@
+//! Refused logins of passwords, counted where they were judged, and how long the next attempt waits for it.
+//!
+//! Refusals are counted for three subjects: a user from an address, an address, and a user. Each may have a number of refusals a minute
+//! that cost nothing. Beyond, each refusal doubles the time until the next attempt of the subject is judged, and attempts are judged one
+//! at a time. An attempt that would wait for longer than [`PATIENCE`] is turned away unjudged, so an attacker learns nothing from it.
+//!
+//! A user who has logged in from an address before is known there: refusals of others, at that address or of that user elsewhere, do not
+//! delay that user there. Without this, an attacker could lock a user out by guessing. Decision: 0055.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
+
+use super::attempt::Attempt;
+use crate::penalty::{PenaltySettings, subject};
+
+/// The longest that an attempt waits to be judged. Longer, and a rightful user would look at a page that does nothing.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Many users may be behind an address, and a user at many addresses, so each of them may have this many times the free refusals of one
+/// user at one address.
+const SHARED_FACTOR: u32 = 3;
+/// Refusals beyond the free ones that are remembered: with them a wait of 1 s has doubled beyond any `penalty.wait_max`, and more would
+/// take hours to be forgiven.
+const EXCESS_MAX: u32 = 10;
+/// The time in which a subject may have its free refusals, and in which one line of it is logged.
+const MINUTE: Duration = Duration::from_secs(60);
+/// Refusals within a minute from which on they are logged. A person who mistypes a password has fewer.
+const LOGGED_FROM: u32 = 10;
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Attempts that waited to be judged because of refusals before them.
+    pub delayed: Counter,
+    /// Attempts that were turned away unjudged because of refusals before them.
+    pub held_off: Counter,
+    /// Subjects that are remembered for their refusals.
+    pub subjects: Gauge,
+}
+
+/// The refusals of a node. See the head of this file.
+#[derive(Debug)]
+pub struct Guesses {
+    settings: PenaltySettings,
+    /// Keyed at random, so that an attacker can not make two names collide.
+    hasher: RandomState,
+    tables: Mutex<Tables>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    pairs: HashMap<u64, Entry>,
+    addresses: HashMap<IpAddr, Entry>,
+    users: HashMap<u64, Entry>,
+    known: HashMap<u64, ()>,
+    /// The known ones, in the order in which they became so.
+    known_order: VecDeque<u64>,
+}
+
+/// Who an attempt is of, as far as that can be said before it is judged.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pair: u64,
+    address: IpAddr,
+    user: u64,
+    /// The name given, for the log; none where the data has none.
+    name: Option<String>,
+}
+
+/// What becomes of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is judged now.
+    Free,
+    /// It is judged then.
+    At(Instant),
+    /// It is turned away.
+    HeldOff,
+}
+
+/// An attempt that was admitted and waits for its turn to be judged.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    guesses: Arc<Guesses>,
+    subject: Subject,
+}
+
+/// The refusals of a subject.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    refusals: u32,
+    /// Refusals are forgiven from here on.
+    since: Instant,
+    /// When the last attempt was judged or will be: the next one is judged the delay later.
+    last: Instant,
+    /// The minute that is counted for the log, its refusals, and whether they were logged.
+    minute: Instant,
+    minute_refusals: u32,
+    is_logged: bool,
+}
+
+impl Entry {
+    fn new(now: Instant) -> Self {
+        Self {
+            refusals: 0,
+            since: now,
+            last: now,
+            minute: now,
+            minute_refusals: 0,
+            is_logged: false,
+        }
+    }
+
+    fn forgive(&mut self, now: Instant, free: u32) {
+        let interval = MINUTE / free.max(1);
+        let passed = now.saturating_duration_since(self.since).as_nanos();
+        let forgiven = u32::try_from(passed / interval.as_nanos().max(1)).unwrap_or(u32::MAX);
+        if forgiven >= self.refusals {
+            self.refusals = 0;
+            self.since = now;
+        } else {
+            self.refusals -= forgiven;
+            self.since += interval * forgiven;
+        }
+    }
+
+    /// The time between two attempts.
+    fn delay(&self, free: u32, settings: &PenaltySettings) -> Duration {
+        let Some(excess) = self.refusals.checked_sub(free) else {
+            return Duration::ZERO;
+        };
+        let factor = 2u32.saturating_pow(excess);
+        settings
+            .wait_min
+            .saturating_mul(factor)
+            .min(settings.wait_max)
+    }
+
+    /// Counts a refusal; the number of this minute if it is to be logged.
+    fn refuse(&mut self, now: Instant, free: u32) -> Option<u32> {
+        self.forgive(now, free);
+        self.refusals = (self.refusals + 1).min(free + EXCESS_MAX);
+        self.last = self.last.max(now);
+        if now.saturating_duration_since(self.minute) >= MINUTE {
+            (self.minute, self.minute_refusals, self.is_logged) = (now, 0, false);
+        }
+        self.minute_refusals += 1;
+        let is_due = self.minute_refusals >= LOGGED_FROM && !self.is_logged;
+        self.is_logged |= is_due;
+        is_due.then_some(self.minute_refusals)
+    }
+}
+
+impl Guesses {
+    /// No refusals. `penalty.wait_max` of 0 turns the delays off.
+    #[must_use]
+    pub fn new(settings: PenaltySettings, counts: Counts) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            hasher: RandomState::new(),
+            tables: Mutex::default(),
+            counts,
+        })
+    }
+
+    /// Who an attempt is of. Without a user name the credentials stand for the user, so that the refusals of one visitor with an
+    /// expired session do not count for the others at the same address.
+    #[must_use]
+    pub fn subject(&self, attempt: &Attempt) -> Subject {
+        let name = attempt.given("username");
+        let user = match &name {
+            Some(name) => self.hasher.hash_one((0u8, name)),
+            None => {
+                let peer = &attempt.peer;
+                let headers = ["authorization", "cookie"].map(|name| peer.header(name));
+                let certificate = peer.certificate.as_ref().map(|certificate| &certificate.0);
+                let credentials = (1u8, attempt.as_json(), headers, certificate);
+                self.hasher.hash_one(credentials)
+            }
+        };
+        let address = subject(attempt.peer.address.ip());
+        Subject {
+            pair: self.hasher.hash_one((address, user)),
+            address,
+            user,
+            name,
+        }
+    }
+
+    fn shared_free(&self) -> u32 {
+        let free = self.settings.login_refusals_max;
+        free.saturating_mul(SHARED_FACTOR)
+    }
+
+    /// What becomes of an attempt that has come. Time that it is given is taken from the attempts after it.
+    pub fn admit(&self, subject: &Subject, now: Instant) -> Admission {
+        if self.settings.wait_max.is_zero() {
+            return Admission::Free;
+        }
+        let mut tables = self.tables.lock();
+        let is_known = tables.known.contains_key(&subject.pair);
+        let (free, shared_free) = (self.settings.login_refusals_max, self.shared_free());
+        let Tables {
+            pairs,
+            addresses,
+            users,
+            ..
+        } = &mut *tables;
+        let entries = [
+            (pairs.get_mut(&subject.pair), free),
+            (addresses.get_mut(&subject.address), shared_free),
+            (users.get_mut(&subject.user), shared_free),
+        ];
+        let count = if is_known { 1 } else { entries.len() };
+        let mut start = now;
+        let mut delayed = Vec::new();
+        for (entry, free) in entries.into_iter().take(count) {
+            let Some(entry) = entry else { continue };
+            entry.forgive(now, free);
+            let mut delay = entry.delay(free, &self.settings);
+            if delay.is_zero() {
+                continue;
+            }
+            if is_known {
+                delay = delay.min(PATIENCE);
+            }
+            start = start.max(entry.last + delay);
+            delayed.push(entry);
+        }
+        if start > now + PATIENCE {
+            self.counts.held_off.inc();
+            return Admission::HeldOff;
+        }
+        if delayed.is_empty() {
+            return Admission::Free;
+        }
+        for entry in delayed {
+            entry.last = start;
+        }
+        self.counts.delayed.inc();
+        Admission::At(start)
+    }
+
+    /// Has an attempt that costs nothing be looked at once more when it is its turn.
+    #[must_use]
+    pub fn watch(self: &Arc<Self>, subject: Subject) -> Watched {
+        Watched {
+            guesses: Arc::clone(self),
+            subject,
+        }
+    }
+
+    /// An attempt was judged, and it was right.
+    pub fn accepted(&self, subject: &Subject) {
+        let mut tables = self.tables.lock();
+        tables.pairs.remove(&subject.pair);
+        if tables.known.insert(subject.pair, ()).is_none() {
+            tables.known_order.push_back(subject.pair);
+            if tables.known_order.len() > self.settings.entries_max
+                && let Some(oldest) = tables.known_order.pop_front()
+            {
+                tables.known.remove(&oldest);
+            }
+        }
+        self.recount(&tables);
+    }
+
+    /// An attempt was judged, and it was wrong.
+    pub fn refused(&self, subject: &Subject, now: Instant) {
+        let (free, shared_free) = (self.settings.login_refusals_max, self.shared_free());
+        let (of_address, of_user) = {
+            let mut tables = self.tables.lock();
+            self.count(&mut tables.pairs, subject.pair, now, free);
+            let of_address = self.count(&mut tables.addresses, subject.address, now, shared_free);
+            let of_user = self.count(&mut tables.users, subject.user, now, shared_free);
+            self.recount(&tables);
+            (of_address, of_user)
+        };
+        if let Some(refusals) = of_address {
+            let address = subject.address;
+            tracing::warn!(
+                %address,
+                refusals,
+                "logins from an address are refused again and again"
+            );
+        }
+        if let Some(refusals) = of_user
+            && let Some(user) = &subject.name
+        {
+            tracing::warn!(
+                user,
+                refusals,
+                "logins of a user are refused again and again"
+            );
+        }
+    }
+
+    fn count<K: Eq + Hash + Clone>(
+        &self,
+        table: &mut HashMap<K, Entry>,
+        key: K,
+        now: Instant,
+        free: u32,
+    ) -> Option<u32> {
+        if table.len() >= self.settings.entries_max && !table.contains_key(&key) {
+            make_room(table, now, free);
+        }
+        let entry = table.entry(key).or_insert_with(|| Entry::new(now));
+        entry.refuse(now, free)
+    }
+
+    fn recount(&self, tables: &Tables) {
+        let count = tables.pairs.len() + tables.addresses.len() + tables.users.len();
+        self.counts
+            .subjects
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Whether an attempt that costs nothing when it came would cost something now.
+    fn is_over(&self, subject: &Subject) -> bool {
+        if self.settings.wait_max.is_zero() {
+            return false;
+        }
+        let tables = self.tables.lock();
+        let is_over = |entry: Option<&Entry>, free: u32| {
+            entry.is_some_and(|entry| !entry.delay(free, &self.settings).is_zero())
+        };
+        if is_over(
+            tables.pairs.get(&subject.pair),
+            self.settings.login_refusals_max,
+        ) {
+            return true;
+        }
+        !tables.known.contains_key(&subject.pair)
+            && (is_over(tables.addresses.get(&subject.address), self.shared_free())
+                || is_over(tables.users.get(&subject.user), self.shared_free()))
+    }
+}
+
+impl Watched {
+    /// Whether it is turned away after all.
+    pub(super) fn is_held_off(&self) -> bool {
+        let is_over = self.guesses.is_over(&self.subject);
+        if is_over {
+            self.guesses.counts.held_off.inc();
+        }
+        is_over
+    }
+}
+
+/// Forgets the subjects whose refusals are forgiven, and if there are none, the one that was refused longest ago.
+fn make_room<K: Eq + Hash + Clone>(table: &mut HashMap<K, Entry>, now: Instant, free: u32) {
+    table.retain(|_, entry| {
+        entry.forgive(now, free);
+        entry.refusals > 0
+    });
+    let oldest = table.iter().min_by_key(|(_, entry)| entry.since);
+    if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+        table.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidewire_core::text::Payload;
+
+    use super::*;
+    use crate::shard::handle::Peer;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn guesses() -> Arc<Guesses> {
+        Guesses::new(PenaltySettings::default(), Counts::default())
+    }
+
+    fn subject_of(guesses: &Guesses, address: u8, data: &str) -> Subject {
+        let peer = Peer {
+            address: ([192, 0, 2, address], 1).into(),
+            headers: Vec::new(),
+            certificate: None,
+        };
+        guesses.subject(&Attempt::new(&Payload::from_checked(data), Arc::new(peer)))
+    }
+
+    fn of_user(guesses: &Guesses, address: u8, name: &str) -> Subject {
+        let data = format!(r#"{{"username":"{name}","password":"x"}}"#);
+        subject_of(guesses, address, &data)
+    }
+
+    /// Attempts a second, each of another user if `names` is more than 1, for `seconds`; how many were judged and wrong.
+    fn attack(
+        guesses: &Guesses,
+        start: Instant,
+        address: u8,
+        names: u32,
+        rate: u32,
+        seconds: u32,
+    ) -> usize {
+        let mut judged: Vec<Instant> = Vec::new();
+        let mut due: VecDeque<(Instant, Subject)> = VecDeque::new();
+        for number in 0..rate * seconds {
+            let now = start + SECOND * number / rate;
+            while let Some((at, _)) = due.front()
+                && *at <= now
+            {
+                let (at, subject) = due.pop_front().expect("there is one");
+                guesses.refused(&subject, at);
+                judged.push(at);
+            }
+            let subject = of_user(guesses, address, &format!("user-{}", number % names));
+            match guesses.admit(&subject, now) {
+                Admission::Free => {
+                    guesses.refused(&subject, now);
+                    judged.push(now);
+                }
+                Admission::At(at) => due.push_back((at, subject)),
+                Admission::HeldOff => {}
+            }
+        }
+        judged.len()
+    }
+
+    #[test]
+    fn guesses_of_one_user_from_one_address_soon_wait_half_a_minute() {
+        let guesses = guesses();
+        let now = Instant::now();
+        let judged = attack(&guesses, now, 1, 1, 3_000, 12);
+        assert!((10..=16).contains(&judged), "{judged}");
+        assert!(guesses.counts.held_off.get() > 35_000);
+    }
+
+    #[test]
+    fn guesses_of_many_users_from_one_address_soon_wait_too() {
+        let guesses = guesses();
+        let judged = attack(&guesses, Instant::now(), 1, 100_000, 3_000, 12);
+        assert!((30..=40).contains(&judged), "{judged}");
+    }
+
+    #[test]
+    fn an_attacked_user_gets_in_from_another_address_at_once() {
+        let guesses = guesses();
+        let now = Instant::now();
+        attack(&guesses, now, 1, 1, 60, 30);
+        let rightful = of_user(&guesses, 2, "user-0");
+        assert_eq!(guesses.admit(&rightful, now + SECOND * 30), Admission::Free);
+    }
+
+    #[test]
+    fn another_user_gets_in_at_the_address_of_the_attacker() {
+        let guesses = guesses();
+        let now = Instant::now();
+        attack(&guesses, now, 1, 1, 60, 30);
+        let rightful = of_user(&guesses, 1, "anna");
+        assert_eq!(guesses.admit(&rightful, now + SECOND * 30), Admission::Free);
+    }
+
+    #[test]
+    fn a_user_who_is_known_at_an_address_is_delayed_by_own_refusals_only_and_at_most_a_second() {
+        let guesses = guesses();
+        let now = Instant::now();
+        let (known, elsewhere) = (
+            of_user(&guesses, 1, "user-0"),
+            of_user(&guesses, 2, "user-0"),
+        );
+        guesses.accepted(&elsewhere);
+        guesses.accepted(&known);
+        // From the same address, of many users; then of this user, from everywhere.
+        attack(&guesses, now, 1, 1_000, 60, 30);
+        for address in 3..200 {
+            attack(&guesses, now, address, 1, 60, 30);
+        }
+        let later = now + SECOND * 30;
+        let stranger = of_user(&guesses, 250, "user-0");
+        assert_ne!(guesses.admit(&stranger, later), Admission::Free);
+        assert_eq!(guesses.admit(&elsewhere, later), Admission::Free);
+        attack(&guesses, later, 2, 1, 60, 30);
+        let later = later + SECOND * 33;
+        let admission = guesses.admit(&elsewhere, later);
+        assert!(
+            matches!(admission, Admission::At(at) if at <= later + PATIENCE),
+            "{admission:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_refused_while_an_attempt_waited_for_its_turn_counts_against_it() {
+        let guesses = guesses();
+        let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));
+        let watched = guesses.watch(subject.clone());
+        for refused in 0..10 {
+            assert!(!watched.is_held_off(), "{refused}");
+            guesses.refused(&subject, now);
+        }
+        assert!(watched.is_held_off());
+    }
+
+    #[test]
+    fn refusals_are_forgiven() {
+        let guesses = guesses();
+        let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));
+        for _ in 0..100 {
+            guesses.refused(&subject, now);
+        }
+        assert_eq!(
+            guesses.admit(&subject, now + SECOND * 20),
+            Admission::HeldOff
+        );
+        assert_eq!(guesses.admit(&subject, now + SECOND * 125), Admission::Free);
+    }
+
+    #[test]
+    fn credentials_without_a_name_are_their_own_subject() {
+        let guesses = guesses();
+        let now = Instant::now();
+        let first = subject_of(&guesses, 1, r#"{"token":"a"}"#);
+        for _ in 0..20 {
+            guesses.refused(&first, now);
+        }
+        assert_eq!(guesses.admit(&first, now), Admission::HeldOff);
+        let second = subject_of(&guesses, 1, r#"{"token":"b"}"#);
+        assert_eq!(guesses.admit(&second, now), Admission::Free);
+    }
+
+    #[test]
+    fn a_line_a_minute_is_due_from_ten_refusals_on() {
+        let now = Instant::now();
+        let mut entry = Entry::new(now);
+        let lines = |entry: &mut Entry, now| {
+            let refuse = |_| entry.refuse(now, 10);
+            (0..30).filter_map(refuse).collect::<Vec<u32>>()
+        };
+        assert_eq!(lines(&mut entry, now), [10]);
+        assert_eq!(lines(&mut entry, now + SECOND * 59), [0; 0]);
+        assert_eq!(lines(&mut entry, now + SECOND * 60), [10]);
+    }
+
+    #[test]
+    fn the_tables_are_bounded() {
+        let settings = PenaltySettings {
+            entries_max: 3,
+            ..PenaltySettings::default()
+        };
+        let guesses = Guesses::new(settings, Counts::default());
+        let now = Instant::now();
+        for number in 0..9 {
+            let subject = of_user(&guesses, number, &format!("user-{number}"));
+            guesses.refused(&subject, now + SECOND * number.into());
+            guesses.accepted(&of_user(&guesses, number, "known"));
+        }
+        let tables = guesses.tables.lock();
+        assert_eq!(tables.known.len(), 3);
+        let sizes = [
+            tables.pairs.len(),
+            tables.addresses.len(),
+            tables.users.len(),
+        ];
+        assert!(sizes.iter().all(|size| (1..=3).contains(size)), "{sizes:?}");
+        assert_eq!(
+            guesses.counts.subjects.get(),
+            sizes.iter().sum::<usize>() as i64
+        );
+    }
+
+    #[test]
+    fn no_wait_is_no_delay() {
+        let settings = PenaltySettings {
+            wait_max: Duration::ZERO,
+            ..PenaltySettings::default()
+        };
+        let guesses = Guesses::new(settings, Counts::default());
+        let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));
+        for _ in 0..100 {
+            guesses.refused(&subject, now);
+        }
+        assert_eq!(guesses.admit(&subject, now), Admission::Free);
+        assert!(!guesses.watch(subject).is_held_off());
+    }
+}

@@ -1,0 +1,253 @@
+//! Turns at something that few can do at a time, given fairly: addresses take turns, however many logins each of them has waiting.
+//!
+//! A login that is given up (its future is dropped, because its connection closed) leaves the queue at once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::penalty::subject;
+
+/// Those that wait in one lane are served in their order, and the lanes in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Logins from this address, or this /64 of IPv6 addresses.
+    Address(IpAddr),
+    /// Changes of stored users.
+    Changes,
+}
+
+impl Lane {
+    /// The lane of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        Self::Address(subject(address))
+    }
+}
+
+/// Gives turns; clones share them.
+#[derive(Clone, Debug)]
+pub struct Turns(Arc<Mutex<Queue>>);
+
+#[derive(Debug)]
+struct Queue {
+    /// Turns that no waiter has.
+    free: usize,
+    /// Counts up: the number of the next waiter, and of the next place in the order.
+    next: u64,
+    lanes: HashMap<Lane, Waiters>,
+    /// The lanes that are not empty, in the order in which they are served.
+    order: BTreeMap<u64, Lane>,
+}
+
+#[derive(Debug)]
+struct Waiters {
+    /// The key of its lane in the order.
+    place: u64,
+    /// By the number of the waiter.
+    senders: BTreeMap<u64, oneshot::Sender<Turn>>,
+}
+
+/// A turn. Dropped, it goes to the next one.
+#[derive(Debug)]
+pub struct Turn(Option<Turns>);
+
+impl Turns {
+    /// Up to `turns_max` turns are had at a time, and at least one.
+    #[must_use]
+    pub fn new(turns_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(Queue {
+            free: turns_max.max(1),
+            next: 0,
+            lanes: HashMap::new(),
+            order: BTreeMap::new(),
+        })))
+    }
+
+    /// Waits for a turn.
+    pub async fn turn(&self, lane: Lane) -> Turn {
+        let (number, given) = {
+            let mut queue = self.0.lock();
+            if queue.free > 0 {
+                queue.free -= 1;
+                return Turn(Some(self.clone()));
+            }
+            queue.wait(lane)
+        };
+        let waiting = Waiting {
+            turns: self,
+            lane,
+            number,
+        };
+        let turn = given.await;
+        drop(waiting);
+        // The sender is dropped with the queue only, and `self` is a part of it.
+        turn.unwrap_or(Turn(None))
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting_count(&self) -> usize {
+        let queue = self.0.lock();
+        queue.lanes.values().map(|lane| lane.senders.len()).sum()
+    }
+
+    /// Gives a turn to the next one that waits.
+    fn pass_on(&self) {
+        loop {
+            let next = {
+                let mut queue = self.0.lock();
+                let Some(next) = queue.pop() else {
+                    queue.free += 1;
+                    return;
+                };
+                next
+            };
+            match next.send(Turn(Some(self.clone()))) {
+                Ok(()) => return,
+                // It has just been given up: the next one, without a second turn from the drop of this one.
+                Err(mut turn) => turn.0 = None,
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn wait(&mut self, lane: Lane) -> (u64, oneshot::Receiver<Turn>) {
+        let (number, place) = (self.number(), self.number());
+        let (sender, given) = oneshot::channel();
+        let waiters = self.lanes.entry(lane).or_insert_with(|| {
+            self.order.insert(place, lane);
+            Waiters {
+                place,
+                senders: BTreeMap::new(),
+            }
+        });
+        waiters.senders.insert(number, sender);
+        (number, given)
+    }
+
+    /// The first one of the next lane, which goes to the end of the order.
+    fn pop(&mut self) -> Option<oneshot::Sender<Turn>> {
+        let (_, lane) = self.order.pop_first()?;
+        let place = self.number();
+        let waiters = self.lanes.get_mut(&lane)?;
+        let (_, sender) = waiters.senders.pop_first()?;
+        if waiters.senders.is_empty() {
+            self.lanes.remove(&lane);
+        } else {
+            waiters.place = place;
+            self.order.insert(place, lane);
+        }
+        Some(sender)
+    }
+
+    fn remove(&mut self, lane: Lane, number: u64) {
+        let Some(waiters) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        waiters.senders.remove(&number);
+        if waiters.senders.is_empty() {
+            self.order.remove(&waiters.place);
+            self.lanes.remove(&lane);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(turns) = self.0.take() {
+            turns.pass_on();
+        }
+    }
+}
+
+/// A place in the queue, until it is left.
+struct Waiting<'a> {
+    turns: &'a Turns,
+    lane: Lane,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.turns.0.lock().remove(self.lane, self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn lane(number: u8) -> Lane {
+        Lane::of([192, 0, 2, number].into())
+    }
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn lanes_take_turns_however_many_wait_in_each() {
+        let turns = Turns::new(1);
+        let mut turn = poll(pin!(turns.turn(lane(1))));
+        assert!(turn.is_some());
+        let lanes = [1, 1, 1, 1, 2, 3, 1];
+        let mut waiting = lanes.map(|number| Some((number, Box::pin(turns.turn(lane(number))))));
+        for (_, waiting) in waiting.iter_mut().flatten() {
+            assert!(poll(waiting.as_mut()).is_none());
+        }
+        assert_eq!(turns.waiting_count(), lanes.len());
+        let mut served = Vec::new();
+        while served.len() < lanes.len() {
+            drop(turn.take());
+            for place in &mut waiting {
+                if let Some((number, future)) = place
+                    && let Some(given) = poll(future.as_mut())
+                {
+                    served.push(*number);
+                    assert!(turn.replace(given).is_none(), "one has the turn at a time");
+                    *place = None;
+                }
+            }
+        }
+        assert_eq!(served, [1, 2, 3, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_waiter_that_is_gone_keeps_no_place_and_loses_no_turn() {
+        let turns = Turns::new(1);
+        let turn = poll(pin!(turns.turn(lane(1))));
+        {
+            let mut gone = Box::pin(turns.turn(lane(2)));
+            assert!(poll(gone.as_mut()).is_none());
+            assert_eq!(turns.waiting_count(), 1);
+        }
+        assert_eq!(turns.waiting_count(), 0);
+        let mut given_and_gone = Box::pin(turns.turn(lane(2)));
+        assert!(poll(given_and_gone.as_mut()).is_none());
+        drop(turn);
+        drop(given_and_gone);
+        assert!(
+            poll(pin!(turns.turn(lane(3)))).is_some(),
+            "the turn is free again"
+        );
+        let queue = turns.0.lock();
+        assert!(queue.lanes.is_empty() && queue.order.is_empty());
+    }
+}
