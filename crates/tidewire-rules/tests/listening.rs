@@ -351,7 +351,7 @@ fn run(seed: u64) -> (usize, usize) {
     world.text = rules(&mut random);
     world.rules = parse(&world.text);
     world.node.set_rules(Arc::new(parse(&world.text)));
-    for index in 0..USERS.len() {
+    for (index, user) in USERS.iter().enumerate() {
         let (session, _) = world.listeners[index];
         let seen = world.node.take(session);
         // A pattern that is lost ends with all its names.
@@ -373,13 +373,7 @@ fn run(seed: u64) -> (usize, usize) {
         {
             let key = (index, access == Access::RecordListen, name.clone());
             if is_found {
-                assert!(is_allowed(
-                    &world.rules,
-                    USERS[index],
-                    access,
-                    &name,
-                    &world.open
-                ));
+                assert!(is_allowed(&world.rules, user, access, &name, &world.open));
             } else {
                 world.provides.remove(&key);
             }

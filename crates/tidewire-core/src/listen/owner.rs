@@ -857,7 +857,7 @@ impl ListenOwner {
             // The kinds take turns, so that a client that keeps one of them busy delays no other for long.
             let kind = self.next_kind;
             self.next_kind = (kind + 1) % KINDS;
-            let topic = if kind % 2 == 0 {
+            let topic = if kind.is_multiple_of(2) {
                 Topic::Record
             } else {
                 Topic::Event
