@@ -220,7 +220,7 @@ test('records without a connection', async (t) => {
     }
     await network.cut(context);
     await tab.until({ connection: 'waiting' });
-    assert.equal(await tab.setWithAck(first, 'title', 'x'.repeat(100)), 'INVALID_ARGUMENT');
+    assert.equal(await tab.setWithAck(first, 'title', 'x'.repeat(100)), 'TOO_LARGE');
     for (let i = 0; i < 3; i += 1) await tab.set(third, 'title', i);
     assert.equal(await tab.setWithAck(third, 'title', 3), 'TOO_MANY_PENDING');
     await tab.close();

@@ -50,12 +50,12 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   }
 
   /** Waits until nobody is connected, and then so long that a client that wants to come back would have come. */
-  async function staysAway(t: TestContext, server: Server, proxy: Proxy): Promise<void> {
+  async function staysAway(t: TestContext, server: Server, proxy: Proxy, login: Record<string, unknown> = {}): Promise<void> {
     await eventually(() => proxy.openCount === 0, 'the refused client is gone');
     const count = proxy.connectedAt.length;
     // On a machine with other work its own heartbeats may be late; the time passes all the same.
     const errors = ['HEARTBEAT_TIMEOUT', 'CONNECTION_ERROR'];
-    const bystander = await connect(t, server, { heartbeatInterval: 400, errors });
+    const bystander = await connect(t, server, { heartbeatInterval: 400, errors, login });
     for (let pongs = 0; pongs < 2; pongs += 1) {
       await bystander.wire.receives(({ action, topic }) => topic === C.TOPIC.CONNECTION && action === C.CONNECTION_ACTION.PONG);
     }
@@ -130,12 +130,12 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     await Promise.resolve(client.login(ANNA));
     await inState(client, TOO_MANY_AUTH_ATTEMPTS);
     assert.equal(proxy.connectedAt.length, 4);
-    await staysAway(t, server, proxy);
+    await staysAway(t, server, proxy, BOB);
     assert.equal(client.getConnectionState(), TOO_MANY_AUTH_ATTEMPTS);
   });
 
   test('anonymous users never notice that others without a name break the protocol', async (t) => {
-    const server = await Server.during(t, { penalty: { faults_max: 3 } });
+    const server = await Server.during(t, { penalty: { wait_min: '10ms', wait_max: '20ms', faults_max: 3 } });
     const proxy = await Proxy.during(t, server);
     const bystander = await connect(t, server, { through: proxy.address, login: {}, errors: ['CONNECTION_ERROR'] });
     const name = fresh('record');
