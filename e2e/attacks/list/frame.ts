@@ -99,7 +99,7 @@ export const FRAMES: Attack[] = [
     limit: 'limits.message_bytes_max, counted after inflating',
     metric: 'tidewire_protocol_errors_total',
     options: { compression: true },
-    off: { compression: true, ...UNLIMITED },
+    off: { compression: true, ...UNLIMITED, auth: { login_bytes_max: '512MiB' } },
     harm: 'memory',
     bound: 32 * MEBIBYTE,
     run: (target) => together(4, async () => {

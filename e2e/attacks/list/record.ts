@@ -15,10 +15,9 @@ export const RECORDS: Attack[] = [
   },
   {
     name: 'a list with one entry far away',
-    limit: 'limits.record_bytes_max',
-    metric: refused('too_large'),
-    options: { limits: { record_bytes_max: 65_536 } },
-    off: { limits: { record_bytes_max: 16 * MEBIBYTE } },
+    limit: 'limits.array_gap_max',
+    metric: refused('array_gaps'),
+    off: { limits: { array_gap_max: 1_000_000, record_bytes_max: 16 * MEBIBYTE } },
     harm: 'tidewire_record_bytes',
     bound: 2 * MEBIBYTE,
     run: (target) => say(target, (round) => patch(`attack/list${round % 10}`, 'list[100000]', '1'), { pauseMs: 20 }),

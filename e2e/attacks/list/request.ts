@@ -32,7 +32,7 @@ export const REQUESTS: Attack[] = [
     harm: 'reached',
     bound: 1_500,
     run: (target) => {
-      const head = request('POST /api/auth', { ...JSON_TYPE, 'Content-Length': '100000' });
+      const head = request('POST /api', { ...JSON_TYPE, 'Content-Length': '100000' });
       return linger(50, target, () => Peer.saying(target.address, head), ' ');
     },
   },
@@ -78,7 +78,7 @@ export const REQUESTS: Attack[] = [
   {
     name: 'many bodies that are half sent',
     limit: 'http.bodies_bytes_max',
-    metric: refusedRequests('bodies'),
+    metric: refusedRequests('body_share'),
     options: { http: { bodies_bytes_max: '4MiB', body_timeout: '10m' } },
     off: { http: { bodies_bytes_max: '8GiB', body_timeout: '10m' } },
     harm: 'memory',
@@ -91,7 +91,7 @@ export const REQUESTS: Attack[] = [
   {
     name: 'requests that are never done',
     limit: 'http.requests_max',
-    metric: refusedRequests('requests'),
+    metric: refusedRequests('request_share'),
     options: { http: { requests_max: 20 }, rpcAcceptTimeoutMs: 60_000 },
     off: { rpcAcceptTimeoutMs: 60_000 },
     harm: 'tidewire_http_sessions',
@@ -109,7 +109,7 @@ export const REQUESTS: Attack[] = [
   {
     name: 'streams without end',
     limit: 'http.streams_max',
-    metric: refusedRequests('streams'),
+    metric: refusedRequests('stream_share'),
     options: { http: { streams_max: 20 } },
     off: {},
     harm: 'tidewire_http_sessions',
@@ -208,7 +208,7 @@ export const REQUESTS: Attack[] = [
     limit: 'limits.record_bytes_max, also within a patch',
     metric: refusedRequests('value'),
     options: { limits: { record_bytes_max: 65_536 } },
-    off: { limits: { record_bytes_max: 512 * MEBIBYTE } },
+    off: { limits: { record_bytes_max: 512 * MEBIBYTE, memory_bytes_max: 16_384 * MEBIBYTE } },
     harm: 'memory',
     bound: 32 * MEBIBYTE,
     run: (target) => attempts(target, async (round) => {
