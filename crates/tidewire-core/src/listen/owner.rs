@@ -182,6 +182,22 @@ struct Side {
 }
 
 impl Side {
+    /// Ends the question about a name, if it is the one that is meant; with the name, which is searched for no longer.
+    fn take_asking(
+        &mut self,
+        name: &Name,
+        is_meant: impl Fn(&Asking) -> bool,
+    ) -> Option<(&mut Wanted, Asking)> {
+        let wanted = self.wanted.get_mut(name)?;
+        if !matches!(&wanted.search, Search::Asking(asking) if is_meant(asking)) {
+            return None;
+        }
+        match std::mem::replace(&mut wanted.search, Search::Idle) {
+            Search::Asking(asking) => Some((wanted, *asking)),
+            _ => None,
+        }
+    }
+
     fn has_new(&self, tried: u64) -> bool {
         let last = self.patterns.last_key_value();
         last.is_some_and(|(number, _)| *number >= tried)
@@ -667,21 +683,15 @@ impl ListenOwner {
     }
 
     fn answered(&mut self, topic: Topic, name: Name, pattern: u64, accepted: bool) {
-        let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) else {
-            return;
-        };
-        if !matches!(&wanted.search, Search::Asking(asking) if asking.candidate.pattern == pattern)
-        {
-            return;
-        }
-        let Search::Asking(asking) = std::mem::replace(&mut wanted.search, Search::Idle) else {
+        let is_asked = |asking: &Asking| asking.candidate.pattern == pattern;
+        let Some((wanted, asking)) = self.side_mut(topic).take_asking(&name, is_asked) else {
             return;
         };
         let Asking {
             candidate,
             progress,
             ..
-        } = *asking;
+        } = asking;
         if accepted {
             wanted.search = Search::Provided(candidate);
         }
@@ -708,20 +718,15 @@ impl ListenOwner {
         name: Name,
         number: u64,
     ) {
-        let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) else {
-            return;
-        };
-        if !matches!(&wanted.search, Search::Asking(asking) if asking.number == number) {
-            return;
-        }
-        let Search::Asking(asking) = std::mem::replace(&mut wanted.search, Search::Idle) else {
+        let is_asked = |asking: &Asking| asking.number == number;
+        let Some((_, asking)) = self.side_mut(topic).take_asking(&name, is_asked) else {
             return;
         };
         let Asking {
             candidate,
             progress,
             ..
-        } = *asking;
+        } = asking;
         let now = self.tick();
         self.free(candidate.listener);
         if let Some(listener) = self.listeners.get_mut(&candidate.listener)

@@ -5,14 +5,14 @@
 //! a page of names at a time.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidewire_core::history::{HistoryRules, old_history, row_prefix};
 use tidewire_core::store::{Loaded, StoreError, StoreReader};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
+
+use super::passes::{Passes, Stopped};
 
 /// Rows of one step.
 const PAGE_ROWS: usize = 256;
@@ -28,9 +28,8 @@ pub type OldHistories = Box<dyn Fn(Vec<Name>) + Send>;
 /// A sweep that runs until it is dropped.
 #[derive(Debug)]
 pub struct HistorySweep {
-    /// It ends when this is gone.
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// They end when this is gone.
+    _passes: Passes,
 }
 
 impl HistorySweep {
@@ -44,31 +43,17 @@ impl HistorySweep {
         interval: Duration,
         tell: OldHistories,
     ) -> std::io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let mut worker = Worker {
-            reader,
-            rules,
-            interval,
-            tell,
-            stopped,
-        };
-        let thread = Builder::new()
-            .name("history-sweep".to_owned())
-            .spawn(move || while worker.pass().is_some() {})?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for HistorySweep {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // It reads a page at most. A panic in it has ended the process already.
-            let _ = thread.join();
-        }
+        let passes = Passes::start("history-sweep", |stopped| {
+            let mut worker = Worker {
+                reader,
+                rules,
+                interval,
+                tell,
+                stopped,
+            };
+            move || worker.pass()
+        })?;
+        Ok(Self { _passes: passes })
     }
 }
 
@@ -77,7 +62,7 @@ struct Worker {
     rules: HistoryRules,
     interval: Duration,
     tell: OldHistories,
-    stopped: Receiver<()>,
+    stopped: Stopped,
 }
 
 /// What a step has found.
@@ -107,17 +92,17 @@ impl Worker {
                         break;
                     }
                     after = page.last;
-                    self.pause(pause)?;
+                    self.stopped.pause(pause)?;
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut has_failed, true) {
                         tracing::warn!(%error, "the sweep of histories can't read the store and tries again");
                     }
-                    self.pause(RETRY_PAUSE)?;
+                    self.stopped.pause(RETRY_PAUSE)?;
                 }
             }
         }
-        self.pause(self.interval)
+        self.stopped.pause(self.interval)
     }
 
     fn page(&mut self, prefix: &str, after: Option<&Name>) -> Result<Page, StoreError> {
@@ -137,14 +122,6 @@ impl Worker {
             last,
             has_more,
         })
-    }
-
-    /// Waits, and gives none if it is to end instead.
-    fn pause(&self, time: Duration) -> Option<()> {
-        match self.stopped.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => Some(()),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
-        }
     }
 }
 

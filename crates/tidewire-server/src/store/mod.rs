@@ -10,6 +10,7 @@ pub mod history_sweep;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
+mod passes;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod range;

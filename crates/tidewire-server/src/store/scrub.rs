@@ -3,8 +3,6 @@
 //!
 //! It has a thread and a reader of its own, so no load waits for it, and reads only so many bytes in a second.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
@@ -12,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tidewire_core::store::{Loaded, StoreError, StoreReader};
 use tidewire_core::text::Name;
 
+use super::passes::{Passes, Stopped};
 use super::walk::{Page, Walk};
 
 /// The pause after the store could not be read.
@@ -42,9 +41,8 @@ pub struct ScrubHealth {
 /// A scrub that runs until it is dropped or stopped.
 #[derive(Debug)]
 pub struct Scrub {
-    /// It ends when this is gone.
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// They end when this is gone.
+    _passes: Passes,
 }
 
 impl Scrub {
@@ -57,31 +55,17 @@ impl Scrub {
         options: ScrubOptions,
         health: ScrubHealth,
     ) -> std::io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let mut worker = Worker {
-            reader,
-            options,
-            health,
-            damaged: 0,
-            stopped,
-        };
-        let thread = Builder::new()
-            .name("store-scrub".to_owned())
-            .spawn(move || while worker.pass().is_some() {})?;
-        Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Scrub {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // It reads a page at most. A panic in it has ended the process already.
-            let _ = thread.join();
-        }
+        let passes = Passes::start("store-scrub", |stopped| {
+            let mut worker = Worker {
+                reader,
+                options,
+                health,
+                damaged: 0,
+                stopped,
+            };
+            move || worker.pass()
+        })?;
+        Ok(Self { _passes: passes })
     }
 }
 
@@ -92,7 +76,7 @@ struct Worker {
     health: ScrubHealth,
     /// The part of this store in the number of damaged records.
     damaged: i64,
-    stopped: Receiver<()>,
+    stopped: Stopped,
 }
 
 impl Worker {
@@ -109,13 +93,14 @@ impl Worker {
                     if !page.has_more {
                         break;
                     }
-                    self.pause(time_of(page.bytes, self.options.bytes_per_second))?;
+                    self.stopped
+                        .pause(time_of(page.bytes, self.options.bytes_per_second))?;
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut has_failed, true) {
                         tracing::warn!(%error, "the scrub can't read the store and tries again");
                     }
-                    self.pause(RETRY_PAUSE)?;
+                    self.stopped.pause(RETRY_PAUSE)?;
                 }
             }
         }
@@ -130,7 +115,8 @@ impl Worker {
                 "stored records do not pass their checksums and are not served; restore them from a backup"
             );
         }
-        self.pause(self.options.interval.saturating_sub(began.elapsed()))
+        self.stopped
+            .pause(self.options.interval.saturating_sub(began.elapsed()))
     }
 
     fn page(&mut self, walk: &mut Walk, found: &mut Found) -> Result<Page, StoreError> {
@@ -150,14 +136,6 @@ impl Worker {
             }
         })
     }
-
-    /// Waits, and gives none if it is to end instead.
-    fn pause(&self, time: Duration) -> Option<()> {
-        match self.stopped.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => Some(()),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => None,
-        }
-    }
 }
 
 /// What a pass has found.
@@ -176,6 +154,8 @@ fn time_of(bytes: usize, bytes_per_second: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+
     use tidewire_core::store::{
         Expected, Incarnation, Store, StoreChange, StoreWrite, StoredRecord, Version,
     };

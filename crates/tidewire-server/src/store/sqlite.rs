@@ -405,22 +405,20 @@ impl<'transaction> Statements<'transaction> {
         let (data, checksum) = (record.data.as_str(), checksum(name, record));
         let name_text = name.as_str();
         let rows = match expected {
-            Expected::Anything => self.put.execute(params![
-                name_text,
-                incarnation,
-                version,
-                data,
-                checksum,
-                writer
-            ])?,
-            Expected::Missing => self.add.execute(params![
-                name_text,
-                incarnation,
-                version,
-                data,
-                checksum,
-                writer
-            ])?,
+            Expected::Anything | Expected::Missing => {
+                let statement = match expected {
+                    Expected::Missing => &mut self.add,
+                    _ => &mut self.put,
+                };
+                statement.execute(params![
+                    name_text,
+                    incarnation,
+                    version,
+                    data,
+                    checksum,
+                    writer
+                ])?
+            }
             Expected::At(was, at) => {
                 let (was, at) = (was.0.cast_signed(), at.0);
                 let mut rows = 0;
