@@ -16,6 +16,7 @@ use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 use crate::trace::Trace;
+use crate::work::NAME_WORK;
 
 /// An entry of a mailbox.
 #[derive(Clone, Debug)]
@@ -450,7 +451,8 @@ impl OwnedChange {
             Self::Update(_) => 0,
             // The document is scanned and copied.
             Self::Patch(_) => 2 * before.len(),
-            Self::PatchMulti { patches, .. } => 2 * before.len() * patches.len(),
+            // The same once for all patches, whose paths are sorted before.
+            Self::PatchMulti { patches, .. } => 2 * before.len() + patches.len() * NAME_WORK,
         }
     }
 

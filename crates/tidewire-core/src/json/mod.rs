@@ -1,7 +1,8 @@
 //! JSON as text: checking what enters, patching by path, looking up by path, writing strings.
 //!
-//! Records and payloads stay bytes from the wire to the store and back. Nothing here builds a tree: a patch splices
-//! the document's text and keeps everything outside the changed place byte for byte. What a text means is what
+//! Records and payloads stay bytes from the wire to the store and back. Nothing here builds a tree of the whole
+//! document: a patch splices its text, a list of patches opens the containers that it changes, and everything outside the changed
+//! places stays byte for byte. What a text means is what
 //! JavaScript makes of it (`JSON.parse`, then the client's `setValue`), because every peer reads it that way.
 
 mod check;
@@ -9,12 +10,14 @@ mod entries;
 mod literal;
 mod patch;
 mod patch_list;
+mod patch_many;
 mod path;
 mod scan;
 
 pub use check::{JsonError, JsonLimits, Kind, check};
 pub use entries::{Entries, Literal, entries};
 pub use literal::{Escaped, escaped, string};
-pub use patch::{PatchError, lookup, patch, patch_many};
+pub use patch::{PatchError, lookup, patch};
 pub use patch_list::{PatchListError, parse_patches};
+pub use patch_many::patch_many;
 pub use path::{Path, PathError, Token};

@@ -15,11 +15,6 @@ use super::literal::{is_text, string};
 use super::path::{Path, Token, array_index, whole};
 use super::scan::{Entries, Malformed, is_container, nesting, peek, skip_space};
 
-/// Bytes of documents that one list of patches may go through, counted once for each token, since every step of a
-/// path may pass over most of the document. A message of many patches for a large record must not hold up the
-/// shard for more than a fraction of a second.
-const LIST_WORK_BYTES_MAX: usize = 256 << 20;
-
 /// Bytes of an array's element at least: one digit and a comma.
 const ELEMENT_BYTES_MIN: usize = 2;
 
@@ -36,7 +31,7 @@ pub enum PatchError {
     /// The result would nest deeper than `nesting_max`.
     #[error("patched document nests too deep")]
     TooDeep,
-    /// The result would have more than `bytes_max` bytes, or a list of patches is too much work.
+    /// The result would have more than `bytes_max` bytes.
     #[error("patched document is too large")]
     TooLarge,
     /// The change would fill more than `array_gap_max` elements of arrays with null.
@@ -67,30 +62,11 @@ pub fn patch(
     value: Option<&str>,
     limits: JsonLimits,
 ) -> Result<String, PatchError> {
-    let mut gap_left = limits.array_gap_max;
-    patch_within(document, path, value, limits, &mut gap_left)
-}
-
-/// The same as one of several patches, which together fill no more than `gap_left` elements with null.
-fn patch_within(
-    document: &str,
-    path: &Path<'_>,
-    value: Option<&str>,
-    limits: JsonLimits,
-    gap_left: &mut usize,
-) -> Result<String, PatchError> {
-    let value = value.map(|text| text.trim_matches([' ', '\n', '\r', '\t']));
-    let nesting = path.tokens().len() + nesting(value.unwrap_or_default().as_bytes())?;
-    if nesting > limits.nesting_max {
-        return Err(PatchError::TooDeep);
-    }
-    if skipped_elements(path) > limits.bytes_max / ELEMENT_BYTES_MIN {
-        return Err(PatchError::TooLarge);
-    }
+    let value = check_patch(path, value, limits)?;
     let document = Document {
         text: document,
         limits,
-        gap_left: Cell::new(*gap_left),
+        gap_left: Cell::new(limits.array_gap_max),
     };
     let bytes = document.bytes();
     let mut container = skip_space(bytes, 0);
@@ -113,13 +89,34 @@ fn patch_within(
             tokens = rest;
             continue;
         }
-        let patched = match value {
+        return match value {
             None if rest.is_empty() => document.delete(container, &step, slot),
             _ => document.write(container, &step, slot, &document.create(rest, value)?),
         };
-        *gap_left = document.gap_left.get();
-        return patched;
     }
+}
+
+/// What must hold for a patch of any document; returns the value without white space around it.
+pub(super) fn check_patch<'v>(
+    path: &Path<'_>,
+    value: Option<&'v str>,
+    limits: JsonLimits,
+) -> Result<Option<&'v str>, PatchError> {
+    let value = value.map(|text| text.trim_matches([' ', '\n', '\r', '\t']));
+    let nesting = path.tokens().len() + nesting(value.unwrap_or_default().as_bytes())?;
+    if nesting > limits.nesting_max {
+        return Err(PatchError::TooDeep);
+    }
+    if skipped_elements(path) > limits.bytes_max / ELEMENT_BYTES_MIN {
+        return Err(PatchError::TooLarge);
+    }
+    Ok(value)
+}
+
+/// The length that `text` gives an array.
+pub(super) fn length_of_array(text: &str) -> Result<usize, PatchError> {
+    let length = text.parse().ok().and_then(whole);
+    usize::try_from(length.ok_or(PatchError::ArrayLength)?).map_err(|_| PatchError::TooLarge)
 }
 
 /// Elements before those that the path's indices name. Beyond what a document can hold, a deletion would change nothing
@@ -130,29 +127,6 @@ fn skipped_elements(path: &Path<'_>) -> usize {
         Token::Key(_) => 0,
     });
     indices.fold(0, usize::saturating_add)
-}
-
-/// Applies `patches` in their order, all or none; see [`patch`].
-///
-/// # Errors
-/// The first patch that fails, or more work than a list of patches may be.
-pub fn patch_many(
-    document: &str,
-    patches: &[(Path<'_>, Option<&str>)],
-    limits: JsonLimits,
-) -> Result<String, PatchError> {
-    let mut patched = Cow::Borrowed(document);
-    let mut work_bytes = 0;
-    let mut gap_left = limits.array_gap_max;
-    for (path, value) in patches {
-        work_bytes += patched.len() * path.tokens().len();
-        if work_bytes > LIST_WORK_BYTES_MAX {
-            return Err(PatchError::TooLarge);
-        }
-        let document = patch_within(&patched, path, *value, limits, &mut gap_left)?;
-        patched = Cow::Owned(document);
-    }
-    Ok(patched.into_owned())
 }
 
 /// The text of the value at `path`, or `None` if there is none.
@@ -338,12 +312,7 @@ impl<'d> Document<'d> {
 
     /// Cuts the array that opens at `container` to a length, or fills it with null.
     fn set_length(&self, container: usize, length: &str) -> Result<String, PatchError> {
-        let length = length
-            .parse()
-            .ok()
-            .and_then(whole)
-            .ok_or(PatchError::ArrayLength)?;
-        let length = usize::try_from(length).map_err(|_| PatchError::TooLarge)?;
+        let length = length_of_array(length)?;
         let mut entries = Entries::of(self.bytes(), container)?;
         let mut kept = entries.end;
         while entries.advance()?.is_some() {
@@ -743,52 +712,6 @@ mod tests {
         }
     }
 
-    fn parsed<'a>(patches: &[(&'a str, Option<&'a str>)]) -> Vec<(Path<'a>, Option<&'a str>)> {
-        patches
-            .iter()
-            .map(|(path, value)| (Path::parse(path).expect(path), *value))
-            .collect()
-    }
-
-    #[test]
-    fn many_patches_apply_in_order_or_not_at_all() {
-        let patches = parsed(&[
-            ("a", Some("{}")),
-            ("a.b", Some("1")),
-            ("c", None),
-            ("a.d[1]", Some("2")),
-        ]);
-        let result = patch_many(r#"{"c":3}"#, &patches, LIMITS);
-        assert_eq!(result.as_deref(), Ok(r#"{"a":{"b":1,"d":[null,2]}}"#));
-        let failing = parsed(&[("a", Some("1")), ("b.length", None)]);
-        assert_eq!(
-            patch_many(r#"{"b":[]}"#, &failing, LIMITS),
-            Err(PatchError::ArrayLength)
-        );
-        assert_eq!(patch_many("{}", &[], LIMITS).as_deref(), Ok("{}"));
-    }
-
-    #[test]
-    fn the_work_of_many_patches_is_limited() {
-        let path = vec!["a"; 1_000].join(".");
-        let document = format!(
-            r#"{{"b":"{}"}}"#,
-            "x".repeat(LIST_WORK_BYTES_MAX / 1_000 - 10_000)
-        );
-        let limits = JsonLimits {
-            array_gap_max: usize::MAX,
-            nesting_max: 1_000,
-            bytes_max: document.len() * 2,
-        };
-        let one = parsed(&[(&path, Some("2"))]);
-        let two = parsed(&[(&path, Some("2")), (&path, Some("3"))]);
-        assert!(patch_many(&document, &one, limits).is_ok());
-        assert_eq!(
-            patch_many(&document, &two, limits),
-            Err(PatchError::TooLarge)
-        );
-    }
-
     #[test]
     fn lookup_finds_the_text_of_a_value() {
         for (document, path, expected) in [
@@ -819,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_of_arrays_are_bounded_over_the_whole_path_and_list() {
+    fn gaps_of_arrays_are_bounded_over_the_whole_path() {
         let limits = JsonLimits {
             array_gap_max: 3,
             ..LIMITS
@@ -844,10 +767,5 @@ mod tests {
                 "{document} {path}"
             );
         }
-        let path = |text| Path::parse(text).expect(text);
-        let both = [(path("a[2]"), Some("1")), (path("b[2]"), Some("1"))];
-        let refused = patch_many("{}", &both, limits);
-        assert_eq!(refused, Err(PatchError::ArrayGap));
-        assert!(patch_many("{}", &both[..1], limits).is_ok());
     }
 }

@@ -316,6 +316,16 @@ impl<'a> Entries<'a> {
     /// The next entry, or `None` at the closing bracket.
     #[inline]
     pub fn advance(&mut self) -> Result<Option<Entry>, Malformed> {
+        let bytes = self.bytes;
+        self.advance_by(|_, start| value_end(bytes, start))
+    }
+
+    /// The next entry, whose value ends where `value_end` finds it from the key and the value's start.
+    #[inline]
+    pub fn advance_by(
+        &mut self,
+        value_end: impl FnOnce(Option<&RawString>, usize) -> Result<usize, Malformed>,
+    ) -> Result<Option<Entry>, Malformed> {
         let mut at = skip_space(self.bytes, self.end);
         let byte = peek(self.bytes, at);
         if byte == self.close {
@@ -337,7 +347,7 @@ impl<'a> Entries<'a> {
             at = skip_space(self.bytes, at + 1);
             key = Some(raw);
         }
-        self.end = value_end(self.bytes, at)?;
+        self.end = value_end(key.as_ref(), at)?;
         self.count += 1;
         Ok(Some(Entry {
             key,
