@@ -140,7 +140,8 @@ export class Document extends Watched {
     } else if (action === RecordAction.WriteAcknowledgement) {
       if (isOwn) this.#confirm(flight);
     } else if (action === RecordAction.VersionExists) {
-      if (isOwn) this.#conflict(flight, valueOf(data), version);
+      if (isOwn && data === undefined) this.#conflictUnseen(flight);
+      else if (isOwn) this.#conflict(flight, valueOf(data), version);
     } else if (action === RecordAction.InvalidVersion) {
       // The server is behind: what this client saw was lost with it.
       if (isOwn) this.#flight = undefined;
@@ -312,10 +313,10 @@ export class Document extends Watched {
     const edits = this.#edits;
     if (isUnknown && edits.slice(0, flight.count).some(({ update }) => update)) {
       this.#edits = edits.slice(flight.count);
-      this.#fail(edits.slice(0, flight.count), new TidewireError('WRITE_UNKNOWN', 'nobody knows whether the update was made', { subject: this.name }));
+      this.#fail(edits.slice(0, flight.count), new TidewireError('WRITE_UNKNOWN', 'the update may have been made', { subject: this.name }));
     } else if (this.merge === 'remote') {
       this.#edits = [];
-      this.#fail(edits, new TidewireError('CONFLICT', 'somebody else was faster', { subject: this.name }));
+      this.#fail(edits, new TidewireError('CONFLICT', 'another client was faster', { subject: this.name }));
     } else if (typeof this.merge === 'function') {
       try {
         const merged = copied(this.merge({ name: this.name, remote: value, local, base: flight.base }));
@@ -328,6 +329,21 @@ export class Document extends Watched {
       }
     }
     this.#take(value, version);
+    if (this.isSaved) this.settled();
+  }
+
+  /**
+   * Another client was faster, and this session may not read the value that it wrote. There is nothing to merge with, so the edits of
+   * this write fail. The value shown is that of an older version, so the record is read again: later edits wait for that answer.
+   */
+  #conflictUnseen(flight: Flight): void {
+    this.#flight = undefined;
+    this.#alone = Math.max(0, this.#alone - 1);
+    // A write that was repeated may be the one that made the version.
+    const code = flight.isRepeated ? 'WRITE_UNKNOWN' : 'CONFLICT';
+    this.#fail(this.#edits.splice(0, flight.count), new TidewireError(code, 'the newer value may not be read', { subject: this.name }));
+    this.#read();
+    this.#show();
     if (this.isSaved) this.settled();
   }
 

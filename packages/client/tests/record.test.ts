@@ -158,6 +158,66 @@ test('an edit that was too slow is made again at its path, on the new value', as
   assert.deepEqual([record.value, record.version], [{ title: 'mine', count: 1 }, 3]);
 });
 
+test('a conflict without a value refuses the edits of that write and has the record read again', async (t) => {
+  for (const merge of ['local', 'remote', () => assert.fail('there is nothing to merge')] as const) {
+    await t.test(typeof merge === 'string' ? merge : 'function', async (t) => {
+      const { record, last, errors } = await opened(t, 1, { title: 'old' }, { merge });
+      const heard: unknown[] = [];
+      record.subscribe((value) => heard.push(value));
+      record.set('title', 'made');
+      await settle();
+      const made = sent(last());
+      // They travel together in the next write.
+      const first = [record.setWithAck('title', 'mine'), record.setWithAck('count', 1)];
+      last().says(acknowledged(made));
+      const write = sent(last());
+      assert.equal(write.action, RecordAction.PatchMulti);
+      const later = record.setWithAck('tags', ['later']);
+      const denial = answer(RecordAction.VersionExists, write, { version: 7 });
+      const refusal = Promise.all(first.map((one) => assert.rejects(one, { code: 'CONFLICT', subject: 'todo' })));
+      last().says(denial);
+      await refusal;
+      // What is shown is the last value that the session could read, with the edits that are left.
+      assert.deepEqual([record.value, record.version, record.isSaved], [{ title: 'made', tags: ['later'] }, 2, false]);
+      assert.deepEqual(last().take().map(({ action }) => action), [RecordAction.Read]);
+      assert.ok(!heard.includes(undefined));
+      last().says(read(8, { title: 'theirs' }));
+      const again = sent(last());
+      assert.deepEqual(shown(again), [RecordAction.Patch, 9, 'tags', '["later"]']);
+      last().says(acknowledged(again));
+      await later;
+      assert.deepEqual([record.value, record.version, record.isSaved, errors], [{ title: 'theirs', tags: ['later'] }, 9, true, []]);
+    });
+  }
+});
+
+test('a record whose right to read is found to be lost by a conflict ends with the denial', async (t) => {
+  const ends: string[] = [];
+  const { record, last } = await opened(t, 1, { title: 'old' }, { onEnd: ({ code }) => ends.push(code) });
+  const first = record.setWithAck('title', 'mine');
+  await settle();
+  const later = record.setWithAck('count', 1);
+  const refusals = [assert.rejects(first, { code: 'CONFLICT' }), assert.rejects(later, { code: 'MESSAGE_DENIED' })];
+  last().says(answer(RecordAction.VersionExists, sent(last()), { version: 2 }));
+  assert.equal(sent(last()).action, RecordAction.Read);
+  last().says(message(115, { originalAction: RecordAction.Read, isError: true }));
+  await Promise.all(refusals);
+  assert.deepEqual([ends, record.value], [['MESSAGE_DENIED'], undefined]);
+});
+
+test('a repeated write that meets a conflict without a value may have been made', async (t) => {
+  const { record, last, returns } = await opened(t);
+  const done = record.setWithAck('title', 'mine');
+  await settle();
+  const write = sent(last());
+  const refusal = assert.rejects(done, { code: 'WRITE_UNKNOWN', subject: 'todo' });
+  await returns(1, { title: 'old' });
+  last().take();
+  last().says(answer(RecordAction.VersionExists, write, { version: 2 }));
+  await refusal;
+  assert.deepEqual([record.value, record.isSaved], [{ title: 'old' }, true]);
+});
+
 test('an edit is given up if that is the strategy', async (t) => {
   const { record, last } = await opened(t, 1, { title: 'old' }, { merge: 'remote' });
   const done = record.setWithAck('title', 'mine');
