@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
 use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
-use crate::entry::{Asker, Entry, Gather, GatheredPart, Gathering, Listening};
+use crate::entry::{Asker, Entry, Gather, GatheredPart, GatheredRecords, Gathering, Listening};
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
@@ -209,6 +209,18 @@ impl Gatherings {
         self.running
             .get(&gather.number)
             .map(|running| running.session)
+    }
+
+    /// The bulk action of records that a part belongs to.
+    pub(crate) fn records_mut(&mut self, gather: Gather) -> Option<&mut GatheredRecords> {
+        match self
+            .running
+            .get_mut(&gather.number)
+            .map(|running| &mut running.what)
+        {
+            Some(Gathering::Record(records)) => Some(records),
+            _ => None,
+        }
     }
 }
 
@@ -619,6 +631,7 @@ impl<E: Effects> Desk<'_, E> {
         );
         Gather {
             home: self.place.address,
+            place: 0,
             number,
         }
     }

@@ -277,6 +277,7 @@ impl Shard {
             return Flow::Wait;
         }
         let work_before = self.place.work.get();
+        let gathering = self.gatherings.next;
         let (mut desk, parts) = self.split(now, out);
         let open = desk
             .sessions
@@ -300,8 +301,11 @@ impl Shard {
                 spending.has_paid = false;
             }
         }
-        if let Message::Presence(Presence::QueryAll) = message {
+        if let Message::Presence(Presence::QueryAll) = message
+            && self.gatherings.next != gathering
+        {
             // Its answer is charged when all shards have given their part. A burst of such questions must not be asked before.
+            // A question that was denied asks no shard, and its cost must not tell how many users are online.
             let users = self.presences.count_online() * usize::from(self.place.shard_count);
             self.place.count_work(users * USER_WORK);
         }

@@ -295,8 +295,21 @@ impl HistoryPage {
 pub struct Gather {
     /// The shard that gathers.
     pub home: Address,
+    /// Which name of a bulk message of records this part is about: its place in the message. 0 for all other parts.
+    pub place: u32,
     /// Its number there.
     pub number: u64,
+}
+
+/// A name of a bulk message of records.
+#[derive(Clone, Debug)]
+pub struct BulkName {
+    /// The record.
+    pub name: Name,
+    /// Its place in the message.
+    pub place: u32,
+    /// The serial of the new subscription; none if there is one already.
+    pub serial: Option<u32>,
 }
 
 /// What one part of a gathering brings.
@@ -365,8 +378,8 @@ pub enum RecordRequestKind {
     Bulk {
         /// What to do with each.
         action: RecordBulk,
-        /// The records, each with the serial of the new subscription, without one if it exists already.
-        names: Vec<(Name, Option<u32>)>,
+        /// The records.
+        names: Vec<BulkName>,
         /// Who waits until all are done.
         gather: Option<Gather>,
         /// For refusals.
@@ -892,17 +905,29 @@ pub enum CallFailure {
     Duplicate,
 }
 
+/// A bulk action of records whose names are not all done.
+#[derive(Clone, Debug)]
+pub(crate) struct GatheredRecords {
+    pub(crate) action: RecordBulk,
+    /// Echoed by some acks.
+    pub(crate) names: Vec<Name>,
+    pub(crate) correlation: Option<Box<str>>,
+    /// Whether a name was allowed.
+    pub(crate) allowed: bool,
+    /// Whether the last answer is an acknowledgement. Actions that read are acknowledged first.
+    pub(crate) acknowledges: bool,
+    /// The names that rules have denied, with their places. They are told together: the order in which owners decide depends on which
+    /// records exist and are in memory.
+    pub(crate) denied: Vec<(u32, Name, RecordRefusal)>,
+    /// Whether all names are done, and `denied` is sorted: the last place first.
+    pub(crate) is_sorted: bool,
+}
+
 /// What a gathering does when its last part is in.
 #[derive(Clone, Debug)]
 pub(crate) enum Gathering {
-    /// Acknowledges a bulk action of records, unless every name was refused.
-    Record {
-        action: RecordBulk,
-        /// Echoed by some acks.
-        names: Vec<Name>,
-        correlation: Option<Box<str>>,
-        allowed: bool,
-    },
+    /// Sends the denials of a bulk action of records, and acknowledges it unless every name was refused.
+    Record(GatheredRecords),
     /// Acknowledges subscriptions to events, some of which have history.
     Event { correlation: Option<Box<str>> },
     /// Acknowledges a new pattern.

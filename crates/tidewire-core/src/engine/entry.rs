@@ -2,7 +2,7 @@
 
 use super::{Parts, Shard};
 use crate::address::SessionId;
-use crate::desk::Desk;
+use crate::desk::{Desk, RunningGathering};
 use crate::effect::{Effects, News};
 use crate::entry::{
     Answer, Asker, Entry, Gather, GatheredPart, Gathering, HistoryEntry, ReadFailed, RecordAnswer,
@@ -269,7 +269,10 @@ fn gathered<E: Effects>(
     };
     running.missing -= 1;
     match (&mut running.what, part) {
-        (Gathering::Record { allowed, .. }, GatheredPart::Done) => *allowed |= was_allowed,
+        // Once it is sorted no name is left, and the part only goes on with the denials.
+        (Gathering::Record(records), GatheredPart::Done) if !records.is_sorted => {
+            records.allowed |= was_allowed;
+        }
         (Gathering::Presence { online, .. }, GatheredPart::Users(mut users)) => {
             online.append(&mut users)
         }
@@ -283,14 +286,15 @@ fn gathered<E: Effects>(
     };
     let id = done.session;
     match done.what {
-        Gathering::Record {
-            action,
-            names,
-            correlation,
-            allowed,
-        } => {
-            if allowed {
-                home::acknowledge(desk, id, action, &names, correlation.as_deref());
+        Gathering::Record(records) => {
+            if let Some(rest) = home::finish(desk, id, records) {
+                let more = RunningGathering {
+                    session: id,
+                    missing: 1,
+                    what: Gathering::Record(rest),
+                };
+                desk.gatherings.running.insert(gather.number, more);
+                desk.part_done(gather, GatheredPart::Done);
             }
         }
         Gathering::Event { correlation } => {

@@ -244,6 +244,14 @@ pub enum RecordBulk {
     Notify,
 }
 
+impl RecordBulk {
+    /// Whether the answer has the values of the records.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        matches!(self, Self::SubscribeCreateAndRead | Self::SubscribeAndRead)
+    }
+}
+
 /// The actions of a record message that an error answer can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordAction {

@@ -81,7 +81,8 @@ pub(super) fn judge_sight<E: Effects>(
 }
 
 /// What becomes of a job that a rule has not allowed, with the record at hand. A rule can fail because of what the record is, and
-/// deny another record: that the session can tell the two apart only if it may read.
+/// deny another record: the session can tell the two apart only if it may read. Whether it may is asked for a denial, too, where the
+/// rule has looked at the record: else the reads of that question would show which of the two it was.
 pub(super) fn refuse_by_rule<E: Effects>(
     desk: &mut Desk<'_, E>,
     name: &Name,
@@ -90,7 +91,7 @@ pub(super) fn refuse_by_rule<E: Effects>(
     verdict: Verdict,
     value: &Value,
 ) -> Step {
-    if verdict != Verdict::Failed || !has_looked(desk, &mut job, access, name) {
+    if verdict == Verdict::Wait || !has_looked(desk, &mut job, access, name) {
         return stopped(desk, name, job, verdict);
     }
     let sight = match access {
@@ -98,7 +99,7 @@ pub(super) fn refuse_by_rule<E: Effects>(
         _ => judge_sight(desk, &mut job, name, value),
     };
     match sight {
-        Verdict::Allow => stopped(desk, name, job, Verdict::Failed),
+        Verdict::Allow => stopped(desk, name, job, verdict),
         Verdict::Wait => Step::Blocked(job, Blocked::Rule),
         Verdict::Deny | Verdict::Failed => stopped(desk, name, job, Verdict::Deny),
     }

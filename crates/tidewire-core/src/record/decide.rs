@@ -403,6 +403,17 @@ impl RecordOwner {
             None | Some(Verdict::Allow) => {}
             Some(verdict) => return refuse_by_rule(desk, name, job, access, verdict, value),
         }
+        if early.is_none() {
+            let Some(after) = change_of(desk, &job, old) else {
+                return refuse_change(desk, name, job, value);
+            };
+            job.after = Some(after.clone());
+            match judge(desk, &mut job, access, name, Some(&after), old) {
+                Verdict::Allow => {}
+                verdict => return refuse_by_rule(desk, name, job, access, verdict, value),
+            }
+        }
+        // Only now: a denied write asks nothing that depends on whether there is a record.
         if creates || (old.is_none() && upserts) {
             let create = Access::RecordCreate;
             match judge(desk, &mut job, create, name, new.as_ref(), old) {
@@ -413,16 +424,6 @@ impl RecordOwner {
         if hot && action == RecordAction::CreateAndPatch {
             refuse(desk, name, job, RecordRefusal::PatchOnHotPath);
             return Step::Done;
-        }
-        if early.is_none() {
-            let Some(after) = change_of(desk, &job, old) else {
-                return refuse_change(desk, name, job, value);
-            };
-            job.after = Some(after.clone());
-            match judge(desk, &mut job, access, name, Some(&after), old) {
-                Verdict::Allow => {}
-                verdict => return refuse_by_rule(desk, name, job, access, verdict, value),
-            }
         }
         if old.is_none() && !upserts {
             refuse(desk, name, job, RecordRefusal::UpdateFailed);

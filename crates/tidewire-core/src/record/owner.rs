@@ -13,8 +13,8 @@ use crate::address::SessionId;
 use crate::desk::{Desk, Verdict};
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
-    Answer, Asker, Entry, Published, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
-    WorkEntry,
+    Answer, Asker, BulkName, Entry, Gather, Published, ReadFailed, RecordRefusal, RecordRequest,
+    RecordRequestKind, WorkEntry,
 };
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
@@ -159,8 +159,14 @@ impl RecordOwner {
                 gather,
                 correlation,
             } => {
-                for (name, serial) in names {
+                for BulkName {
+                    name,
+                    place,
+                    serial,
+                } in names
+                {
                     let correlation = correlation.clone();
+                    let gather = gather.map(|gather| Gather { place, ..gather });
                     let kind = JobKind::Bulk {
                         action,
                         serial,

@@ -7,7 +7,7 @@ use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
 use crate::driver::{Node, Seen, set};
-use crate::judge::{Rule, judge};
+use crate::judge::{OWNER, Rule, judge};
 
 const NAME: &str = "r";
 
@@ -298,5 +298,60 @@ fn a_version_conflict_has_the_value_for_who_may_read_it() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn denials_of_a_bulk_message_leave_in_the_order_of_its_names() {
+    // More than are sent in one step.
+    let names: Vec<String> = (0..900).map(|number| format!("r{number}")).collect();
+    let open = "{\"open\":true}";
+    for is_mixed in [false, true] {
+        let mut node = node(&[(Access::RecordRead, Rule::Old)], None);
+        for (place, name) in names.iter().enumerate() {
+            match place % 3 {
+                0 if is_mixed => node.store_has(name, stored(open)),
+                1 => node.store_has(name, stored("{\"open\":false}")),
+                _ => {}
+            }
+        }
+        // Some of them are in memory, those of the end first.
+        let owner = node.login_as_user(1, OWNER);
+        for name in names.iter().rev().step_by(5) {
+            node.ask(owner, &Message::Record(Record::Read { name }));
+        }
+        let session = node.login();
+        for action in [RecordBulk::Subscribe, RecordBulk::SubscribeAndRead] {
+            let message = Message::Record(Record::Bulk {
+                action,
+                names: names.iter().map(String::as_str).collect(),
+                correlation: Some("1"),
+            });
+            let mut seen = node.ask(session, &message);
+            while node.turn() {}
+            seen.extend(node.take(session));
+            let denied: Vec<&String> = seen.iter().filter(|one| one.contains("Denied")).collect();
+            let expected = names.iter().enumerate();
+            let expected: Vec<&String> = expected
+                .filter(|(place, _)| !is_mixed || place % 3 > 0)
+                .map(|(_, name)| name)
+                .collect();
+            assert_eq!(denied.len(), expected.len());
+            for (denial, name) in denied.iter().zip(expected) {
+                assert!(denial.contains(&format!("\"{name}\"")), "{name}: {denial}");
+            }
+            let is_ack = |one: &String| one.contains("Record(Ack");
+            let acks: Vec<usize> = (0..seen.len()).filter(|at| is_ack(&seen[*at])).collect();
+            match (action, is_mixed) {
+                (RecordBulk::Subscribe, false) => assert!(acks.is_empty()),
+                (RecordBulk::Subscribe, true) => assert_eq!(acks, [seen.len() - 1]),
+                _ => assert_eq!(acks, [0]),
+            }
+            let values = seen.iter().filter(|one| one.contains("ReadResponse"));
+            let is_read = is_mixed && action == RecordBulk::SubscribeAndRead;
+            assert_eq!(values.count(), if is_read { 300 } else { 0 });
+        }
+        let gatherings: usize = (0..2).map(|shard| node.counts(shard).gatherings).sum();
+        assert_eq!(gatherings, 0);
     }
 }

@@ -18,6 +18,7 @@ mod refusals;
 mod renewal;
 mod repeats;
 mod revocation;
+mod rights;
 mod routes;
 mod rules;
 mod sifting;

@@ -74,7 +74,7 @@ pub(super) fn is_same(got: &RecordRequestKind, sent: &[Request]) -> bool {
                 && names
                     .iter()
                     .zip(sent)
-                    .all(|((name, _), request)| name.as_str() == request.name)
+                    .all(|(one, request)| one.name.as_str() == request.name)
         }
         (RecordRequestKind::Read(name), Kind::Read)
         | (RecordRequestKind::Head(name), Kind::Head)

@@ -298,7 +298,7 @@ impl Sim {
 fn is_about_others(what: &RecordRequestKind) -> bool {
     let is_other = |name: &str| is_guarded(name) || is_rude(name) || is_shared(name);
     match what {
-        RecordRequestKind::Bulk { names, .. } => names.iter().any(|(name, _)| is_other(name)),
+        RecordRequestKind::Bulk { names, .. } => names.iter().any(|one| is_other(&one.name)),
         RecordRequestKind::Recheck(name, _)
         | RecordRequestKind::Head(name)
         | RecordRequestKind::Write(name, _) => is_other(name),
