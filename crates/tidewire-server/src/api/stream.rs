@@ -6,6 +6,7 @@
 //! newest value of each record, and of events the number that it missed, or, if they have history, the events.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -451,19 +452,23 @@ impl Stream {
                 positions: self.events.wishes(),
             }));
         }
-        for place in 0..self.names.len() {
-            self.follow(place);
+        if !self.names.is_empty() {
+            // In one message: its refusals come in the order of the names, whatever the records are.
+            self.follow(0..self.names.len());
         }
     }
 
-    /// Subscribes to a record, then asks for its value: nothing that is published in between is missed.
-    fn follow(&mut self, place: usize) {
+    /// Subscribes to records, then asks for their values: nothing that is published in between is missed.
+    fn follow(&mut self, places: Range<usize>) {
+        let names = self.names[places.clone()].iter();
         self.say(&Message::Record(Record::Bulk {
             action: RecordBulk::Subscribe,
-            names: vec![self.names[place].as_str()],
+            names: names.map(String::as_str).collect(),
             correlation: Some("r"),
         }));
-        self.fetch(place);
+        for place in places {
+            self.fetch(place);
+        }
     }
 
     /// Has the value of a record asked for. Changes until then coalesce.
@@ -574,7 +579,7 @@ impl Stream {
             Record::Deleted { name } => {
                 // The subscription has ended with the record; the next one of this name is to be seen, too.
                 if let Some(place) = self.places.get(*name).copied() {
-                    self.follow(place);
+                    self.follow(place..place + 1);
                 }
             }
             Record::Error(error) => self.tell_record_error(error),
