@@ -6,7 +6,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { C, connect, inState, record, subscribed, type TestClient } from '../harness/client.ts';
 import { openStream, type EventStream } from '../harness/event-stream.ts';
 import { command, url } from '../harness/http.ts';
-import { fresh } from '../harness/names.ts';
+import { fresh, freshUser } from '../harness/names.ts';
 import { RawPeer } from '../harness/raw.ts';
 import { Server, againstOriginal } from '../harness/server.ts';
 import { Inbox, eventually } from '../harness/wait.ts';
@@ -208,4 +208,59 @@ describe('rules that change', { concurrency: 4, skip: againstOriginal }, () => {
     assert.equal(await server.metric('tidewire_rules_stale'), 0);
     await eventually(async () => (await server.metric('tidewire_rights_lost_total')) === 1, 'the lost right is counted');
   });
+});
+
+/** Rules that allow everything but reading, of which this rule decides for the names `doc/$id`. */
+function readBy(rule: string): string {
+  const permissions = JSON.parse(rules('false')) as { record: Record<string, Record<string, string | boolean>> };
+  permissions.record['doc/$id'] = { ...permissions.record['*'], read: rule };
+  return JSON.stringify(permissions);
+}
+
+describe('a right to read that depends on data', { concurrency: 4, skip: againstOriginal }, () => {
+  const cases = [
+    ['another record', "_('acl/' + $id).open === true", (id: string) => [`acl/${id}`, { open: false }] as const],
+    ['the record itself', 'oldData.open !== false', (id: string) => [`doc/${id}`, { number: -1, open: false }] as const],
+  ] as const;
+  for (const [what, rule, taken] of cases) {
+    test(`ends with what ${what} says, before the next change is told`, async (t) => {
+      const server = await Server.during(t, { permissions: readBy(rule) });
+      const writer = await connect(t, server);
+      const ids = [freshUser('stays'), freshUser('goes')] as const;
+      const names = ids.map((id) => `doc/${id}`);
+      for (const id of ids) {
+        await writer.record.setDataWithAck(`acl/${id}`, { open: true });
+        await writer.record.setDataWithAck(`doc/${id}`, { number: 0 });
+      }
+      // More than there are shards, so that some are on others than the owners.
+      const readers = await Promise.all(Array.from({ length: 6 }, () => connect(t, server, { errors: ['MESSAGE_DENIED'] })));
+      const opened = await Promise.all(readers.map((reader) => Promise.all(names.map((name) => record(reader, name)))));
+      const lost = opened.map(([, goes]) => {
+        const lost = new Inbox<string>('lost records');
+        goes?.on('error', (error: string) => lost.push(`${error} ${goes.name}`));
+        return lost;
+      });
+      const stream = await openStream(t, url(server, `/sse?${names.map((name) => `record=${encodeURIComponent(name)}`).join('&')}`));
+      await stream.pieces.count(2);
+      const write = async (number: number): Promise<void> => {
+        for (const name of names) await writer.record.setDataWithAck(name, { number });
+      };
+      await write(1);
+      await eventually(() => opened.flat().every((held) => held.get('number') === 1), 'all have the first change');
+      const [taker, data] = taken(ids[1]);
+      await writer.record.setDataWithAck(taker, data);
+      await write(2);
+      await write(3);
+      await eventually(() => opened.every(([stays]) => stays?.get('number') === 3), 'those who may have the last change');
+      for (const inbox of lost) assert.equal(await inbox.next(), `MESSAGE_DENIED ${names[1]}`);
+      assert.deepEqual(opened.map(([, goes]) => goes?.get('number')), readers.map(() => 1));
+      await stream.pieces.find(({ data }) => data.name === names[0] && data.version === 4);
+      const told = stream.pieces.seen.filter(({ data }) => data.name === names[1]).map(({ event, data }) => [event, data.code ?? data.version]);
+      assert.deepEqual(told.slice(-2), [['record', 2], ['refused', 'MESSAGE_DENIED']]);
+      const areCounted = async (): Promise<boolean> => (await server.metric('tidewire_rights_lost_total')) === readers.length + 1;
+      await eventually(areCounted, 'the lost rights are counted');
+      // None of them has lost more than that subscription.
+      assert.deepEqual(lost.map(({ seen }) => seen.length), readers.map(() => 1));
+    });
+  }
 });

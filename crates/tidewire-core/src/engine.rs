@@ -361,7 +361,7 @@ impl Shard {
     /// Whether sessions wait for the next turn, so that it must come at once.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.debtors.has_owing() || self.records.has_deferred_of_ended()
+        self.debtors.has_owing() || self.records.has_work()
     }
 
     /// Bytes that this shard has touched since it began. The number wraps around.
@@ -557,7 +557,7 @@ impl Shard {
         let follows = belongings.as_mut().and_then(|with| with.follows.take());
         history::home::release_all(&mut desk, follows);
         let holds = belongings.into_iter().flat_map(|with| with.holds);
-        home::release_all(&mut desk, holds);
+        home::release_all(&mut desk, id, holds);
         if session.calls > 0 || has_offered {
             desk.post_all(&Entry::SessionEnded { session: id });
         }

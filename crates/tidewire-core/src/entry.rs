@@ -33,8 +33,10 @@ pub enum Entry {
         name: Name,
         /// As it was granted; an older one is ignored.
         epoch: u64,
-        /// The shard that had it.
-        shard: u16,
+        /// The session that had it.
+        session: SessionId,
+        /// The serial of the subscription.
+        serial: u32,
     },
     /// To a session's shard: the owner's answer.
     RecordAnswer(RecordAnswer),
@@ -328,7 +330,7 @@ pub enum Asker {
     Session(SessionId),
     /// A session that has missed changes of the record. The answer is posted like them, so it stands for all before it
     /// and for none behind it.
-    Lagging(SessionId),
+    Lagging(SessionId, Arc<LaggingReader>),
     /// The search for a listening provider of a name, whose `listen` rule needs the value.
     Listening {
         /// The owner of the name.
@@ -354,6 +356,15 @@ pub enum Asker {
         /// Its name.
         name: Name,
     },
+}
+
+/// What an owner needs to judge whether a session may read what it has missed.
+#[derive(Clone, Debug)]
+pub struct LaggingReader {
+    /// As whom the session has logged in.
+    pub principal: Arc<Principal>,
+    /// The serial of the subscription.
+    pub serial: u32,
 }
 
 /// The value could not be read.
@@ -385,8 +396,8 @@ pub enum RecordRequestKind {
         /// For refusals.
         correlation: Option<Box<str>>,
     },
-    /// Judges again whether the session may read what it is subscribed to; with the number under which its shard waits.
-    Recheck(Name, u64),
+    /// Judges again whether the session may read what it is subscribed to.
+    Recheck(Name, Recheck),
     /// Reads a snapshot.
     Read(Name),
     /// Asks for a version.
@@ -399,6 +410,17 @@ pub enum RecordRequestKind {
     Fetch(Name, Box<str>),
     /// Replaces or removes the record if it is in a certain state.
     Put(Name, Box<OwnedPut>),
+}
+
+/// A subscription that is judged again.
+#[derive(Clone, Copy, Debug)]
+pub struct Recheck {
+    /// The number under which the session's shard waits.
+    pub ticket: u64,
+    /// The serial of the subscription.
+    pub serial: u32,
+    /// As it was granted.
+    pub epoch: u64,
 }
 
 /// A checked `Put`.
@@ -536,6 +558,13 @@ pub enum Answer {
         ticket: u64,
         /// Why the subscription has to end; `None` if it may stay.
         lost: Option<RecordRefusal>,
+    },
+    /// Not an answer: the right to read was lost to what the record, or another one, has become. The subscription ends.
+    Lost {
+        /// The serial of the subscription.
+        serial: u32,
+        /// Why.
+        why: RecordRefusal,
     },
     /// An answer without a subscription.
     Told(Told),

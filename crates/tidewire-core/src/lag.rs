@@ -7,11 +7,12 @@
 //! so does what a later value could not tell: deletions, providers, presence.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::address::SessionId;
 use crate::desk::Desk;
 use crate::effect::{CloseReason, Effects, InterestTopic};
-use crate::entry::{Asker, Entry, ReadFailed};
+use crate::entry::{Asker, Entry, LaggingReader, ReadFailed};
 use crate::hub::{ChannelId, HubTopic};
 use crate::message::{Event, GAP_MAX, Message};
 use crate::record::home;
@@ -199,8 +200,15 @@ fn go_on<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     if let Some(lag) = lag_of(session) {
         lag.asked = names.len() as u32;
     }
+    let Some(principal) = desk.principal(id) else {
+        return;
+    };
     for name in names {
-        let asker = Asker::Lagging(id);
+        let reader = LaggingReader {
+            principal: Arc::clone(&principal),
+            serial: home::serial(desk, id, &name).unwrap_or_default(),
+        };
+        let asker = Asker::Lagging(id, Arc::new(reader));
         desk.post(desk.place.owner(&name), Entry::ReadValue { name, asker });
     }
 }

@@ -115,6 +115,17 @@ impl Unknown {
     };
 }
 
+/// What the right to read a record depends on, beside the rules and the principal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadRight {
+    /// On nothing: a session that may read the record may read each later value.
+    Fixed,
+    /// On other records or on the time.
+    ByOthers,
+    /// On the record itself, and maybe on others.
+    ByRecord,
+}
+
 /// A judge. Implementations are pure: the same question has the same answer.
 pub trait Permission: Send + Sync + fmt::Debug {
     /// Decides. `Need` may only name a record that is not among the question's values.
@@ -132,6 +143,13 @@ pub trait Permission: Send + Sync + fmt::Debug {
     fn tells_users_apart(&self, principal: &Principal) -> bool {
         let _ = principal;
         true
+    }
+
+    /// What the right of a principal to read this record depends on. Unless it is fixed, the right of a subscriber is judged again
+    /// before it gets a change.
+    fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
+        let _ = (principal, name);
+        ReadRight::ByRecord
     }
 
     /// Decides about a pattern to listen with, which is the question's name: whether any name that begins with `prefix` may be
@@ -157,5 +175,9 @@ impl Permission for AllowAll {
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
         false
+    }
+
+    fn read_right(&self, _principal: &Principal, _name: &str) -> ReadRight {
+        ReadRight::Fixed
     }
 }

@@ -11,7 +11,7 @@ use crate::address::SessionId;
 use crate::desk::{Desk, Lost, Verdict};
 use crate::effect::{Effects, InterestTopic, Principal};
 use crate::entry::{
-    Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
+    self, Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
 };
 use crate::event;
 use crate::hub::HubTopic;
@@ -214,6 +214,20 @@ impl Recheck {
         self.end_sweep();
     }
 
+    /// The owner of a record has found that a subscriber may not read what the record has become.
+    pub(crate) fn lost<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        id: SessionId,
+        name: &Name,
+        serial: u32,
+        why: RecordRefusal,
+    ) {
+        if home::lose(desk, id, name, serial, why) {
+            self.lost += 1;
+        }
+    }
+
     /// Lists the rights of the next session; false if there is none.
     fn next_session<E: Effects>(&mut self, desk: &mut Desk<'_, E>) -> bool {
         self.current = None;
@@ -355,13 +369,21 @@ impl Recheck {
     }
 
     fn ask_owner<E: Effects>(&mut self, desk: &mut Desk<'_, E>, waiting: Waiting) {
-        let Right::Record(name, _) = waiting.right.clone() else {
+        let Right::Record(name, serial) = waiting.right.clone() else {
+            return;
+        };
+        let Some(epoch) = home::granted(desk, waiting.session, &name, serial) else {
             return;
         };
         let (session, principal) = (waiting.session, Arc::clone(&waiting.principal));
         let owner = desk.place.owner(&name);
         let ticket = self.wait(waiting);
-        let what = RecordRequestKind::Recheck(name, ticket);
+        let recheck = entry::Recheck {
+            ticket,
+            serial,
+            epoch,
+        };
+        let what = RecordRequestKind::Recheck(name, recheck);
         desk.post(
             owner,
             Entry::RecordRequest(RecordRequest {

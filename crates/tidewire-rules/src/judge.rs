@@ -1,7 +1,7 @@
 //! A set of rules as the engine's judge.
 
 use tidewire_core::effect::Principal;
-use tidewire_core::permission::{Decision, Permission, Question, Unknown};
+use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
 
 use crate::action;
 use crate::pattern::Variables;
@@ -150,6 +150,21 @@ impl Permission for RuleSet {
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
         self.tells_users_apart()
+    }
+
+    fn read_right(&self, _principal: &Principal, name: &str) -> ReadRight {
+        let rule = self.find(Access::RecordRead, name);
+        let Some(Body::Rule(rule)) = rule.map(|(rule, _)| &rule.body) else {
+            return ReadRight::Fixed;
+        };
+        let uses = rule.uses();
+        if uses.old_data.is_some() {
+            ReadRight::ByRecord
+        } else if uses.records || uses.now {
+            ReadRight::ByOthers
+        } else {
+            ReadRight::Fixed
+        }
     }
 
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {

@@ -2,7 +2,9 @@
 
 use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
-use tidewire_core::permission::{Access, Asked, Decision, Permission, Question, Unknown};
+use tidewire_core::permission::{
+    Access, Asked, Decision, Permission, Question, ReadRight, Unknown,
+};
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;
@@ -491,4 +493,34 @@ fn what_is_no_file_of_rules_is_refused() {
         ..RuleLimits::default()
     };
     assert!(load::parse(EXAMPLE, "x", &limits).is_err());
+}
+
+#[test]
+fn a_set_knows_on_what_the_right_to_read_depends() {
+    let rules = parse(
+        r#"
+record:
+  "*":       { create: true, read: "name !== user.id", write: "oldData.a === 1 && _('b').c && now > 1", delete: true, listen: true, notify: true }
+  "always":  { read: true }
+  "never":   { read: false }
+  "old/$id": { read: "oldData.owner === user.id || _('acl/' + $id).open" }
+  "acl/$id": { read: "_('acl/' + $id).open" }
+  "now":     { read: "now < 2000" }
+event: { "*": { publish: true, subscribe: true, listen: true } }
+rpc: { "*": { provide: true, request: true } }
+presence: { "*": { allow: true } }
+"#,
+    )
+    .expect("valid");
+    let ann = Principal::new(Name::from("ann"));
+    for (name, expected) in [
+        ("other", ReadRight::Fixed),
+        ("always", ReadRight::Fixed),
+        ("never", ReadRight::Fixed),
+        ("old/7", ReadRight::ByRecord),
+        ("acl/7", ReadRight::ByOthers),
+        ("now", ReadRight::ByOthers),
+    ] {
+        assert_eq!(rules.read_right(&ann, name), expected, "{name}");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidewire_core::effect::{Credential, Principal};
-use tidewire_core::permission::{AllowAll, Decision, Permission, Question, Unknown};
+use tidewire_core::permission::{AllowAll, Decision, Permission, Question, ReadRight, Unknown};
 use tidewire_rules::judge::Verdict;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
@@ -100,6 +100,14 @@ impl Permission for Audited {
     fn tells_users_apart(&self, principal: &Principal) -> bool {
         !principal.is_operator() && self.0.tells_users_apart(principal)
     }
+
+    fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
+        match principal.is_operator() {
+            // Audited once, when it subscribes.
+            true => ReadRight::Fixed,
+            false => self.0.read_right(principal, name),
+        }
+    }
 }
 
 /// Rules whose denials are logged with the rule that denied: at `info` in development mode, else at `debug`.
@@ -191,6 +199,10 @@ impl Permission for Reported {
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
         self.rules.tells_users_apart()
+    }
+
+    fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
+        self.rules.read_right(principal, name)
     }
 
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {

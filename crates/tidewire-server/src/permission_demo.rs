@@ -2,7 +2,7 @@
 //! everything else is allowed.
 
 use tidewire_core::effect::Principal;
-use tidewire_core::permission::{Decision, Permission, Question, Unknown};
+use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unknown};
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 
@@ -49,6 +49,13 @@ impl Permission for DemoRules {
 
     fn tells_users_apart(&self, principal: &Principal) -> bool {
         self.0.tells_users_apart(principal)
+    }
+
+    fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
+        match name.starts_with(NAMES) {
+            true => self.0.read_right(principal, name),
+            false => ReadRight::Fixed,
+        }
     }
 }
 

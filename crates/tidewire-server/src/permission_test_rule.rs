@@ -5,7 +5,8 @@
 //! the record RECORD is true.
 
 use serde_json::Value;
-use tidewire_core::permission::{Access, Decision, Permission, Question, Unknown};
+use tidewire_core::effect::Principal;
+use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
 
 /// The judge.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,13 @@ impl Permission for TestRule {
         // It never looks at a document.
         Some(self.decide(question))
     }
+
+    fn read_right(&self, _principal: &Principal, name: &str) -> ReadRight {
+        match name.starts_with("needs/") {
+            true => ReadRight::ByOthers,
+            false => ReadRight::Fixed,
+        }
+    }
 }
 
 fn decide_by(question: &Question<'_>, record: &str) -> Decision {
@@ -55,7 +63,6 @@ fn decide_by(question: &Question<'_>, record: &str) -> Decision {
 
 #[cfg(test)]
 mod tests {
-    use tidewire_core::effect::Principal;
     use tidewire_core::permission::Asked;
     use tidewire_core::text::{Name, Payload};
     use tidewire_core::time::WallTime;

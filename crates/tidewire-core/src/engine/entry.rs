@@ -111,9 +111,18 @@ impl Shard {
                 HistoryEntry::Page(page) => history::home::page(desk, *page),
             },
             Entry::RecordRequest(request) => records.request(desk, listens, request),
-            Entry::RecordRelease { name, epoch, shard } => {
-                records.release(desk, listens, &name, epoch, shard)
-            }
+            Entry::RecordRelease {
+                name,
+                epoch,
+                session,
+                serial,
+            } => records.release(desk, listens, &name, epoch, (session, serial)),
+            Entry::RecordAnswer(RecordAnswer {
+                session,
+                name,
+                what: Answer::Lost { serial, why },
+                ..
+            }) => recheck.lost(desk, session, &name, serial, why),
             Entry::RecordAnswer(RecordAnswer {
                 what: Answer::Rechecked { ticket, lost },
                 ..
@@ -131,7 +140,7 @@ impl Shard {
             Entry::RecordPublished { name, what, except } => {
                 home::published(desk, &name, &what, except)
             }
-            Entry::ReadValue { name, asker } => records.read_value(desk, name, asker),
+            Entry::ReadValue { name, asker } => records.read_value(desk, listens, name, asker),
             Entry::Value {
                 name,
                 asker: Asker::Session(session),
@@ -139,7 +148,7 @@ impl Shard {
             } => value_read(desk, session, name, data_of(value)),
             Entry::Value {
                 name,
-                asker: Asker::Lagging(session),
+                asker: Asker::Lagging(session, _),
                 value,
             } => lag::value_came(desk, session, &name, value),
             Entry::Value {

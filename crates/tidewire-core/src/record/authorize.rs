@@ -21,7 +21,9 @@ fn needed(kind: &JobKind) -> &'static [Access] {
             ..
         } => &[Access::RecordNotify],
         JobKind::Bulk { .. }
-        | JobKind::Recheck(_)
+        | JobKind::Recheck { .. }
+        | JobKind::CatchUp(_)
+        | JobKind::Announce(_)
         | JobKind::Read
         | JobKind::Head
         | JobKind::Fetch(_) => &[Access::RecordRead],
@@ -102,6 +104,22 @@ pub(super) fn refuse_by_rule<E: Effects>(
         Verdict::Allow => stopped(desk, name, job, verdict),
         Verdict::Wait => Step::Blocked(job, Blocked::Rule),
         Verdict::Deny | Verdict::Failed => stopped(desk, name, job, Verdict::Deny),
+    }
+}
+
+/// Why a subscriber loses its right, with the record at hand. As where a request is refused, a rule that has failed because of the record
+/// denies.
+pub(super) fn loss<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    job: &mut Job,
+    name: &Name,
+    verdict: Verdict,
+) -> RecordRefusal {
+    match verdict {
+        Verdict::Failed if !has_looked(desk, job, Access::RecordRead, name) => {
+            RecordRefusal::RuleFailed
+        }
+        _ => RecordRefusal::Denied,
     }
 }
 

@@ -1,11 +1,15 @@
 //! What an owner decides about one record once its value is known: subscribe, read, notify, delete, write.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
 use crate::desk::{Desk, Verdict};
 use crate::effect::{Effects, Principal};
-use crate::entry::{Answer, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored, Told};
+use crate::entry::{
+    Answer, Asker, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored, Told,
+};
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
 use crate::message::{Only, RecordAction, RecordBulk, Topic};
@@ -16,7 +20,8 @@ use crate::record::authorize::{judge_early, judge_sight, refuse_by_rule, refuse_
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
 use crate::record::job::{
-    Asking, Given, Job, JobKind, Step, answer, ask, is_under, judge, publish, refuse, stopped,
+    Asking, Given, Job, JobKind, Step, answer, answer_value, ask, is_under, judge, publish, refuse,
+    stopped,
 };
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::record::owner::RecordOwner;
@@ -36,6 +41,9 @@ impl RecordOwner {
         let Some(value) = self.table.get(name).map(|record| record.value.clone()) else {
             return Step::Done;
         };
+        if matches!(job.kind, JobKind::Announce(_)) {
+            return self.announce(desk, name, job);
+        }
         if matches!(value, Value::Unknown) {
             return self.run_unloaded(desk, name, job);
         }
@@ -45,12 +53,33 @@ impl RecordOwner {
                 ..
             } => self.notify(desk, listens, name, job, value),
             JobKind::Bulk { .. } => self.subscribe(desk, listens, name, job, value),
-            JobKind::Recheck(ticket) => {
-                let ticket = *ticket;
+            JobKind::Announce(_) => self.announce(desk, name, job),
+            JobKind::CatchUp(reader) => {
+                let reader = Arc::clone(reader);
                 let read = Access::RecordRead;
                 match judge(desk, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
                     verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+                }
+                let asker = Asker::Lagging(job.session, reader);
+                answer_value(desk, name.clone(), asker, Ok(value.read()));
+                Step::Done
+            }
+            JobKind::Recheck {
+                ticket,
+                serial,
+                epoch,
+            } => {
+                let (ticket, serial, epoch) = (*ticket, *serial, *epoch);
+                let read = Access::RecordRead;
+                match judge(desk, &mut job, read, name, None, value.data()) {
+                    Verdict::Allow => {}
+                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+                }
+                let kept = self.table.get(name);
+                if epoch.is_some_and(|epoch| kept.is_some_and(|kept| kept.interest.epoch == epoch))
+                {
+                    self.add_reader(desk, name, (job.session, serial), &job.principal);
                 }
                 let lost = None;
                 answer(
@@ -183,6 +212,7 @@ impl RecordOwner {
             None => Answer::Told(told),
             Some(serial) => {
                 let epoch = self.add_interest(desk, listens, name, job.session.home.shard);
+                self.add_reader(desk, name, (job.session, serial), &job.principal);
                 let provided = listens.is_provided(Topic::Record, name);
                 Answer::Granted {
                     serial,
@@ -276,9 +306,6 @@ impl RecordOwner {
         before: &Value,
         value: &Value,
     ) {
-        let Some(record) = self.table.get(name) else {
-            return;
-        };
         match (before, value) {
             (Value::Present(before), Value::Present(now)) if before == now => {}
             (_, Value::Present(now)) => {
@@ -288,7 +315,7 @@ impl RecordOwner {
                     change: OwnedChange::Update(full.clone()),
                     full,
                 };
-                publish(desk, name, &record.interest, &what, None);
+                self.publish(desk, name, what, None);
             }
             (Value::Present(_), _) => self.end_subscriptions(desk, listens, name, None),
             _ => {}
@@ -304,6 +331,7 @@ impl RecordOwner {
         except: Option<SessionId>,
     ) {
         let epoch = self.new_epoch();
+        self.drop_readers(name);
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
@@ -695,11 +723,19 @@ impl RecordOwner {
         waiter: Option<Waiter>,
         published: Option<Published>,
     ) {
-        let Some(record) = self.table.get_mut(name) else {
+        let Some(mut record) = self.table.get_mut(name) else {
             return;
         };
-        if let Some(what) = published {
-            publish(desk, name, &record.interest, &what, Some(session));
+        match published {
+            Some(what) if record.has_readers => {
+                self.publish(desk, name, what, Some(session));
+                let Some(kept) = self.table.get_mut(name) else {
+                    return;
+                };
+                record = kept;
+            }
+            Some(what) => publish(desk, name, &record.interest, &what, Some(session)),
+            None => {}
         }
         let old = record.value.data().map_or(0, Payload::len);
         let new = value.data().map_or(0, Payload::len);

@@ -103,7 +103,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             correlation,
             ..
         } if is_asked_again(desk, id, &name, serial) => {
-            release(desk, name.clone(), epoch);
+            release(desk, name.clone(), epoch, (id, serial));
             let names = vec![BulkName {
                 name: name.clone(),
                 place: gather.map_or(0, |gather| gather.place),
@@ -251,9 +251,27 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             desk.send(id, &error(refused(why, refusal)));
         }
         // The engine gives them to those who asked.
-        Answer::Rechecked { .. } => {}
+        Answer::Rechecked { .. } | Answer::Lost { .. } => {}
     }
     true
+}
+
+/// The serial of the session's subscription to a record, or of what it has asked for.
+pub(crate) fn serial<E: Effects>(desk: &Desk<'_, E>, id: SessionId, name: &str) -> Option<u32> {
+    let belongings = desk.sessions.find(id)?.belongings.as_ref()?;
+    Some(belongings.holds.get(name)?.serial)
+}
+
+/// As what the subscription with this serial was granted.
+pub(crate) fn granted<E: Effects>(
+    desk: &Desk<'_, E>,
+    id: SessionId,
+    name: &str,
+    serial: u32,
+) -> Option<u64> {
+    let belongings = desk.sessions.find(id)?.belongings.as_ref()?;
+    let hold = belongings.holds.get(name)?;
+    hold.granted.filter(|_| hold.serial == serial)
 }
 
 /// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
@@ -277,7 +295,7 @@ pub(crate) fn lose<E: Effects>(
     };
     with.holds.remove(name);
     desk.hub.expel(TOPIC, name, id, desk.sessions);
-    release(desk, name.clone(), epoch);
+    release(desk, name.clone(), epoch, (id, serial));
     let refusal = Refusal {
         action: RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),
         name: Some(name),
@@ -380,15 +398,16 @@ pub(crate) fn catch_up<E: Effects>(
 /// Gives back what an ended session held.
 pub(crate) fn release_all<E: Effects>(
     desk: &mut Desk<'_, E>,
+    id: SessionId,
     holds: impl Iterator<Item = (Name, Hold)>,
 ) {
-    let mut granted: Vec<(Name, u64)> = holds
-        .filter_map(|(name, hold)| hold.granted.map(|epoch| (name, epoch)))
+    let mut granted: Vec<(Name, u64, u32)> = holds
+        .filter_map(|(name, hold)| hold.granted.map(|epoch| (name, epoch, hold.serial)))
         .collect();
     // The order of the posts must not depend on the hash table.
     granted.sort_unstable();
-    for (name, epoch) in granted {
-        release(desk, name, epoch);
+    for (name, epoch, serial) in granted {
+        release(desk, name, epoch, (id, serial));
     }
 }
 
@@ -598,7 +617,7 @@ fn grant<E: Effects>(
             true
         }
         _ => {
-            release(desk, name.clone(), epoch);
+            release(desk, name.clone(), epoch, (id, serial));
             false
         }
     }
@@ -611,9 +630,9 @@ fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
         .and_then(|session| session.belongings.as_mut())
         .and_then(|with| with.holds.remove(name));
     // A subscription that was not granted yet is given back when the grant comes.
-    if let Some(epoch) = hold.and_then(|hold| hold.granted) {
+    if let Some((epoch, serial)) = hold.and_then(|hold| Some((hold.granted?, hold.serial))) {
         desk.hub.leave(TOPIC, name, id, desk.sessions);
-        release(desk, name.into(), epoch);
+        release(desk, name.into(), epoch, (id, serial));
     }
 }
 
@@ -634,12 +653,19 @@ fn forget_hold<E: Effects>(
     }
 }
 
-fn release<E: Effects>(desk: &mut Desk<'_, E>, name: Name, epoch: u64) {
-    let shard = desk.place.address.shard;
-    desk.post(
-        desk.place.owner(&name),
-        Entry::RecordRelease { name, epoch, shard },
-    );
+fn release<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    name: Name,
+    epoch: u64,
+    (session, serial): (SessionId, u32),
+) {
+    let release = Entry::RecordRelease {
+        name: name.clone(),
+        epoch,
+        session,
+        serial,
+    };
+    desk.post(desk.place.owner(&name), release);
 }
 
 fn request<E: Effects>(

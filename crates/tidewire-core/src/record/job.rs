@@ -6,8 +6,8 @@ use crate::address::{Address, SessionId};
 use crate::desk::{Desk, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
-    Answer, Asker, Entry, Gather, OwnedChange, OwnedPut, OwnedWrite, Published, ReadFailed,
-    RecordAnswer, RecordRefusal,
+    Answer, Asker, Entry, Gather, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, Published,
+    ReadFailed, RecordAnswer, RecordRefusal,
 };
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::{Access, Asked, Decision, Question, Unknown};
@@ -41,8 +41,16 @@ pub(super) enum JobKind {
         /// For `Notify`: the value before it was loaded again.
         reloaded: Option<Value>,
     },
-    /// Whether a subscription may stay; with the number under which its shard waits.
-    Recheck(u64),
+    /// Whether a subscription may stay. Without epoch it has ended meanwhile.
+    Recheck {
+        ticket: u64,
+        serial: u32,
+        epoch: Option<u64>,
+    },
+    /// What a session that lagged has missed of its subscription.
+    CatchUp(Arc<LaggingReader>),
+    /// A change that subscribers get once it is known which of them may.
+    Announce(Box<Announcement>),
     Read,
     Head,
     Delete,
@@ -51,10 +59,25 @@ pub(super) enum JobKind {
     Put(Box<OwnedPut>),
 }
 
+/// A change on its way to subscribers whose right to read is judged again.
+#[derive(Debug)]
+pub(super) struct Announcement {
+    pub(super) what: Published,
+    pub(super) except: Option<SessionId>,
+    /// The record as the change has made it.
+    pub(super) full: Payload,
+    /// The place of the group that is judged next.
+    pub(super) place: usize,
+    /// Whether the right of some group depends on data.
+    pub(super) depends: bool,
+    /// Records that the rules of earlier groups have read.
+    pub(super) known: Vec<(Name, Option<Payload>)>,
+}
+
 /// What became of a job.
 pub(super) enum Step {
     Done,
-    /// It waits for a rule's read or a load.
+    /// It waits for a rule's read, a load or the next turn.
     Blocked(Job, Blocked),
 }
 
@@ -78,7 +101,9 @@ impl Job {
     pub(super) fn is_deferrable(&self) -> bool {
         let is_own = matches!(
             self.kind,
-            JobKind::Recheck(_)
+            JobKind::Recheck { .. }
+                | JobKind::CatchUp(_)
+                | JobKind::Announce(_)
                 | JobKind::Bulk {
                     reloaded: Some(_),
                     ..
@@ -86,6 +111,25 @@ impl Job {
         );
         let has_begun = self.after.is_some() || !self.values.is_empty() || self.read_failed;
         !is_own && !has_begun
+    }
+
+    /// A record that a rule of the same announcement has read for an earlier group.
+    fn known(&self, read: &Name) -> Option<Option<Payload>> {
+        let JobKind::Announce(announcement) = &self.kind else {
+            return None;
+        };
+        let mut known = announcement.known.iter();
+        let (_, value) = known.find(|(name, _)| name == read)?;
+        Some(value.clone())
+    }
+
+    /// The subscription has ended that it judges again.
+    pub(super) fn forget_subscription(&mut self, session: SessionId, ended: u32) {
+        if let JobKind::Recheck { serial, epoch, .. } = &mut self.kind
+            && (self.session, *serial) == (session, ended)
+        {
+            *epoch = None;
+        }
     }
 
     /// Whether it changes something, so that it is done even if its session has ended.
@@ -99,7 +143,9 @@ impl Job {
     pub(super) fn action(&self) -> RecordAction {
         match &self.kind {
             JobKind::Bulk { action, .. } => RecordAction::Bulk(*action),
-            JobKind::Recheck(_) => RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),
+            JobKind::Recheck { .. } | JobKind::CatchUp(_) | JobKind::Announce(_) => {
+                RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead)
+            }
             JobKind::Read | JobKind::Fetch(_) => RecordAction::Read,
             JobKind::Put(put) if put.data.is_none() => RecordAction::Delete,
             JobKind::Put(_) => RecordAction::CreateAndUpdate,
@@ -139,9 +185,16 @@ impl Job {
 
     pub(super) fn refusal(self, why: RecordRefusal) -> (SessionId, Option<Gather>, Answer) {
         let action = self.action();
-        if let JobKind::Recheck(ticket) = self.kind {
-            let lost = Some(why);
-            return (self.session, None, Answer::Rechecked { ticket, lost });
+        match &self.kind {
+            JobKind::Recheck { ticket, .. } => {
+                let (ticket, lost) = (*ticket, Some(why));
+                return (self.session, None, Answer::Rechecked { ticket, lost });
+            }
+            JobKind::CatchUp(reader) => {
+                let serial = reader.serial;
+                return (self.session, None, Answer::Lost { serial, why });
+            }
+            _ => {}
         }
         let (why, serial, gather, correlation, write_ack) = match self.kind {
             JobKind::Bulk {
@@ -152,7 +205,11 @@ impl Job {
             } => (why, serial, gather, correlation, false),
             JobKind::Write(write) => (why, None, None, write.correlation, write.write_ack),
             JobKind::Delete => (deletion(why), None, None, None, false),
-            JobKind::Read | JobKind::Head | JobKind::Recheck(_) => (why, None, None, None, false),
+            JobKind::Read
+            | JobKind::Head
+            | JobKind::Recheck { .. }
+            | JobKind::CatchUp(_)
+            | JobKind::Announce(_) => (why, None, None, None, false),
             JobKind::Fetch(correlation) => (why, None, None, Some(correlation), false),
             JobKind::Put(put) if put.data.is_none() => {
                 (deletion(why), None, None, Some(put.correlation), false)
@@ -287,6 +344,10 @@ pub(super) fn ask<E: Effects>(
             }
             (Decision::Need(read), _) if read == *name || !asking.may_wait => return None,
             (Decision::Need(read), _) => {
+                if let Some(known) = job.known(&read) {
+                    job.values.push((read, known));
+                    continue;
+                }
                 let asker = Asker::Record {
                     owner: desk.place.address,
                     name: name.clone(),
@@ -323,6 +384,17 @@ pub(super) fn refuse<E: Effects>(
     job: Job,
     why: RecordRefusal,
 ) {
+    if let JobKind::CatchUp(reader) = &job.kind {
+        let asker = Asker::Lagging(job.session, Arc::clone(reader));
+        let is_lost = matches!(why, RecordRefusal::Denied | RecordRefusal::RuleFailed);
+        if !is_lost {
+            return answer_value(desk, name.clone(), asker, Err(ReadFailed));
+        }
+        let (session, gather, lost) = job.refusal(why);
+        answer(desk, session, name, gather, lost);
+        // The subscription has ended when this comes, so nothing is told.
+        return answer_value(desk, name.clone(), asker, Ok(None));
+    }
     let (session, gather, refused) = job.refusal(why);
     answer(desk, session, name, gather, refused);
 }
@@ -354,7 +426,7 @@ pub(super) fn answer_value<E: Effects>(
     value: Result<Option<(Version, Payload)>, ReadFailed>,
 ) {
     let to = match &asker {
-        Asker::Session(session) | Asker::Lagging(session) => session.home,
+        Asker::Session(session) | Asker::Lagging(session, _) => session.home,
         Asker::Record { owner, .. } | Asker::Listening { owner, .. } => *owner,
         Asker::Recheck { home, .. } => *home,
     };

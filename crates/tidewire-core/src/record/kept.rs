@@ -75,6 +75,8 @@ pub(super) enum Blocked {
     No,
     Loading,
     Rule,
+    /// Enough was judged in this turn.
+    Turn,
 }
 
 /// Requests that wait, boxed because few records have some.
@@ -98,6 +100,8 @@ pub(super) struct OwnedRecord {
     pub(super) waiting: Option<Box<Waiting>>,
     /// Its store has not got the value yet. Its lane knows that, too; this saves the look.
     pub(super) is_dirty: bool,
+    /// Some subscribers are judged again before each change.
+    pub(super) has_readers: bool,
     /// The last time it became idle, as counted by the cache.
     pub(super) stamp: u64,
 }

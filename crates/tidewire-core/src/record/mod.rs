@@ -1,5 +1,6 @@
 //! Records: versioned documents. [`home`] is a session's side of them, [`owner`] the side that decides.
 
+mod announce;
 mod authorize;
 pub(crate) mod change;
 pub(crate) mod commit;
@@ -11,5 +12,6 @@ mod kept;
 pub(crate) mod lane;
 pub(crate) mod owner;
 mod queue;
+mod readers;
 mod repeat;
 pub(crate) mod share;

@@ -4,6 +4,7 @@
 //! ones of the same record, and of no other. What is decided stands in `decide`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::hash_map::Entry as TableEntry;
@@ -28,6 +29,7 @@ use crate::record::job::{
 };
 use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
 use crate::record::lane::{Lane, Lanes};
+use crate::record::readers::{READER_BYTES, Readers};
 use crate::record::repeat::Repeats;
 use crate::route::StoreId;
 use crate::settings::Settings;
@@ -57,6 +59,10 @@ pub(super) struct Cache {
 #[derive(Debug)]
 pub(crate) struct RecordOwner {
     pub(super) table: Map<Name, OwnedRecord>,
+    /// Subscribers that are judged again before each change, of the records that have some.
+    pub(super) readers: Map<Name, Readers>,
+    /// Records that have more of them than one turn takes.
+    pub(super) judging: VecDeque<Name>,
     pub(super) cache: Cache,
     pub(super) lanes: Lanes,
     pub(super) load_timeouts: DeadlineQueue<Name>,
@@ -76,6 +82,8 @@ impl RecordOwner {
     pub(crate) fn new(seed: u64, opened: &[Opened], shard: u16) -> Self {
         Self {
             table: table::map(seed),
+            readers: table::map(seed),
+            judging: VecDeque::new(),
             cache: Cache::default(),
             lanes: Lanes::new(seed, opened, shard),
             load_timeouts: DeadlineQueue::new(),
@@ -177,13 +185,13 @@ impl RecordOwner {
                     self.take(desk, listens, name, job(principal.clone(), kind));
                 }
             }
-            RecordRequestKind::Recheck(name, ticket) => {
-                self.take(
-                    desk,
-                    listens,
-                    name,
-                    job(principal, JobKind::Recheck(ticket)),
-                );
+            RecordRequestKind::Recheck(name, recheck) => {
+                let kind = JobKind::Recheck {
+                    ticket: recheck.ticket,
+                    serial: recheck.serial,
+                    epoch: Some(recheck.epoch),
+                };
+                self.take(desk, listens, name, job(principal, kind));
             }
             RecordRequestKind::Read(name) => {
                 self.take(desk, listens, name, job(principal, JobKind::Read))
@@ -207,20 +215,32 @@ impl RecordOwner {
         }
     }
 
-    /// A shard has one subscription less.
+    /// A subscription of a session has ended.
     pub(crate) fn release<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         epoch: u64,
-        shard: u16,
+        (session, serial): (SessionId, u32),
     ) {
-        let Some(record) = self.table.get_mut(name) else {
+        let shard = session.home.shard;
+        let Some(mut record) = self.table.get_mut(name) else {
             return;
         };
         if record.interest.epoch != epoch {
             return;
+        }
+        // Its shard may have asked to judge it again.
+        for job in record.waiting.iter_mut().flat_map(|waits| &mut waits.jobs) {
+            job.forget_subscription(session, serial);
+        }
+        if record.has_readers {
+            self.remove_reader(name, session, serial);
+            let Some(kept) = self.table.get_mut(name) else {
+                return;
+            };
+            record = kept;
         }
         if let Some(place) = record
             .interest
@@ -244,6 +264,7 @@ impl RecordOwner {
     pub(crate) fn read_value<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
         name: Name,
         asker: Asker,
     ) {
@@ -252,6 +273,20 @@ impl RecordOwner {
             return answer_value(desk, name, asker, Err(ReadFailed));
         }
         let (name, record) = self.ensure(desk, name);
+        if let Asker::Lagging(session, reader) = &asker
+            && record.has_readers
+        {
+            let job = Job {
+                session: *session,
+                principal: Arc::clone(&reader.principal),
+                kind: JobKind::CatchUp(Arc::clone(reader)),
+                values: Vec::new(),
+                read_failed: false,
+                after: None,
+                since: desk.now.monotonic,
+            };
+            return self.take_now(desk, listens, name, job);
+        }
         if matches!(record.value, Value::Unknown) {
             let waits = record.waiting_mut();
             if waits.askers.len() >= desk.place.settings.limits.record_waiting_max {
@@ -489,6 +524,7 @@ impl RecordOwner {
             },
             waiting: None,
             is_dirty: false,
+            has_readers: false,
             stamp: 0,
         });
         cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
@@ -682,6 +718,7 @@ impl RecordOwner {
         listens: &mut ListenOwner,
     ) {
         self.costs.begin_turn();
+        self.judge_more(desk, listens);
         if let Some(session) = self.deferred.next_ended() {
             self.do_deferred(desk, listens, session, Job::changes_records);
             if self.deferred.is_empty(session) {
@@ -690,9 +727,10 @@ impl RecordOwner {
         }
     }
 
-    /// Whether sessions that have ended left something to do, so that the next turn must come at once.
-    pub(crate) fn has_deferred_of_ended(&self) -> bool {
-        self.deferred.has_ended()
+    /// Whether sessions that have ended left something to do, or subscribers are still to be judged, so that the next turn must
+    /// come at once.
+    pub(crate) fn has_work(&self) -> bool {
+        self.deferred.has_ended() || !self.judging.is_empty()
     }
 
     /// Bytes that deferred requests keep.
@@ -705,7 +743,16 @@ impl RecordOwner {
         self.deferred.count()
     }
 
-    fn wait<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name, job: Job, blocked: Blocked) {
+    pub(super) fn wait<E: Effects>(
+        &mut self,
+        desk: &Desk<'_, E>,
+        name: &Name,
+        job: Job,
+        blocked: Blocked,
+    ) {
+        if blocked == Blocked::Turn {
+            self.judging.push_back(name.clone());
+        }
         if let Some(record) = self.table.get_mut(name) {
             let waits = record.waiting_mut();
             waits.blocked = blocked;
@@ -715,7 +762,7 @@ impl RecordOwner {
     }
 
     /// Goes on with the waiting jobs until one has to wait again.
-    fn go_on<E: Effects>(
+    pub(super) fn go_on<E: Effects>(
         &mut self,
         desk: &mut Desk<'_, E>,
         listens: &mut ListenOwner,
@@ -834,6 +881,11 @@ impl RecordOwner {
 
     fn remove(&mut self, name: &Name) {
         if let Some(record) = self.table.remove(name) {
+            if record.has_readers
+                && let Some(readers) = self.readers.remove(name)
+            {
+                self.cache.bytes -= readers.count() * READER_BYTES;
+            }
             let data = record.value.data().map_or(0, Payload::len);
             self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + data;
         }

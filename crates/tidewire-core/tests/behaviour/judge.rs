@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidewire_core::permission::{Access, Decision, Permission, Question, Unknown};
+use tidewire_core::effect::Principal;
+use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
 
 /// The user that sets the scene.
 pub const OWNER: &str = "owner";
@@ -99,5 +100,14 @@ impl Permission for Judge {
             _ => false,
         };
         (!looks).then(|| self.decide(question))
+    }
+
+    fn read_right(&self, principal: &Principal, _name: &str) -> ReadRight {
+        match self.rule(Access::RecordRead) {
+            _ if principal.user_id.as_str() == OWNER => ReadRight::Fixed,
+            Rule::Record(_) | Rule::Gate => ReadRight::ByOthers,
+            Rule::Old => ReadRight::ByRecord,
+            Rule::Allow | Rule::Deny | Rule::Fail | Rule::New => ReadRight::Fixed,
+        }
     }
 }

@@ -14,6 +14,7 @@ mod limits;
 mod listening;
 mod overruled;
 mod rates;
+mod readers;
 mod refusals;
 mod renewal;
 mod repeats;

@@ -325,10 +325,10 @@ impl Faults {
                 matches!(delivery.what, CallNotice::Response(_))
             }
             (Some(Fault::RuleMisled | Fault::RuleReadLost), Entry::Value { asker, .. }) => {
-                !matches!(asker, Asker::Lagging(_))
+                !matches!(asker, Asker::Lagging(..))
             }
             (Some(Fault::CatchUpLost), Entry::Value { asker, .. }) => {
-                matches!(asker, Asker::Lagging(_))
+                matches!(asker, Asker::Lagging(..))
             }
             (Some(Fault::MarkerLost), Entry::Rights { .. })
             | (Some(Fault::SessionUncounted), Entry::Online { .. })
@@ -379,7 +379,7 @@ fn is_value_before_change(pair: (&Entry, &Entry)) -> bool {
         (
             Entry::Value {
                 name: read,
-                asker: Asker::Lagging(_),
+                asker: Asker::Lagging(..),
                 ..
             },
             Entry::RecordPublished { name, what, .. },

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidewire_core::effect::Principal;
 use tidewire_core::message::PresenceAction;
-use tidewire_core::permission::{Access, Asked, Decision, Permission, Question, Unknown};
+use tidewire_core::permission::{
+    Access, Asked, Decision, Permission, Question, ReadRight, Unknown,
+};
 
 use crate::right::{Right, is_guarded};
 use crate::rude::FAILING;
@@ -140,6 +142,10 @@ impl Permission for Judge {
         // What a gate decides is asked with everything at hand, because the model follows each ruling.
         let has_gate = question.name.is_some_and(|name| gate_of(name).is_some());
         (!has_gate).then(|| self.decide(question))
+    }
+
+    fn read_right(&self, _principal: &Principal, _name: &str) -> ReadRight {
+        ReadRight::Fixed
     }
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {

@@ -1,0 +1,255 @@
+//! Changes of records whose read rule depends on data: before subscribers get one, the owner judges again who may read it.
+//!
+//! The sessions that may not any more lose their subscription ahead of the change. If a rule needs another record, or there is more to
+//! judge than a turn takes, the record's later requests wait behind the change, so everything keeps its order.
+
+use std::sync::Arc;
+
+use crate::address::SessionId;
+use crate::desk::{Desk, Verdict};
+use crate::effect::{Effects, Principal};
+use crate::entry::{Answer, Published};
+use crate::listen::ListenOwner;
+use crate::permission::{Access, ReadRight};
+use crate::record::authorize::loss;
+use crate::record::job::{Announcement, Job, JobKind, Step, answer, judge, publish};
+use crate::record::kept::Blocked;
+use crate::record::owner::RecordOwner;
+use crate::record::readers::READER_BYTES;
+use crate::text::Name;
+use crate::work::NAME_WORK;
+
+/// Groups that are judged in one turn. Usually less than a millisecond.
+const SLICE: usize = 500;
+
+/// Records that are kept for the rules of later groups.
+const KNOWN_MAX: usize = 64;
+
+impl RecordOwner {
+    /// Has the right of a subscriber judged again before each change, if it depends on data.
+    pub(super) fn add_reader<E: Effects>(
+        &mut self,
+        desk: &Desk<'_, E>,
+        name: &Name,
+        (session, serial): (SessionId, u32),
+        principal: &Arc<Principal>,
+    ) {
+        if desk.place.permission.read_right(principal, name) == ReadRight::Fixed {
+            return self.remove_reader(name, session, serial);
+        }
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        record.has_readers = true;
+        let readers = self.readers.entry(name.clone()).or_default();
+        self.cache.bytes -= readers.count() * READER_BYTES;
+        readers.add(session, serial, principal);
+        self.cache.bytes += readers.count() * READER_BYTES;
+    }
+
+    /// A subscription has ended.
+    pub(super) fn remove_reader(&mut self, name: &Name, session: SessionId, serial: u32) {
+        let Some(record) = self.table.get_mut(name).filter(|known| known.has_readers) else {
+            return;
+        };
+        let Some(readers) = self.readers.get_mut(name) else {
+            return;
+        };
+        self.cache.bytes -= readers.count() * READER_BYTES;
+        readers.remove(session, serial);
+        self.cache.bytes += readers.count() * READER_BYTES;
+        if readers.count() == 0 {
+            record.has_readers = false;
+            self.readers.remove(name);
+        }
+    }
+
+    /// All subscriptions have ended, or no right depends on data any more.
+    pub(super) fn drop_readers(&mut self, name: &Name) {
+        let Some(record) = self.table.get_mut(name).filter(|known| known.has_readers) else {
+            return;
+        };
+        record.has_readers = false;
+        if let Some(readers) = self.readers.remove(name) {
+            self.cache.bytes -= readers.count() * READER_BYTES;
+        }
+    }
+
+    /// Tells the subscribers of a change.
+    pub(super) fn publish<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        what: Published,
+        except: Option<SessionId>,
+    ) {
+        let Some(record) = self.table.get(name) else {
+            return;
+        };
+        let readers = self.readers.get(name).filter(|_| record.has_readers);
+        let first = readers.and_then(|readers| readers.first());
+        let (Some((session, principal)), Published::Changed { full, .. }) = (first, &what) else {
+            return publish(desk, name, &record.interest, &what, except);
+        };
+        let full = full.clone();
+        let announcement = Announcement {
+            what,
+            except,
+            full,
+            place: 0,
+            depends: false,
+            known: Vec::new(),
+        };
+        let job = Job {
+            session: except.unwrap_or(session),
+            principal: Arc::clone(principal),
+            kind: JobKind::Announce(Box::new(announcement)),
+            values: Vec::new(),
+            read_failed: false,
+            after: None,
+            since: desk.now.monotonic,
+        };
+        let blocked = record.waiting.as_ref().map(|waits| waits.blocked);
+        match blocked {
+            // The store has told of another owner's change meanwhile. A value that is on its way comes to the first job.
+            Some(blocked @ (Blocked::Rule | Blocked::Turn)) => {
+                let record = self.table.get_mut(name);
+                let Some(waits) = record.and_then(|record| record.waiting.as_mut()) else {
+                    return;
+                };
+                let is_announcement = |job: &Job| matches!(job.kind, JobKind::Announce(_));
+                let place = waits.jobs.iter().position(|job| !is_announcement(job));
+                let place = place.unwrap_or(waits.jobs.len());
+                waits.jobs.insert(place, job);
+                waits.blocked = blocked;
+            }
+            _ => {
+                if let Step::Blocked(job, blocked) = self.announce(desk, name, job) {
+                    self.wait(desk, name, job, blocked);
+                }
+            }
+        }
+    }
+
+    /// Judges the subscribers, ends the subscriptions of those that may not read the change, and gives it to the others.
+    pub(super) fn announce<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        mut job: Job,
+    ) -> Step {
+        let work_max = desk.place.settings.limits.connection_work_max;
+        let (mut judged, mut work) = (0, 0);
+        loop {
+            let JobKind::Announce(announcement) = &mut job.kind else {
+                return Step::Done;
+            };
+            let Some(readers) = self.readers.get(name) else {
+                break;
+            };
+            if announcement.place >= readers.place_count() {
+                break;
+            }
+            let Some(principal) = readers.principal(announcement.place) else {
+                announcement.place += 1;
+                continue;
+            };
+            let right = desk.place.permission.read_right(principal, name);
+            if right != ReadRight::Fixed {
+                if judged >= SLICE || (work_max > 0 && work > work_max) {
+                    return Step::Blocked(job, Blocked::Turn);
+                }
+                announcement.depends = true;
+                let full = announcement.full.clone();
+                job.principal = Arc::clone(principal);
+                let cost = match right {
+                    ReadRight::ByRecord => NAME_WORK + full.len(),
+                    _ => NAME_WORK,
+                };
+                desk.place.count_work(cost);
+                judged += 1;
+                work += cost;
+                let read = Access::RecordRead;
+                match judge(desk, &mut job, read, name, None, Some(&full)) {
+                    Verdict::Allow => {}
+                    Verdict::Wait => return Step::Blocked(job, Blocked::Rule),
+                    verdict => self.end_group(desk, name, &mut job, verdict),
+                }
+            }
+            job.next_group();
+        }
+        let JobKind::Announce(announcement) = job.kind else {
+            return Step::Done;
+        };
+        if !announcement.depends {
+            // The rules are others now.
+            self.drop_readers(name);
+        }
+        if let Some(record) = self.table.get(name) {
+            let Announcement { what, except, .. } = *announcement;
+            publish(desk, name, &record.interest, &what, except);
+        }
+        Step::Done
+    }
+
+    /// Ends the subscriptions of the group that was judged last. They are counted until their shards give them back.
+    fn end_group<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        name: &Name,
+        job: &mut Job,
+        verdict: Verdict,
+    ) {
+        desk.place.count_verdict(verdict);
+        let why = loss(desk, job, name, verdict);
+        let (JobKind::Announce(announcement), Some(readers)) =
+            (&job.kind, self.readers.get_mut(name))
+        else {
+            return;
+        };
+        self.cache.bytes -= readers.count() * READER_BYTES;
+        let ended = readers.take_group(announcement.place);
+        self.cache.bytes += readers.count() * READER_BYTES;
+        if readers.count() == 0 {
+            self.drop_readers(name);
+        }
+        for (session, serial) in ended {
+            let lost = Answer::Lost { serial, why };
+            answer(desk, session, name, None, lost);
+        }
+    }
+
+    /// Goes on with a record whose subscribers were too many to be judged in one turn.
+    pub(super) fn judge_more<E: Effects>(
+        &mut self,
+        desk: &mut Desk<'_, E>,
+        listens: &mut ListenOwner,
+    ) {
+        let Some(name) = self.judging.pop_front() else {
+            return;
+        };
+        let waits = self.table.get_mut(&name);
+        let waits = waits.and_then(|record| record.waiting.as_mut());
+        if let Some(waits) = waits.filter(|waits| waits.blocked == Blocked::Turn) {
+            waits.blocked = Blocked::No;
+            self.go_on(desk, listens, &name);
+        }
+    }
+}
+
+impl Job {
+    /// The group that was judged is done with. What its rule has read is kept for the next one.
+    fn next_group(&mut self) {
+        let JobKind::Announce(announcement) = &mut self.kind else {
+            return;
+        };
+        announcement.place += 1;
+        self.read_failed = false;
+        for (read, value) in self.values.drain(..) {
+            let is_known = announcement.known.iter().any(|(known, _)| *known == read);
+            if !is_known && announcement.known.len() < KNOWN_MAX {
+                announcement.known.push((read, value));
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The subscribers of a record whose read rule depends on data. Their right is judged again before they get a change, once for all
+//! sessions that a rule can't tell apart.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::address::SessionId;
+use crate::effect::Principal;
+use crate::text::{Name, Payload};
+
+/// What a reader costs beside its principal, about: its places in the tables.
+pub(super) const READER_BYTES: usize = 192;
+
+/// Sessions that a rule can't tell apart, each with the serial of its subscription.
+#[derive(Debug)]
+struct Group {
+    principal: Arc<Principal>,
+    sessions: BTreeMap<SessionId, u32>,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    groups: Vec<Option<Group>>,
+    free: Vec<usize>,
+    by_user: BTreeMap<Name, SmallVec<[usize; 1]>>,
+    by_session: BTreeMap<SessionId, usize>,
+}
+
+impl Readers {
+    /// How many sessions there are.
+    pub(super) fn count(&self) -> usize {
+        self.by_session.len()
+    }
+
+    /// How many places there are for groups, taken or free.
+    pub(super) fn place_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Some session, and as whom it has logged in.
+    pub(super) fn first(&self) -> Option<(SessionId, &Arc<Principal>)> {
+        let (session, place) = self.by_session.first_key_value()?;
+        Some((*session, self.principal(*place)?))
+    }
+
+    /// As whom the sessions of a group have logged in.
+    pub(super) fn principal(&self, place: usize) -> Option<&Arc<Principal>> {
+        let group = self.groups.get(place)?.as_ref();
+        group.map(|group| &group.principal)
+    }
+
+    /// Adds a session, or notes its new principal or subscription.
+    pub(super) fn add(&mut self, session: SessionId, serial: u32, principal: &Arc<Principal>) {
+        self.remove_session(session);
+        let place = self
+            .find(principal)
+            .unwrap_or_else(|| self.add_group(principal));
+        if let Some(Some(group)) = self.groups.get_mut(place) {
+            group.sessions.insert(session, serial);
+            self.by_session.insert(session, place);
+        }
+    }
+
+    /// Removes a session, unless it has a later subscription.
+    pub(super) fn remove(&mut self, session: SessionId, serial: u32) {
+        let place = self.by_session.get(&session);
+        let group = place.and_then(|place| self.groups[*place].as_ref());
+        if group.and_then(|group| group.sessions.get(&session)) == Some(&serial) {
+            self.remove_session(session);
+        }
+    }
+
+    /// Removes a group; its sessions, in their order.
+    pub(super) fn take_group(&mut self, place: usize) -> BTreeMap<SessionId, u32> {
+        let Some(group) = self.groups.get_mut(place).and_then(Option::take) else {
+            return BTreeMap::new();
+        };
+        for session in group.sessions.keys() {
+            self.by_session.remove(session);
+        }
+        self.free.push(place);
+        let user = &group.principal.user_id;
+        if let Some(places) = self.by_user.get_mut(user) {
+            places.retain(|known| *known != place);
+            if places.is_empty() {
+                self.by_user.remove(user);
+            }
+        }
+        group.sessions
+    }
+
+    fn remove_session(&mut self, session: SessionId) {
+        let Some(place) = self.by_session.remove(&session) else {
+            return;
+        };
+        if let Some(Some(group)) = self.groups.get_mut(place) {
+            group.sessions.remove(&session);
+            if group.sessions.is_empty() {
+                self.take_group(place);
+            }
+        }
+    }
+
+    fn find(&self, principal: &Principal) -> Option<usize> {
+        let mut places = self.by_user.get(&principal.user_id)?.iter().copied();
+        places.find(|place| {
+            let known = self.principal(*place);
+            known.is_some_and(|known| seen_of(known) == seen_of(principal))
+        })
+    }
+
+    fn add_group(&mut self, principal: &Arc<Principal>) -> usize {
+        let group = Some(Group {
+            principal: Arc::clone(principal),
+            sessions: BTreeMap::new(),
+        });
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.groups[place] = group;
+                place
+            }
+            None => {
+                self.groups.push(group);
+                self.groups.len() - 1
+            }
+        };
+        let places = self.by_user.entry(principal.user_id.clone()).or_default();
+        places.push(place);
+        place
+    }
+}
+
+/// What judges see of a principal beside its user id.
+fn seen_of(principal: &Principal) -> (bool, Option<&str>) {
+    let data = principal.server_data().map(Payload::as_str);
+    (principal.is_operator(), data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+
+    fn session(index: u32) -> SessionId {
+        SessionId {
+            home: Address { node: 0, shard: 0 },
+            index,
+            generation: 0,
+        }
+    }
+
+    fn principal(user: &str, data: &str) -> Arc<Principal> {
+        let data = Some(Payload::from_checked(data));
+        Arc::new(Principal::new(Name::from(user)).with_data(data, None))
+    }
+
+    #[test]
+    fn sessions_that_rules_cannot_tell_apart_are_one_group() {
+        let mut readers = Readers::default();
+        for (index, data) in ["{}", "{}", r#"{"role":1}"#].iter().enumerate() {
+            readers.add(session(index as u32), 1, &principal("ann", data));
+        }
+        readers.add(session(3), 1, &principal("bob", "{}"));
+        assert_eq!((readers.count(), readers.place_count()), (4, 3));
+        let taken: Vec<_> = readers.take_group(0).into_keys().collect();
+        assert_eq!(taken, [session(0), session(1)]);
+        readers.add(session(4), 1, &principal("ann", "{}"));
+        assert_eq!((readers.count(), readers.place_count()), (3, 3));
+    }
+
+    #[test]
+    fn only_the_end_of_its_own_subscription_removes_a_session() {
+        let mut readers = Readers::default();
+        readers.add(session(0), 1, &principal("ann", "{}"));
+        readers.add(session(0), 2, &principal("ann", r#"{"role":1}"#));
+        assert_eq!((readers.count(), readers.place_count()), (1, 1));
+        readers.remove(session(0), 1);
+        assert_eq!(readers.count(), 1);
+        readers.remove(session(0), 2);
+        assert_eq!(readers.count(), 0);
+        assert!(readers.by_user.is_empty() && readers.principal(0).is_none());
+    }
+}
