@@ -35,7 +35,7 @@ release: $(NODE_TESTS) ## the program for x86_64 Linux with glibc 2.28 or later,
 
 .PHONY: sim
 sim: ## the simulation: SEED=N repeats one, SIM_SEEDS=N runs so many
-	cargo test --locked --package tidewire-core --features fuzzing --test sim --test resume -- --nocapture
+	cargo test --locked --package tidewire-core --features fuzzing --test sim --test resume --test deferral -- --nocapture
 
 .PHONY: bench
 bench: bench-setup ## Tidewire, the null server and all rivals in turn: an HTML report, within an hour; goes on where it was stopped

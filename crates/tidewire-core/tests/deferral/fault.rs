@@ -1,0 +1,39 @@
+//! Faults that are planted, so that each check is known to be able to fail.
+
+/// Planted faults: each breaks one promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A deferred request is judged by the rules that held when its session's shard took it.
+    OldRules,
+    /// A later request of a session overtakes one that the owner has deferred.
+    Overtaken,
+    /// The owner is not told that a session has ended of which it defers requests.
+    EndForgotten,
+    /// The owner is not told that it may go on.
+    ProceedLost,
+}
+
+/// The promises, and who breaks them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing is changed by rules from before a change that all shards have settled.
+    OldRules,
+    /// The requests of a session for one record are done in its order.
+    Order,
+    /// Each request of a session that is there is answered once.
+    Answered,
+    /// Each write that was taken is made, unless it was refused.
+    Made,
+    /// Everything comes to rest, and nothing is kept.
+    Rest,
+}
+
+impl Fault {
+    /// All of them, each with the check that must find it.
+    pub const ALL: [(Self, Check); 4] = [
+        (Self::OldRules, Check::OldRules),
+        (Self::Overtaken, Check::Order),
+        (Self::EndForgotten, Check::Made),
+        (Self::ProceedLost, Check::Answered),
+    ];
+}

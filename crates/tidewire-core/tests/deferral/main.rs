@@ -1,0 +1,61 @@
+//! Deferred requests under random schedules: sessions that cost more than a turn gives them, rules that change meanwhile, sessions that end.
+//!
+//! Turns have small work limits, so owners defer requests all the time, which the models of `tests/sim` do not know. A seed picks which
+//! shard runs next, how much of its mailbox and of its connections it sees, and when the store answers. Each planted fault must be
+//! found by its check. `SIM_SEEDS` and `SIM_FIRST` say which seeds, `SEED` runs one.
+
+mod fault;
+mod judge;
+mod outside;
+#[path = "../sim/random.rs"]
+mod random;
+mod world;
+
+use fault::Fault;
+use world::{Met, Violation, World};
+
+const SEEDS: u64 = 300;
+/// A planted fault must be found within this many seeds.
+const FAULT_SEEDS: u64 = 200;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn every_seed_keeps_every_promise() {
+    if let Some(seed) = variable("SEED") {
+        let outcome = World::new(seed, None).run();
+        return assert!(outcome.is_ok(), "seed {seed}: {outcome:?}");
+    }
+    let (first, count) = (
+        variable("SIM_FIRST").unwrap_or(1),
+        variable("SIM_SEEDS").unwrap_or(SEEDS),
+    );
+    let mut met = Met::default();
+    for seed in first..first + count {
+        match World::new(seed, None).run() {
+            Ok(of_seed) => met.add(&of_seed),
+            Err(Violation(check, why)) => {
+                panic!("{check:?}: {why}\nrerun: SEED={seed} cargo test --test deferral")
+            }
+        }
+    }
+    println!("{count} seeds: {met:?}");
+    // A run in which nothing of this happens shows nothing.
+    assert!(met.has_everything(), "{met:?}");
+}
+
+#[test]
+fn each_planted_fault_is_found_by_its_check() {
+    for (fault, check) in Fault::ALL {
+        let mut outcomes =
+            (1..=FAULT_SEEDS).map(|seed| (seed, World::new(seed, Some(fault)).run()));
+        let found = outcomes.find_map(|(seed, outcome)| Some((seed, outcome.err()?)));
+        println!("{fault:?}: {found:?}");
+        let Some((_, Violation(found, _))) = found else {
+            panic!("{fault:?} is not found");
+        };
+        assert_eq!(found, check, "{fault:?}");
+    }
+}

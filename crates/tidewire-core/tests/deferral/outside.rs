@@ -1,0 +1,166 @@
+//! The world around the shards: mailboxes, what sessions hear, and what the engine asked for.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use tidewire_core::address::{Address, SessionId};
+use tidewire_core::effect::{
+    AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span, StoreRequest,
+};
+use tidewire_core::entry::{Entry, Published, RecordRequestKind, WorkEntry};
+use tidewire_core::message::{Message, Record, RecordError};
+
+use crate::fault::Fault;
+use crate::random::Random;
+
+/// Added to the generation of a session under which a fault lets its requests pass those that are deferred.
+pub const ALIAS: u32 = 1 << 20;
+
+/// What a session hears, as far as the checks look at it.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// The write with this number is durable.
+    Written(u64),
+    /// It was refused.
+    Refused(u64),
+    /// The record has the value of this write.
+    Value(String, u64),
+    Other,
+}
+
+/// The number of the write that made a value; 0 for a record without one.
+pub fn number_of(data: &str) -> u64 {
+    let digits = data.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    let end = digits.find(|letter: char| !letter.is_ascii_digit());
+    digits[..end.unwrap_or(digits.len())].parse().unwrap_or(0)
+}
+
+fn heard(message: &Message<'_>) -> Heard {
+    let id = |id: Option<&str>| id.and_then(|id| id.parse().ok()).unwrap_or(0);
+    match message {
+        Message::Record(Record::WriteAck { correlation, .. }) => Heard::Written(id(*correlation)),
+        Message::Record(Record::ReadResponse { name, data, .. }) => {
+            Heard::Value((*name).into(), number_of(data))
+        }
+        Message::Record(Record::Error(RecordError::NotFound { name, .. })) => {
+            Heard::Value((*name).into(), 0)
+        }
+        Message::Record(Record::Error(
+            RecordError::Denied(refusal) | RecordError::Update(refusal),
+        )) => Heard::Refused(id(refusal.correlation)),
+        _ => Heard::Other,
+    }
+}
+
+/// See the head of this file.
+pub struct Outside {
+    pub at: usize,
+    pub log: Vec<Heard>,
+    pub mailboxes: Vec<VecDeque<Entry>>,
+    /// The shards that have asked their store, and for what.
+    pub store: Vec<(usize, StoreRequest)>,
+    pub logins: Vec<AuthRequest>,
+    pub resumed: Vec<SessionId>,
+    pub awaited: BTreeSet<SessionId>,
+    /// Writes that owners have made, each with the shard, in their order.
+    pub made: Vec<(String, u64)>,
+    /// Which owners defer requests of which sessions.
+    pub deferring: BTreeSet<(SessionId, Address)>,
+    pub fault: Option<Fault>,
+    pub dice: Random,
+}
+
+impl Outside {
+    pub fn new(shards: usize, fault: Option<Fault>, seed: u64) -> Self {
+        Self {
+            at: 0,
+            log: Vec::new(),
+            mailboxes: vec![VecDeque::new(); shards],
+            store: Vec::new(),
+            logins: Vec::new(),
+            resumed: Vec::new(),
+            awaited: BTreeSet::new(),
+            made: Vec::new(),
+            deferring: BTreeSet::new(),
+            fault,
+            dice: Random::new(seed),
+        }
+    }
+
+    /// Whether this fault is planted and strikes now.
+    fn hits(&mut self, fault: Fault) -> bool {
+        self.fault == Some(fault) && self.dice.chance(50)
+    }
+}
+
+impl Effects for Outside {
+    fn append(&mut self, _format: Format, message: &Message<'_>) -> Span {
+        self.log.push(heard(message));
+        let end = self.log.len() as u64;
+        Span {
+            start: end - 1,
+            end,
+        }
+    }
+
+    fn post(&mut self, to: Address, mut entry: Entry) {
+        match &mut entry {
+            Entry::RecordPublished {
+                name,
+                what: Published::Changed { full, .. },
+                ..
+            } => {
+                let made = (name.to_string(), number_of(full.as_str()));
+                if !self.made.contains(&made) {
+                    self.made.push(made);
+                }
+            }
+            Entry::Work(WorkEntry::Deferred { session, owner, .. }) => {
+                self.deferring.insert((*session, *owner));
+            }
+            Entry::Work(WorkEntry::Proceeded {
+                session,
+                owner,
+                is_done: true,
+                ..
+            }) => {
+                self.deferring.remove(&(*session, *owner));
+            }
+            Entry::Work(WorkEntry::Proceed { .. }) if self.hits(Fault::ProceedLost) => return,
+            Entry::Work(WorkEntry::SessionEnded { .. }) if self.hits(Fault::EndForgotten) => return,
+            Entry::RecordAnswer(answer) if answer.session.generation >= ALIAS => {
+                answer.session.generation -= ALIAS;
+            }
+            Entry::RecordRequest(request)
+                if matches!(request.what, RecordRequestKind::Write(..))
+                    && self.deferring.contains(&(request.session, to))
+                    && self.hits(Fault::Overtaken) =>
+            {
+                request.session.generation += ALIAS;
+            }
+            _ => {}
+        }
+        self.mailboxes[usize::from(to.shard)].push_back(entry);
+    }
+
+    fn publish(&mut self, _news: News<'_>) {}
+
+    fn interest(&mut self, _number: u64, _change: InterestChange) {}
+
+    fn store(&mut self, request: StoreRequest) {
+        self.store.push((self.at, request));
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        self.logins.push(request);
+    }
+
+    fn close(&mut self, _session: SessionId, _reason: CloseReason) {}
+
+    fn resume(&mut self, session: SessionId) {
+        self.resumed.push(session);
+    }
+
+    fn await_drained(&mut self, session: SessionId) {
+        self.awaited.insert(session);
+    }
+}

@@ -1,0 +1,720 @@
+//! One run: a node of three shards whose turns are short of work, writers, and a reader of everything on each shard.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tidewire_core::address::{Address, Epoch, SessionId};
+use tidewire_core::effect::{
+    AuthCompletion, AuthOutcome, Flow, Format, Input, Principal, StoreCompletion, StoreRequest,
+};
+use tidewire_core::engine::{Shard, ShardConfig};
+use tidewire_core::entry::Entry;
+use tidewire_core::message::{Auth, Change, Connection, Message, Record, RecordBulk, Write};
+use tidewire_core::rights::RightsChange;
+use tidewire_core::settings::Settings;
+use tidewire_core::store::{Loaded, Opened, StoreChange, StoredRecord, Written};
+use tidewire_core::text::Name;
+use tidewire_core::time::{Instant, Now, WallTime};
+
+use crate::fault::{Check, Fault};
+use crate::judge::{Judge, Muted, TakenBy};
+use crate::outside::{Heard, Outside};
+use crate::random::Random;
+
+const SHARDS: usize = 3;
+const WRITERS: usize = 3;
+const RECORDS: [&str; 4] = ["a", "b", "c", "d"];
+const STEPS: usize = 600;
+/// Everything under way ends within so many rounds.
+const ROUNDS_MAX: usize = 5_000;
+
+/// A broken promise.
+#[derive(Debug)]
+pub struct Violation(pub Check, pub String);
+
+type Checked = Result<(), Violation>;
+
+fn ensure(holds: bool, check: Check, why: impl FnOnce() -> String) -> Checked {
+    match holds {
+        true => Ok(()),
+        false => Err(Violation(check, why())),
+    }
+}
+
+/// What has happened in runs.
+#[derive(Debug, Default)]
+pub struct Met {
+    deferred: u64,
+    made: usize,
+    refused: usize,
+    read: usize,
+    settled: u64,
+    /// Sessions that have ended while an owner deferred their requests.
+    ended: usize,
+}
+
+impl Met {
+    pub fn add(&mut self, other: &Self) {
+        self.deferred += other.deferred;
+        self.made += other.made;
+        self.refused += other.refused;
+        self.read += other.read;
+        self.settled += other.settled;
+        self.ended += other.ended;
+    }
+
+    pub fn has_everything(&self) -> bool {
+        let counts = [self.made, self.refused, self.read, self.ended];
+        self.deferred > 0 && self.settled > 0 && counts.iter().all(|count| *count > 0)
+    }
+}
+
+/// What a client says.
+#[derive(Clone, Copy, Debug)]
+enum Said {
+    Write { name: &'static str, number: u64 },
+    Read { name: &'static str },
+    Notify { name: &'static str },
+}
+
+/// A write that a shard has taken.
+#[derive(Debug)]
+struct Taken {
+    name: &'static str,
+    session: SessionId,
+    writer: usize,
+    /// Rules that may have judged it let its user not write.
+    may_be_refused: bool,
+    answers: usize,
+    refused: bool,
+}
+
+#[derive(Debug)]
+struct Client {
+    session: SessionId,
+    inbox: VecDeque<Said>,
+    /// Its next message was given and has to wait.
+    waiting: bool,
+    /// The reads that are not answered: the record, and the session's last write to it before.
+    reads: BTreeMap<&'static str, VecDeque<u64>>,
+    /// The last write to each record.
+    written: BTreeMap<&'static str, u64>,
+}
+
+/// See the head of this file.
+pub struct World {
+    random: Random,
+    now: Now,
+    shards: Vec<Shard>,
+    outside: Outside,
+    clients: Vec<Client>,
+    next_place: u32,
+    stored: BTreeMap<Name, StoredRecord>,
+    next_write: u64,
+    taken: BTreeMap<u64, Taken>,
+    /// The writes that were checked, by record and in their order.
+    made: BTreeMap<String, Vec<u64>>,
+    made_count: usize,
+    change: u64,
+    /// The rules of the last change, and those that each shard has taken over.
+    newest: Arc<Muted>,
+    rules: Vec<Arc<Muted>>,
+    /// Who may write nothing, by every rules that may hold somewhere.
+    forbidden: Muted,
+    taken_by: TakenBy,
+    met: Met,
+}
+
+impl World {
+    pub fn new(seed: u64, fault: Option<Fault>) -> Self {
+        let mut random = Random::new(seed);
+        let mut settings = Settings {
+            heartbeat_interval: Duration::from_secs(100_000),
+            login_timeout: None,
+            ..Settings::default()
+        };
+        settings.limits.connection_work_max = *random.pick(&[1, 200, 1_500]);
+        settings.limits.turn_work_max = *random.pick(&[600, 3_000]);
+        let taken_by = TakenBy::default();
+        let shards = (0..SHARDS as u16)
+            .map(|shard| {
+                Shard::new(ShardConfig {
+                    address: Address { node: 0, shard },
+                    shard_count: SHARDS as u16,
+                    settings: settings.clone(),
+                    permission: Arc::new(Judge {
+                        muted: Arc::default(),
+                        taken_by: taken_by.clone(),
+                    }),
+                    seed,
+                    owner_key: seed,
+                    opened: vec![Opened {
+                        epoch: Epoch(1),
+                        opening: 1,
+                    }],
+                })
+            })
+            .collect();
+        Self {
+            random,
+            now: Now {
+                monotonic: Instant(1_000_000_000),
+                wall: WallTime(1_700_000_000_000),
+            },
+            shards,
+            outside: Outside::new(SHARDS, fault, seed),
+            clients: Vec::new(),
+            next_place: 0,
+            stored: BTreeMap::new(),
+            next_write: 0,
+            taken: BTreeMap::new(),
+            made: BTreeMap::new(),
+            made_count: 0,
+            change: 0,
+            newest: Arc::default(),
+            rules: vec![Arc::default(); SHARDS],
+            forbidden: Muted::new(),
+            taken_by,
+            met: Met::default(),
+        }
+    }
+
+    /// Runs to the end, through rest with everybody connected.
+    pub fn run(mut self) -> Result<Met, Violation> {
+        // A reader on each shard, so that whatever an owner makes goes to another shard.
+        for shard in 0..SHARDS {
+            let reader = self.login(shard, "reader");
+            let subscribe = Message::Record(Record::Bulk {
+                action: RecordBulk::SubscribeCreateAndRead,
+                names: RECORDS.to_vec(),
+                correlation: Some("0"),
+            });
+            while self.give(reader, &subscribe) == Flow::Wait {
+                self.round()?;
+            }
+        }
+        self.rest()?;
+        for writer in 0..WRITERS {
+            let client = self.connect(writer);
+            self.clients.push(client);
+        }
+        for _ in 0..STEPS {
+            self.step()?;
+        }
+        self.rest()?;
+        self.all_is_answered()?;
+        self.all_is_made()?;
+        self.nothing_is_kept()?;
+        self.met.made = self.made_count;
+        Ok(self.met)
+    }
+
+    /// Lets everything under way come to its end.
+    fn rest(&mut self) -> Checked {
+        // What comes last in a round is told in the next one.
+        let mut still = 0;
+        for _ in 0..ROUNDS_MAX {
+            still = if self.round()? { 0 } else { still + 1 };
+            if still == 3 {
+                return Ok(());
+            }
+        }
+        ensure(false, Check::Rest, || "something goes on and on".into())
+    }
+
+    fn step(&mut self) -> Checked {
+        match self.random.below(100) {
+            0..45 => {
+                let shard = self.random.below(SHARDS);
+                self.turn(shard, false)?;
+            }
+            45..70 => self.client_acts(),
+            70..85 => self.store_answers(),
+            85..93 => {
+                let awaited: Vec<_> = self.outside.awaited.iter().copied().collect();
+                if !awaited.is_empty() {
+                    let session = *self.random.pick(&awaited);
+                    self.drains(session);
+                }
+            }
+            93..97 => self.rules_change(),
+            97 => {
+                self.now.monotonic = self.now.monotonic + Duration::from_millis(10);
+                self.now.wall.0 += 10;
+            }
+            _ => self.connection_ends(),
+        }
+        self.check()
+    }
+
+    /// Everybody does what there is to do, once. Whether something is left.
+    fn round(&mut self) -> Result<bool, Violation> {
+        for shard in 0..SHARDS {
+            self.turn(shard, true)?;
+        }
+        while !self.outside.store.is_empty() {
+            self.store_answers();
+        }
+        for session in std::mem::take(&mut self.outside.awaited) {
+            self.drains(session);
+        }
+        self.check()?;
+        let is_due = |shard: &Shard| {
+            let due = shard.next_deadline();
+            shard.has_work() || due.is_some_and(|due| due <= self.now.monotonic)
+        };
+        Ok(self
+            .outside
+            .mailboxes
+            .iter()
+            .any(|mailbox| !mailbox.is_empty())
+            || !self.outside.store.is_empty()
+            || !self.outside.awaited.is_empty()
+            || self
+                .clients
+                .iter()
+                .any(|client| !client.waiting && !client.inbox.is_empty())
+            || self.shards.iter().any(is_due))
+    }
+
+    /// One turn of a shard, which sees all or some of what has come.
+    fn turn(&mut self, shard: usize, all: bool) -> Checked {
+        self.outside.at = shard;
+        self.shards[shard].begin_turn(self.now, &mut self.outside);
+        let length = self.outside.mailboxes[shard].len();
+        let seen = if all {
+            length
+        } else {
+            self.random.below(length + 1)
+        };
+        for _ in 0..seen {
+            let Some(entry) = self.outside.mailboxes[shard].pop_front() else {
+                break;
+            };
+            if let Entry::Rights { number, .. } = &entry
+                && *number == self.change
+            {
+                self.rules[shard] = self.newest.clone();
+            }
+            self.input(shard, Input::Entry(entry));
+        }
+        for client in 0..self.clients.len() {
+            if usize::from(self.clients[client].session.home.shard) == shard {
+                self.read_connection(client, all);
+            }
+        }
+        let due = self.shards[shard].next_deadline();
+        if due.is_some_and(|due| due <= self.now.monotonic) {
+            self.input(shard, Input::DeadlineReached);
+        }
+        self.outside.at = shard;
+        self.shards[shard].end_turn(self.now, &mut self.outside);
+        let mut told = Vec::new();
+        let log = &self.outside.log;
+        self.shards[shard].flush(|session, _, spans| {
+            for span in spans {
+                let heard = &log[span.start as usize..span.end as usize];
+                told.extend(heard.iter().map(|heard| (session, heard.clone())));
+            }
+        });
+        // What was made is known before anybody hears of it.
+        self.check()?;
+        for (session, heard) in told {
+            self.hear(session, heard)?;
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, shard: usize, input: Input) {
+        self.outside.at = shard;
+        self.shards[shard].handle(self.now, input, &mut self.outside);
+        self.resume();
+    }
+
+    fn resume(&mut self) {
+        for session in std::mem::take(&mut self.outside.resumed) {
+            let mut clients = self.clients.iter_mut();
+            if let Some(client) = clients.find(|client| client.session == session) {
+                client.waiting = false;
+            }
+        }
+    }
+
+    fn give(&mut self, session: SessionId, message: &Message<'_>) -> Flow {
+        let shard = usize::from(session.home.shard);
+        self.outside.at = shard;
+        let flow = self.shards[shard].message(self.now, session, message, &mut self.outside);
+        self.resume();
+        flow
+    }
+
+    fn login(&mut self, shard: usize, user: &str) -> SessionId {
+        let session = SessionId {
+            home: Address {
+                node: 0,
+                shard: shard as u16,
+            },
+            index: self.next_place,
+            generation: 1,
+        };
+        self.next_place += 1;
+        let format = Format(0);
+        self.input(shard, Input::Opened { session, format });
+        let messages = [
+            Message::Connection(Connection::challenge(false)),
+            Message::Auth(Auth::Request { data: Some("{}") }),
+        ];
+        for message in messages {
+            while self.give(session, &message) == Flow::Wait {
+                self.shards[shard].begin_turn(self.now, &mut self.outside);
+                self.drains(session);
+            }
+        }
+        for request in std::mem::take(&mut self.outside.logins) {
+            let principal = Principal::new(Name::from(user));
+            let outcome = AuthOutcome::Accepted(Arc::new(principal));
+            let session = request.session;
+            self.input(shard, Input::Auth(AuthCompletion { session, outcome }));
+        }
+        session
+    }
+
+    fn connect(&mut self, writer: usize) -> Client {
+        let shard = self.random.below(SHARDS);
+        Client {
+            session: self.login(shard, &user(writer)),
+            inbox: VecDeque::new(),
+            waiting: false,
+            reads: BTreeMap::new(),
+            written: BTreeMap::new(),
+        }
+    }
+
+    fn drains(&mut self, session: SessionId) {
+        self.outside.awaited.remove(&session);
+        self.input(usize::from(session.home.shard), Input::Drained { session });
+    }
+
+    fn client_acts(&mut self) {
+        let client = self.random.below(self.clients.len());
+        for _ in 0..=self.random.below(6) {
+            let name = *self.random.pick(&RECORDS);
+            let said = match self.random.below(10) {
+                0..6 => {
+                    self.next_write += 1;
+                    let number = self.next_write;
+                    Said::Write { name, number }
+                }
+                6..9 => Said::Read { name },
+                _ => Said::Notify { name },
+            };
+            self.clients[client].inbox.push_back(said);
+        }
+    }
+
+    fn read_connection(&mut self, index: usize, all: bool) {
+        let count = if all {
+            usize::MAX
+        } else {
+            self.random.below(5)
+        };
+        for _ in 0..count {
+            let client = &self.clients[index];
+            let Some(said) = client.inbox.front().copied().filter(|_| !client.waiting) else {
+                return;
+            };
+            let session = client.session;
+            if self.say(session, said) == Flow::Wait {
+                self.clients[index].waiting = true;
+                return;
+            }
+            let client = &mut self.clients[index];
+            client.inbox.pop_front();
+            match said {
+                Said::Write { name, number } => {
+                    client.written.insert(name, number);
+                }
+                Said::Read { name } => {
+                    let before = client.written.get(name).copied().unwrap_or(0);
+                    client.reads.entry(name).or_default().push_back(before);
+                }
+                Said::Notify { .. } => {}
+            }
+        }
+    }
+
+    fn say(&mut self, session: SessionId, said: Said) -> Flow {
+        match said {
+            Said::Write { name, number } => self.say_write(session, name, number),
+            Said::Read { name } => self.give(session, &Message::Record(Record::Read { name })),
+            Said::Notify { name } => {
+                let notify = Record::Bulk {
+                    action: RecordBulk::Notify,
+                    names: vec![name],
+                    correlation: Some("0"),
+                };
+                self.give(session, &Message::Record(notify))
+            }
+        }
+    }
+
+    fn say_write(&mut self, session: SessionId, name: &'static str, number: u64) -> Flow {
+        let writers = self.clients.iter();
+        let writer = writers
+            .take_while(|client| client.session != session)
+            .count();
+        let rules = self.rules[usize::from(session.home.shard)].clone();
+        if self.outside.fault == Some(Fault::OldRules) {
+            let mut taken_by = self.taken_by.lock().unwrap_or_else(PoisonError::into_inner);
+            taken_by.insert(number, rules);
+        }
+        // It may be made while it is given.
+        let before = self.taken.insert(
+            number,
+            Taken {
+                name,
+                session,
+                writer,
+                may_be_refused: self.may_be_refused(writer),
+                answers: 0,
+                refused: false,
+            },
+        );
+        let data = format!(
+            r#"{{"n":{number},"p":"{}"}}"#,
+            "x".repeat(number as usize % 700)
+        );
+        let id = number.to_string();
+        let write = Write {
+            name,
+            version: -1,
+            correlation: Some(&id),
+            write_ack: true,
+        };
+        let change = Change::Update { data: Some(&data) };
+        let flow = self.give(session, &Message::Record(Record::Write(write, change)));
+        if flow == Flow::Wait && before.is_none() {
+            self.taken.remove(&number);
+        }
+        flow
+    }
+
+    /// Whether some rules that may hold somewhere let this writer not write.
+    fn may_be_refused(&self, writer: usize) -> bool {
+        let user = user(writer);
+        let mut rules = self.rules.iter().chain([&self.newest]);
+        rules.any(|muted| muted.contains(&user))
+    }
+
+    /// Rules change, once those of the last change hold everywhere.
+    fn rules_change(&mut self) {
+        if self
+            .shards
+            .iter()
+            .any(|shard| shard.settled() < self.change)
+        {
+            return;
+        }
+        let mut muted = Muted::new();
+        for writer in 0..WRITERS {
+            if self.random.chance(35) {
+                muted.insert(user(writer));
+            }
+        }
+        self.change += 1;
+        self.forbidden = self.forbidden.intersection(&muted).cloned().collect();
+        for taken in self.taken.values_mut() {
+            taken.may_be_refused |= muted.contains(&user(taken.writer));
+        }
+        self.newest = Arc::new(muted);
+        let judge = Judge {
+            muted: self.newest.clone(),
+            taken_by: self.taken_by.clone(),
+        };
+        let shard = self.random.below(SHARDS);
+        self.rules[shard] = self.newest.clone();
+        let change = RightsChange::Rules(Arc::new(judge));
+        let number = self.change;
+        self.input(shard, Input::Rights { number, change });
+    }
+
+    fn connection_ends(&mut self) {
+        let index = self.random.below(self.clients.len());
+        let session = self.clients[index].session;
+        let mut deferring = self.outside.deferring.iter();
+        self.met.ended += usize::from(deferring.any(|(known, _)| *known == session));
+        self.outside.awaited.remove(&session);
+        self.input(usize::from(session.home.shard), Input::Closed { session });
+        self.clients[index] = self.connect(index);
+    }
+
+    fn store_answers(&mut self) {
+        if self.outside.store.is_empty() {
+            return;
+        }
+        let place = self.random.below(self.outside.store.len());
+        let (shard, request) = self.outside.store.remove(place);
+        let completion = match request {
+            StoreRequest::Load { names, .. } => {
+                let load = |name: Name| {
+                    let found = self.stored.get(&name).cloned();
+                    (name, Ok(found.map_or(Loaded::Missing, Loaded::Found)))
+                };
+                let records = names.into_iter().map(load).collect();
+                StoreCompletion::Loaded { records }
+            }
+            StoreRequest::Commit {
+                store,
+                batch,
+                writes,
+            } => {
+                for write in writes.iter() {
+                    match &write.change {
+                        StoreChange::Put(record) => {
+                            self.stored.insert(write.name.clone(), record.clone());
+                        }
+                        StoreChange::Delete => {
+                            self.stored.remove(&write.name);
+                        }
+                    }
+                }
+                let result = Ok(vec![Written::Done; writes.len()]);
+                StoreCompletion::Committed {
+                    store,
+                    batch,
+                    result,
+                }
+            }
+        };
+        self.input(shard, Input::Store(completion));
+    }
+
+    /// Whether what owners have made keeps the promises.
+    fn check(&mut self) -> Checked {
+        for (name, number) in std::mem::take(&mut self.outside.made) {
+            let made = self.made.entry(name.clone()).or_default();
+            let Some(taken) = self.taken.get(&number).filter(|_| !made.contains(&number)) else {
+                continue;
+            };
+            let is_forbidden = self.forbidden.contains(&user(taken.writer));
+            ensure(!is_forbidden, Check::OldRules, || {
+                format!("write {number} to {name} is made, and no rules allow it")
+            })?;
+            let later = made
+                .iter()
+                .find(|later| **later > number && self.taken[*later].session == taken.session);
+            ensure(later.is_none(), Check::Order, || {
+                format!("{later:?} of {:?} is made before {number}", taken.session)
+            })?;
+            made.push(number);
+            self.made_count += 1;
+        }
+        let settled = self.shards.iter().map(Shard::settled).min().unwrap_or(0);
+        if settled == self.change && settled > 0 {
+            self.met.settled = settled;
+            self.forbidden = (*self.newest).clone();
+        }
+        self.met.deferred = self
+            .shards
+            .iter()
+            .map(|shard| shard.counts().deferred)
+            .sum();
+        Ok(())
+    }
+
+    fn hear(&mut self, session: SessionId, heard: Heard) -> Checked {
+        let Some(client) = self
+            .clients
+            .iter_mut()
+            .find(|client| client.session == session)
+        else {
+            return Ok(());
+        };
+        match heard {
+            Heard::Written(number) | Heard::Refused(number) => {
+                let is_refused = matches!(heard, Heard::Refused(_));
+                let Some(taken) = self.taken.get_mut(&number) else {
+                    return Ok(());
+                };
+                taken.answers += 1;
+                taken.refused = is_refused;
+                self.met.refused += usize::from(is_refused);
+                ensure(taken.answers == 1, Check::Answered, || {
+                    format!("write {number} is answered {} times", taken.answers)
+                })?;
+                ensure(!is_refused || taken.may_be_refused, Check::Made, || {
+                    format!("write {number} is refused, and all rules allow it")
+                })
+            }
+            Heard::Value(name, number) => {
+                self.met.read += 1;
+                let reads = client.reads.iter_mut();
+                let mut reads = reads.filter(|(known, _)| **known == name);
+                let before = reads.next().and_then(|(_, reads)| reads.pop_front());
+                let made = self.made.get(&name).map_or(&[][..], Vec::as_slice);
+                let place = |number| made.iter().position(|made| *made == number);
+                let Some(own) = before.and_then(place) else {
+                    return ensure(before.is_some(), Check::Answered, || {
+                        format!("{session:?} hears of {name} without a read")
+                    });
+                };
+                ensure(place(number) >= Some(own), Check::Order, || {
+                    format!("a read of {name} gives {number}, behind the own write {before:?}")
+                })
+            }
+            Heard::Other => Ok(()),
+        }
+    }
+
+    fn all_is_answered(&self) -> Checked {
+        for client in &self.clients {
+            let is_told = client.inbox.is_empty() && client.reads.values().all(VecDeque::is_empty);
+            ensure(is_told, Check::Answered, || format!("{client:?} waits"))?;
+            let mut taken = self.taken.iter();
+            let unanswered =
+                taken.find(|(_, taken)| taken.session == client.session && taken.answers == 0);
+            ensure(unanswered.is_none(), Check::Answered, || {
+                format!("{unanswered:?} has no answer")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn all_is_made(&self) -> Checked {
+        for (number, taken) in &self.taken {
+            let made = self.made.get(taken.name);
+            let is_made = made.is_some_and(|made| made.contains(number));
+            let is_answered = taken.answers > 0;
+            let right = match is_answered {
+                true => is_made != taken.refused,
+                false => is_made || taken.may_be_refused,
+            };
+            ensure(right, Check::Made, || {
+                format!("write {number}, {taken:?}, made: {is_made}")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn nothing_is_kept(&self) -> Checked {
+        for (shard, engine) in self.shards.iter().enumerate() {
+            let counts = engine.counts();
+            let left = [
+                counts.deferred_bytes,
+                counts.owing,
+                counts.dirty_records,
+                counts.gatherings,
+            ];
+            ensure(left == [0; 4], Check::Rest, || {
+                format!("shard {shard} keeps {counts:?}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The user of a writer.
+fn user(writer: usize) -> String {
+    format!("user{writer}")
+}
