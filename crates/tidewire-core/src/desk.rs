@@ -10,8 +10,11 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
+use crate::bulk::Progress;
 use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
-use crate::entry::{Asker, Entry, Gather, GatheredPart, GatheredRecords, Gathering, Listening};
+use crate::entry::{
+    Asker, Entry, Gather, GatheredPart, GatheredRecords, Gathering, HeldAck, Listening,
+};
 use crate::hub::{Hub, HubTopic};
 use crate::json;
 use crate::limits::{LagCounts, Refused};
@@ -157,20 +160,6 @@ impl Place {
             array_gap_max: limits.array_gap_max,
         }
     }
-}
-
-/// An acknowledgement that is held back until interest is visible.
-#[derive(Debug)]
-pub(crate) enum HeldAck {
-    Event {
-        correlation: Option<Box<str>>,
-    },
-    Presence {
-        action: crate::message::PresenceAction,
-        correlation: Option<Box<str>>,
-    },
-    /// It is one part of several.
-    Part(Gather),
 }
 
 /// This shard's interest changes and the acknowledgements that wait for them.
@@ -332,6 +321,8 @@ pub(crate) struct Desk<'a, E> {
     pub(crate) gatherings: &'a mut Gatherings,
     /// Entries for this shard itself, in order.
     pub(crate) local: &'a mut VecDeque<Entry>,
+    /// The long message of which a piece is handled.
+    pub(crate) bulk: Option<&'a mut Progress>,
     pub(crate) out: &'a mut E,
 }
 
@@ -588,7 +579,7 @@ impl<E: Effects> Desk<'_, E> {
         }
     }
 
-    fn send_ack(&mut self, id: SessionId, ack: &HeldAck) {
+    pub(crate) fn send_ack(&mut self, id: SessionId, ack: &HeldAck) {
         match ack {
             HeldAck::Event { correlation } => {
                 let action = crate::message::EventBulk::Subscribe;
@@ -615,6 +606,46 @@ impl<E: Effects> Desk<'_, E> {
                 );
             }
         }
+    }
+
+    /// Whether the names that a handler was given are a part of a longer message.
+    pub(crate) fn is_piece(&self) -> bool {
+        self.bulk.is_some()
+    }
+
+    /// Whether no other names of the message follow.
+    pub(crate) fn is_last_piece(&self) -> bool {
+        self.bulk.as_ref().is_none_or(|bulk| bulk.is_last)
+    }
+
+    /// Starts to gather `missing` parts for a bulk message, or adds them to what its pieces before this one gather.
+    pub(crate) fn gather_bulk(&mut self, id: SessionId, missing: usize, what: Gathering) -> Gather {
+        let Some(bulk) = &mut self.bulk else {
+            return self.gather(id, missing, what);
+        };
+        if let Some(gather) = bulk.gather
+            && let Some(running) = self.gatherings.running.get_mut(&gather.number)
+        {
+            running.missing += missing;
+            running.what.add_names(what);
+            return gather;
+        }
+        // The part beyond the missing ones is the message itself: it is done with the last piece.
+        let gather = self.gather(id, missing + 1, what);
+        if let Some(bulk) = &mut self.bulk {
+            bulk.gather = Some(gather);
+        }
+        gather
+    }
+
+    /// Acknowledges a bulk message as soon as all its pieces are done and the interest changes up to `number` are visible.
+    pub(crate) fn ack_bulk(&mut self, id: SessionId, number: u64, ack: HeldAck) {
+        let ack = if self.is_piece() {
+            HeldAck::Part(self.gather_bulk(id, 1, Gathering::Held(ack)))
+        } else {
+            ack
+        };
+        self.ack_when_visible(number, id, ack);
     }
 
     /// Starts to gather `missing` parts.

@@ -3,29 +3,32 @@
 //! It routes; the primitives decide. What a shard has to tell itself goes through the same entries as what it tells
 //! others, in order, before the call returns.
 
+mod bulk;
 mod counts;
 mod deadline;
 mod entry;
+mod leaving;
 mod rights;
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use self::leaving::Leaving;
+
 use foldhash::fast::FixedState;
 
 use crate::address::{Address, SessionId};
 use crate::barrier::Barrier;
+use crate::bulk::LongBulk;
 use crate::desk::{Desk, Gatherings, Interest, Place};
-use crate::effect::{
-    CloseReason, Effects, Flow, Format, Input, InterestTopic, Span, StoreCompletion,
-};
+use crate::effect::{CloseReason, Effects, Flow, Format, Input, Span, StoreCompletion};
 use crate::entry::{Entry, HistoryEntry, WorkEntry};
 use crate::event;
 use crate::expiry::Expiries;
 use crate::history;
 use crate::history::owner::HistoryOwner;
-use crate::hub::{Hub, HubTopic};
+use crate::hub::Hub;
 use crate::identity;
 use crate::lag;
 use crate::listen::ListenOwner;
@@ -100,6 +103,8 @@ pub struct Shard {
     /// What sessions of this shard have cost in this turn.
     costs: TurnCosts,
     debtors: Debtors,
+    /// Sessions that have ended and held more than one turn gives back.
+    leaving: VecDeque<Leaving>,
 }
 
 /// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
@@ -176,6 +181,7 @@ impl Shard {
             recheck: Recheck::new(seed),
             costs: TurnCosts::new(),
             debtors: Debtors::default(),
+            leaving: VecDeque::new(),
         }
     }
 
@@ -273,11 +279,16 @@ impl Shard {
         out: &mut impl Effects,
     ) -> Flow {
         self.heard(id, now);
-        if self.debtors.len() > 0 && self.debtors.holds_back(id) {
+        if self.has_to_wait(id) {
             return Flow::Wait;
         }
-        let work_before = self.place.work.get();
+        let mut work_before = self.place.work.get();
         let gathering = self.gatherings.next;
+        let limits = &self.place.settings.limits;
+        let bulk_names_max = match limits.connection_work_max {
+            0 => 0,
+            _ => limits.bulk_names_max,
+        };
         let (mut desk, parts) = self.split(now, out);
         let open = desk
             .sessions
@@ -289,6 +300,11 @@ impl Shard {
             && !parts.rates.admits(&mut desk, id, message)
         {
             Flow::Wait
+        } else if let Some(bulk) = LongBulk::of(message, bulk_names_max, desk.place.seed) {
+            self.begin_bulk(now, id, bulk, out);
+            // It has charged the session.
+            work_before = self.place.work.get();
+            Flow::Taken
         } else {
             route(&mut desk, id, message)
         };
@@ -296,7 +312,10 @@ impl Shard {
             && let Some(session) = self.sessions.find_mut(id)
             && let Some(belongings) = &mut session.belongings
         {
-            belongings.rule_reads = RuleReads::default();
+            // Else they are those of its first piece.
+            if belongings.bulk.is_none() {
+                belongings.rule_reads = RuleReads::default();
+            }
             if let Some(spending) = &mut belongings.spending {
                 spending.has_paid = false;
             }
@@ -355,13 +374,14 @@ impl Shard {
             .pay(turn_work_max, |session| out.await_drained(session));
         let (mut desk, parts) = self.split(now, out);
         parts.records.begin_turn(&mut desk, parts.listens);
+        self.go_on_leaving(now, out);
         self.tell_self(now, out);
     }
 
     /// Whether sessions wait for the next turn, so that it must come at once.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.debtors.has_owing() || self.records.has_work()
+        self.debtors.has_owing() || self.records.has_work() || !self.leaving.is_empty()
     }
 
     /// Bytes that this shard has touched since it began. The number wraps around.
@@ -443,6 +463,7 @@ impl Shard {
             interest: &mut self.interest,
             gatherings: &mut self.gatherings,
             local: &mut self.local,
+            bulk: None,
             out,
         };
         let parts = Parts {
@@ -509,7 +530,7 @@ impl Shard {
     fn drained<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         match self.debtors.drained(id) {
             Next::Nothing => {}
-            Next::Resume => out.resume(id),
+            Next::Resume => self.resume(now, id, out),
             Next::Proceed(owners) => {
                 let mut desk = self.desk(now, out);
                 for owner in owners {
@@ -522,53 +543,6 @@ impl Shard {
     fn heard(&mut self, id: SessionId, now: Now) {
         if let Some(session) = self.sessions.find_mut(id) {
             session.heard = now.monotonic;
-        }
-    }
-
-    /// Gives back all that the session held. Everything is posted behind the session's own messages.
-    fn closed<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
-        let (mut desk, parts) = self.split(now, out);
-        let emptied = desk.hub.leave_all(id, desk.sessions);
-        let Some(mut session) = desk.sessions.remove(id) else {
-            return;
-        };
-        if let Phase::Detained(detention) = &session.phase {
-            parts.detentions.remove(&(detention.until, id));
-        }
-        for owner in parts.debtors.ended(id) {
-            desk.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
-        }
-        for (topic, name) in emptied {
-            match topic {
-                HubTopic::Interest(InterestTopic::Event) => event::lost_last(&mut desk, name),
-                HubTopic::Interest(topic) => presence::lost_last(&mut desk, topic, name),
-                HubTopic::Record => {}
-            }
-        }
-        let mut belongings = session.belongings.take();
-        if belongings.as_ref().is_some_and(|with| with.lag.is_some()) {
-            desk.place.count_lag(|lag| lag.sessions -= 1);
-        }
-        if let Some(spending) = belongings.as_ref().and_then(|with| with.spending.as_ref()) {
-            let user = session.principal().map(|principal| &principal.user_id);
-            parts.rates.session_ended(id, user, spending);
-        }
-        let has_offered = belongings.as_ref().is_some_and(|with| with.has_offered);
-        let follows = belongings.as_mut().and_then(|with| with.follows.take());
-        history::home::release_all(&mut desk, follows);
-        let holds = belongings.into_iter().flat_map(|with| with.holds);
-        home::release_all(&mut desk, id, holds);
-        if session.calls > 0 || has_offered {
-            desk.post_all(&Entry::SessionEnded { session: id });
-        }
-        if let Some(expires_at) = session
-            .principal()
-            .and_then(|principal| principal.expires_at())
-        {
-            parts.expiries.remove(expires_at, Seat::of(id));
-        }
-        if let Some(principal) = session.principal().filter(|_| !session.is_passing) {
-            login::count_online(&mut desk, &principal.user_id, id, false);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 use crate::trace::Trace;
-use crate::work::NAME_WORK;
+use crate::work::MESSAGE_WORK;
 
 /// An entry of a mailbox.
 #[derive(Clone, Debug)]
@@ -487,7 +487,7 @@ impl OwnedChange {
             // The document is scanned and copied.
             Self::Patch(_) => 2 * before.len(),
             // The same once for all patches, whose paths are sorted before.
-            Self::PatchMulti { patches, .. } => 2 * before.len() + patches.len() * NAME_WORK,
+            Self::PatchMulti { patches, .. } => 2 * before.len() + patches.len() * MESSAGE_WORK,
         }
     }
 
@@ -950,6 +950,8 @@ pub(crate) struct GatheredRecords {
     pub(crate) denied: Vec<(u32, Name, RecordRefusal)>,
     /// Whether all names are done, and `denied` is sorted: the last place first.
     pub(crate) is_sorted: bool,
+    /// The gathering of the message that these names are a piece of.
+    pub(crate) whole: Option<Gather>,
 }
 
 /// What a gathering does when its last part is in.
@@ -957,8 +959,8 @@ pub(crate) struct GatheredRecords {
 pub(crate) enum Gathering {
     /// Sends the denials of a bulk action of records, and acknowledges it unless every name was refused.
     Record(GatheredRecords),
-    /// Acknowledges subscriptions to events, some of which have history.
-    Event { correlation: Option<Box<str>> },
+    /// Acknowledges subscriptions to events or users, of which not all are made at the same time.
+    Held(HeldAck),
     /// Acknowledges a new pattern.
     Listen { topic: Topic, pattern: Name },
     /// Acknowledges that a pattern was taken back.
@@ -975,4 +977,31 @@ pub(crate) enum Gathering {
         asked: Vec<Name>,
         online: Vec<Name>,
     },
+}
+
+impl Gathering {
+    /// Adds the names of a later piece of the same message.
+    pub(crate) fn add_names(&mut self, later: Self) {
+        match (self, later) {
+            (Self::Record(records), Self::Record(later)) => records.names.extend(later.names),
+            (Self::Presence { asked, .. }, Self::Presence { asked: later, .. }) => {
+                asked.extend(later);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An acknowledgement that is held back until interest is visible.
+#[derive(Clone, Debug)]
+pub(crate) enum HeldAck {
+    Event {
+        correlation: Option<Box<str>>,
+    },
+    Presence {
+        action: PresenceAction,
+        correlation: Option<Box<str>>,
+    },
+    /// It is one part of several.
+    Part(Gather),
 }

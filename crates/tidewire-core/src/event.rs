@@ -1,9 +1,9 @@
 //! Events: publish and subscribe, at most once, not stored. Those with history go another way, see [`crate::history`].
 
 use crate::address::SessionId;
-use crate::desk::{Desk, HeldAck, LeftOut, Lost, Verdict};
+use crate::desk::{Desk, LeftOut, Lost, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
-use crate::entry::{Entry, Gathering, HistoryEntry};
+use crate::entry::{Entry, Gathering, HeldAck, HistoryEntry};
 use crate::history::home as history;
 use crate::history::home::Wish;
 use crate::hub::{Edge, HubTopic};
@@ -16,6 +16,7 @@ use crate::permission::Access;
 use crate::table;
 use crate::text::{Name, Payload};
 use crate::trace::Trace;
+use crate::work::{NAME_WORK, USER_WORK};
 
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
@@ -40,14 +41,17 @@ pub(crate) fn message<E: Effects>(
             positions,
         } => subscribe(desk, id, names, positions, *correlation),
         Event::Unsubscribe { names, correlation } => {
+            desk.place.count_work(names.len() * NAME_WORK);
             for name in names {
                 unsubscribe(desk, id, name);
             }
-            let ack = Event::Ack {
-                action: EventBulk::Unsubscribe,
-                correlation: *correlation,
-            };
-            desk.send(id, &Message::Event(ack));
+            if desk.is_last_piece() {
+                let ack = Event::Ack {
+                    action: EventBulk::Unsubscribe,
+                    correlation: *correlation,
+                };
+                desk.send(id, &Message::Event(ack));
+            }
             Flow::Taken
         }
         Event::Listen(message) => listen::message(desk, id, Topic::Event, message),
@@ -196,10 +200,11 @@ fn subscribe<E: Effects>(
     let correlation = correlation.map(Box::from);
     if kept.is_empty() {
         if sifted.is_acknowledged() {
-            desk.ack_when_visible(visible_from, id, HeldAck::Event { correlation });
+            desk.ack_bulk(id, visible_from, HeldAck::Event { correlation });
         }
     } else {
-        let gather = desk.gather(id, kept.len() + 1, Gathering::Event { correlation });
+        let ack = Gathering::Held(HeldAck::Event { correlation });
+        let gather = desk.gather_bulk(id, kept.len() + 1, ack);
         desk.ack_when_visible(visible_from, id, HeldAck::Part(gather));
         let mut wishes = table::map(desk.place.seed);
         wishes.extend(positions.iter().copied());
@@ -227,6 +232,7 @@ fn tell_without_history<E: Effects>(
     if positions.is_empty() {
         return;
     }
+    desk.place.count_work(positions.len() * USER_WORK);
     let mut told = table::set(desk.place.seed);
     let resumed = positions.iter().filter(|(_, position)| position.is_some());
     told.extend(resumed.map(|(name, _)| *name));

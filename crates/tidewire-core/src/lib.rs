@@ -25,6 +25,7 @@ pub mod time;
 pub mod trace;
 
 mod barrier;
+mod bulk;
 mod desk;
 mod event;
 mod expiry;

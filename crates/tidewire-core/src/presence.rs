@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use crate::address::SessionId;
-use crate::desk::{Desk, HeldAck, LeftOut, Lost, Verdict};
+use crate::desk::{Desk, LeftOut, Lost, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News, Principal};
-use crate::entry::{Entry, Gather, GatheredPart, Gathering};
+use crate::entry::{Entry, Gather, GatheredPart, Gathering, HeldAck};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
 use crate::permission::{Access, Asked, Decision, Question};
 use crate::session::Session;
 use crate::text::Name;
+use crate::work::NAME_WORK;
 
 /// What an answer about all users has for a name.
 const EVERYONE: &str = "%_EVERYONE_%";
@@ -159,9 +160,7 @@ pub(crate) fn message<E: Effects>(
             PresenceAction::Query,
             names,
             *correlation,
-            |desk, allowed| {
-                query(desk, id, allowed, *correlation);
-            },
+            |desk, allowed| query(desk, id, allowed, *correlation),
         ),
         Presence::Subscribe { names, correlation } => judged(
             desk,
@@ -240,13 +239,14 @@ pub(crate) fn answer<E: Effects>(
         desk.send(id, &Message::Presence(Presence::QueryAllResponse { names }));
         return;
     }
+    online.sort_unstable();
     let mut data = String::from("{");
     for (index, user) in asked.iter().enumerate() {
         if index > 0 {
             data.push(',');
         }
         json::string(user, &mut data);
-        data.push_str(if online.contains(user) {
+        data.push_str(if online.binary_search(user).is_ok() {
             ":true"
         } else {
             ":false"
@@ -360,11 +360,8 @@ fn query<E: Effects>(
         );
         return;
     }
-    let gather = desk.gather(
-        id,
-        by_owner.len(),
-        gathering(PresenceAction::Query, users, correlation),
-    );
+    let what = gathering(PresenceAction::Query, users, correlation);
+    let gather = desk.gather_bulk(id, by_owner.len(), what);
     let node = desk.place.address.node;
     for (shard, users) in by_owner {
         let to = crate::address::Address { node, shard };
@@ -408,7 +405,7 @@ fn subscribe<E: Effects>(
         action,
         correlation: correlation.map(Box::from),
     };
-    desk.ack_when_visible(visible_from, id, ack);
+    desk.ack_bulk(id, visible_from, ack);
 }
 
 fn unsubscribe<E: Effects>(
@@ -419,18 +416,19 @@ fn unsubscribe<E: Effects>(
     correlation: Option<&str>,
 ) -> Flow {
     let (topic, interest) = topics(action);
+    desk.place.count_work(names.len() * NAME_WORK);
     for name in names {
         if desk.hub.leave(topic, name, id, desk.sessions) == Edge::Crossed {
             lost_last(desk, interest, Name::from(*name));
         }
     }
-    desk.send(
-        id,
-        &Message::Presence(Presence::Ack {
+    if desk.is_last_piece() {
+        let ack = Presence::Ack {
             action,
             correlation,
-        }),
-    );
+        };
+        desk.send(id, &Message::Presence(ack));
+    }
     Flow::Taken
 }
 

@@ -20,6 +20,7 @@ use crate::table::{self, Dice, Map, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
+use crate::work::NAME_WORK;
 
 /// Registrations and calls that one turn ends. The rest follows in the next turns, so that the end of a session with very many of
 /// them delays no other session. About a tenth of a millisecond.
@@ -175,6 +176,7 @@ fn unprovide<E: Effects>(
     correlation: Option<&str>,
 ) -> Flow {
     let seed = desk.place.seed;
+    desk.place.count_work(names.len() * NAME_WORK);
     let mut removed = Vec::new();
     if let Some(session) = desk.sessions.find_mut(id) {
         let provided = &mut session.offers(seed).provided;
@@ -230,7 +232,7 @@ fn register<E: Effects>(
             .or_default()
             .push(name);
     }
-    if by_owner.is_empty() {
+    if by_owner.is_empty() && !desk.is_piece() {
         desk.send(
             id,
             &Message::Rpc(Rpc::Ack {
@@ -244,7 +246,7 @@ fn register<E: Effects>(
         provide,
         correlation: correlation.map(Box::from),
     };
-    let gather = desk.gather(id, by_owner.len(), what);
+    let gather = desk.gather_bulk(id, by_owner.len(), what);
     for (owner, names) in by_owner {
         let entry = if provide {
             RpcEntry::Provide {

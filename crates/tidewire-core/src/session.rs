@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
+use crate::bulk::LongBulk;
 use crate::desk::Verdict;
 use crate::effect::{AuthOutcome, Format, Principal};
 use crate::entry::ReadFailed;
@@ -184,6 +185,8 @@ pub(crate) struct Belongings {
     pub(crate) has_offered: bool,
     /// For the message that has to wait.
     pub(crate) rule_reads: RuleReads,
+    /// The message of many names of which some have not taken effect yet.
+    pub(crate) bulk: Option<Box<LongBulk>>,
     /// What it is owed because it does not read fast enough.
     pub(crate) lag: Option<Box<Lag>>,
     /// Its subscriptions to events with history.
@@ -208,6 +211,8 @@ pub(crate) struct Session {
     pub(crate) is_passing: bool,
     /// Whether the auth chain thinks about a renewal of the login.
     pub(crate) is_renewing: bool,
+    /// Whether nothing is left of it but memberships that later turns end.
+    has_ended: bool,
     /// When something last arrived.
     pub(crate) heard: Instant,
     /// Calls made and not answered yet.
@@ -219,13 +224,47 @@ pub(crate) struct Session {
     pub(crate) belongings: Option<Box<Belongings>>,
 }
 
-impl Session {
+impl Phase {
     /// The principal of an open session.
     pub(crate) fn principal(&self) -> Option<&Arc<Principal>> {
-        match &self.phase {
-            Phase::Open(principal) => Some(principal),
+        match self {
+            Self::Open(principal) => Some(principal),
             _ => None,
         }
+    }
+}
+
+impl Session {
+    /// A session of which nothing is known.
+    fn new(id: SessionId, format: Format, now: Instant) -> Self {
+        Self {
+            id,
+            format,
+            phase: Phase::Challenge,
+            refused: 0,
+            was_detained: false,
+            follows_jumps: false,
+            is_passing: false,
+            is_renewing: false,
+            has_ended: false,
+            heard: now,
+            calls: 0,
+            serial: 0,
+            memberships: Memberships::new(),
+            belongings: None,
+        }
+    }
+
+    /// Whether a message of it has not wholly taken effect.
+    pub(crate) fn has_bulk(&self) -> bool {
+        self.belongings
+            .as_ref()
+            .is_some_and(|with| with.bulk.is_some())
+    }
+
+    /// The principal of an open session.
+    pub(crate) fn principal(&self) -> Option<&Arc<Principal>> {
+        self.phase.principal()
     }
 
     /// Names, patterns and registrations that it holds.
@@ -266,6 +305,7 @@ impl Session {
                 patterns: table::set(seed),
                 has_offered: false,
                 rule_reads: RuleReads::default(),
+                bulk: None,
                 lag: None,
                 follows: None,
                 spending: None,
@@ -329,21 +369,7 @@ impl Sessions {
         if self.places.len() <= place {
             self.places.resize_with(place + 1, || None);
         }
-        let session = Session {
-            id,
-            format,
-            phase: Phase::Challenge,
-            refused: 0,
-            was_detained: false,
-            follows_jumps: false,
-            is_passing: false,
-            is_renewing: false,
-            heard: now,
-            calls: 0,
-            serial: 0,
-            memberships: Memberships::new(),
-            belongings: None,
-        };
+        let session = Session::new(id, format, now);
         if self.places[place].replace(session).is_none() {
             self.count += 1;
         }
@@ -354,7 +380,7 @@ impl Sessions {
         self.places
             .get(id.index as usize)?
             .as_ref()
-            .filter(|session| session.id == id)
+            .filter(|session| session.id == id && !session.has_ended)
     }
 
     /// The session, unless it has ended.
@@ -362,24 +388,38 @@ impl Sessions {
         self.places
             .get_mut(id.index as usize)?
             .as_mut()
-            .filter(|session| session.id == id)
+            .filter(|session| session.id == id && !session.has_ended)
     }
 
-    /// Whoever is at that place now.
+    /// The session at that place, unless it has ended.
     pub(crate) fn at(&self, index: u32) -> Option<&Session> {
-        self.places.get(index as usize)?.as_ref()
+        let session = self.places.get(index as usize)?.as_ref();
+        session.filter(|session| !session.has_ended)
     }
 
-    /// Whoever is at that place now.
+    /// The session at that place, also one that has ended and has memberships left.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Session> {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
-    /// Ends a session.
-    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
-        self.find(id)?;
+    /// Ends a session, which is not found from here on. Its memberships stay at its place until [`Sessions::vacate`].
+    pub(crate) fn end(&mut self, id: SessionId) -> Option<Session> {
+        let session = self.find_mut(id)?;
+        let ended = Session {
+            memberships: std::mem::replace(&mut session.memberships, Memberships::new()),
+            has_ended: true,
+            ..Session::new(id, session.format, session.heard)
+        };
+        let session = std::mem::replace(session, ended);
         self.count -= 1;
-        self.places[id.index as usize].take()
+        Some(session)
+    }
+
+    /// Frees the place of a session that has ended and has no memberships left.
+    pub(crate) fn vacate(&mut self, index: u32) {
+        if let Some(place) = self.places.get_mut(index as usize) {
+            *place = None;
+        }
     }
 
     /// How many places there are, taken or free.

@@ -230,14 +230,14 @@ impl<C> Connections<C> {
         self.lent_count -= 1;
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Connection<C>> {
+    /// Takes a connection out. Its place is lent from here on, so that what belongs to its key can end before another one has the place.
+    pub(crate) fn remove_and_lend(&mut self, key: Key) -> Option<Connection<C>> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation != key.generation {
             return None;
         }
         let connection = slot.connection.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(key.index);
+        self.lent_count += 1;
         Some(connection)
     }
 
@@ -327,8 +327,8 @@ mod tests {
         let mut connections = Connections::default();
         let first = connections.insert(connection(1));
         let second = connections.insert(connection(2));
-        assert!(connections.remove(first).is_some());
-        assert!(connections.remove(first).is_none());
+        assert!(connections.remove_and_lend(first).is_some());
+        assert!(connections.remove_and_lend(first).is_none());
         assert_eq!(connections.next_key().index, first.index);
         let third = connections.insert(connection(3));
         assert_eq!((third.index, third.generation), (first.index, 1));

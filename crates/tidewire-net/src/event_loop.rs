@@ -296,8 +296,15 @@ impl<C> EventLoop<C> {
 
     /// Ends a connection and gives back what its owner kept with it. What was not sent is lost.
     pub fn remove(&mut self, key: Key) -> Option<C> {
+        let state = self.remove_and_lend(key)?;
+        self.connections.take_back(key);
+        Some(state)
+    }
+
+    /// The same, but the connection's place stays lent until [`Connections::take_back`].
+    pub fn remove_and_lend(&mut self, key: Key) -> Option<C> {
         // Closing the descriptor takes it out of the poll, because nobody else holds a copy of it.
-        let connection = self.connections.remove(key)?;
+        let connection = self.connections.remove_and_lend(key)?;
         self.inbound_bytes -= connection.inbound_bytes();
         Some(connection.state)
     }

@@ -3,7 +3,7 @@
 //! Each shard writes its own bit; whoever publishes reads without a lock. A subscription is acknowledged only after
 //! its bit is visible, so nothing that is published after the acknowledgement is missed.
 
-use papaya::{Compute, HashMap, Operation};
+use papaya::{Compute, HashMap, Operation, ResizeMode};
 use smallvec::SmallVec;
 use tidewire_core::effect::{InterestChange, InterestTopic};
 use tidewire_core::text::Name;
@@ -12,11 +12,23 @@ use tidewire_core::text::Name;
 type Bits = SmallVec<[u64; 1]>;
 
 /// The interest of all shards of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct InterestMap {
     events: HashMap<Name, Bits>,
     users: HashMap<Name, Bits>,
     everyone: HashMap<Name, Bits>,
+}
+
+impl Default for InterestMap {
+    fn default() -> Self {
+        // Growing in one go costs a few milliseconds at 100,000 names. Growing by parts makes each change ten times as expensive.
+        let map = || HashMap::builder().resize_mode(ResizeMode::Blocking).build();
+        Self {
+            events: map(),
+            users: map(),
+            everyone: map(),
+        }
+    }
 }
 
 impl InterestMap {

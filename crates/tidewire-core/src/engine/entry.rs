@@ -10,7 +10,7 @@ use crate::entry::{
 };
 use crate::history;
 use crate::listen;
-use crate::message::{Event, EventBulk, Listen, Message, Rpc};
+use crate::message::{Event, Listen, Message, Rpc};
 use crate::presence;
 use crate::record::home;
 use crate::rpc;
@@ -36,6 +36,17 @@ impl Shard {
         }
         if let Entry::Work(entry) = entry {
             return self.work_entry(now, entry, out);
+        }
+        if let Entry::Value {
+            name,
+            asker: Asker::Session(session),
+            value,
+        } = entry
+        {
+            if value_read(&mut self.desk(now, out), session, name, data_of(value)) {
+                self.resume(now, session, out);
+            }
+            return;
         }
         // What it costs to answer a session is the session's.
         let answered = match &entry {
@@ -143,11 +154,6 @@ impl Shard {
             Entry::ReadValue { name, asker } => records.read_value(desk, listens, name, asker),
             Entry::Value {
                 name,
-                asker: Asker::Session(session),
-                value,
-            } => value_read(desk, session, name, data_of(value)),
-            Entry::Value {
-                name,
                 asker: Asker::Lagging(session, _),
                 value,
             } => lag::value_came(desk, session, &name, value),
@@ -196,6 +202,10 @@ impl Shard {
             }
             // Taken above.
             Entry::Rights { .. } | Entry::RightsPassed { .. } | Entry::Work(_) => {}
+            Entry::Value {
+                asker: Asker::Session(_),
+                ..
+            } => {}
         }
     }
 
@@ -242,32 +252,29 @@ fn data_of(
     value.map(|value| value.map(|(_, data)| data))
 }
 
-/// The value that a session's rule asked for has come; its message is given again.
+/// The value that a session's rule asked for has come. Whether its message goes on: no other value is on its way for it.
 fn value_read<E: Effects>(
     desk: &mut Desk<'_, E>,
     id: SessionId,
     name: Name,
     value: Result<Option<Payload>, ReadFailed>,
-) {
+) -> bool {
     let Some(session) = desk.sessions.find_mut(id) else {
-        return;
+        return false;
     };
     let reads = &mut session.belongings(desk.place.seed).rule_reads;
     if let Some(sifting) = &mut reads.sifting {
-        if sifting.take(&name, &value) {
-            desk.out.resume(id);
-        }
-        return;
+        return sifting.take(&name, &value);
     }
     match value {
         Ok(value) => reads.values.push((name, value)),
         Err(ReadFailed) => reads.failed = true,
     }
-    desk.out.resume(id);
+    true
 }
 
 /// One part of a gathering is in; with the last one it is answered.
-fn gathered<E: Effects>(
+pub(super) fn gathered<E: Effects>(
     desk: &mut Desk<'_, E>,
     gather: Gather,
     was_allowed: bool,
@@ -296,6 +303,7 @@ fn gathered<E: Effects>(
     let id = done.session;
     match done.what {
         Gathering::Record(records) => {
+            let (whole, allowed) = (records.whole, records.allowed);
             if let Some(rest) = home::finish(desk, id, records) {
                 let more = RunningGathering {
                     session: id,
@@ -304,15 +312,11 @@ fn gathered<E: Effects>(
                 };
                 desk.gatherings.running.insert(gather.number, more);
                 desk.part_done(gather, GatheredPart::Done);
+            } else if let Some(whole) = whole {
+                gathered(desk, whole, allowed, GatheredPart::Done);
             }
         }
-        Gathering::Event { correlation } => {
-            let ack = Event::Ack {
-                action: EventBulk::Subscribe,
-                correlation: correlation.as_deref(),
-            };
-            desk.send(id, &Message::Event(ack));
-        }
+        Gathering::Held(ack) => desk.send_ack(id, &ack),
         Gathering::Listen { topic, pattern } => {
             desk.send(
                 id,

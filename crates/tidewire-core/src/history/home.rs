@@ -228,14 +228,11 @@ pub(crate) fn lose<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str
     edge.is_some()
 }
 
-/// Gives back what an ended session held.
-pub(crate) fn release_all<E: Effects>(desk: &mut Desk<'_, E>, follows: Option<Box<Follows>>) {
+/// The names of granted subscriptions, in no order.
+pub(crate) fn granted(follows: Option<Box<Follows>>) -> Vec<Name> {
     let names = follows.map(|follows| follows.names).into_iter().flatten();
     let granted = names.filter(|(_, follow)| follow.is_granted);
-    // The order of the posts must not depend on the hash table.
-    for name in sorted(granted.map(|(name, _)| name)) {
-        release(desk, name);
-    }
+    granted.map(|(name, _)| name).collect()
 }
 
 fn give_up<E: Effects>(
@@ -327,7 +324,8 @@ fn ask<E: Effects>(desk: &mut Desk<'_, E>, read: HistoryRead) {
     desk.post(owner, Entry::History(HistoryEntry::Read(Box::new(read))));
 }
 
-fn release<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
+/// Gives a granted subscription back to its owner.
+pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
     let (owner, shard) = (desk.place.owner(&name), desk.place.address.shard);
     desk.post(owner, Entry::History(HistoryEntry::Release { name, shard }));
 }

@@ -130,7 +130,7 @@ impl Hub {
     }
 
     /// Owes the session nothing any more; its place may be taken by another one within the turn.
-    pub(super) fn forget(&mut self, session: u32) {
+    pub(crate) fn forget(&mut self, session: u32) {
         let mark = self.mark(session);
         if mark == 0 {
             return;

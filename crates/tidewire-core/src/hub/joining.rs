@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::channel::{Channel, format_bit};
+use super::channel::format_bit;
 use super::membership::PARKED;
 use super::span::{append, clip};
 use super::{ChannelId, Edge, Hub, HubTopic};
@@ -101,25 +101,24 @@ impl Hub {
             .collect()
     }
 
-    /// Ends all memberships of a session that is still in the table, and forgets what it is owed. Returns the
-    /// names that lost their last member.
-    pub(crate) fn leave_all(
+    /// Ends memberships of the session at that place. Returns the names that lost their last member.
+    pub(crate) fn leave_channels(
         &mut self,
-        id: SessionId,
+        index: u32,
+        channels: impl Iterator<Item = ChannelId>,
         sessions: &mut Sessions,
     ) -> Vec<(HubTopic, Name)> {
-        let Some(session) = sessions.find(id) else {
-            return Vec::new();
-        };
         let mut emptied = Vec::new();
-        for channel in session.memberships.channels() {
-            let Channel { topic, name, .. } = self.channel(channel);
-            let key = (*topic, name.clone());
-            if self.leave_channel(channel, id.index, sessions) == Edge::Crossed {
+        for id in channels {
+            // The name may have been dissolved since the list was made.
+            let Some(channel) = &self.channels[id as usize] else {
+                continue;
+            };
+            let key = (channel.topic, channel.name.clone());
+            if self.leave_channel(id, index, sessions) == Edge::Crossed {
                 emptied.push(key);
             }
         }
-        self.forget(id.index);
         emptied
     }
 

@@ -80,7 +80,7 @@ impl Memberships {
     }
 
     /// All channels, in an order that does not depend on a hash table.
-    pub(super) fn channels(&self) -> Vec<ChannelId> {
+    pub(crate) fn channels(&self) -> Vec<ChannelId> {
         let mut channels: Vec<ChannelId> = self.iter().collect();
         channels.sort_unstable();
         channels

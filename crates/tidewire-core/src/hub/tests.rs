@@ -143,8 +143,15 @@ impl Both {
         let Some(peer) = self.peers.remove(&place) else {
             return;
         };
-        let emptied = self.hub.leave_all(peer.id, &mut self.sessions);
-        self.sessions.remove(peer.id);
+        let session = self.sessions.find(peer.id).expect("it is open");
+        let channels = session.memberships.channels();
+        let index = peer.id.index;
+        self.sessions.end(peer.id);
+        let emptied = self
+            .hub
+            .leave_channels(index, channels.into_iter(), &mut self.sessions);
+        self.hub.forget(index);
+        self.sessions.vacate(index);
         let mut expected = Vec::new();
         for (name, members) in &mut self.members {
             if members.remove(&place) && members.is_empty() {

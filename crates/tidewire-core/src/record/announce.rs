@@ -17,7 +17,7 @@ use crate::record::kept::Blocked;
 use crate::record::owner::RecordOwner;
 use crate::record::readers::READER_BYTES;
 use crate::text::Name;
-use crate::work::NAME_WORK;
+use crate::work::RULE_WORK;
 
 /// Groups that are judged in one turn. Usually less than a millisecond.
 const SLICE: usize = 500;
@@ -163,8 +163,8 @@ impl RecordOwner {
                 let full = announcement.full.clone();
                 job.principal = Arc::clone(principal);
                 let cost = match right {
-                    ReadRight::ByRecord => NAME_WORK + full.len(),
-                    _ => NAME_WORK,
+                    ReadRight::ByRecord => RULE_WORK + full.len(),
+                    _ => RULE_WORK,
                 };
                 desk.place.count_work(cost);
                 judged += 1;

@@ -41,7 +41,7 @@ pub(crate) fn message<E: Effects>(
             action,
             names,
             correlation,
-        } => bulk(desk, id, *action, names, *correlation),
+        } => return bulk(desk, id, *action, names, *correlation),
         Record::Read { name } => {
             request(desk, id, name, RecordAction::Read, RecordRequestKind::Read)
         }
@@ -395,58 +395,36 @@ pub(crate) fn catch_up<E: Effects>(
     desk.send(id, &Message::Record(Record::Write(write, change)));
 }
 
-/// Gives back what an ended session held.
-pub(crate) fn release_all<E: Effects>(
-    desk: &mut Desk<'_, E>,
-    id: SessionId,
-    holds: impl Iterator<Item = (Name, Hold)>,
-) {
-    let mut granted: Vec<(Name, u64, u32)> = holds
-        .filter_map(|(name, hold)| hold.granted.map(|epoch| (name, epoch, hold.serial)))
-        .collect();
-    // The order of the posts must not depend on the hash table.
-    granted.sort_unstable();
-    for (name, epoch, serial) in granted {
-        release(desk, name, epoch, (id, serial));
-    }
-}
-
 fn bulk<E: Effects>(
     desk: &mut Desk<'_, E>,
     id: SessionId,
     action: RecordBulk,
     names: &[&str],
     correlation: Option<&str>,
-) {
+) -> Flow {
     let refusal = |name| Refusal {
         action: RecordAction::Bulk(action),
         name,
         correlation,
         write_ack: false,
     };
-    desk.place.count_work(names.len() * NAME_WORK);
     if !desk.place.is_bulk(names) {
-        return desk.send(id, &error(RecordError::InvalidData(refusal(None))));
+        desk.send(id, &error(RecordError::InvalidData(refusal(None))));
+        return Flow::Taken;
     }
+    desk.place.count_work(names.len() * NAME_WORK);
     if action == RecordBulk::Unsubscribe {
         for name in names {
             unsubscribe(desk, id, name);
         }
-        let ack = Record::Ack {
-            action,
-            names: Vec::new(),
-            correlation,
-        };
-        return desk.send(id, &Message::Record(ack));
+        if desk.is_last_piece() {
+            acknowledge(desk, id, action, Vec::new(), correlation);
+        }
+        return Flow::Taken;
     }
     let reads = action.reads();
-    if reads {
-        let ack = Record::Ack {
-            action,
-            names: names.to_vec(),
-            correlation,
-        };
-        desk.send(id, &Message::Record(ack));
+    if reads && !desk.is_piece() {
+        acknowledge(desk, id, action, names.to_vec(), correlation);
     }
     let mut wanted: BTreeMap<Address, Vec<BulkName>> = BTreeMap::new();
     let mut count = 0;
@@ -486,7 +464,7 @@ fn bulk<E: Effects>(
         _ => gather(desk, id, action, names, correlation, count),
     };
     let Some(principal) = desk.principal(id) else {
-        return;
+        return Flow::Taken;
     };
     for (owner, names) in wanted {
         let correlation = correlation.map(Box::from);
@@ -505,6 +483,7 @@ fn bulk<E: Effects>(
             }),
         );
     }
+    Flow::Taken
 }
 
 /// Has denials told and the bulk message acknowledged once `count` names are done; at once if there are none and none was refused.
@@ -521,32 +500,33 @@ fn gather<E: Effects>(
     } else {
         &[]
     };
-    if count == 0 {
+    if count == 0 && !desk.is_piece() {
         if names.is_empty() {
-            let ack = Record::Ack {
-                action,
-                names: Vec::new(),
-                correlation,
-            };
-            desk.send(id, &Message::Record(ack));
+            acknowledge(desk, id, action, Vec::new(), correlation);
         }
         return None;
     }
+    if count == 0 {
+        return None;
+    }
     let names = echoed.iter().map(|name| Name::from(*name)).collect();
-    let correlation = correlation.map(Box::from);
-    Some(desk.gather(
-        id,
-        count,
-        Gathering::Record(GatheredRecords {
-            action,
-            names,
-            correlation,
-            allowed: false,
-            acknowledges: !action.reads(),
-            denied: Vec::new(),
-            is_sorted: false,
-        }),
-    ))
+    let mut records = GatheredRecords {
+        action,
+        names,
+        correlation: correlation.map(Box::from),
+        allowed: false,
+        acknowledges: !action.reads(),
+        denied: Vec::new(),
+        is_sorted: false,
+        whole: None,
+    };
+    if desk.is_piece() && records.acknowledges {
+        // A piece tells its denials, and is one part of what acknowledges the message.
+        let whole = Gathering::Record(records.clone());
+        records.whole = Some(desk.gather_bulk(id, 1, whole));
+        records.acknowledges = false;
+    }
+    Some(desk.gather(id, count, Gathering::Record(records)))
 }
 
 enum Held {
@@ -653,7 +633,8 @@ fn forget_hold<E: Effects>(
     }
 }
 
-fn release<E: Effects>(
+/// Gives a granted subscription back to its owner.
+pub(crate) fn release<E: Effects>(
     desk: &mut Desk<'_, E>,
     name: Name,
     epoch: u64,
@@ -895,12 +876,23 @@ pub(crate) fn finish<E: Effects>(
     }
     if records.allowed && records.acknowledges {
         let names = records.names.iter().map(Name::as_str).collect();
-        let ack = Record::Ack {
-            action: records.action,
-            names,
-            correlation,
-        };
-        desk.send(id, &Message::Record(ack));
+        acknowledge(desk, id, records.action, names, correlation);
     }
     None
+}
+
+/// Acknowledges a bulk message, with the names that it echoes.
+pub(crate) fn acknowledge<E: Effects>(
+    desk: &mut Desk<'_, E>,
+    id: SessionId,
+    action: RecordBulk,
+    names: Vec<&str>,
+    correlation: Option<&str>,
+) {
+    let ack = Record::Ack {
+        action,
+        names,
+        correlation,
+    };
+    desk.send(id, &Message::Record(ack));
 }

@@ -36,6 +36,7 @@ fn provide(node: &mut Node, session: SessionId, names: impl Iterator<Item = Stri
         correlation: Some("1"),
     };
     node.send(session, &Message::Rpc(provide));
+    while node.turn() {}
     node.take(session);
 }
 

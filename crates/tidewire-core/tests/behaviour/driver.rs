@@ -328,6 +328,11 @@ impl Node {
         self.world.resumed.contains(&session)
     }
 
+    /// Whether a session that has ended still holds something.
+    pub fn is_leaving(&self, session: SessionId) -> bool {
+        self.shards[usize::from(session.home.shard)].is_leaving(session)
+    }
+
     /// What came since the last call, after sending a message.
     pub fn ask(&mut self, session: SessionId, message: &Message<'_>) -> Seen {
         self.send(session, message);

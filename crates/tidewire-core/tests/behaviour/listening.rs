@@ -348,6 +348,7 @@ fn the_events_of_a_census_come_in_parts_and_are_counted_once() {
     let wanted: usize = (0..2).map(|shard| node.counts(shard).wanted_names).sum();
     assert_eq!(wanted, NAMES - 9);
     node.close(reader);
+    while node.turn() {}
     node.finish_work();
     let wanted: usize = (0..2).map(|shard| node.counts(shard).wanted_names).sum();
     assert_eq!(wanted, 0);

@@ -274,6 +274,8 @@ fn many_rights_are_judged_slice_by_slice() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let reader = node.login();
     node.ask(reader, &subscribe(&names));
+    while node.turn() {}
+    node.take(reader);
     node.begin_change(RightsChange::Rules(denies(
         &[Access::EventSubscribe],
         "secret/",

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{AuthOutcome, Principal};
-use tidewire_core::message::{Change, Message, Record, RecordBulk, Write};
-use tidewire_core::permission::AllowAll;
+use tidewire_core::message::{Change, Event, Message, Presence, Record, RecordBulk, Rpc, Write};
+use tidewire_core::permission::{Access, AllowAll};
 use tidewire_core::rights::{Revocation, Revoked, RightsChange};
 use tidewire_core::settings::Settings;
 use tidewire_core::time::WallTime;
 
 use crate::driver::{Node, set};
+use crate::judge::{Rule, judge};
 
 /// A record of so many bytes costs more than a session may cost in a turn.
 const LARGE: usize = 10_000;
@@ -289,4 +290,201 @@ fn many_names_of_one_message_are_granted_in_later_turns_and_acknowledged_once() 
     assert_eq!(answers(&seen), names.len());
     let acknowledged = seen.iter().filter(|one| one.contains("Ack {")).count();
     assert_eq!(acknowledged, 1);
+}
+
+/// More names than take effect in one turn.
+const MANY: usize = 3_000;
+
+fn bulk_messages<'a>(names: &[&'a str]) -> Vec<(&'static str, Message<'a>)> {
+    let names = names.to_vec();
+    let correlation = Some("1");
+    let record = |action| {
+        let names = names.clone();
+        Message::Record(Record::Bulk {
+            action,
+            names,
+            correlation,
+        })
+    };
+    let event = Event::Subscribe {
+        names: names.clone(),
+        correlation,
+    };
+    let no_event = Event::Unsubscribe {
+        names: names.clone(),
+        correlation,
+    };
+    let provide = Rpc::Provide {
+        names: names.clone(),
+        correlation,
+    };
+    let unprovide = Rpc::Unprovide {
+        names: names.clone(),
+        correlation,
+    };
+    let user = Presence::Subscribe {
+        names: names.clone(),
+        correlation,
+    };
+    let no_user = Presence::Unsubscribe {
+        names: names.clone(),
+        correlation,
+    };
+    let query = Presence::Query {
+        names: names.clone(),
+        correlation,
+    };
+    vec![
+        ("Ack", Message::Event(event)),
+        ("Ack", Message::Event(no_event)),
+        ("Ack", Message::Rpc(provide)),
+        ("Ack", Message::Rpc(unprovide)),
+        ("Ack", Message::Presence(user)),
+        ("Ack", Message::Presence(no_user)),
+        ("QueryResponse", Message::Presence(query)),
+        ("Ack", record(RecordBulk::Subscribe)),
+        ("Ack", record(RecordBulk::Unsubscribe)),
+        ("Ack", record(RecordBulk::SubscribeCreateAndRead)),
+        ("Ack", record(RecordBulk::Unsubscribe)),
+    ]
+}
+
+/// Runs turns until nothing is left to do, and gives what the session saw in the turns.
+fn finish(node: &mut Node, session: SessionId) -> Vec<String> {
+    let mut seen = Vec::new();
+    while node.turn() {
+        seen.extend(node.take(session));
+    }
+    seen.extend(node.take(session));
+    seen
+}
+
+#[test]
+fn a_message_of_many_names_takes_effect_in_several_turns_and_is_answered_once() {
+    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
+    let session = login(&mut node, 0, "user");
+    let bystander = login(&mut node, 0, "bystander");
+    node.ask(bystander, &set("other", "{}"));
+    for (answer, message) in bulk_messages(&names) {
+        let shown = format!("{message:?}").chars().take(40).collect::<String>();
+        assert!(node.offer(session, &message), "{shown}");
+        assert!(!node.offer(session, &read("other")), "{shown} is done");
+        assert_eq!(answers(&node.ask(bystander, &read("other"))), 1, "{shown}");
+        // Reads are acknowledged before their answers.
+        let reads = shown.contains("SubscribeCreateAnd");
+        let has_answer = |one: &String| one.contains(answer) && one.contains("Some(\"1\")");
+        let first = node.take(session);
+        let early = first.iter().filter(|one| has_answer(one)).count();
+        assert_eq!(early, usize::from(reads), "{shown} was answered too early");
+        let mut seen = finish(&mut node, session);
+        let late = seen.iter().filter(|one| has_answer(one)).count();
+        assert_eq!(early + late, 1, "{shown}");
+        if reads {
+            seen.extend(first);
+            assert_eq!(answers(&seen), MANY, "{shown}");
+        }
+        assert!(node.is_resumed(session), "{shown}");
+        assert!(node.offer(session, &read("other")), "{shown}");
+        assert_eq!(answers(&finish(&mut node, session)), 1, "{shown}");
+    }
+    // All that was subscribed to has ended again.
+    for shard in 0..3 {
+        let counts = node.counts(shard);
+        assert_eq!((counts.gatherings, counts.owing), (0, 0));
+        assert_eq!((counts.subscribed_names, counts.provided_rpcs), (0, 0));
+    }
+}
+
+#[test]
+fn a_session_that_ends_within_a_message_of_many_names_leaves_nothing() {
+    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (_, message) in bulk_messages(&names) {
+        let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
+        let session = login(&mut node, 0, "user");
+        assert!(node.offer(session, &message));
+        node.turn();
+        node.close(session);
+        while node.turn() {}
+        for shard in 0..3 {
+            let counts = node.counts(shard);
+            assert_eq!((counts.gatherings, counts.owing), (0, 0));
+            assert_eq!((counts.subscribed_names, counts.sessions), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn later_pieces_of_a_message_are_judged_by_the_rules_of_their_moment() {
+    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
+    let session = login(&mut node, 0, "user");
+    let correlation = Some("1");
+    let subscribe = Event::Subscribe { names, correlation };
+    assert!(node.offer(session, &Message::Event(subscribe)));
+    node.set_rules(judge(&[(Access::EventSubscribe, Rule::Deny)]));
+    node.finish_changes();
+    let mut seen = finish(&mut node, session);
+    node.finish_work();
+    seen.extend(node.take(session));
+    let denied = seen.iter().filter(|one| one.contains("Denied")).count();
+    // Those that had taken effect are lost, those that had not are refused.
+    assert_eq!(denied, MANY);
+    assert_eq!(node.counts(0).subscribed_names, 0);
+}
+
+#[test]
+fn without_a_limit_of_work_a_message_of_many_names_takes_effect_at_once() {
+    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut settings = Settings::default();
+    settings.limits.connection_work_max = 0;
+    let mut node = Node::with(3, settings, Arc::new(AllowAll));
+    let session = login(&mut node, 0, "user");
+    for (_, message) in bulk_messages(&names) {
+        assert!(node.offer(session, &message));
+    }
+}
+
+#[test]
+fn the_end_of_a_session_with_many_names_takes_several_turns() {
+    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut node = Node::with(1, Settings::default(), Arc::new(AllowAll));
+    let session = login(&mut node, 0, "user");
+    let publisher = login(&mut node, 0, "publisher");
+    for (_, message) in bulk_messages(&names) {
+        if let Message::Event(Event::Subscribe { .. })
+        | Message::Record(Record::Bulk {
+            action: RecordBulk::SubscribeCreateAndRead,
+            ..
+        }) = message
+        {
+            assert!(node.offer(session, &message));
+            finish(&mut node, session);
+        }
+    }
+    let held = node.counts(0).subscribed_names;
+    assert_eq!(held, 2 * MANY);
+    node.close(session);
+    assert_eq!(node.counts(0).sessions, 1);
+    let mut left = node.counts(0).subscribed_names;
+    assert!(left > held / 2, "{left} of {held} names are left at once");
+    while node.is_leaving(session) {
+        // It is no subscriber any longer, whatever is left of it.
+        let name = "n/2999";
+        node.send(publisher, &Message::Event(Event::Emit { name, data: None }));
+        let goes_on = node.turn();
+        assert!(goes_on || !node.is_leaving(session));
+        let now = node.counts(0).subscribed_names;
+        assert!(left - now < 1_100, "{left} names, then {now}");
+        left = now;
+    }
+    while node.turn() {}
+    assert!(!node.is_leaving(session));
+    assert!(node.take(session).is_empty());
+    assert_eq!(node.counts(0).wanted_names, 0);
 }

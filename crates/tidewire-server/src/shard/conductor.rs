@@ -112,6 +112,8 @@ pub(crate) struct Conductor {
     unsent_goodbyes: Vec<Key>,
     /// Closed connections, with the time at which they are cut off, in that order.
     lingering: VecDeque<(Instant, Key)>,
+    /// Places whose connections are gone and whose sessions still give back what they held.
+    leaving: Vec<Key>,
     /// Connections that are not read because of their bytes in flight.
     without_credit: Vec<Key>,
     /// The last batch of each shard that was taken in this turn.
@@ -185,6 +187,7 @@ impl Conductor {
             closing: Vec::new(),
             unsent_goodbyes: Vec::new(),
             lingering: VecDeque::new(),
+            leaving: Vec::new(),
             without_credit: Vec::new(),
             taken_batches: Vec::new(),
             confirmed: Vec::new(),
@@ -319,6 +322,7 @@ impl Conductor {
         self.take_confirmations();
         self.turn_work_start = self.engine.work();
         self.engine.begin_turn(self.now, &mut self.sink);
+        self.free_places();
         self.has_unflushed |= self.engine.work() != self.turn_work_start;
         self.charge(NOBODY, 0);
         self.run_errands();

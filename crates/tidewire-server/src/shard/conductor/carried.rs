@@ -431,6 +431,6 @@ impl Conductor {
         }
         let session = self.session(key);
         self.handle(Input::Closed { session });
-        self.event_loop.connections_mut().take_back(key);
+        self.free_place(key);
     }
 }

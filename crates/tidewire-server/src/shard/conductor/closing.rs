@@ -100,7 +100,7 @@ impl Conductor {
     }
 
     fn remove(&mut self, key: Key, misses_bytes: bool) {
-        let Some(state) = self.event_loop.remove(key) else {
+        let Some(state) = self.event_loop.remove_and_lend(key) else {
             return;
         };
         self.logins.remove(&key);
@@ -112,6 +112,23 @@ impl Conductor {
         if is_known {
             let session = self.session(key);
             self.handle(Input::Closed { session });
+        }
+        self.free_place(key);
+    }
+
+    /// Lets another connection have the place of one that was removed, once its session has given back what it held.
+    pub(super) fn free_place(&mut self, key: Key) {
+        if self.engine.is_leaving(self.session(key)) {
+            self.leaving.push(key);
+        } else {
+            self.event_loop.connections_mut().take_back(key);
+        }
+    }
+
+    /// Frees the places of sessions that have given back what they held.
+    pub(super) fn free_places(&mut self) {
+        for key in std::mem::take(&mut self.leaving) {
+            self.free_place(key);
         }
     }
 

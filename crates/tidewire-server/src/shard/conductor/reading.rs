@@ -176,6 +176,10 @@ impl Conductor {
         };
         self.has_unflushed = true;
         self.charge(key, payload.len());
+        if payload.len() > UNCOUNTED_PAYLOAD_MAX {
+            // It was decoded once more.
+            self.engine.add_work(session, payload.len());
+        }
         match flow {
             Flow::Wait => {
                 if let Some(connection) = self.event_loop.connections_mut().get_mut(key) {

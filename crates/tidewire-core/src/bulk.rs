@@ -1,0 +1,225 @@
+//! Messages of more names than take effect in one turn.
+//!
+//! Such a message is copied, and its names take effect piece by piece, each in a turn that its session has paid for. What the session
+//! sends later waits. A piece is handled as a message of its own, with the rules of its moment; only the acknowledgement is for all.
+
+use std::ops::Range;
+
+use crate::entry::Gather;
+use crate::message::{Event, Message, Position, Presence, Record, RecordBulk, Rpc};
+use crate::table;
+
+/// Names that take effect in one turn: about two milliseconds.
+pub(crate) const PIECE_NAMES: usize = 1_024;
+
+/// What a message does with its names.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    SubscribeEvents,
+    ResumeEvents,
+    UnsubscribeEvents,
+    Provide,
+    Unprovide,
+    SubscribeUsers,
+    UnsubscribeUsers,
+    QueryUsers,
+    Records(RecordBulk),
+}
+
+/// A message of many names, a part of which has taken effect.
+#[derive(Debug)]
+pub(crate) struct LongBulk {
+    copy: Copied,
+    /// The names before this place have taken effect.
+    next: usize,
+    progress: Progress,
+    /// Whether the session's next message was given meanwhile.
+    pub(crate) has_waiting: bool,
+}
+
+/// What the handler of a piece knows of the whole message.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// No names follow.
+    pub(crate) is_last: bool,
+    /// What acknowledges the message once all pieces are done.
+    pub(crate) gather: Option<Gather>,
+}
+
+/// The message, independent of the text that it was decoded from.
+#[derive(Debug)]
+struct Copied {
+    kind: Kind,
+    correlation: Option<Box<str>>,
+    /// All names, one behind the other.
+    text: Box<str>,
+    /// Where each name ends in the text.
+    ends: Box<[u32]>,
+    /// Where events are resumed, by the places of their names.
+    positions: Box<[(usize, Option<Position>)]>,
+}
+
+impl LongBulk {
+    /// A copy of the message, if it has more names than a piece, and at most `names_max`.
+    pub(crate) fn of(message: &Message<'_>, names_max: usize, seed: u64) -> Option<Box<Self>> {
+        let (kind, names, correlation) = parts(message)?;
+        if names.len() <= PIECE_NAMES || names.len() > names_max {
+            return None;
+        }
+        let mut text = String::with_capacity(names.iter().map(|name| name.len()).sum());
+        let mut ends = Vec::with_capacity(names.len());
+        for name in names {
+            text.push_str(name);
+            ends.push(u32::try_from(text.len()).ok()?);
+        }
+        let copy = Copied {
+            kind,
+            correlation: correlation.map(Box::from),
+            text: text.into(),
+            ends: ends.into(),
+            positions: positions(message, names, seed),
+        };
+        Some(Box::new(Self {
+            copy,
+            next: 0,
+            progress: Progress::default(),
+            has_waiting: false,
+        }))
+    }
+
+    /// All names.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.copy.names(0..self.copy.ends.len())
+    }
+
+    /// The action and the correlation, if the message is about records.
+    pub(crate) fn of_records(&self) -> Option<(RecordBulk, Option<&str>)> {
+        match self.copy.kind {
+            Kind::Records(action) => Some((action, self.copy.correlation.as_deref())),
+            _ => None,
+        }
+    }
+
+    /// The next names as a message.
+    pub(crate) fn piece(&mut self) -> (Message<'_>, &mut Progress) {
+        let range = self.range();
+        self.progress.is_last = range.end == self.copy.ends.len();
+        (self.copy.message(range), &mut self.progress)
+    }
+
+    /// The piece has taken effect. Whether it was the last one.
+    pub(crate) fn advance(&mut self) -> bool {
+        self.next = self.range().end;
+        self.next == self.copy.ends.len()
+    }
+
+    /// What acknowledges the message.
+    pub(crate) fn gather(&self) -> Option<Gather> {
+        self.progress.gather
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.next..self.copy.ends.len().min(self.next + PIECE_NAMES)
+    }
+}
+
+impl Copied {
+    fn names(&self, range: Range<usize>) -> Vec<&str> {
+        let mut start = match range.start.checked_sub(1) {
+            Some(before) => self.ends[before] as usize,
+            None => 0,
+        };
+        let ends = self.ends[range].iter();
+        let name = |end: &u32| {
+            let name = &self.text[start..*end as usize];
+            start = *end as usize;
+            name
+        };
+        ends.map(name).collect()
+    }
+
+    fn message(&self, range: Range<usize>) -> Message<'_> {
+        let correlation = self.correlation.as_deref();
+        let names = self.names(range.clone());
+        match self.kind {
+            Kind::SubscribeEvents => Message::Event(Event::Subscribe { names, correlation }),
+            Kind::ResumeEvents => {
+                let start = self
+                    .positions
+                    .partition_point(|(place, _)| *place < range.start);
+                let end = self
+                    .positions
+                    .partition_point(|(place, _)| *place < range.end);
+                let position = |(place, position): &(usize, Option<Position>)| {
+                    (names[*place - range.start], *position)
+                };
+                let positions = self.positions[start..end].iter().map(position).collect();
+                Message::Event(Event::Resume {
+                    names,
+                    correlation,
+                    positions,
+                })
+            }
+            Kind::UnsubscribeEvents => Message::Event(Event::Unsubscribe { names, correlation }),
+            Kind::Provide => Message::Rpc(Rpc::Provide { names, correlation }),
+            Kind::Unprovide => Message::Rpc(Rpc::Unprovide { names, correlation }),
+            Kind::SubscribeUsers => Message::Presence(Presence::Subscribe { names, correlation }),
+            Kind::UnsubscribeUsers => {
+                Message::Presence(Presence::Unsubscribe { names, correlation })
+            }
+            Kind::QueryUsers => Message::Presence(Presence::Query { names, correlation }),
+            Kind::Records(action) => Message::Record(Record::Bulk {
+                action,
+                names,
+                correlation,
+            }),
+        }
+    }
+}
+
+fn parts<'m, 'a>(message: &'m Message<'a>) -> Option<(Kind, &'m [&'a str], Option<&'a str>)> {
+    let (kind, names, correlation) = match message {
+        Message::Event(Event::Subscribe { names, correlation }) => {
+            (Kind::SubscribeEvents, names, correlation)
+        }
+        Message::Event(Event::Resume {
+            names, correlation, ..
+        }) => (Kind::ResumeEvents, names, correlation),
+        Message::Event(Event::Unsubscribe { names, correlation }) => {
+            (Kind::UnsubscribeEvents, names, correlation)
+        }
+        Message::Rpc(Rpc::Provide { names, correlation }) => (Kind::Provide, names, correlation),
+        Message::Rpc(Rpc::Unprovide { names, correlation }) => {
+            (Kind::Unprovide, names, correlation)
+        }
+        Message::Presence(Presence::Subscribe { names, correlation }) => {
+            (Kind::SubscribeUsers, names, correlation)
+        }
+        Message::Presence(Presence::Unsubscribe { names, correlation }) => {
+            (Kind::UnsubscribeUsers, names, correlation)
+        }
+        Message::Presence(Presence::Query { names, correlation }) => {
+            (Kind::QueryUsers, names, correlation)
+        }
+        Message::Record(Record::Bulk {
+            action,
+            names,
+            correlation,
+        }) => (Kind::Records(*action), names, correlation),
+        _ => return None,
+    };
+    Some((kind, names, *correlation))
+}
+
+/// The positions of a message that resumes events, by the places of their names.
+fn positions(message: &Message<'_>, names: &[&str], seed: u64) -> Box<[(usize, Option<Position>)]> {
+    let Message::Event(Event::Resume { positions, .. }) = message else {
+        return Box::default();
+    };
+    let mut by_name = table::map(seed);
+    by_name.extend(positions.iter().copied());
+    let places = names.iter().enumerate();
+    places
+        .filter_map(|(place, name)| Some((place, *by_name.get(name)?)))
+        .collect()
+}

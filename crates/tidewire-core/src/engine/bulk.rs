@@ -1,0 +1,97 @@
+//! How messages of many names take effect piece by piece.
+
+use super::entry::gathered;
+use super::{Shard, route};
+use crate::address::SessionId;
+use crate::bulk::LongBulk;
+use crate::effect::{Effects, Flow};
+use crate::entry::GatheredPart;
+use crate::record::home;
+use crate::session::RuleReads;
+use crate::time::Now;
+
+impl Shard {
+    /// Whether the session's next message has to wait for an earlier one: for its names, or for what it has cost.
+    pub(super) fn has_to_wait(&mut self, id: SessionId) -> bool {
+        let session = self.sessions.find_mut(id);
+        let belongings = session.and_then(|session| session.belongings.as_mut());
+        if let Some(bulk) = belongings.and_then(|with| with.bulk.as_mut()) {
+            bulk.has_waiting = true;
+            return true;
+        }
+        self.debtors.len() > 0 && self.debtors.holds_back(id)
+    }
+
+    /// What a session waited for has come: it goes on with the message that has not wholly taken effect, or gives its next one.
+    pub(super) fn resume<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
+        let session = self.sessions.find(id);
+        let has_bulk = session.is_some_and(|session| session.has_bulk());
+        if has_bulk {
+            self.go_on_with_bulk(now, id, out);
+        } else {
+            out.resume(id);
+        }
+    }
+
+    /// Begins with a message of more names than take effect in one turn.
+    pub(super) fn begin_bulk<E: Effects>(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        bulk: Box<LongBulk>,
+        out: &mut E,
+    ) {
+        if let Some((action, correlation)) = bulk.of_records()
+            && action.reads()
+        {
+            let names = bulk.names();
+            home::acknowledge(&mut self.desk(now, out), id, action, names, correlation);
+        }
+        let seed = self.place.seed;
+        if let Some(session) = self.sessions.find_mut(id) {
+            session.belongings(seed).bulk = Some(bulk);
+        }
+        self.go_on_with_bulk(now, id, out);
+    }
+
+    /// Has the next names of a long message take effect.
+    fn go_on_with_bulk<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
+        let seed = self.place.seed;
+        let session = self.sessions.find_mut(id);
+        let Some(mut bulk) = session.and_then(|session| session.belongings(seed).bulk.take())
+        else {
+            return;
+        };
+        let work_before = self.place.work.get();
+        let (message, progress) = bulk.piece();
+        let (mut desk, _) = self.split(now, out);
+        desk.bulk = Some(progress);
+        let flow = route(&mut desk, id, &message);
+        let work = self.place.work.get().wrapping_sub(work_before);
+        self.charge(id, work);
+        let Some(session) = self.sessions.find_mut(id) else {
+            return;
+        };
+        let belongings = session.belongings(seed);
+        if flow == Flow::Wait {
+            // A rule waits for the value of a record.
+            belongings.bulk = Some(bulk);
+            return;
+        }
+        belongings.rule_reads = RuleReads::default();
+        if !bulk.advance() {
+            belongings.bulk = Some(bulk);
+            if !self.debtors.has(id) {
+                self.owe(id, 1);
+            }
+            self.debtors.holds_back(id);
+            return;
+        }
+        if let Some(gather) = bulk.gather() {
+            gathered(&mut self.desk(now, out), gather, false, GatheredPart::Done);
+        }
+        if bulk.has_waiting && !self.debtors.holds_back(id) {
+            out.resume(id);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The end of a session: what it held is given back, a part in each turn if it is much.
+
+use std::vec::IntoIter;
+
+use super::Shard;
+use crate::address::SessionId;
+use crate::desk::Desk;
+use crate::effect::{Effects, InterestTopic};
+use crate::entry::{Entry, WorkEntry};
+use crate::history::home as history;
+use crate::hub::{ChannelId, HubTopic};
+use crate::record::home;
+use crate::session::{Phase, Seat, Session};
+use crate::text::Name;
+use crate::time::Now;
+use crate::{event, login, presence};
+
+/// Names that the ends of sessions give back in a turn: about a millisecond.
+const SLICE: usize = 1_024;
+
+/// What is left of a session that has ended.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    session: SessionId,
+    channels: IntoIter<ChannelId>,
+    /// Granted subscriptions to records, with the owners' interest epochs and their serials.
+    records: IntoIter<(Name, u64, u32)>,
+    /// Granted subscriptions to events with history.
+    histories: IntoIter<Name>,
+}
+
+impl Leaving {
+    fn of(session: SessionId, ended: &mut Session, channels: Vec<ChannelId>) -> Self {
+        let mut belongings = ended.belongings.take();
+        let follows = belongings.as_mut().and_then(|with| with.follows.take());
+        let holds = belongings.into_iter().flat_map(|with| with.holds);
+        let mut records: Vec<(Name, u64, u32)> = holds
+            .filter_map(|(name, hold)| hold.granted.map(|epoch| (name, epoch, hold.serial)))
+            .collect();
+        let mut histories = history::granted(follows);
+        // The order of the posts must not depend on the hash table. For more names it costs too much to sort them; the seed
+        // of the table makes their order the same in each run.
+        if channels.len() + records.len() + histories.len() <= SLICE {
+            records.sort_unstable();
+            histories.sort_unstable();
+        }
+        Self {
+            session,
+            channels: channels.into_iter(),
+            records: records.into_iter(),
+            histories: histories.into_iter(),
+        }
+    }
+
+    /// Gives back at most `count` names; returns how many are left of that number.
+    fn give_back<E: Effects>(&mut self, desk: &mut Desk<'_, E>, count: usize) -> usize {
+        let index = self.session.index;
+        let mut left = count;
+        let mut part = |len: usize| {
+            let part = left.min(len);
+            left -= part;
+            part
+        };
+        let channels = part(self.channels.len());
+        let leaving = self.channels.by_ref().take(channels);
+        for (topic, name) in desk.hub.leave_channels(index, leaving, desk.sessions) {
+            match topic {
+                HubTopic::Interest(InterestTopic::Event) => event::lost_last(desk, name),
+                HubTopic::Interest(topic) => presence::lost_last(desk, topic, name),
+                HubTopic::Record => {}
+            }
+        }
+        let histories = part(self.histories.len());
+        for name in self.histories.by_ref().take(histories) {
+            history::release(desk, name);
+        }
+        let records = part(self.records.len());
+        for (name, epoch, serial) in self.records.by_ref().take(records) {
+            home::release(desk, name, epoch, (self.session, serial));
+        }
+        if self.is_done() {
+            desk.hub.forget(index);
+            desk.sessions.vacate(index);
+        }
+        left
+    }
+
+    fn is_done(&self) -> bool {
+        self.channels.len() + self.records.len() + self.histories.len() == 0
+    }
+}
+
+impl Shard {
+    /// Ends a session and gives back what it held. Everything is posted behind the session's own messages.
+    pub(super) fn closed<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
+        let (mut desk, parts) = self.split(now, out);
+        let channels = desk
+            .sessions
+            .find(id)
+            .map(|session| session.memberships.channels());
+        let Some(mut session) = desk.sessions.end(id) else {
+            return;
+        };
+        if let Phase::Detained(detention) = &session.phase {
+            parts.detentions.remove(&(detention.until, id));
+        }
+        for owner in parts.debtors.ended(id) {
+            desk.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
+        }
+        let mut has_offered = false;
+        if let Some(belongings) = &mut session.belongings {
+            has_offered = belongings.has_offered;
+            if let Some(gather) = belongings.bulk.take().and_then(|bulk| bulk.gather()) {
+                // The message would have been its last part.
+                desk.gatherings.running.remove(&gather.number);
+            }
+            if belongings.lag.is_some() {
+                desk.place.count_lag(|lag| lag.sessions -= 1);
+            }
+            if let Some(spending) = belongings.spending.take() {
+                let user = session
+                    .phase
+                    .principal()
+                    .map(|principal| &principal.user_id);
+                parts.rates.session_ended(id, user, &spending);
+            }
+        }
+        let mut leaving = Leaving::of(id, &mut session, channels.unwrap_or_default());
+        leaving.give_back(&mut desk, SLICE);
+        if session.calls > 0 || has_offered {
+            desk.post_all(&Entry::SessionEnded { session: id });
+        }
+        if let Some(principal) = session.principal() {
+            if let Some(expires_at) = principal.expires_at() {
+                parts.expiries.remove(expires_at, Seat::of(id));
+            }
+            if !session.is_passing {
+                login::count_online(&mut desk, &principal.user_id, id, false);
+            }
+        }
+        if !leaving.is_done() {
+            self.leaving.push_back(leaving);
+        }
+    }
+
+    /// Gives back a part of what sessions held that have ended.
+    pub(super) fn go_on_leaving<E: Effects>(&mut self, now: Now, out: &mut E) {
+        let mut left = SLICE;
+        while left > 0
+            && let Some(mut leaving) = self.leaving.pop_front()
+        {
+            left = leaving.give_back(&mut self.desk(now, out), left);
+            if !leaving.is_done() {
+                self.leaving.push_front(leaving);
+            }
+        }
+    }
+
+    /// Whether a session has ended and still holds something, so that its place can't have another one.
+    #[must_use]
+    pub fn is_leaving(&self, session: SessionId) -> bool {
+        self.leaving
+            .iter()
+            .any(|leaving| leaving.session == session)
+    }
+}
