@@ -108,6 +108,7 @@ impl RecordOwner {
             read_failed: false,
             after: None,
             since: desk.now.monotonic,
+            was_deferred: false,
         };
         let blocked = record.waiting.as_ref().map(|waits| waits.blocked);
         match blocked {

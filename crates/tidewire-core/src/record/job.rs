@@ -29,6 +29,9 @@ pub(super) struct Job {
     /// What its patch makes of the record, once a rule has asked for it: while the job waits for a rule, the record stays as it is.
     pub(super) after: Option<Payload>,
     pub(super) since: Instant,
+    /// It was deferred. It is not deferred again when it has waited for its record: others that use the record would keep it waiting
+    /// for ever.
+    pub(super) was_deferred: bool,
 }
 
 #[derive(Debug)]
@@ -110,7 +113,7 @@ impl Job {
                 }
         );
         let has_begun = self.after.is_some() || !self.values.is_empty() || self.read_failed;
-        !is_own && !has_begun
+        !is_own && !has_begun && !self.was_deferred
     }
 
     /// A record that a rule of the same announcement has read for an earlier group.

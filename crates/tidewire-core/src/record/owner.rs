@@ -3,7 +3,7 @@
 //! A request that can't be decided yet (the record is being loaded, a rule waits for another record) holds the later
 //! ones of the same record, and of no other. What is decided stands in `decide`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +159,7 @@ impl RecordOwner {
             read_failed: false,
             after: None,
             since,
+            was_deferred: false,
         };
         match what {
             RecordRequestKind::Bulk {
@@ -284,6 +285,7 @@ impl RecordOwner {
                 read_failed: false,
                 after: None,
                 since: desk.now.monotonic,
+                was_deferred: false,
             };
             return self.take_now(desk, listens, name, job);
         }
@@ -621,6 +623,13 @@ impl RecordOwner {
             let why = job.overload_refusal();
             return refuse(desk, name, job, why);
         }
+        if job.was_deferred {
+            // Those of its session that wait here came before it, and must not be deferred behind it.
+            let earlier = waits.jobs.iter_mut();
+            for earlier in earlier.filter(|earlier| earlier.session == job.session) {
+                earlier.was_deferred = true;
+            }
+        }
         waits.jobs.push_back(job);
         self.plan_timeout(desk, name);
     }
@@ -633,7 +642,7 @@ impl RecordOwner {
         name: &Name,
         job: Job,
     ) -> Step {
-        let (session, is_deferrable) = (job.session, job.is_deferrable());
+        let (session, is_deferrable) = (job.session, job.is_deferrable() || job.was_deferred);
         let before = desk.place.work.get();
         let step = self.run(desk, listens, name, job);
         let work = desk.place.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
@@ -690,8 +699,9 @@ impl RecordOwner {
         let work_max = desk.place.settings.limits.connection_work_max as u64;
         let mut work = 0;
         while work <= work_max
-            && let Some((name, job)) = self.deferred.pop(session)
+            && let Some((name, mut job)) = self.deferred.pop(session)
         {
+            job.was_deferred = true;
             let before = desk.place.work.get();
             // The user may have been revoked since the request came. Rules are asked when it is done, but they do not know of that.
             let is_revoked = desk.place.revocations.covers(&job.principal, desk.now.wall);
@@ -768,6 +778,8 @@ impl RecordOwner {
         listens: &mut ListenOwner,
         name: &Name,
     ) {
+        // The sessions of jobs that were deferred here, nearly always none.
+        let mut deferred = BTreeSet::new();
         while let Some(waits) = self
             .table
             .get_mut(name)
@@ -792,6 +804,7 @@ impl RecordOwner {
             };
             // Thousands of requests of one session may have waited for the same record.
             if self.deferred.has(job.session) && job.is_deferrable() {
+                deferred.insert(job.session);
                 self.deferred.push_older(name.clone(), job);
                 continue;
             }
@@ -799,7 +812,26 @@ impl RecordOwner {
                 self.wait(desk, name, job, blocked);
             }
         }
+        self.defer_later(name, &deferred);
         self.settle(desk, name);
+    }
+
+    /// Defers the jobs of these sessions that still wait for the record: earlier ones of theirs were, and must not come behind them.
+    fn defer_later(&mut self, name: &Name, sessions: &BTreeSet<SessionId>) {
+        if sessions.is_empty() {
+            return;
+        }
+        let record = self.table.get_mut(name);
+        let Some(waits) = record.and_then(|record| record.waiting.as_mut()) else {
+            return;
+        };
+        for job in std::mem::take(&mut waits.jobs) {
+            if sessions.contains(&job.session) && job.is_deferrable() {
+                self.deferred.push_older(name.clone(), job);
+            } else {
+                waits.jobs.push_back(job);
+            }
+        }
     }
 
     /// One timer for what waits for a load; it is planned anew as long as something does.

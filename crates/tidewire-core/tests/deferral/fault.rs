@@ -11,15 +11,23 @@ pub enum Fault {
     EndForgotten,
     /// The owner is not told that it may go on.
     ProceedLost,
+    /// A session is not told that it has lost the right to read a record.
+    LossUntold,
+    /// A rule that judges subscribers again reads a record that it takes for missing.
+    GateMisled,
 }
 
-/// The promises, and who breaks them.
+/// The promises that are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Nothing is changed by rules from before a change that all shards have settled.
     OldRules,
     /// The requests of a session for one record are done in its order.
     Order,
+    /// A subscriber gets each change of a record, in their order.
+    Steps,
+    /// A subscriber gets nothing that it may not read.
+    Sight,
     /// Each request of a session that is there is answered once.
     Answered,
     /// Each write that was taken is made, unless it was refused.
@@ -30,10 +38,12 @@ pub enum Check {
 
 impl Fault {
     /// All of them, each with the check that must find it.
-    pub const ALL: [(Self, Check); 4] = [
+    pub const ALL: [(Self, Check); 6] = [
         (Self::OldRules, Check::OldRules),
         (Self::Overtaken, Check::Order),
         (Self::EndForgotten, Check::Made),
         (Self::ProceedLost, Check::Answered),
+        (Self::LossUntold, Check::Sight),
+        (Self::GateMisled, Check::Sight),
     ];
 }

@@ -1,4 +1,4 @@
-//! Rules under which some users may write nothing.
+//! Rules under which some users may write nothing, and readers may read what is open while a gate is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +7,19 @@ use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
 
 use crate::outside::number_of;
+
+/// The record that decides for readers, beside what they read.
+pub const GATE: &str = "gate";
+/// What the user ids of readers begin with.
+pub const READER: &str = "reader";
+
+/// Whether the write with this number makes a record that readers may not see, or shuts the gate.
+pub fn is_shut(name: &str, number: u64) -> bool {
+    match name {
+        GATE => number.is_multiple_of(3),
+        _ => number % 10 == 7,
+    }
+}
 
 /// The users that may not write.
 pub type Muted = BTreeSet<String>;
@@ -18,12 +31,34 @@ pub type TakenBy = Arc<Mutex<BTreeMap<u64, Arc<Muted>>>>;
 #[derive(Debug)]
 pub struct Judge {
     pub muted: Arc<Muted>,
+    /// Whether readers are judged by data.
+    pub is_sighted: bool,
     /// Empty, unless a fault is planted.
     pub taken_by: TakenBy,
 }
 
+impl Judge {
+    fn judges(&self, principal: &Principal) -> bool {
+        self.is_sighted && principal.user_id.starts_with(READER)
+    }
+}
+
 impl Permission for Judge {
     fn decide(&self, question: &Question<'_>) -> Decision {
+        if question.access == Access::RecordRead && self.judges(question.principal) {
+            let name = question.name.unwrap_or_default();
+            if is_shut(name, question.old_data.map_or(0, number_of)) {
+                return Decision::Deny;
+            }
+            let gate = match question.record(GATE) {
+                Ok(gate) => gate.map_or(0, |gate| number_of(gate.as_str())),
+                Err(needed) => return needed,
+            };
+            return match gate > 0 && is_shut(GATE, gate) {
+                true => Decision::Deny,
+                false => Decision::Allow,
+            };
+        }
         if question.access != Access::RecordWrite {
             return Decision::Allow;
         }
@@ -37,10 +72,17 @@ impl Permission for Judge {
     }
 
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
-        (!unknown.data).then(|| self.decide(question))
+        let looks = match question.access {
+            Access::RecordRead => unknown.old_data && self.judges(question.principal),
+            _ => unknown.data,
+        };
+        (!looks).then(|| self.decide(question))
     }
 
-    fn read_right(&self, _principal: &Principal, _name: &str) -> ReadRight {
-        ReadRight::Fixed
+    fn read_right(&self, principal: &Principal, _name: &str) -> ReadRight {
+        match self.judges(principal) {
+            true => ReadRight::ByRecord,
+            false => ReadRight::Fixed,
+        }
     }
 }

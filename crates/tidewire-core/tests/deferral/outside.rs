@@ -6,8 +6,8 @@ use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
     AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span, StoreRequest,
 };
-use tidewire_core::entry::{Entry, Published, RecordRequestKind, WorkEntry};
-use tidewire_core::message::{Message, Record, RecordError};
+use tidewire_core::entry::{Answer, Asker, Entry, Published, RecordRequestKind, WorkEntry};
+use tidewire_core::message::{Change, Message, Record, RecordError};
 
 use crate::fault::Fault;
 use crate::random::Random;
@@ -20,8 +20,10 @@ pub const ALIAS: u32 = 1 << 20;
 pub enum Heard {
     /// The write with this number is durable.
     Written(u64),
-    /// It was refused.
-    Refused(u64),
+    /// A request for a record was refused, or a subscription has ended; with the number of the write, if it was one.
+    Refused(String, u64),
+    /// The write with this number has changed the record.
+    Changed(String, u64),
     /// The record has the value of this write.
     Value(String, u64),
     Other,
@@ -46,7 +48,13 @@ fn heard(message: &Message<'_>) -> Heard {
         }
         Message::Record(Record::Error(
             RecordError::Denied(refusal) | RecordError::Update(refusal),
-        )) => Heard::Refused(id(refusal.correlation)),
+        )) => Heard::Refused(
+            refusal.name.unwrap_or_default().into(),
+            id(refusal.correlation),
+        ),
+        Message::Record(Record::Write(write, Change::Update { data: Some(data) })) => {
+            Heard::Changed(write.name.into(), number_of(data))
+        }
         _ => Heard::Other,
     }
 }
@@ -61,7 +69,7 @@ pub struct Outside {
     pub logins: Vec<AuthRequest>,
     pub resumed: Vec<SessionId>,
     pub awaited: BTreeSet<SessionId>,
-    /// Writes that owners have made, each with the shard, in their order.
+    /// Records that owners have changed, each with the number of the write, in their order.
     pub made: Vec<(String, u64)>,
     /// Which owners defer requests of which sessions.
     pub deferring: BTreeSet<(SessionId, Address)>,
@@ -127,6 +135,16 @@ impl Effects for Outside {
             }
             Entry::Work(WorkEntry::Proceed { .. }) if self.hits(Fault::ProceedLost) => return,
             Entry::Work(WorkEntry::SessionEnded { .. }) if self.hits(Fault::EndForgotten) => return,
+            Entry::RecordAnswer(answer)
+                if matches!(answer.what, Answer::Lost { .. }) && self.hits(Fault::LossUntold) =>
+            {
+                return;
+            }
+            Entry::Value {
+                asker: Asker::Record { .. },
+                value,
+                ..
+            } if self.hits(Fault::GateMisled) => *value = Ok(None),
             Entry::RecordAnswer(answer) if answer.session.generation >= ALIAS => {
                 answer.session.generation -= ALIAS;
             }

@@ -1,4 +1,5 @@
-//! One run: a node of three shards whose turns are short of work, writers, and a reader of everything on each shard.
+//! One run: a node of three shards whose turns are short of work, writers, and a watcher of everything on each shard. In half of the
+//! runs rules change, in the others readers are judged by data.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -18,13 +19,14 @@ use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::fault::{Check, Fault};
-use crate::judge::{Judge, Muted, TakenBy};
+use crate::judge::{GATE, Judge, Muted, READER, TakenBy, is_shut};
 use crate::outside::{Heard, Outside};
 use crate::random::Random;
 
 const SHARDS: usize = 3;
 const WRITERS: usize = 3;
-const RECORDS: [&str; 4] = ["a", "b", "c", "d"];
+const RECORDS: [&str; 4] = ["a", "b", "c", GATE];
+const READERS: usize = 4;
 const STEPS: usize = 600;
 /// Everything under way ends within so many rounds.
 const ROUNDS_MAX: usize = 5_000;
@@ -52,6 +54,8 @@ pub struct Met {
     settled: u64,
     /// Sessions that have ended while an owner deferred their requests.
     ended: usize,
+    /// Subscriptions that have ended with a right to read.
+    lost: u64,
 }
 
 impl Met {
@@ -62,11 +66,15 @@ impl Met {
         self.read += other.read;
         self.settled += other.settled;
         self.ended += other.ended;
+        self.lost += other.lost;
     }
 
     pub fn has_everything(&self) -> bool {
         let counts = [self.made, self.refused, self.read, self.ended];
-        self.deferred > 0 && self.settled > 0 && counts.iter().all(|count| *count > 0)
+        self.deferred > 0
+            && self.settled > 0
+            && self.lost > 0
+            && counts.iter().all(|count| *count > 0)
     }
 }
 
@@ -88,6 +96,28 @@ struct Taken {
     may_be_refused: bool,
     answers: usize,
     refused: bool,
+    /// The steps at which it was taken, and at which it was known to be made.
+    taken_at: usize,
+    made_at: Option<usize>,
+}
+
+/// What a reader has of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    /// It is to subscribe.
+    Wanted,
+    Asked,
+    /// The value that the write with this number made; 0 for one before all writes.
+    Has(u64),
+    /// It may not read it.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Reader {
+    session: SessionId,
+    waiting: bool,
+    views: BTreeMap<&'static str, View>,
 }
 
 #[derive(Debug)]
@@ -109,6 +139,10 @@ pub struct World {
     shards: Vec<Shard>,
     outside: Outside,
     clients: Vec<Client>,
+    readers: Vec<Reader>,
+    /// Readers are judged by data, and rules don't change.
+    is_sighted: bool,
+    steps: usize,
     next_place: u32,
     stored: BTreeMap<Name, StoredRecord>,
     next_write: u64,
@@ -137,6 +171,7 @@ impl World {
         settings.limits.connection_work_max = *random.pick(&[1, 200, 1_500]);
         settings.limits.turn_work_max = *random.pick(&[600, 3_000]);
         let taken_by = TakenBy::default();
+        let is_sighted = random.chance(50);
         let shards = (0..SHARDS as u16)
             .map(|shard| {
                 Shard::new(ShardConfig {
@@ -145,6 +180,7 @@ impl World {
                     settings: settings.clone(),
                     permission: Arc::new(Judge {
                         muted: Arc::default(),
+                        is_sighted,
                         taken_by: taken_by.clone(),
                     }),
                     seed,
@@ -165,6 +201,9 @@ impl World {
             shards,
             outside: Outside::new(SHARDS, fault, seed),
             clients: Vec::new(),
+            readers: Vec::new(),
+            is_sighted,
+            steps: 0,
             next_place: 0,
             stored: BTreeMap::new(),
             next_write: 0,
@@ -182,15 +221,15 @@ impl World {
 
     /// Runs to the end, through rest with everybody connected.
     pub fn run(mut self) -> Result<Met, Violation> {
-        // A reader on each shard, so that whatever an owner makes goes to another shard.
+        // A watcher on each shard, so that whatever an owner makes goes to another shard.
         for shard in 0..SHARDS {
-            let reader = self.login(shard, "reader");
+            let watcher = self.login(shard, "watcher");
             let subscribe = Message::Record(Record::Bulk {
                 action: RecordBulk::SubscribeCreateAndRead,
                 names: RECORDS.to_vec(),
                 correlation: Some("0"),
             });
-            while self.give(reader, &subscribe) == Flow::Wait {
+            while self.give(watcher, &subscribe) == Flow::Wait {
                 self.round()?;
             }
         }
@@ -199,12 +238,17 @@ impl World {
             let client = self.connect(writer);
             self.clients.push(client);
         }
+        for reader in 0..READERS {
+            let reader = self.begin_to_read(reader);
+            self.readers.push(reader);
+        }
         for _ in 0..STEPS {
             self.step()?;
         }
         self.rest()?;
         self.all_is_answered()?;
         self.all_is_made()?;
+        self.readers_are_up_to_date()?;
         self.nothing_is_kept()?;
         self.met.made = self.made_count;
         Ok(self.met)
@@ -224,12 +268,14 @@ impl World {
     }
 
     fn step(&mut self) -> Checked {
+        self.steps += 1;
         match self.random.below(100) {
             0..45 => {
                 let shard = self.random.below(SHARDS);
                 self.turn(shard, false)?;
             }
-            45..70 => self.client_acts(),
+            45..65 => self.client_acts(),
+            65..70 => self.reader_acts(),
             70..85 => self.store_answers(),
             85..93 => {
                 let awaited: Vec<_> = self.outside.awaited.iter().copied().collect();
@@ -238,7 +284,9 @@ impl World {
                     self.drains(session);
                 }
             }
-            93..97 => self.rules_change(),
+            93..97 if !self.is_sighted => self.rules_change(),
+            93 => self.reader_ends(),
+            94..97 => self.reader_acts(),
             97 => {
                 self.now.monotonic = self.now.monotonic + Duration::from_millis(10);
                 self.now.wall.0 += 10;
@@ -304,6 +352,11 @@ impl World {
                 self.read_connection(client, all);
             }
         }
+        for reader in 0..self.readers.len() {
+            if usize::from(self.readers[reader].session.home.shard) == shard {
+                self.subscribe(reader);
+            }
+        }
         let due = self.shards[shard].next_deadline();
         if due.is_some_and(|due| due <= self.now.monotonic) {
             self.input(shard, Input::DeadlineReached);
@@ -318,7 +371,7 @@ impl World {
                 told.extend(heard.iter().map(|heard| (session, heard.clone())));
             }
         });
-        // What was made is known before anybody hears of it.
+        // What was made is known before a session hears of it.
         self.check()?;
         for (session, heard) in told {
             self.hear(session, heard)?;
@@ -337,6 +390,10 @@ impl World {
             let mut clients = self.clients.iter_mut();
             if let Some(client) = clients.find(|client| client.session == session) {
                 client.waiting = false;
+            }
+            let mut readers = self.readers.iter_mut();
+            if let Some(reader) = readers.find(|reader| reader.session == session) {
+                reader.waiting = false;
             }
         }
     }
@@ -479,6 +536,8 @@ impl World {
                 may_be_refused: self.may_be_refused(writer),
                 answers: 0,
                 refused: false,
+                taken_at: self.steps,
+                made_at: None,
             },
         );
         let data = format!(
@@ -530,6 +589,7 @@ impl World {
         self.newest = Arc::new(muted);
         let judge = Judge {
             muted: self.newest.clone(),
+            is_sighted: self.is_sighted,
             taken_by: self.taken_by.clone(),
         };
         let shard = self.random.below(SHARDS);
@@ -609,12 +669,17 @@ impl World {
             })?;
             made.push(number);
             self.made_count += 1;
+            if let Some(taken) = self.taken.get_mut(&number) {
+                taken.made_at = Some(self.steps);
+            }
         }
         let settled = self.shards.iter().map(Shard::settled).min().unwrap_or(0);
         if settled == self.change && settled > 0 {
             self.met.settled = settled;
             self.forbidden = (*self.newest).clone();
         }
+        let lost = self.shards.iter().map(|shard| shard.counts().rights_lost);
+        self.met.lost = lost.sum();
         self.met.deferred = self
             .shards
             .iter()
@@ -623,7 +688,125 @@ impl World {
         Ok(())
     }
 
+    /// The reader tries again what it may not read.
+    fn reader_acts(&mut self) {
+        let reader = self.random.below(self.readers.len());
+        for view in self.readers[reader].views.values_mut() {
+            if *view == View::Lost {
+                *view = View::Wanted;
+            }
+        }
+    }
+
+    fn reader_ends(&mut self) {
+        let reader = self.random.below(self.readers.len());
+        let session = self.readers[reader].session;
+        self.outside.awaited.remove(&session);
+        self.input(usize::from(session.home.shard), Input::Closed { session });
+        self.readers[reader] = self.begin_to_read(reader);
+    }
+
+    fn begin_to_read(&mut self, reader: usize) -> Reader {
+        let shard = self.random.below(SHARDS);
+        // Two of them are one user.
+        let user = format!("{READER}{}", reader / 2);
+        Reader {
+            session: self.login(shard, &user),
+            waiting: false,
+            views: RECORDS.map(|name| (name, View::Wanted)).into(),
+        }
+    }
+
+    /// Subscribes to the next record that a reader wants.
+    fn subscribe(&mut self, reader: usize) {
+        let Reader {
+            session,
+            waiting,
+            views,
+        } = &self.readers[reader];
+        let wanted = views.iter().find(|(_, view)| **view == View::Wanted);
+        let Some((name, _)) = wanted.filter(|_| !waiting) else {
+            return;
+        };
+        let (session, name) = (*session, *name);
+        let subscribe = Message::Record(Record::Bulk {
+            action: RecordBulk::SubscribeAndRead,
+            names: vec![name],
+            correlation: Some("0"),
+        });
+        let is_taken = self.give(session, &subscribe) == Flow::Taken;
+        let reader = &mut self.readers[reader];
+        reader.waiting = !is_taken;
+        if is_taken {
+            reader.views.insert(name, View::Asked);
+        }
+    }
+
+    fn read(&mut self, reader: usize, heard: &Heard) -> Checked {
+        let (name, number) = match heard {
+            Heard::Value(name, number)
+            | Heard::Changed(name, number)
+            | Heard::Refused(name, number) => (name, *number),
+            _ => return Ok(()),
+        };
+        let made = self.made.get(name).map_or(&[][..], Vec::as_slice);
+        let place = |number| made.iter().position(|made| *made == number);
+        let mut views = self.readers[reader].views.iter_mut();
+        let Some((_, view)) = views.find(|(known, _)| **known == name) else {
+            return Ok(());
+        };
+        let before = *view;
+        *view = match heard {
+            Heard::Refused(..) => View::Lost,
+            _ => View::Has(number),
+        };
+        let is_next = match (heard, before) {
+            (Heard::Refused(..), View::Asked | View::Has(_)) => return Ok(()),
+            (Heard::Value(..), View::Asked) => true,
+            (Heard::Changed(..), View::Has(0)) => place(number) == Some(0),
+            (Heard::Changed(..), View::Has(before)) => {
+                place(before).is_some_and(|before| place(number) == Some(before + 1))
+            }
+            _ => false,
+        };
+        ensure(is_next, Check::Steps, || {
+            format!("{heard:?} behind {before:?} of {made:?}")
+        })?;
+        let is_sight = !self.is_sighted || number == 0 || !is_shut(name, number);
+        ensure(is_sight, Check::Sight, || {
+            format!("a reader hears {heard:?}")
+        })?;
+        let since = self.taken.get(&number).map_or(0, |taken| taken.taken_at);
+        let is_right = !self.is_sighted || !matches!(heard, Heard::Changed(..));
+        ensure(
+            is_right || self.gate_may_be_open_since(since),
+            Check::Sight,
+            || format!("a reader hears {heard:?}, the gate is shut since before step {since}"),
+        )
+    }
+
+    /// Whether the gate may have been open at some time since a step: each write to it was made some time after it was taken, and
+    /// before it was known to be made.
+    fn gate_may_be_open_since(&self, since: usize) -> bool {
+        let made = self.made.get(GATE).map_or(&[][..], Vec::as_slice);
+        let made_at = |number: &u64| self.taken.get(number).and_then(|taken| taken.made_at);
+        let ends = |place: usize| made.get(place).and_then(made_at).unwrap_or(usize::MAX);
+        let was_open = made
+            .iter()
+            .enumerate()
+            .any(|(place, number)| !is_shut(GATE, *number) && ends(place + 1) >= since);
+        let mut taken = self.taken.iter();
+        let may_be_opened = taken.any(|(number, taken)| {
+            taken.name == GATE && taken.made_at.is_none() && !is_shut(GATE, *number)
+        });
+        was_open || may_be_opened || ends(0) >= since
+    }
+
     fn hear(&mut self, session: SessionId, heard: Heard) -> Checked {
+        let mut readers = self.readers.iter();
+        if let Some(reader) = readers.position(|reader| reader.session == session) {
+            return self.read(reader, &heard);
+        }
         let Some(client) = self
             .clients
             .iter_mut()
@@ -632,8 +815,8 @@ impl World {
             return Ok(());
         };
         match heard {
-            Heard::Written(number) | Heard::Refused(number) => {
-                let is_refused = matches!(heard, Heard::Refused(_));
+            Heard::Written(number) | Heard::Refused(_, number) => {
+                let is_refused = matches!(heard, Heard::Refused(..));
                 let Some(taken) = self.taken.get_mut(&number) else {
                     return Ok(());
                 };
@@ -663,7 +846,7 @@ impl World {
                     format!("a read of {name} gives {number}, behind the own write {before:?}")
                 })
             }
-            Heard::Other => Ok(()),
+            Heard::Changed(..) | Heard::Other => Ok(()),
         }
     }
 
@@ -677,6 +860,23 @@ impl World {
             ensure(unanswered.is_none(), Check::Answered, || {
                 format!("{unanswered:?} has no answer")
             })?;
+        }
+        Ok(())
+    }
+
+    fn readers_are_up_to_date(&self) -> Checked {
+        for reader in &self.readers {
+            for (name, view) in &reader.views {
+                let newest = self.made.get(*name).and_then(|made| made.last());
+                let right = match view {
+                    View::Has(number) => *number == newest.copied().unwrap_or(0),
+                    View::Lost => self.is_sighted,
+                    View::Wanted | View::Asked => false,
+                };
+                ensure(right, Check::Steps, || {
+                    format!("{reader:?} has {view:?} of {name}, {newest:?} is made")
+                })?;
+            }
         }
         Ok(())
     }
