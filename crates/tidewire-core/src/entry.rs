@@ -16,7 +16,7 @@ use crate::rights::RightsChange;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 use crate::trace::Trace;
-use crate::work::MESSAGE_WORK;
+use crate::work::PATCH_WORK;
 
 /// An entry of a mailbox.
 #[derive(Clone, Debug)]
@@ -487,7 +487,7 @@ impl OwnedChange {
             // The document is scanned and copied.
             Self::Patch(_) => 2 * before.len(),
             // The same once for all patches, whose paths are sorted before.
-            Self::PatchMulti { patches, .. } => 2 * before.len() + patches.len() * MESSAGE_WORK,
+            Self::PatchMulti { patches, .. } => 2 * before.len() + patches.len() * PATCH_WORK,
         }
     }
 

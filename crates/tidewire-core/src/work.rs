@@ -15,10 +15,15 @@ use smallvec::SmallVec;
 use crate::address::{Address, SessionId};
 use crate::text::Name;
 
-/// What a message costs beside the bytes that it touches: decoding, routing and bookkeeping of the shortest one.
-pub(crate) const MESSAGE_WORK: usize = 64;
+/// What a message costs beside the bytes that it touches: decoding, routing and bookkeeping of the shortest one, a quarter of a
+/// microsecond.
+pub(crate) const MESSAGE_WORK: usize = 256;
+/// What a request for a record costs more than that: its place at the owner, rules, decision and answer.
+pub(crate) const REQUEST_WORK: usize = 768;
 /// What a name of a bulk message costs beside its bytes: its rule and a place in each of a few tables, two microseconds.
 pub(crate) const NAME_WORK: usize = 2_048;
+/// What a patch of a list costs beside the bytes of record and patch: a step in the tree of their paths.
+pub(crate) const PATCH_WORK: usize = 64;
 /// What the judgement of one rule costs beside the bytes that it looks at.
 pub(crate) const RULE_WORK: usize = 512;
 /// What a user costs in the answer to who is online: a copy of the name on its shard, and its text.

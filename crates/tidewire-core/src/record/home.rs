@@ -23,7 +23,7 @@ use crate::record::change;
 use crate::session::Hold;
 use crate::store::Version;
 use crate::text::{Name, Payload};
-use crate::work::NAME_WORK;
+use crate::work::{NAME_WORK, REQUEST_WORK};
 
 const TOPIC: HubTopic = HubTopic::Record;
 
@@ -36,6 +36,9 @@ pub(crate) fn message<E: Effects>(
     id: SessionId,
     message: &Record<'_>,
 ) -> Flow {
+    if !matches!(message, Record::Bulk { .. } | Record::Listen(_)) {
+        desk.place.count_work(REQUEST_WORK);
+    }
     match message {
         Record::Bulk {
             action,

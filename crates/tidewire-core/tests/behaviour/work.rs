@@ -233,7 +233,7 @@ fn the_deferred_writes_of_a_revoked_user_are_not_made() {
 fn deferred_requests_are_bounded_and_those_beyond_are_refused() {
     let mut settings = Settings::default();
     settings.limits.connection_work_max = LARGE / 2;
-    settings.limits.deferred_bytes_max = 1_000;
+    settings.limits.deferred_bytes_max = 300;
     let mut node = Node::with(3, settings, Arc::new(AllowAll));
     let session = login(&mut node, 0, "user");
     let name = ["a", "b", "c", "d", "e"].into_iter().find(|name| {

@@ -168,8 +168,8 @@ impl World {
             login_timeout: None,
             ..Settings::default()
         };
-        settings.limits.connection_work_max = *random.pick(&[1, 200, 1_500]);
-        settings.limits.turn_work_max = *random.pick(&[600, 3_000]);
+        settings.limits.connection_work_max = *random.pick(&[1, 2_000, 15_000]);
+        settings.limits.turn_work_max = *random.pick(&[6_000, 30_000]);
         let taken_by = TakenBy::default();
         let is_sighted = random.chance(50);
         let shards = (0..SHARDS as u16)
@@ -542,7 +542,7 @@ impl World {
         );
         let data = format!(
             r#"{{"n":{number},"p":"{}"}}"#,
-            "x".repeat(number as usize % 700)
+            "x".repeat(number as usize * 997 % 7_000)
         );
         let id = number.to_string();
         let write = Write {
