@@ -31,6 +31,7 @@ use crate::work::NAME_WORK;
 
 /// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and each value
 /// that comes is compared with what so many names need.
+/// No option, because it refuses nothing: all names of the message are judged, these many at a time.
 const READS_AT_ONCE_MAX: usize = 256;
 
 /// Where a shard stands among the others, and by what rules it works.

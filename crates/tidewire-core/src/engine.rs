@@ -359,6 +359,14 @@ impl Shard {
         }
     }
 
+    /// Says which peers a session shares its work with while its user has no name: those of the same `origin`, such as a hash of their
+    /// address. Without it, or with 0, each session has a share of its own.
+    pub fn set_origin(&mut self, session: SessionId, origin: u16) {
+        if let Some(session) = self.sessions.find_mut(session) {
+            session.origin = origin;
+        }
+    }
+
     /// The user id of an open session.
     #[must_use]
     pub fn user(&self, session: SessionId) -> Option<&Name> {
@@ -516,12 +524,19 @@ impl Shard {
 
     /// Adds to what a session owes.
     fn owe(&mut self, id: SessionId, work: u64) {
-        let Some(principal) = self.sessions.find(id).and_then(Session::principal) else {
+        let Some(session) = self.sessions.find(id) else {
             return;
         };
-        let share = || match identity::is_shared(principal.user_id.as_str()) {
-            true => Share::Session(id),
-            false => Share::User(principal.user_id.clone()),
+        let Some(principal) = session.principal() else {
+            return;
+        };
+        let share = || match (
+            identity::is_shared(principal.user_id.as_str()),
+            session.origin,
+        ) {
+            (true, 0) => Share::Session(id),
+            (true, origin) => Share::Origin(origin),
+            (false, _) => Share::User(principal.user_id.clone()),
         };
         self.debtors.owe(id, share, work);
     }

@@ -203,6 +203,8 @@ pub(crate) struct Session {
     pub(crate) phase: Phase,
     /// Logins refused so far.
     pub(crate) refused: u32,
+    /// Which peers without a name of their own it shares with, such as a hash of its address; 0 if that is unknown.
+    pub(crate) origin: u16,
     /// Whether an answer was held back, so that its time to log in begins again once.
     pub(crate) was_detained: bool,
     /// Whether it takes a record's newest value in place of the steps to it, and the number of events that it missed.
@@ -242,6 +244,7 @@ impl Session {
             format,
             phase: Phase::Challenge,
             refused: 0,
+            origin: 0,
             was_detained: false,
             follows_jumps: false,
             is_passing: false,

@@ -30,6 +30,8 @@ pub(crate) const RULE_WORK: usize = 512;
 pub(crate) const USER_WORK: usize = 64;
 /// What is paid to a user in one go at least, so that a turn does not visit every session that owes.
 const PAYMENT_MIN: u64 = 64 << 10;
+/// What is paid in one go to a session that shares with others of its address, at least, for the same reason.
+const SESSION_PAYMENT_MIN: u64 = 8 << 10;
 /// Sessions whose costs of the turn are known at the same time. One that takes the place of another is only cheaper for that one.
 const COSTS: usize = 256;
 
@@ -91,10 +93,12 @@ impl TurnCosts {
     }
 }
 
-/// Whose debts are paid in turn: those of a user, or those of one session where a user id may stand for many people.
+/// Whose debts are paid in turn: those of a user, or, where no name tells users apart, those of an address, whose sessions are paid in
+/// turn themselves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Share {
     User(Name),
+    Origin(u16),
     Session(SessionId),
 }
 
@@ -257,16 +261,27 @@ impl Debtors {
             let Some(line) = self.owing.get_mut(&share) else {
                 continue;
             };
-            while let Some(session) = line.front().copied() {
+            // One session of a user may wait for another; those of an address may be of different people.
+            let payment_max = match share {
+                Share::Origin(_) => (part / line.len().max(1) as u64).max(SESSION_PAYMENT_MIN),
+                Share::User(_) | Share::Session(_) => part,
+            };
+            while purse > 0
+                && let Some(session) = line.front().copied()
+            {
                 let Some(debtor) = self.sessions.get_mut(&session) else {
                     line.pop_front();
                     continue;
                 };
-                let payment = debtor.debt.min(purse);
+                let payment = debtor.debt.min(purse).min(payment_max);
                 debtor.debt -= payment;
                 purse -= payment;
                 if debtor.debt > 0 {
-                    break;
+                    // A session of a user has taken the whole purse.
+                    if matches!(share, Share::Origin(_)) {
+                        line.rotate_left(1);
+                    }
+                    continue;
                 }
                 debtor.stage = Stage::Draining;
                 line.pop_front();

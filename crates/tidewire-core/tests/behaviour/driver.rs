@@ -288,6 +288,11 @@ impl Node {
         session
     }
 
+    /// Says from where a session comes.
+    pub fn set_origin(&mut self, session: SessionId, origin: u16) {
+        self.shards[usize::from(session.home.shard)].set_origin(session, origin);
+    }
+
     /// Gives a message of a session to its shard and runs everything that follows.
     pub fn send(&mut self, session: SessionId, message: &Message<'_>) {
         let shard = session.home.shard;

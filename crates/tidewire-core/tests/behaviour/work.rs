@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::{AuthOutcome, Principal};
+use tidewire_core::identity::{NAMELESS, OPEN};
 use tidewire_core::message::{Change, Event, Message, Presence, Record, RecordBulk, Rpc, Write};
 use tidewire_core::permission::{Access, AllowAll};
 use tidewire_core::rights::{Revocation, Revoked, RightsChange};
@@ -98,11 +99,17 @@ fn a_burst_of_large_reads_waits_and_the_read_of_another_user_does_not() {
     }
 }
 
-/// How many large reads a user gets answered in 400 turns beside so many sessions of another one that reads as fast as it may.
-fn reads_beside(count: usize) -> usize {
+/// How many large reads a session of this user and origin gets answered in 400 turns beside other sessions that read as fast as they
+/// may.
+fn reads_beside((user, origin): (&str, u16), others: &[(&str, u16)]) -> usize {
     let mut node = node_with(&["a"]);
-    let others: Vec<SessionId> = (0..count).map(|_| login(&mut node, 0, "other")).collect();
-    let session = login(&mut node, 0, "user");
+    let mut open = |(user, origin): (&str, u16)| {
+        let session = login(&mut node, 0, user);
+        node.set_origin(session, origin);
+        session
+    };
+    let others: Vec<SessionId> = others.iter().map(|other| open(*other)).collect();
+    let session = open((user, origin));
     let mut answered = 0;
     for _ in 0..400 {
         for other in &others {
@@ -118,12 +125,44 @@ fn reads_beside(count: usize) -> usize {
 
 #[test]
 fn turns_pay_for_users_in_turn_however_many_sessions_a_user_has() {
-    let (alone, beside) = (reads_beside(0), reads_beside(30));
+    let user = ("user", 1);
+    let (alone, beside) = (
+        reads_beside(user, &[]),
+        reads_beside(user, &[("other", 1); 30]),
+    );
     assert!(alone > 100, "{alone} reads alone");
     assert!(
         beside * 3 > alone * 2,
         "{beside} reads beside others, {alone} alone"
     );
+}
+
+#[test]
+fn sessions_without_a_name_share_with_those_of_their_address() {
+    for nameless in [OPEN, NAMELESS] {
+        let crowd = [(nameless, 1); 30];
+        // A user, and a session without a name at another address, get about what they get beside one other session.
+        for who in [("user", 1), (nameless, 2)] {
+            let (alone, beside) = (reads_beside(who, &[]), reads_beside(who, &crowd));
+            assert!(
+                beside * 3 > alone * 2,
+                "{who:?}: {beside} reads beside others, {alone} alone"
+            );
+        }
+        // One of the same address gets its part of that.
+        let (one, alone) = (
+            reads_beside((nameless, 1), &crowd),
+            reads_beside((nameless, 1), &[]),
+        );
+        assert!(
+            one > 0 && one * 40 > alone && one * 4 < alone,
+            "{one} reads of one, {alone} alone"
+        );
+        // Without an address each has a share of its own.
+        let unknown = reads_beside(("user", 0), &[(nameless, 0); 30]);
+        let alone = reads_beside(("user", 0), &[]);
+        assert!(unknown * 4 < alone, "{unknown} reads, {alone} alone");
+    }
 }
 
 #[test]

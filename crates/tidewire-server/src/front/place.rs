@@ -37,6 +37,13 @@ impl Subject {
         // The network of `::1` has the number 0, and so has nobody else.
         Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
     }
+
+    /// A number for what need not tell all of them apart; never 0.
+    pub(crate) fn hash(self) -> u16 {
+        // Fibonacci hashing: the highest bits depend on all of them.
+        let mixed = self.0.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ((mixed >> 48) as u16).max(1)
+    }
 }
 
 /// The connections of a node, counted.

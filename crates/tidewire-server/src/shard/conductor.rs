@@ -48,6 +48,7 @@ use super::handle::{
 };
 use super::sink::{Errand, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
+use crate::front::place::Subject;
 use crate::interest::InterestMap;
 use crate::log;
 use crate::penalty::{PenaltyBox, Sentence};
@@ -566,6 +567,8 @@ impl Conductor {
             Ok(key) => {
                 let session = self.session(key);
                 self.handle(Input::Opened { session, format });
+                let origin = Subject::new(address.ip()).hash();
+                self.engine.set_origin(session, origin);
                 if let Some(sentence) = self.penalties.arrival(self.now.monotonic, address.ip()) {
                     self.detain(session, sentence);
                 }

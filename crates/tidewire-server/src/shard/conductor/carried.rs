@@ -18,6 +18,7 @@ use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::Conductor;
 use super::reading::UNCOUNTED_PAYLOAD_MAX;
+use crate::front::place::Subject;
 use crate::front::share::{Caller, Standing};
 use crate::shard::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::shard::connection::CARRIED;
@@ -209,6 +210,8 @@ impl Conductor {
             session,
             format: CARRIED,
         });
+        let origin = Subject::new(peer.address.ip()).hash();
+        self.engine.set_origin(session, origin);
         let (bytes_max, charged) = match stay {
             Stay::Passing { bytes_max } => {
                 self.engine.set_passing(session);
