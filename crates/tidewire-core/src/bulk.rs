@@ -100,6 +100,17 @@ impl LongBulk {
         }
     }
 
+    /// Bytes that it keeps.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let Copied {
+            text,
+            ends,
+            positions,
+            ..
+        } = &self.copy;
+        size_of::<Self>() + text.len() + size_of_val(&**ends) + size_of_val(&**positions)
+    }
+
     /// The next names as a message.
     pub(crate) fn piece(&mut self) -> (Message<'_>, &mut Progress) {
         let range = self.range();

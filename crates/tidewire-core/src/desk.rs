@@ -34,6 +34,9 @@ use crate::work::NAME_WORK;
 /// No option, because it refuses nothing: all names of the message are judged, these many at a time.
 const READS_AT_ONCE_MAX: usize = 256;
 
+/// What a session may have kept however full the node's memory budget is: a thousand sessions take no more than 64 MB.
+const SMALL_HOLDING_BYTES: usize = 64 << 10;
+
 /// Where a shard stands among the others, and by what rules it works.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -51,6 +54,10 @@ pub(crate) struct Place {
     /// New work is refused.
     pub(crate) draining: bool,
     pub(crate) quotas: Quotas,
+    /// Bytes that may still be kept before the node holds more than its memory budget. Given anew at the start of each turn.
+    pub(crate) room: Cell<usize>,
+    /// Bytes for which there was no room since the driver asked last.
+    pub(crate) lacking: Cell<usize>,
     /// Counted where a limit is looked at, which is where nothing else changes.
     pub(crate) refused: Cell<Refused>,
     /// The same of sessions that do not read fast enough.
@@ -83,6 +90,21 @@ impl Place {
     /// Counts bytes that are touched.
     pub(crate) fn count_work(&self, bytes: usize) {
         self.work.set(self.work.get().wrapping_add(bytes as u64));
+    }
+
+    /// Whether `bytes` more may be kept within the node's memory budget for a session that has `kept` already; takes them if so.
+    /// One that has little gets them in any case, so that sessions which fill the budget don't keep the others from working.
+    pub(crate) fn has_memory(&self, kept: u32, bytes: usize) -> bool {
+        let room = self.room.get();
+        let is_small = kept as usize + bytes <= SMALL_HOLDING_BYTES;
+        let has_memory = is_small || bytes <= room;
+        if has_memory {
+            self.room.set(room.saturating_sub(bytes));
+        } else {
+            self.lacking.set(self.lacking.get().saturating_add(bytes));
+            self.count(|refused| refused.memory += 1);
+        }
+        has_memory
     }
 
     /// Counts something that was refused.
@@ -350,7 +372,21 @@ impl<E: Effects> Desk<'_, E> {
         if self.hub.has_parked() {
             self.pass_over(topic, name, except);
         }
-        self.publish(topic, name, except, message);
+        self.publish(topic, name, except, message, None);
+    }
+
+    /// The same for a record's new value of so many bytes.
+    pub(crate) fn fan_out_value(
+        &mut self,
+        name: &str,
+        except: Option<SessionId>,
+        message: &Message<'_>,
+        value_bytes: usize,
+    ) {
+        if self.hub.has_parked() {
+            self.pass_over(HubTopic::Record, name, except);
+        }
+        self.publish(HubTopic::Record, name, except, message, Some(value_bytes));
     }
 
     /// The same without some sessions, by their place.
@@ -401,7 +437,7 @@ impl<E: Effects> Desk<'_, E> {
                 }
             }
         }
-        self.publish(topic, name, except, message);
+        self.publish(topic, name, except, message, None);
     }
 
     /// Has those who lag count what they miss.
@@ -422,10 +458,14 @@ impl<E: Effects> Desk<'_, E> {
         name: &str,
         except: Option<SessionId>,
         message: &Message<'_>,
+        value_bytes: Option<usize>,
     ) {
         let Some(channel) = self.hub.find(topic, name) else {
             return;
         };
+        if let Some(bytes) = value_bytes {
+            self.hub.set_value_bytes(channel, bytes, self.sessions);
+        }
         let except = except
             .and_then(|id| self.sessions.find(id))
             .map(|session| (session.id.index, session.format));

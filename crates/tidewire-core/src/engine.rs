@@ -44,7 +44,7 @@ use crate::record::{home, owner::RecordOwner};
 use crate::rights::Revocations;
 use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
-use crate::session::{Phase, RuleReads, Seat, Session, Sessions};
+use crate::session::{Mark, Phase, RuleReads, Seat, Session, Sessions};
 use crate::settings::Settings;
 use crate::store::Opened;
 use crate::sweep::Sweep;
@@ -150,6 +150,8 @@ impl Shard {
                 seed,
                 draining: false,
                 quotas: Quotas::new(seed),
+                room: Cell::new(usize::MAX),
+                lacking: Cell::default(),
                 refused: Cell::default(),
                 lag: Cell::default(),
                 work: Cell::default(),
@@ -355,7 +357,7 @@ impl Shard {
     /// millisecond is no news.
     pub fn set_passing(&mut self, session: SessionId) {
         if let Some(session) = self.sessions.find_mut(session) {
-            session.is_passing = true;
+            session.mark(Mark::Passing, true);
         }
     }
 
@@ -595,8 +597,9 @@ impl Parts<'_> {
         let (sessions, home) = (&desk.sessions, desk.place.address);
         self.retries.drop_front_while(|(seat, refused)| {
             let waiting = sessions.find(seat.session(home));
-            waiting
-                .is_none_or(|session| session.principal().is_some() || session.refused != *refused)
+            waiting.is_none_or(|session| {
+                session.principal().is_some() || u32::from(session.refused) != *refused
+            })
         });
         let deadline = desk.now.monotonic + timeout;
         self.retries.push(deadline, (Seat::of(id), refused));

@@ -545,6 +545,8 @@ pub enum Answer {
         epoch: u64,
         /// Whether somebody provides the record.
         provided: bool,
+        /// Bytes of its value, which the owner keeps for its subscribers.
+        value_bytes: usize,
         /// What the session wants to know of the record now.
         told: Told,
         /// As in the request, for who has to ask once more.
@@ -891,6 +893,8 @@ pub struct RpcDelivery {
     pub name: Name,
     /// As that session knows the call.
     pub correlation: Box<str>,
+    /// What was kept of the call, if it has ended for its requestor.
+    pub kept_bytes: usize,
     /// What.
     pub what: CallNotice,
 }

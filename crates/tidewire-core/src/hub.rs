@@ -15,7 +15,8 @@ mod parked;
 mod published;
 mod span;
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -50,7 +51,8 @@ pub(crate) struct Hub {
     hasher: FixedState,
     seed: u64,
     channels: Vec<Option<Channel>>,
-    free: Vec<ChannelId>,
+    /// Places without a channel. The first ones are used first, so that the others can be given back.
+    free: BinaryHeap<Reverse<ChannelId>>,
     /// Channels with ranges in this turn; those behind `touched_count` wait to be used again.
     touched: Vec<Touched>,
     touched_count: usize,
@@ -77,6 +79,8 @@ pub(crate) struct Hub {
     ends: Vec<u64>,
     /// The parked members of the channels that have some.
     parked: Map<ChannelId, Parked>,
+    /// Bytes of the channels and memberships, without the values of records.
+    bytes: usize,
 }
 
 /// What a leave or join changed for the rest of the world.
@@ -98,7 +102,7 @@ impl Hub {
             hasher: FixedState::with_seed(seed),
             seed,
             channels: Vec::new(),
-            free: Vec::new(),
+            free: BinaryHeap::new(),
             touched: Vec::new(),
             touched_count: 0,
             order: Vec::new(),
@@ -115,6 +119,7 @@ impl Hub {
             joined: Joined::default(),
             ends: Vec::new(),
             parked: table::map(seed),
+            bytes: 0,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::entry::{Asker, Entry, LaggingReader, ReadFailed};
 use crate::hub::{ChannelId, HubTopic};
 use crate::message::{Event, GAP_MAX, Message};
 use crate::record::home;
-use crate::session::{Phase, Session};
+use crate::session::{Mark, Phase, Session};
 use crate::settings::EventLagPolicy;
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -49,7 +49,7 @@ pub(crate) fn fell_behind<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     let Some(session) = desk.sessions.find_mut(id) else {
         return;
     };
-    if !session.follows_jumps || !matches!(session.phase, Phase::Open(_)) {
+    if !session.has(Mark::FollowsJumps) || !matches!(session.phase, Phase::Open(_)) {
         return;
     }
     let lag = &mut session.belongings(place.seed).lag;

@@ -29,6 +29,7 @@ mod bulk;
 mod desk;
 mod event;
 mod expiry;
+mod footprint;
 mod hub;
 mod lag;
 mod listen;

@@ -123,6 +123,8 @@ pub struct Refused {
     pub store_full: u64,
     /// A user has no room left in a store (`user_store_bytes_max`).
     pub user_store_full: u64,
+    /// Calls and large writes for which the node's memory budget has no room.
+    pub memory: u64,
     /// Had to wait because of a rate of their connection.
     pub connection_rate: u64,
     /// Had to wait because of a rate of their user.

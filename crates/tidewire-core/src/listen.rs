@@ -15,6 +15,7 @@ use crate::address::SessionId;
 use crate::desk::{Desk, Lost, Verdict};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, Gathering, ListenNotice, Listening};
+use crate::footprint::{PATTERN_BYTES, name_bytes};
 use crate::message::{
     Event, EventAction, EventError, Listen, Message, Record, RecordAction, RecordError, Refusal,
     Topic,
@@ -168,6 +169,7 @@ fn listen<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, topic: Topic, patte
         desk.send(id, &wrap(topic, Listen::AlreadyListening { pattern }));
         return Flow::Taken;
     }
+    desk.sessions.add_belonging(id, pattern_bytes(&name));
     let shards = usize::from(desk.place.shard_count);
     let gather = desk.gather(
         id,
@@ -188,6 +190,11 @@ fn listen<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, topic: Topic, patte
         gather,
     }));
     Flow::Taken
+}
+
+/// What a pattern takes, with its expression.
+fn pattern_bytes(pattern: &Name) -> usize {
+    PATTERN_BYTES + name_bytes(pattern)
 }
 
 /// Whether a session may listen with one more pattern. All shards keep each of them compiled and try it with each new name, so
@@ -219,6 +226,7 @@ fn unlisten<E: Effects>(
         desk.send(id, &wrap(topic, Listen::UnlistenAck { pattern }));
         return Flow::Taken;
     }
+    desk.sessions.remove_belonging(id, pattern_bytes(&name));
     let shards = usize::from(desk.place.shard_count);
     let what = Gathering::Unlisten {
         topic,
@@ -249,6 +257,7 @@ pub(crate) fn lose<E: Effects>(
     if !has_listened {
         return false;
     }
+    desk.sessions.remove_belonging(id, pattern_bytes(&pattern));
     desk.send(id, &refusal(topic, &pattern, lost == Lost::RuleFailed));
     desk.post_all(&Entry::Listening(Listening::Remove {
         topic,

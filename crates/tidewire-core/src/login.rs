@@ -12,7 +12,7 @@ use crate::entry::Entry;
 use crate::identity;
 use crate::json::Kind;
 use crate::message::{Auth, Connection, Message, Topic};
-use crate::session::{Detention, DetentionStage, Phase};
+use crate::session::{Detention, DetentionStage, Mark, Phase};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
@@ -44,7 +44,7 @@ pub(crate) fn message<E: Effects>(
                 Message::Connection(Connection::Challenge { jumps, .. }),
             ) => {
                 *asked = true;
-                session.follows_jumps = *jumps;
+                session.mark(Mark::FollowsJumps, *jumps);
             }
             (
                 _,
@@ -58,7 +58,7 @@ pub(crate) fn message<E: Effects>(
         },
         (Phase::Challenge, Message::Connection(Connection::Challenge { jumps, .. })) => {
             session.phase = Phase::Login;
-            session.follows_jumps = *jumps;
+            session.mark(Mark::FollowsJumps, *jumps);
             accept(desk, id, *jumps);
         }
         (
@@ -140,6 +140,8 @@ pub(crate) fn decided<E: Effects>(
     let Some(session) = desk.sessions.find_mut(id) else {
         return Decided::Done;
     };
+    let is_renewing = session.has(Mark::Renewing);
+    session.mark(Mark::Renewing, false);
     match &mut session.phase {
         Phase::Checking => {}
         Phase::Detained(detention) => {
@@ -148,8 +150,7 @@ pub(crate) fn decided<E: Effects>(
             }
             return Decided::Done;
         }
-        Phase::Open(principal) if session.is_renewing => {
-            session.is_renewing = false;
+        Phase::Open(principal) if is_renewing => {
             let principal = Arc::clone(principal);
             let decided = renewed(desk, id, principal, outcome);
             desk.out.resume(id);
@@ -172,8 +173,8 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
-            session.is_passing |= principal.is_operator();
-            let is_passing = session.is_passing;
+            let is_passing = session.has(Mark::Passing) || principal.is_operator();
+            session.mark(Mark::Passing, is_passing);
             let data = principal.client_data().map(Payload::as_str);
             desk.send(id, &Message::Auth(Auth::Successful { data }));
             if !is_passing {
@@ -182,8 +183,8 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Refused { client_data } => {
             session.phase = Phase::Login;
-            session.refused += 1;
-            let refused = session.refused;
+            session.refused = session.refused.saturating_add(1);
+            let refused = u32::from(session.refused);
             let data = client_data.as_ref().map(Payload::as_str);
             desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
             if refused >= attempts_max {
@@ -202,7 +203,7 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Unavailable => {
             let until = desk.now.monotonic + retry_delay(desk.place.settings.auth_retry_delay, id);
-            session.was_detained = true;
+            session.mark(Mark::Detained, true);
             session.phase = Phase::Detained(Box::new(Detention {
                 until,
                 refuse: false,
@@ -219,12 +220,12 @@ pub(crate) fn decided<E: Effects>(
 pub(crate) fn renew<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, data: Option<&str>) -> Flow {
     let session = desk.sessions.find_mut(id);
     match session {
-        Some(session) if session.is_renewing => return Flow::Wait,
+        Some(session) if session.has(Mark::Renewing) => return Flow::Wait,
         _ => {}
     }
     if let Some(request) = readable(desk, id, data) {
         if let Some(session) = desk.sessions.find_mut(id) {
-            session.is_renewing = true;
+            session.mark(Mark::Renewing, true);
         }
         desk.out.authenticate(request);
     }
@@ -271,8 +272,8 @@ fn renewed<E: Effects>(
     let data = data.as_ref().map(Payload::as_str);
     desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
     let refused = desk.sessions.find_mut(id).map_or(0, |session| {
-        session.refused += 1;
-        session.refused
+        session.refused = session.refused.saturating_add(1);
+        u32::from(session.refused)
     });
     if refused >= attempts_max {
         desk.send(id, &Message::Auth(Auth::TooManyAttempts));
@@ -302,7 +303,7 @@ pub(crate) fn detain<E: Effects>(
         Phase::Checking => DetentionStage::Login { outcome: None },
         _ => return false,
     };
-    session.was_detained = true;
+    session.mark(Mark::Detained, true);
     session.phase = Phase::Detained(Box::new(Detention {
         until,
         refuse,
@@ -341,7 +342,7 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Deci
         }
         DetentionStage::Challenge { asked: true } => {
             session.phase = Phase::Login;
-            let follows_jumps = session.follows_jumps;
+            let follows_jumps = session.has(Mark::FollowsJumps);
             accept(desk, id, follows_jumps);
         }
         DetentionStage::Login {
@@ -359,11 +360,13 @@ pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, refus
     let Some(session) = desk.sessions.find_mut(id) else {
         return false;
     };
-    if session.principal().is_some() || session.refused != refused {
+    if session.principal().is_some() || u32::from(session.refused) != refused {
         return false;
     }
     let is_detained = matches!(session.phase, Phase::Detained(_));
-    if std::mem::take(&mut session.was_detained) || is_detained {
+    let was_detained = session.has(Mark::Detained);
+    session.mark(Mark::Detained, false);
+    if was_detained || is_detained {
         return true;
     }
     desk.send(id, &Message::Connection(Connection::AuthenticationTimeout));

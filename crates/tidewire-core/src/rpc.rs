@@ -14,6 +14,9 @@ use crate::entry::{
     CallAnswer, CallFailure, CallNotice, Entry, GatheredPart, Gathering, OwnedCall, RpcDelivery,
     RpcEntry,
 };
+use crate::footprint::{
+    CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, name_bytes, text_bytes,
+};
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
 use crate::permission::Access;
 use crate::table::{self, Dice, Map, Set};
@@ -57,6 +60,7 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery
     );
     if ended && let Some(session) = desk.sessions.find_mut(delivery.session) {
         session.calls = session.calls.saturating_sub(1);
+        session.let_go(delivery.kept_bytes);
     }
     if matches!(delivery.what, CallNotice::Request { .. }) && has_withdrawn(desk, delivery) {
         return withdraw(desk, delivery);
@@ -154,8 +158,9 @@ fn provide<E: Effects>(
     }
     let mut added = Vec::new();
     for name in &sifted.allowed {
-        if take_up(desk, id, name) {
-            added.push(Name::from(*name));
+        let owned = Name::from(*name);
+        if take_up(desk, id, &owned) {
+            added.push(owned);
         } else {
             desk.send(
                 id,
@@ -182,6 +187,8 @@ fn unprovide<E: Effects>(
         let provided = &mut session.offers(seed).provided;
         removed.extend(names.iter().filter_map(|name| provided.take(*name)));
     }
+    let bytes = removed.iter().map(provided_bytes).sum();
+    desk.sessions.remove_belonging(id, bytes);
     register(desk, id, removed, false, correlation);
     Flow::Taken
 }
@@ -200,6 +207,7 @@ pub(crate) fn lose<E: Effects>(
     if !has_provided {
         return false;
     }
+    desk.sessions.remove_belonging(id, provided_bytes(&name));
     let (action, told) = (RpcAction::Provide, Some(name.as_str()));
     let error = lost.told(action, told, RpcError::Denied, RpcError::PermissionError);
     desk.send(id, &Message::Rpc(Rpc::Error(error)));
@@ -210,11 +218,21 @@ pub(crate) fn lose<E: Effects>(
 }
 
 /// Notes that the session provides the name; false if it does already.
-fn take_up<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> bool {
+fn take_up<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name) -> bool {
     let seed = desk.place.seed;
-    desk.sessions
+    let is_new = desk
+        .sessions
         .find_mut(id)
-        .is_some_and(|session| session.offers(seed).provided.insert(name.into()))
+        .is_some_and(|session| session.offers(seed).provided.insert(name.clone()));
+    if is_new {
+        desk.sessions.add_belonging(id, provided_bytes(name));
+    }
+    is_new
+}
+
+/// What a registration takes at the provider's shard, with the text that the owner shares.
+fn provided_bytes(name: &Name) -> usize {
+    PROVIDED_BYTES + name_bytes(name)
 }
 
 /// Tells the owners of the names and acknowledges when all know it.
@@ -310,10 +328,16 @@ fn request<E: Effects>(
     if is_over {
         desk.place.count(|refused| refused.calls += 1);
     }
-    if draining || is_over {
+    let bytes = CALL_BYTES
+        + text_bytes(call.name)
+        + 3 * text_bytes(call.correlation)
+        + data.map_or(0, text_bytes);
+    // What is kept until the answer comes is taken before it is copied.
+    if draining || is_over || !desk.place.has_memory(session.kept_bytes, bytes) {
         return refuse(desk, id, RpcError::NoProvider(call));
     }
     session.calls += 1;
+    session.keep(bytes);
     let principal = session.principal().cloned();
     let settings = &desk.place.settings;
     let requestor_name = principal
@@ -374,6 +398,17 @@ fn answer<E: Effects>(
 fn refuse<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, error: RpcError<'_>) -> Flow {
     desk.send(id, &Message::Rpc(Rpc::Error(error)));
     Flow::Taken
+}
+
+/// What is kept of a call until it ends.
+fn call_bytes(call: &OwnedCall) -> usize {
+    CALL_BYTES
+        + name_bytes(&call.name)
+        + 3 * text_bytes(&call.correlation)
+        + call
+            .data
+            .as_ref()
+            .map_or(0, |data| text_bytes(data.as_str()))
 }
 
 /// A call and how far it has come.
@@ -437,6 +472,10 @@ pub(crate) struct RpcOwner {
     accept_timeouts: DeadlineQueue<(u64, u64)>,
     response_timeouts: DeadlineQueue<(u64, u64)>,
     dice: Dice,
+    /// Bytes of the calls.
+    call_bytes: usize,
+    /// Bytes of the names with providers.
+    provider_bytes: usize,
 }
 
 impl RpcOwner {
@@ -457,7 +496,14 @@ impl RpcOwner {
             accept_timeouts: DeadlineQueue::new(),
             response_timeouts: DeadlineQueue::new(),
             dice: Dice::new(seed),
+            call_bytes: 0,
+            provider_bytes: 0,
         }
+    }
+
+    /// Bytes of the calls and of the names with providers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.call_bytes + self.provider_bytes
     }
 
     /// The number of names with providers.
@@ -633,6 +679,11 @@ impl RpcOwner {
         let providers = self.providers.entry(name.clone()).or_default();
         let provided = &mut self.involved.entry(provider).or_default().provided;
         if provided.insert(name, providers.len()).is_none() {
+            // The text is counted by the sessions that provide it.
+            self.provider_bytes += PROVIDER_BYTES;
+            if providers.is_empty() {
+                self.provider_bytes += PROVIDERS_BYTES;
+            }
             providers.push(provider);
         }
     }
@@ -652,8 +703,11 @@ impl RpcOwner {
         };
         providers.swap_remove(place);
         let moved = providers.get(place).copied();
+        self.provider_bytes -= PROVIDER_BYTES;
         if providers.is_empty() {
             self.providers.remove(name);
+            self.provider_bytes -= PROVIDERS_BYTES;
+            table::shrink_map(&mut self.providers);
         }
         if let Some(involved) = moved.and_then(|moved| self.involved.get_mut(&moved))
             && let Some(known) = involved.provided.get_mut(name)
@@ -742,6 +796,7 @@ impl RpcOwner {
             .insert((call.requestor, call.correlation.clone()), number);
         self.by_provider
             .insert((provider, provider_correlation.clone()), number);
+        self.call_bytes += call_bytes(&call);
         self.calls.insert(
             number,
             Running {
@@ -852,6 +907,7 @@ impl RpcOwner {
 
     fn end(&mut self, number: u64) -> Option<Running> {
         let running = self.calls.remove(&number)?;
+        self.call_bytes -= call_bytes(&running.call);
         self.by_requestor
             .remove(&(running.call.requestor, running.call.correlation.clone()));
         self.by_provider
@@ -869,18 +925,22 @@ impl RpcOwner {
         for timeouts in [&mut self.accept_timeouts, &mut self.response_timeouts] {
             timeouts.drop_front_while(|(number, _)| !calls.contains_key(number));
         }
+        table::shrink_map(&mut self.by_requestor);
+        table::shrink_map(&mut self.by_provider);
         Some(running)
     }
 }
 
 fn notify_requestor<E: Effects>(desk: &mut Desk<'_, E>, call: &OwnedCall, what: CallNotice) {
-    notify(
-        desk,
-        call.requestor,
-        call.name.clone(),
-        call.correlation.clone(),
+    let ended = !matches!(what, CallNotice::Accepted);
+    let delivery = RpcDelivery {
+        session: call.requestor,
+        name: call.name.clone(),
+        correlation: call.correlation.clone(),
+        kept_bytes: if ended { call_bytes(call) } else { 0 },
         what,
-    );
+    };
+    desk.post(call.requestor.home, Entry::RpcDelivery(delivery));
 }
 
 fn notify<E: Effects>(
@@ -896,6 +956,7 @@ fn notify<E: Effects>(
             session,
             name,
             correlation,
+            kept_bytes: 0,
             what,
         }),
     );

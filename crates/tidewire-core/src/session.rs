@@ -175,6 +175,8 @@ impl Sifting {
 /// What only some sessions have; boxed, so that the others don't pay for it.
 #[derive(Debug)]
 pub(crate) struct Belongings {
+    /// Bytes of `holds`, `provided` and `patterns`.
+    bytes: usize,
     /// The records that it is subscribed to, or wants to be.
     pub(crate) holds: Map<Name, Hold>,
     /// The rpcs that it provides.
@@ -195,6 +197,22 @@ pub(crate) struct Belongings {
     pub(crate) spending: Option<Box<Spending>>,
 }
 
+/// What is true of a session or not.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum Mark {
+    /// An answer was held back, so that its time to log in begins again once.
+    Detained = 1,
+    /// It takes a record's newest value in place of the steps to it, and the number of events that it missed.
+    FollowsJumps = 2,
+    /// Presence does not count it.
+    Passing = 4,
+    /// The auth chain thinks about a renewal of the login.
+    Renewing = 8,
+    /// Nothing is left of it but memberships that later turns end.
+    Ended = 16,
+}
+
 /// A session. There are as many as connections, so what few have lies in [`Belongings`].
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -202,25 +220,20 @@ pub(crate) struct Session {
     pub(crate) format: Format,
     pub(crate) phase: Phase,
     /// Logins refused so far.
-    pub(crate) refused: u32,
+    pub(crate) refused: u16,
     /// Which peers without a name of their own it shares with, such as a hash of its address; 0 if that is unknown.
     pub(crate) origin: u16,
-    /// Whether an answer was held back, so that its time to log in begins again once.
-    pub(crate) was_detained: bool,
-    /// Whether it takes a record's newest value in place of the steps to it, and the number of events that it missed.
-    pub(crate) follows_jumps: bool,
-    /// Whether presence does not count it.
-    pub(crate) is_passing: bool,
-    /// Whether the auth chain thinks about a renewal of the login.
-    pub(crate) is_renewing: bool,
-    /// Whether nothing is left of it but memberships that later turns end.
-    has_ended: bool,
+    /// A bit for each [`Mark`].
+    marks: u8,
     /// When something last arrived.
     pub(crate) heard: Instant,
     /// Calls made and not answered yet.
     pub(crate) calls: u32,
     /// Counts the record subscriptions.
     pub(crate) serial: u32,
+    /// Bytes of memory that are kept because of it, here and at owners: what it is subscribed to and pays for, provides, listens
+    /// with and has called. The node's memory budget is kept by ending those who have most.
+    pub(crate) kept_bytes: u32,
     /// Everything it gets publications of.
     pub(crate) memberships: Memberships,
     pub(crate) belongings: Option<Box<Belongings>>,
@@ -245,16 +258,27 @@ impl Session {
             phase: Phase::Challenge,
             refused: 0,
             origin: 0,
-            was_detained: false,
-            follows_jumps: false,
-            is_passing: false,
-            is_renewing: false,
-            has_ended: false,
+            marks: 0,
             heard: now,
             calls: 0,
             serial: 0,
+            kept_bytes: 0,
             memberships: Memberships::new(),
             belongings: None,
+        }
+    }
+
+    /// Whether the mark is set.
+    #[inline]
+    pub(crate) fn has(&self, mark: Mark) -> bool {
+        self.marks & mark as u8 != 0
+    }
+
+    /// Sets the mark or takes it away.
+    pub(crate) fn mark(&mut self, mark: Mark, is_set: bool) {
+        match is_set {
+            true => self.marks |= mark as u8,
+            false => self.marks &= !(mark as u8),
         }
     }
 
@@ -299,10 +323,21 @@ impl Session {
         spending.is_some_and(|spending| spending.is_waiting)
     }
 
+    /// Something that it is the cause of is kept: so many bytes of memory.
+    pub(crate) fn keep(&mut self, bytes: usize) {
+        self.kept_bytes = self.kept_bytes.saturating_add(saturated(bytes));
+    }
+
+    /// That is not kept any more.
+    pub(crate) fn let_go(&mut self, bytes: usize) {
+        self.kept_bytes = self.kept_bytes.saturating_sub(saturated(bytes));
+    }
+
     /// What it has beside memberships, made on first use.
     pub(crate) fn belongings(&mut self, seed: u64) -> &mut Belongings {
         self.belongings.get_or_insert_with(|| {
             Box::new(Belongings {
+                bytes: 0,
                 holds: table::map(seed),
                 provided: table::set(seed),
                 patterns: table::set(seed),
@@ -322,6 +357,10 @@ impl Session {
         belongings.has_offered = true;
         belongings
     }
+}
+
+fn saturated(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// A session of this shard: the part of its id that differs. Every session waits in a queue of them.
@@ -355,6 +394,8 @@ impl Seat {
 pub(crate) struct Sessions {
     places: Vec<Option<Session>>,
     count: usize,
+    /// Bytes of what all sessions have beside memberships.
+    bytes: usize,
 }
 
 impl Sessions {
@@ -363,6 +404,7 @@ impl Sessions {
         Self {
             places: Vec::new(),
             count: 0,
+            bytes: 0,
         }
     }
 
@@ -383,7 +425,7 @@ impl Sessions {
         self.places
             .get(id.index as usize)?
             .as_ref()
-            .filter(|session| session.id == id && !session.has_ended)
+            .filter(|session| session.id == id && !session.has(Mark::Ended))
     }
 
     /// The session, unless it has ended.
@@ -391,13 +433,13 @@ impl Sessions {
         self.places
             .get_mut(id.index as usize)?
             .as_mut()
-            .filter(|session| session.id == id && !session.has_ended)
+            .filter(|session| session.id == id && !session.has(Mark::Ended))
     }
 
     /// The session at that place, unless it has ended.
     pub(crate) fn at(&self, index: u32) -> Option<&Session> {
         let session = self.places.get(index as usize)?.as_ref();
-        session.filter(|session| !session.has_ended)
+        session.filter(|session| !session.has(Mark::Ended))
     }
 
     /// The session at that place, also one that has ended and has memberships left.
@@ -410,11 +452,13 @@ impl Sessions {
         let session = self.find_mut(id)?;
         let ended = Session {
             memberships: std::mem::replace(&mut session.memberships, Memberships::new()),
-            has_ended: true,
+            marks: Mark::Ended as u8,
             ..Session::new(id, session.format, session.heard)
         };
         let session = std::mem::replace(session, ended);
         self.count -= 1;
+        let belongings = session.belongings.as_ref();
+        self.bytes -= belongings.map_or(0, |with| with.bytes);
         Some(session)
     }
 
@@ -423,6 +467,37 @@ impl Sessions {
         if let Some(place) = self.places.get_mut(index as usize) {
             *place = None;
         }
+    }
+
+    /// The session has something more beside memberships.
+    pub(crate) fn add_belonging(&mut self, id: SessionId, bytes: usize) {
+        let Some(session) = self.find_mut(id) else {
+            return;
+        };
+        session.keep(bytes);
+        if let Some(with) = &mut session.belongings {
+            with.bytes += bytes;
+            self.bytes += bytes;
+        }
+    }
+
+    /// It has that no more.
+    pub(crate) fn remove_belonging(&mut self, id: SessionId, bytes: usize) {
+        let Some(session) = self.find_mut(id) else {
+            return;
+        };
+        session.let_go(bytes);
+        if let Some(with) = &mut session.belongings {
+            with.bytes -= bytes;
+            table::shrink_map(&mut with.holds);
+            table::shrink_set(&mut with.provided);
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Bytes of what all sessions have beside memberships.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many places there are, taken or free.

@@ -1,5 +1,8 @@
 //! Hash tables with a seed that is an argument, so that a run can be repeated and clients can't choose collisions.
 
+use std::collections::VecDeque;
+use std::hash::Hash;
+
 use foldhash::fast::FixedState;
 
 /// A map; never iterated where the order would decide anything.
@@ -15,6 +18,36 @@ pub(crate) fn map<K, V>(seed: u64) -> Map<K, V> {
 /// An empty set of the given seed.
 pub(crate) fn set<K>(seed: u64) -> Set<K> {
     Set::with_hasher(FixedState::with_seed(seed))
+}
+
+/// A table with less room than this is not worth shrinking.
+const SHRUNK_MIN: usize = 4096;
+
+/// The room that a table of `len` entries is to keep of `capacity`, if it is to give some back. Three of four entries have
+/// gone by then, so the copying is paid for by their removals.
+pub(crate) fn shrunk(len: usize, capacity: usize) -> Option<usize> {
+    (capacity > SHRUNK_MIN && len < capacity / 4).then_some(len * 2)
+}
+
+/// Gives memory back that only a burst has needed. To be called where entries are removed.
+pub(crate) fn shrink_map<K: Eq + Hash, V>(map: &mut Map<K, V>) {
+    if let Some(room) = shrunk(map.len(), map.capacity()) {
+        map.shrink_to(room);
+    }
+}
+
+/// The same for a set.
+pub(crate) fn shrink_set<K: Eq + Hash>(set: &mut Set<K>) {
+    if let Some(room) = shrunk(set.len(), set.capacity()) {
+        set.shrink_to(room);
+    }
+}
+
+/// The same for a queue.
+pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
+    if let Some(room) = shrunk(queue.len(), queue.capacity()) {
+        queue.shrink_to(room);
+    }
 }
 
 /// A small pseudo-random generator (xorshift64*), for choices that need not be secret.
@@ -35,5 +68,26 @@ impl Dice {
         let thrown = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
         // The high half scaled to the bound: no division, and the bias is below 2^-32 for any list that fits memory.
         ((thrown * bound as u64) >> 32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_gives_the_memory_of_a_burst_back() {
+        let mut burst = set(7);
+        burst.extend(0..100_000);
+        let grown = burst.capacity();
+        for number in 0..100_000 {
+            burst.remove(&number);
+            shrink_set(&mut burst);
+        }
+        assert!(
+            grown >= 100_000 && burst.capacity() <= SHRUNK_MIN,
+            "{}",
+            burst.capacity()
+        );
     }
 }

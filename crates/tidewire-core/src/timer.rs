@@ -44,10 +44,24 @@ impl<T> DeadlineQueue<T> {
 
     /// Forgets items at the front that have become pointless, so that a queue of long deadlines stays short.
     pub(crate) fn drop_front_while(&mut self, pointless: impl Fn(&T) -> bool) {
-        while self.queue.front().is_some_and(|(_, item)| pointless(item)) {
+        self.drop_due_front_while(|_, item| pointless(item));
+    }
+
+    /// The same where it depends on the item's deadline whether it is pointless.
+    pub(crate) fn drop_due_front_while(&mut self, pointless: impl Fn(Instant, &T) -> bool) {
+        while self
+            .queue
+            .front()
+            .is_some_and(|(deadline, item)| pointless(*deadline, item))
+        {
             self.queue.pop_front();
         }
         self.shrink();
+    }
+
+    /// How many items wait, pointless ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
     }
 
     /// Gives memory back that only a burst has needed.

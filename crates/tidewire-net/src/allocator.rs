@@ -27,6 +27,18 @@ pub fn give_back_large_blocks() {
     }
 }
 
+/// Gives the pages of free memory back to the system that lie between blocks which are in use. It looks at free blocks of a page and
+/// more, and a thread that allocates meanwhile may have to wait for its part, so it is for the time after a flood.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn give_back_free_pages() {
+    // SAFETY: it takes a number and works on the allocator's own structures under their locks.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other C libraries have no such function.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn give_back_free_pages() {}
+
 /// Other C libraries have no such limits.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn give_back_large_blocks() {}

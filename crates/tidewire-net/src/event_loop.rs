@@ -306,6 +306,13 @@ impl<C> EventLoop<C> {
         // Closing the descriptor takes it out of the poll, because nobody else holds a copy of it.
         let connection = self.connections.remove_and_lend(key)?;
         self.inbound_bytes -= connection.inbound_bytes();
+        let outbox_bytes = connection
+            .outbox
+            .as_ref()
+            .map_or(0, |outbox| outbox.own_bytes());
+        self.outbox_bytes = self.outbox_bytes.saturating_sub(outbox_bytes);
+        // At once, so that nobody else is ended for what this one has held.
+        self.share.report(self.outbox_bytes + self.inbound_bytes, 0);
         Some(connection.state)
     }
 
@@ -823,8 +830,8 @@ impl<C> EventLoop<C> {
     }
 
     /// Ends a turn after its sends: copies what is left of the turn before, and appends to `settled` who crossed which
-    /// mark; to be cut are those over their limit, then whoever holds most while all shards together are over their
-    /// budget.
+    /// mark; to be cut are those over their limit. What the connections hold is reported to the budget; while all shards
+    /// together are over it, their owner ends those who hold most, see [`EventLoop::holders`].
     pub fn settle(&mut self, logs: &mut TurnLogs, marks: &OutboxMarks, settled: &mut Settled) {
         let mut outbox_bytes = 0;
         let connections = &mut self.connections;
@@ -865,32 +872,19 @@ impl<C> EventLoop<C> {
         self.outbox_bytes = outbox_bytes;
         let held = outbox_bytes + self.inbound_bytes;
         self.share.report(held, 0);
-        // Without the condition a budget that others have used up would have all connections looked at in each turn.
-        if held > 0 && self.budget().excess_without_spare() > 0 {
-            self.cut_fattest(&mut settled.cut);
-        }
     }
 
-    /// Chooses those who hold most until what the node holds is back in its budget. Outboxes and half-received
-    /// messages count alike.
-    fn cut_fattest(&mut self, cut: &mut Vec<Key>) {
-        let held = |key: &Key| self.connections.get(*key).map_or(0, Connection::held_bytes);
-        let already: usize = cut.iter().map(held).sum();
-        let mut excess = self.budget().excess_without_spare();
-        excess = excess.saturating_sub(already);
-        let mut holders: Vec<(usize, Key)> = self
-            .connections
+    /// Memory that a connection holds for itself alone: its outbox and what is half received of it.
+    #[must_use]
+    pub fn held_bytes(&self, key: Key) -> usize {
+        self.connections.get(key).map_or(0, Connection::held_bytes)
+    }
+
+    /// All connections with what they hold for themselves alone.
+    pub fn holders(&self) -> impl Iterator<Item = (usize, Key)> {
+        self.connections
             .keys()
-            .map(|key| (held(&key), key))
-            .filter(|(bytes, key)| *bytes > 0 && !cut.contains(key))
-            .collect();
-        holders.sort_unstable();
-        while excess > 0
-            && let Some((bytes, key)) = holders.pop()
-        {
-            cut.push(key);
-            excess = excess.saturating_sub(bytes);
-        }
+            .map(|key| (self.held_bytes(key), key))
     }
 }
 

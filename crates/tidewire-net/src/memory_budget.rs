@@ -1,8 +1,8 @@
 //! The memory that all shards of a node may hold together: what waits for their connections, and what their owners report
 //! besides. Here it is only added up and compared; who gives something back is decided by those who hold it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A number of bytes that all its clones keep to together.
 #[derive(Clone, Debug)]
@@ -16,6 +16,11 @@ pub struct MemoryBudget {
 struct Held {
     bytes: AtomicUsize,
     spare: AtomicUsize,
+    wanted: AtomicUsize,
+    /// Until when nobody ends a holder, in the nanoseconds of its callers.
+    settling_until: AtomicU64,
+    /// Those that end holders. Locked where one joins or the budget is nearly used up.
+    participants: Mutex<Vec<Arc<Published>>>,
 }
 
 impl MemoryBudget {
@@ -40,6 +45,45 @@ impl MemoryBudget {
         self.used().saturating_sub(self.bytes_max)
     }
 
+    /// Bytes that may still be held, if all give back what they can spare.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let spare = self.held.spare.load(Ordering::Relaxed);
+        self.bytes_max
+            .saturating_sub(self.used().saturating_sub(spare))
+    }
+
+    /// Bytes that shares want to hold and for which there is no room.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        let wanted = self.held.wanted.load(Ordering::Relaxed);
+        wanted.saturating_sub(self.room())
+    }
+
+    /// Whether less than a quarter of the budget is left.
+    #[must_use]
+    pub fn is_nearly_used(&self) -> bool {
+        self.room() < self.bytes_max / 4
+    }
+
+    /// The budget itself.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Whether holders may be ended at `now`. Then none may until `until`, so that what they held is given back before more are
+    /// ended for it. All callers have one clock.
+    #[must_use]
+    pub fn may_end_holders(&self, now: u64, until: u64) -> bool {
+        let settling = &self.held.settling_until;
+        let before = settling.load(Ordering::Relaxed);
+        before <= now
+            && settling
+                .compare_exchange(before, until, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
     /// Bytes above the budget that would be left if all gave back what they can spare.
     #[must_use]
     pub fn excess_without_spare(&self) -> usize {
@@ -54,7 +98,85 @@ impl MemoryBudget {
             budget: self.clone(),
             bytes: 0,
             spare: 0,
+            wanted: 0,
         }
+    }
+
+    /// Adds a shard that ends holders while the budget is exceeded.
+    #[must_use]
+    pub fn join(&self) -> Participant {
+        let own = Arc::<Published>::default();
+        self.participants().push(Arc::clone(&own));
+        Participant {
+            budget: self.clone(),
+            own,
+        }
+    }
+
+    fn participants(&self) -> MutexGuard<'_, Vec<Arc<Published>>> {
+        let participants = &self.held.participants;
+        participants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a participant publishes for the others.
+#[derive(Debug, Default)]
+struct Published {
+    largest: AtomicUsize,
+    turns: AtomicU64,
+}
+
+/// A shard that ends holders while the budget is exceeded. Participants end the largest holders of all of them first, and give each
+/// other turns to give something back before.
+#[derive(Debug)]
+pub struct Participant {
+    budget: MemoryBudget,
+    own: Arc<Published>,
+}
+
+impl Participant {
+    /// Says how much the largest holder of this participant holds, so that no other participant ends smaller ones instead.
+    pub fn report_largest(&self, bytes: usize) {
+        self.own.largest.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What the largest holder of the other participants holds, as last reported.
+    #[must_use]
+    pub fn largest_of_others(&self) -> usize {
+        let all = self.budget.participants();
+        let others = all.iter().filter(|known| !Arc::ptr_eq(known, &self.own));
+        let bytes = others.map(|known| known.largest.load(Ordering::Relaxed));
+        bytes.max().unwrap_or(0)
+    }
+
+    /// Says that this participant has given back what it could in one more turn.
+    pub fn end_turn(&self) {
+        // It is the only one that writes the number.
+        let turns = self.own.turns.load(Ordering::Relaxed);
+        self.own.turns.store(turns + 1, Ordering::Relaxed);
+    }
+
+    /// The turns that each participant has ended, this one included.
+    pub fn turns(&self, into: &mut Vec<u64>) {
+        into.clear();
+        let all = self.budget.participants();
+        into.extend(all.iter().map(|known| known.turns.load(Ordering::Relaxed)));
+    }
+
+    /// Whether each participant has ended so many turns since [`Participant::turns`] gave those numbers.
+    #[must_use]
+    pub fn have_turned(&self, since: &[u64], count: u64) -> bool {
+        let all = self.budget.participants();
+        let now = all.iter().map(|known| known.turns.load(Ordering::Relaxed));
+        now.len() == since.len() && now.zip(since).all(|(now, since)| now - since >= count)
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        self.budget
+            .participants()
+            .retain(|known| !Arc::ptr_eq(known, &self.own));
     }
 }
 
@@ -64,6 +186,7 @@ pub struct Share {
     budget: MemoryBudget,
     bytes: usize,
     spare: usize,
+    wanted: usize,
 }
 
 impl Share {
@@ -77,6 +200,11 @@ impl Share {
     pub fn report(&mut self, bytes: usize, spare: usize) {
         replace(&self.budget.held.bytes, &mut self.bytes, bytes);
         replace(&self.budget.held.spare, &mut self.spare, spare);
+    }
+
+    /// Replaces what was reported as wanted before: bytes that found no room.
+    pub fn report_wanted(&mut self, bytes: usize) {
+        replace(&self.budget.held.wanted, &mut self.wanted, bytes);
     }
 }
 
@@ -98,6 +226,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.report(0, 0);
+        self.report_wanted(0);
     }
 }
 
@@ -143,6 +272,68 @@ mod tests {
         assert!(!second.try_report(1));
         drop(first);
         assert_eq!(budget.used(), 200);
+    }
+
+    #[test]
+    fn the_room_is_what_is_left_without_what_can_be_spared() {
+        let budget = MemoryBudget::new(100);
+        let (mut cache, mut outboxes) = (budget.share(), budget.share());
+        cache.report(60, 50);
+        outboxes.report(40, 0);
+        assert_eq!((budget.room(), budget.is_nearly_used()), (50, false));
+        outboxes.report(80, 0);
+        assert_eq!((budget.room(), budget.is_nearly_used()), (10, true));
+        cache.report_wanted(30);
+        assert_eq!(budget.missing(), 20);
+        outboxes.report(180, 0);
+        assert_eq!((budget.room(), budget.missing()), (0, 30));
+        drop(cache);
+        assert_eq!(budget.missing(), 0);
+    }
+
+    #[test]
+    fn holders_are_ended_by_one_share_at_a_time() {
+        let budget = MemoryBudget::new(100);
+        assert!(budget.may_end_holders(10, 20));
+        assert!(!budget.clone().may_end_holders(19, 29));
+        assert!(budget.may_end_holders(20, 30));
+    }
+
+    #[test]
+    fn a_participant_knows_the_largest_holder_of_the_others() {
+        let budget = MemoryBudget::new(100);
+        let (first, second) = (budget.join(), budget.join());
+        first.report_largest(50);
+        second.report_largest(20);
+        assert_eq!(
+            (first.largest_of_others(), second.largest_of_others()),
+            (20, 50)
+        );
+        drop(first);
+        let third = budget.join();
+        assert_eq!(
+            (second.largest_of_others(), third.largest_of_others()),
+            (0, 20)
+        );
+    }
+
+    #[test]
+    fn a_participant_waits_for_the_turns_of_all() {
+        let budget = MemoryBudget::new(100);
+        let (first, second) = (budget.join(), budget.join());
+        second.end_turn();
+        let mut since = Vec::new();
+        first.turns(&mut since);
+        for _ in 0..5 {
+            first.end_turn();
+        }
+        second.end_turn();
+        assert!(first.have_turned(&since, 1) && !first.have_turned(&since, 2));
+        second.end_turn();
+        assert!(first.have_turned(&since, 2));
+        // Who joins later has to give something back as well.
+        let _third = budget.join();
+        assert!(!first.have_turned(&since, 2));
     }
 
     #[test]

@@ -101,7 +101,21 @@ impl Fixture {
             self.event_loop.submit_slice(&self.logs, &mut broken);
         }
         self.event_loop.settle(&mut self.logs, marks, &mut settled);
+        self.cut_largest(&mut settled.cut);
         (broken, settled)
+    }
+
+    /// Ends those who hold most while the budget is exceeded, as the owner of a loop does.
+    fn cut_largest(&self, cut: &mut Vec<Key>) {
+        let mut excess = self.event_loop.budget().excess_without_spare();
+        let mut holders: Vec<_> = self.event_loop.holders().collect();
+        holders.sort_unstable();
+        while excess > 0
+            && let Some((bytes, key)) = holders.pop()
+        {
+            cut.push(key);
+            excess = excess.saturating_sub(bytes);
+        }
     }
 }
 

@@ -518,6 +518,11 @@ const COUNTERS: &[Number] = &[
         |stats| &stats.cache_shrunk_bytes,
     ),
     (
+        "memory_disconnects",
+        "Sessions that were ended because of limits.memory_bytes_max, as they held most",
+        |stats| &stats.memory_disconnects,
+    ),
+    (
         "inflight_pauses",
         "Times that a connection was not read because of its bytes in flight",
         |stats| &stats.inflight_pauses,
@@ -546,6 +551,11 @@ const GAUGES: &[Number] = &[
         "inbound_bytes",
         "Bytes of messages that are half received or have to wait",
         |stats| &stats.inbound_bytes,
+    ),
+    (
+        "kept_bytes",
+        "Bytes of subscriptions, registrations, patterns, calls and waiting requests",
+        |stats| &stats.kept_bytes,
     ),
     (
         "log_bytes",

@@ -3,6 +3,7 @@
 //! The stop loses nothing that was acknowledged and lets clients go one after the other, because they come back at once.
 
 mod drain;
+mod free_memory;
 mod requests;
 mod signals;
 mod store;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidewire_core::store::Opened;
+use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::Path;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -211,7 +213,7 @@ impl Node {
             shards: Arc::clone(&handles),
             epochs,
             refused,
-            budget,
+            budget: budget.clone(),
         };
         let api = Arc::new(Api::new(plan, common, &auth));
         let served = plan.config.http.api.then(|| Arc::clone(&api));
@@ -275,7 +277,7 @@ impl Node {
         }
         node.accept(listeners, plan.speaks, &is_stopped);
         node.accept(tls_listeners, plan.tls_speaks(), &is_stopped);
-        node.keep_house(plan.config.tls.reload_interval.time());
+        node.keep_house(plan.config.tls.reload_interval.time(), budget);
         status.set_stage(Stage::Serving);
         Ok((node, signals))
     }
@@ -340,7 +342,7 @@ impl Node {
         self.accepting.push(self.runtime.spawn(task));
     }
 
-    fn keep_house(&self, certificate_interval: Option<Duration>) {
+    fn keep_house(&self, certificate_interval: Option<Duration>, budget: MemoryBudget) {
         let front = Arc::clone(&self.front);
         if let Some(every) = certificate_interval
             && front.tls.is_some()
@@ -362,6 +364,7 @@ impl Node {
                 }
             });
         }
+        self.runtime.spawn(free_memory::give_back(budget));
         let stores = self.stores.healths();
         self.runtime.spawn(async move {
             let mut interval = tokio::time::interval(STORE_INTERVAL);

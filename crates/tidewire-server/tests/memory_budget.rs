@@ -1,4 +1,4 @@
-//! `limits.memory_bytes_max` at its limit: what of all that a node holds counts, and who gives way first.
+//! `limits.memory_bytes_max` at its limit: what of all that a node holds counts, and what gives way first.
 
 mod client;
 mod shard_support;
@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::{Client, acknowledged, wait_until, write};
 use shard_support::{Node, Options};
 use tidewire_core::message::{Connection, Message, Record, RecordBulk};
+use tidewire_server::penalty::PenaltySettings;
 use tidewire_server::shard::ShardLimits;
 use tidewire_server::shard::stats::ShardStats;
-use tidewire_wire::frame::websocket::{Opcode, encode_masked};
+use tidewire_wire::frame::websocket::{CloseCode, Opcode, encode_masked};
+use tidewire_wire::protocol::deepstream::Deepstream;
 
 const MEMORY_BYTES_MAX: usize = 1 << 20;
 const SHARDS: usize = 3;
@@ -121,6 +123,15 @@ fn records_in_use_stay_and_who_holds_most_goes() {
     client.ping();
 }
 
+/// Records that nobody uses, of so many bytes together.
+fn create_unused(node: &Node, client: &mut Client, count: usize) -> u64 {
+    for number in 0..count {
+        create(node, client, &format!("unused/{number}"), &text(LARGE));
+    }
+    wait_until(|| sum(node, |stats| &stats.engine.dirty_records) == 0);
+    sum(node, |stats| &stats.cache_shrunk_bytes)
+}
+
 #[test]
 fn messages_of_a_turn_count_while_their_log_lives() {
     let node = node();
@@ -130,24 +141,27 @@ fn messages_of_a_turn_count_while_their_log_lives() {
     let name = name.as_str();
     client.send(&write(name, 2, &data));
     client.expect(&acknowledged(name));
-    let _hoarder = hoarder(&node, 500_000);
-    wait_until(|| node.stats(0).inbound_bytes.load(Ordering::Relaxed) >= 500_000 - 100);
-    client.ping();
-    assert_eq!(cut(&node), 0);
-    // Ten questions of a few bytes, answered in one turn: no connection holds any of it, the log a million bytes.
+    let shrunk = create_unused(&node, &mut client, 3);
+    assert_eq!(shrunk, 0);
+    // Ten questions of a few bytes, answered in one turn: no connection holds any of it, the log a million bytes. The kernel may
+    // hand them over in parts, which are turns of their own.
     let question = Message::Record(Record::Read { name });
-    client.send_all((0..10).map(|_| question.clone()));
-    for _ in 0..10 {
-        let (version, data) = (2, data.as_str());
-        let answer = Record::ReadResponse {
-            name,
-            version,
-            data,
-        };
-        client.expect(&Message::Record(answer));
-    }
-    wait_until(|| cut(&node) == 1);
+    wait_until(|| {
+        client.send_all((0..10).map(|_| question.clone()));
+        for _ in 0..10 {
+            let (version, data) = (2, data.as_str());
+            let answer = Record::ReadResponse {
+                name,
+                version,
+                data,
+            };
+            client.expect(&Message::Record(answer));
+        }
+        sum(&node, |stats| &stats.cache_shrunk_bytes) > 0
+    });
     client.ping();
+    // What only a turn has needed ends no session.
+    assert_eq!(cut(&node), 0);
 }
 
 #[test]
@@ -155,15 +169,105 @@ fn mail_on_its_way_to_another_shard_counts() {
     let node = node();
     let mut client = node.log_in(0);
     let name = created_where(&node, &mut client, |owner| owner != 0);
+    let shrunk = create_unused(&node, &mut client, 3);
+    assert_eq!(shrunk, 0);
     // With half a write of the client this is just within the budget.
-    let _hoarder = hoarder(&node, 950_000);
-    wait_until(|| node.stats(0).inbound_bytes.load(Ordering::Relaxed) >= 950_000 - 100);
+    let _hoarder = hoarder(&node, 600_000);
+    wait_until(|| node.stats(0).inbound_bytes.load(Ordering::Relaxed) >= 600_000 - 100);
     client.ping();
-    assert_eq!(cut(&node), 0);
+    assert_eq!(sum(&node, |stats| &stats.cache_shrunk_bytes), 0);
     // Writes that come to nothing: their owner keeps none of them and answers with little.
-    let data = text(90_000);
-    client.send_all((0..4).map(|_| write(&name, 9, &data)));
-    wait_until(|| cut(&node) == 1);
+    let data = text(60_000);
+    client.send_all((0..8).map(|_| write(&name, 9, &data)));
+    wait_until(|| sum(&node, |stats| &stats.cache_shrunk_bytes) > 0);
     client.send(&Message::Connection(Connection::Ping));
     client.receive_until(|message| *message == Message::Connection(Connection::Pong));
+    assert_eq!(cut(&node), 0);
+}
+
+/// Subscribes to new records and fills them, one after the other, until the session has all or is closed with a code. A write for
+/// which there is no room is made again, as its error says.
+fn hold_records(client: &mut Client, names: impl Iterator<Item = String>) -> Result<(), CloseCode> {
+    let data = text(LARGE);
+    for name in names {
+        let subscription = Message::Record(Record::Bulk {
+            action: RecordBulk::SubscribeCreateAndRead,
+            names: vec![&name],
+            correlation: Some("2"),
+        });
+        send_unless_closed(client, &subscription);
+        let mut is_written = false;
+        while !is_written {
+            send_unless_closed(client, &write(&name, -1, &data));
+            client.receive_until_closed(|message| {
+                is_written = *message == acknowledged(&name);
+                is_written || matches!(message, Message::Record(Record::Error(_)))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends a message. The server may close the connection meanwhile, which the client then reads.
+fn send_unless_closed(client: &mut Client, message: &Message<'_>) {
+    let mut bytes = Vec::new();
+    Deepstream::encode_masked_frame(message, [1, 2, 3, 4], &mut bytes);
+    let _ = client.stream.write_all(&bytes);
+}
+
+#[test]
+fn who_holds_the_records_that_fill_the_budget_goes_and_nobody_else() {
+    let node = Node::start(Options {
+        limits: ShardLimits {
+            memory_bytes_max: 2 * MEMORY_BYTES_MAX,
+            ..ShardLimits::default()
+        },
+        penalty: PenaltySettings::default(),
+        ..Options::default()
+    });
+    let mut bystanders: Vec<Client> = (0..SHARDS).map(|shard| node.log_in(shard)).collect();
+    let mut frame = Vec::new();
+    encode_masked(Opcode::Binary, &vec![0; 200_000], [1; 4], &mut frame);
+    for bystander in &mut bystanders {
+        bystander.stream.write_all(&frame[..150_000]).expect("sent");
+    }
+    wait_until(|| sum(&node, |stats| &stats.inbound_bytes) >= 450_000 - 100);
+    let mut holder = node.log_in(1);
+    let names = (0..40).map(|number| format!("held/{number}"));
+    assert_eq!(
+        hold_records(&mut holder, names),
+        Err(CloseCode::TRY_AGAIN_LATER)
+    );
+    wait_until(|| sum(&node, |stats| &stats.memory_disconnects) == 1);
+    wait_until(|| record_bytes(&node) <= 2 * MEMORY_BYTES_MAX as u64);
+    // What the others have sent in part is whole now: no message, which is all that is said of it.
+    for bystander in &mut bystanders {
+        bystander.stream.write_all(&frame[150_000..]).expect("sent");
+        bystander.send(&Message::Connection(Connection::Ping));
+        bystander.receive_until(|message| *message == Message::Connection(Connection::Pong));
+    }
+    assert_eq!(cut(&node), 1);
+    // The holder's address and user, and no other user.
+    wait_until(|| sum(&node, |stats| &stats.penalty_entries) == 2);
+}
+
+#[test]
+fn sessions_that_are_ended_for_what_all_hold_together_are_not_punished() {
+    const COUNT: usize = 45;
+    // Each holds less than a hundredth of the budget, all together more than it.
+    let node = Node::start(Options {
+        limits: ShardLimits {
+            memory_bytes_max: 4 << 20,
+            ..ShardLimits::default()
+        },
+        penalty: PenaltySettings::default(),
+        ..Options::default()
+    });
+    let hoarders: Vec<Client> = (0..4 * COUNT).map(|_| hoarder(&node, 30_000)).collect();
+    wait_until(|| sum(&node, |stats| &stats.memory_disconnects) > 0);
+    wait_until(|| sum(&node, |stats| &stats.inbound_bytes) <= 4 << 20);
+    assert!(cut(&node) < COUNT as u64, "{}", cut(&node));
+    let entries = |shard| node.stats(shard).penalty_entries.load(Ordering::Relaxed);
+    assert_eq!(entries(0), 0);
+    drop(hoarders);
 }

@@ -49,7 +49,9 @@ impl Shard {
         }
         let seed = self.place.seed;
         if let Some(session) = self.sessions.find_mut(id) {
+            let bytes = bulk.kept_bytes();
             session.belongings(seed).bulk = Some(bulk);
+            self.sessions.add_belonging(id, bytes);
         }
         self.go_on_with_bulk(now, id, out);
     }
@@ -87,6 +89,7 @@ impl Shard {
             self.debtors.holds_back(id);
             return;
         }
+        self.sessions.remove_belonging(id, bulk.kept_bytes());
         if let Some(gather) = bulk.gather() {
             gathered(&mut self.desk(now, out), gather, false, GatheredPart::Done);
         }

@@ -50,6 +50,8 @@ pub struct Counts {
     pub provided_rpcs: usize,
     /// Users of this shard that are online.
     pub users_online: usize,
+    /// Bytes of what is kept for sessions, see [`Shard::kept_bytes`].
+    pub kept_bytes: usize,
     /// Answers that wait for several shards.
     pub gatherings: usize,
     /// Sessions that do not read fast enough, and what was left out for them.
@@ -83,6 +85,36 @@ impl Shard {
     #[must_use]
     pub fn deferred_bytes(&self) -> usize {
         self.records.deferred_bytes()
+    }
+
+    /// Bytes of what is kept for sessions beside records and histories: names of subscriptions, registrations and patterns, calls,
+    /// requests that wait, and what a write needs until it is stored.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.sessions.bytes()
+            + self.hub.bytes()
+            + self.listens.bytes()
+            + self.rpcs.bytes()
+            + self.records.kept_bytes()
+    }
+
+    /// Bytes that are kept, on this shard and at owners, because of the session at this place: records that it is subscribed to
+    /// included, each for one of its subscribers.
+    #[must_use]
+    pub fn kept_for(&self, index: u32) -> usize {
+        let session = self.sessions.at(index);
+        session.map_or(0, |session| session.kept_bytes as usize)
+    }
+
+    /// Tells the engine how many more bytes may be kept in this turn. What has no room is refused with a code that may be tried
+    /// again; see [`Refused::memory`].
+    pub fn set_room(&mut self, bytes: usize) {
+        self.place.room.set(bytes);
+    }
+
+    /// Bytes for which there was no room since the last call.
+    pub fn take_lacking(&mut self) -> usize {
+        self.place.lacking.take()
     }
 
     /// Whether the store has not got everything yet.
@@ -128,6 +160,7 @@ impl Shard {
             rpc_steps: self.rpcs.step_count(),
             provided_rpcs: self.rpcs.name_count(),
             users_online: self.presences.count_online(),
+            kept_bytes: self.kept_bytes(),
             gatherings: self.gatherings.running.len(),
             lag: self.place.lag.get(),
             history: self.histories.counts(),

@@ -10,7 +10,7 @@ use crate::entry::{Entry, WorkEntry};
 use crate::history::home as history;
 use crate::hub::{ChannelId, HubTopic};
 use crate::record::home;
-use crate::session::{Phase, Seat, Session};
+use crate::session::{Mark, Phase, Seat, Session};
 use crate::text::Name;
 use crate::time::Now;
 use crate::{event, login, presence};
@@ -134,7 +134,7 @@ impl Shard {
             if let Some(expires_at) = principal.expires_at() {
                 parts.expiries.remove(expires_at, Seat::of(id));
             }
-            if !session.is_passing {
+            if !session.has(Mark::Passing) {
                 login::count_online(&mut desk, &principal.user_id, id, false);
             }
         }

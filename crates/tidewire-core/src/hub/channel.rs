@@ -1,5 +1,6 @@
 //! Names with members: finding, adding and removing them.
 
+use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
@@ -9,6 +10,9 @@ use smallvec::SmallVec;
 use super::parked::Parked;
 use super::{ChannelId, Hub, HubTopic};
 use crate::effect::Format;
+use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, name_bytes};
+use crate::session::Sessions;
+use crate::table;
 use crate::text::Name;
 
 /// A name with members. There may be as many as sessions, so what only a turn needs lies elsewhere.
@@ -27,9 +31,30 @@ pub(super) struct Channel {
     pub(super) has_parked: bool,
     /// The interest change that made the name visible, see [`crate::effect::Effects::interest`].
     pub(super) interest: u64,
+    /// The member that the name's memory is charged to, or [`UNPAID`].
+    pub(super) payer: u32,
+    /// Bytes of the record's value, as last told to its members.
+    pub(super) value_bytes: u32,
 }
 
+/// In place of a payer: the name has no members in this turn any more.
+pub(super) const UNPAID: u32 = u32::MAX;
+
 impl Channel {
+    /// Bytes of the name with its places.
+    pub(super) fn own_bytes(&self) -> usize {
+        let interest_bytes = match self.topic {
+            HubTopic::Interest(_) => INTEREST_BYTES,
+            HubTopic::Record => 0,
+        };
+        CHANNEL_BYTES + interest_bytes + name_bytes(&self.name)
+    }
+
+    /// What is charged to the payer: the value as well, which its owner has to keep while it has subscribers.
+    pub(super) fn charged_bytes(&self) -> usize {
+        self.own_bytes() + self.value_bytes as usize
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && !self.has_parked
     }
@@ -106,9 +131,12 @@ impl Hub {
             has_fresh: false,
             has_parked: false,
             interest: 0,
+            payer: UNPAID,
+            value_bytes: 0,
         };
+        self.bytes += channel.own_bytes();
         let id = match self.free.pop() {
-            Some(id) => {
+            Some(Reverse(id)) => {
                 self.channels[id as usize] = Some(channel);
                 id
             }
@@ -128,12 +156,63 @@ impl Hub {
     }
 
     pub(super) fn remove_channel(&mut self, id: ChannelId) {
-        if let Some(Channel { topic, name, .. }) = self.channels[id as usize].take() {
-            let hash = hash(&self.hasher, topic, &name);
+        if let Some(channel) = self.channels[id as usize].take() {
+            self.bytes -= channel.own_bytes();
+            let hash = hash(&self.hasher, channel.topic, &channel.name);
             if let Ok(entry) = self.keys.find_entry(hash, |known| *known == id) {
                 entry.remove();
             }
-            self.free.push(id);
+            self.free.push(Reverse(id));
+            self.shrink();
+        }
+    }
+
+    /// Gives memory back that only a burst of names has needed.
+    fn shrink(&mut self) {
+        if let Some(room) = table::shrunk(self.keys.len(), self.keys.capacity()) {
+            let (channels, hasher) = (&self.channels, &self.hasher);
+            self.keys.shrink_to(room, |id| {
+                channels[*id as usize].as_ref().map_or(0, |channel| {
+                    self::hash(hasher, channel.topic, &channel.name)
+                })
+            });
+            // Places in the middle can't go, because memberships know them by number.
+            let used = self.channels.iter().rposition(Option::is_some);
+            self.channels.truncate(used.map_or(0, |last| last + 1));
+            self.channels.shrink_to(self.channels.len() * 2);
+            let end = self.channels.len() as ChannelId;
+            self.free.retain(|Reverse(id)| *id < end);
+            self.free.shrink_to(room);
+        }
+    }
+
+    /// Bytes of the names and memberships, without the values of records.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Notes how large the value of a record is that this shard has subscribers of.
+    #[inline]
+    pub(crate) fn set_value_bytes(&mut self, id: ChannelId, bytes: usize, sessions: &mut Sessions) {
+        let channel = self.channel_mut(id);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let before = std::mem::replace(&mut channel.value_bytes, bytes);
+        if before != bytes
+            && let Some(payer) = sessions.at_mut(channel.payer)
+        {
+            payer.let_go(before as usize);
+            payer.keep(bytes as usize);
+        }
+    }
+
+    /// Charges a name that has lost the member which paid for it to another one.
+    pub(super) fn charge_another(&mut self, id: ChannelId, sessions: &mut Sessions) {
+        let first = self.channel(id).members.first().copied();
+        let next = first.or_else(|| self.parked_in(id).next());
+        let channel = self.channel_mut(id);
+        channel.payer = next.unwrap_or(UNPAID);
+        if let Some(payer) = next.and_then(|index| sessions.at_mut(index)) {
+            payer.keep(channel.charged_bytes());
         }
     }
 
@@ -145,6 +224,10 @@ impl Hub {
             channel.is_some_and(|channel| channel.topic == topic && *channel.name == *name)
         };
         self.keys.find(hash, is_it).copied()
+    }
+
+    pub(super) fn has_channel(&self, id: ChannelId) -> bool {
+        matches!(self.channels.get(id as usize), Some(Some(_)))
     }
 
     pub(super) fn channel(&self, id: ChannelId) -> &Channel {

@@ -12,6 +12,9 @@ pub(super) const NO_CHANNEL: ChannelId = u32::MAX;
 /// The due has more than fits; `start` is its place among the heavy ones.
 pub(super) const HEAVY: ChannelId = u32::MAX - 1;
 
+/// A due that had more answers than this gives their memory back after the turn.
+const SPANS_KEPT_MAX: usize = 1024;
+
 /// The session of a due that was sent. No session has this place: the descriptor limit is far below.
 const SENT: u32 = u32::MAX;
 
@@ -40,6 +43,10 @@ impl HeavyDue {
         self.channels.clear();
         self.answers.clear();
         self.own.clear();
+        // What a message of many names has needed for its answers would stay for good.
+        if self.answers.capacity() > SPANS_KEPT_MAX {
+            self.answers = SmallVec::new();
+        }
     }
 }
 

@@ -193,7 +193,7 @@ impl Hub {
         joined.clear();
         joined.extend_from_slice(&heavy.answers);
         for (channel, since) in &heavy.channels {
-            if self.channels[*channel as usize].is_some() {
+            if self.has_channel(*channel) {
                 joined.extend(clip(self.spans(*channel, format), *since));
             }
         }
@@ -211,6 +211,7 @@ impl Hub {
         for heavy in &mut self.heavy[..self.heavy_count] {
             heavy.clear();
         }
+        self.heavy.truncate(TOUCHED_KEPT_MAX);
         self.heavy_count = 0;
         for place in 0..std::mem::take(&mut self.touched_count) {
             let touched = &mut self.touched[place];
@@ -219,7 +220,7 @@ impl Hub {
                 published.collected = 0;
             }
             let id = touched.channel;
-            let Some(channel) = &mut self.channels[id as usize] else {
+            let Some(Some(channel)) = self.channels.get_mut(id as usize) else {
                 continue;
             };
             channel.touched = 0;
@@ -229,7 +230,7 @@ impl Hub {
         }
         self.touched.truncate(TOUCHED_KEPT_MAX);
         for (id, _) in self.fresh.keys() {
-            if let Some(channel) = &mut self.channels[*id as usize] {
+            if let Some(Some(channel)) = self.channels.get_mut(*id as usize) {
                 channel.has_fresh = false;
             }
         }

@@ -2,12 +2,13 @@
 
 use smallvec::SmallVec;
 
-use super::channel::format_bit;
+use super::channel::{UNPAID, format_bit};
 use super::membership::PARKED;
 use super::span::{append, clip};
 use super::{ChannelId, Edge, Hub, HubTopic};
 use crate::address::SessionId;
 use crate::effect::{Format, Span};
+use crate::footprint::MEMBERSHIP_BYTES;
 use crate::session::Sessions;
 use crate::text::Name;
 
@@ -36,6 +37,12 @@ impl Hub {
         channel.members.push(id.index);
         channel.formats |= format_bit(session.format);
         channel.has_fresh = true;
+        session.keep(MEMBERSHIP_BYTES);
+        if channel.payer == UNPAID {
+            channel.payer = id.index;
+            session.keep(channel.charged_bytes());
+        }
+        self.bytes += MEMBERSHIP_BYTES;
         self.fresh.insert((channel_id, id.index), since);
         if first { Edge::Crossed } else { Edge::Inside }
     }
@@ -141,6 +148,12 @@ impl Hub {
             return Edge::Unchanged;
         };
         let format = session.format;
+        session.let_go(MEMBERSHIP_BYTES);
+        self.bytes -= MEMBERSHIP_BYTES;
+        if self.channel(id).payer == index {
+            session.let_go(self.channel(id).charged_bytes());
+            self.channel_mut(id).payer = UNPAID;
+        }
         if position == PARKED {
             self.forget_parked(id, index);
         } else {
@@ -148,6 +161,9 @@ impl Hub {
             if keeps {
                 self.still_owe(index, &owed);
             }
+        }
+        if self.channel(id).payer == UNPAID {
+            self.charge_another(id, sessions);
         }
         let channel = self.channel(id);
         let (emptied, silent) = (channel.is_empty(), channel.touched == 0);

@@ -18,6 +18,7 @@ use crate::address::SessionId;
 use crate::desk::Desk;
 use crate::effect::{Effects, Principal};
 use crate::entry::{Asker, Entry, GatheredPart, ListenNotice, Listening, ReadFailed};
+use crate::footprint::{PATTERN_ENTRY_BYTES, WANTED_BYTES};
 use crate::message::Topic;
 use crate::permission::{Access, Asked, Decision, Question};
 use crate::table::{self, Dice, Map};
@@ -334,6 +335,13 @@ impl ListenOwner {
     /// The number of names with subscribers.
     pub(crate) fn wanted_count(&self) -> usize {
         self.records.wanted.len() + self.events.wanted.len()
+    }
+
+    /// Bytes of the patterns, without their expressions, and of the names with subscribers.
+    pub(crate) fn bytes(&self) -> usize {
+        let discarded: usize = self.discarded.iter().map(BTreeMap::len).sum();
+        self.pattern_count() * PATTERN_ENTRY_BYTES
+            + (self.wanted_count() + discarded) * WANTED_BYTES
     }
 
     /// How many steps were made.

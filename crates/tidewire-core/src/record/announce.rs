@@ -121,6 +121,7 @@ impl RecordOwner {
                 let is_announcement = |job: &Job| matches!(job.kind, JobKind::Announce(_));
                 let place = waits.jobs.iter().position(|job| !is_announcement(job));
                 let place = place.unwrap_or(waits.jobs.len());
+                self.waiting_bytes += job.bytes();
                 waits.jobs.insert(place, job);
                 waits.blocked = blocked;
             }

@@ -124,6 +124,15 @@ impl Dirty {
     }
 }
 
+impl Dirty {
+    /// The deadline of the session that has waited longest. All wait equally long, and those whom the batch under way answers
+    /// came first.
+    fn first_deadline(&self) -> Option<Instant> {
+        let first = self.covered.first().or_else(|| self.waiting.first());
+        first.map(|waiter| waiter.deadline)
+    }
+}
+
 #[derive(Debug)]
 struct Batch {
     number: u64,
@@ -369,9 +378,13 @@ impl Commits {
                 Written::Refused => self.overruled(&write.name, ending),
             }
         }
+        // A record that is written all the time is always dirty, so what counts is who still waits for it.
         let dirty = &self.dirty;
-        self.timeouts
-            .drop_front_while(|name| !dirty.contains_key(name));
+        self.timeouts.drop_due_front_while(|deadline, name| {
+            let first = dirty.get(name).and_then(Dirty::first_deadline);
+            first.is_none_or(|first| first > deadline)
+        });
+        table::shrink_map(&mut self.dirty);
     }
 
     /// The store takes nothing from this owner any more.
@@ -780,6 +793,25 @@ mod tests {
             }
             prop_assert_eq!(both.commits.count(), 0);
             prop_assert!(both.waiting.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_written_all_the_time_keeps_no_timers_of_answered_writes() {
+        let mut both = Both::new();
+        let write = Step::Write {
+            name: 0,
+            bytes: 1,
+            waits: true,
+        };
+        for _ in 0..100 {
+            (0..10).for_each(|_| both.take(&write));
+            both.take(&Step::Batch);
+            both.take(&Step::Pass { millis: 1 });
+            both.take(&write);
+            both.take(&Step::Commits);
+            assert!(both.commits.is_dirty(&key(0)));
+            assert_eq!(both.commits.timeouts.len(), 1);
         }
     }
 

@@ -30,6 +30,10 @@ use crate::record::share::Share;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
+/// A value of so many bytes is written only if the node's memory budget has room for it: as much as a session may have kept
+/// in any case.
+const LARGE_VALUE_BYTES: usize = 64 << 10;
+
 impl RecordOwner {
     pub(super) fn run<E: Effects>(
         &mut self,
@@ -218,6 +222,7 @@ impl RecordOwner {
                     serial,
                     epoch,
                     provided,
+                    value_bytes: value.data().map_or(0, Payload::len),
                     told,
                     action,
                     correlation,
@@ -682,6 +687,10 @@ impl RecordOwner {
         let settings = &desk.place.settings;
         let limits = &settings.limits;
         let old = before.data().map_or(0, Payload::len);
+        // Small writes are bounded by the number of records that are not stored yet.
+        if bytes >= LARGE_VALUE_BYTES && !desk.place.has_memory(0, bytes) {
+            return false;
+        }
         if is_under(&settings.memory_only_prefixes, name) {
             let has_place = self.memory_only_bytes - old + bytes <= limits.cache_bytes_max;
             if !has_place {

@@ -79,12 +79,14 @@ impl Deferred {
         DeferredJob { name, job, bytes }
     }
 
-    /// Takes the session's next request.
-    pub(super) fn pop(&mut self, session: SessionId) -> Option<(Name, Job)> {
+    /// Takes the session's next request, and says whether it had waited for its record before.
+    pub(super) fn pop(&mut self, session: SessionId) -> Option<(Name, Job, bool)> {
         let line = self.lines.get_mut(&session)?;
-        let deferred = line.older.pop_front().or_else(|| line.jobs.pop_front())?;
+        let older = line.older.pop_front();
+        let has_waited = older.is_some();
+        let deferred = older.or_else(|| line.jobs.pop_front())?;
         self.bytes -= deferred.bytes;
-        Some((deferred.name, deferred.job))
+        Some((deferred.name, deferred.job, has_waited))
     }
 
     /// Whether nothing of the session is left.

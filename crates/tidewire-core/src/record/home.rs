@@ -11,6 +11,7 @@ use crate::entry::{
     Answer, BulkName, Entry, Gather, GatheredRecords, Gathering, OwnedChange, OwnedPut, OwnedWrite,
     Published, RecordAnswer, RecordRefusal, RecordRequest, RecordRequestKind, Told,
 };
+use crate::footprint::{HOLD_BYTES, name_bytes};
 use crate::hub::HubTopic;
 use crate::json::Kind;
 use crate::lag;
@@ -125,10 +126,11 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             serial,
             epoch,
             provided,
+            value_bytes,
             told,
             ..
         } => {
-            if !grant(desk, id, &name, serial, epoch) {
+            if !grant(desk, id, &name, serial, epoch, value_bytes) {
                 return true;
             }
             if provided {
@@ -297,6 +299,7 @@ pub(crate) fn lose<E: Effects>(
         return false;
     };
     with.holds.remove(name);
+    desk.sessions.remove_belonging(id, hold_bytes(name));
     desk.hub.expel(TOPIC, name, id, desk.sessions);
     release(desk, name.clone(), epoch, (id, serial));
     let refusal = Refusal {
@@ -346,12 +349,8 @@ pub(crate) fn published<E: Effects>(
                     data: Some(full.as_str()),
                 },
             };
-            desk.fan_out(
-                TOPIC,
-                name,
-                except,
-                &Message::Record(Record::Write(write, change)),
-            );
+            let message = Message::Record(Record::Write(write, change));
+            desk.fan_out_value(name, except, &message, full.len());
         }
         // Its subscriptions end here, so nobody could be told later.
         Published::Deleted => {
@@ -363,8 +362,9 @@ pub(crate) fn published<E: Effects>(
             );
             for member in desk.hub.dissolve(TOPIC, name, desk.sessions) {
                 let session = desk.sessions.find_mut(member);
-                if let Some(with) = session.and_then(|session| session.belongings.as_mut()) {
-                    with.holds.remove(name);
+                let belongings = session.and_then(|session| session.belongings.as_mut());
+                if belongings.is_some_and(|with| with.holds.remove(name).is_some()) {
+                    desk.sessions.remove_belonging(member, hold_bytes(name));
                 }
             }
         }
@@ -436,10 +436,11 @@ fn bulk<E: Effects>(
             desk.send(id, &error(RecordError::InvalidData(refusal(None))));
             continue;
         }
+        let owned = Name::from(*name);
         let serial = if action == RecordBulk::Notify {
             None
         } else {
-            match hold(desk, id, name) {
+            match hold(desk, id, &owned) {
                 Held::New(serial) => Some(serial),
                 Held::Already => {
                     desk.send(id, &error(RecordError::MultipleSubscriptions { name }));
@@ -456,7 +457,7 @@ fn bulk<E: Effects>(
             .entry(desk.place.owner(name))
             .or_default()
             .push(BulkName {
-                name: Name::from(*name),
+                name: owned,
                 place,
                 serial,
             });
@@ -539,7 +540,7 @@ enum Held {
 }
 
 /// Notes that the session wants to be subscribed to the record.
-fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> Held {
+fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name) -> Held {
     let has_room = desk.has_room(id, 1);
     let Some(session) = desk.sessions.find_mut(id) else {
         return Held::NoRoom;
@@ -560,9 +561,16 @@ fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> Held {
         granted: None,
         again: false,
     };
+    let serial = session.serial;
     let holds = &mut session.belongings(desk.place.seed).holds;
-    holds.insert(name.into(), hold);
-    Held::New(session.serial)
+    holds.insert(name.clone(), hold);
+    desk.sessions.add_belonging(id, hold_bytes(name));
+    Held::New(serial)
+}
+
+/// What a record that is subscribed to takes among the session's own.
+fn hold_bytes(name: &Name) -> usize {
+    HOLD_BYTES + name_bytes(name)
 }
 
 /// Whether rights have changed since the subscription was asked for, so that it has to be judged again.
@@ -586,6 +594,7 @@ fn grant<E: Effects>(
     name: &Name,
     serial: u32,
     epoch: u64,
+    value_bytes: usize,
 ) -> bool {
     let hold = desk
         .sessions
@@ -596,6 +605,10 @@ fn grant<E: Effects>(
         Some(hold) if hold.serial == serial => {
             hold.granted = Some(epoch);
             desk.hub.join(TOPIC, name, id, desk.sessions);
+            if let Some(channel) = desk.hub.find(TOPIC, name) {
+                desk.hub
+                    .set_value_bytes(channel, value_bytes, desk.sessions);
+            }
             lag::joined(desk, TOPIC, name, id);
             true
         }
@@ -611,7 +624,11 @@ fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
         .sessions
         .find_mut(id)
         .and_then(|session| session.belongings.as_mut())
-        .and_then(|with| with.holds.remove(name));
+        .and_then(|with| with.holds.remove_entry(name));
+    let hold = hold.map(|(name, hold)| {
+        desk.sessions.remove_belonging(id, hold_bytes(&name));
+        hold
+    });
     // A subscription that was not granted yet is given back when the grant comes.
     if let Some((epoch, serial)) = hold.and_then(|hold| Some((hold.granted?, hold.serial))) {
         desk.hub.leave(TOPIC, name, id, desk.sessions);
@@ -633,6 +650,7 @@ fn forget_hold<E: Effects>(
             .is_some_and(|hold| Some(hold.serial) == serial)
     {
         with.holds.remove(name);
+        desk.sessions.remove_belonging(id, hold_bytes(name));
     }
 }
 

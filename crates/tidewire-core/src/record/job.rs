@@ -9,6 +9,7 @@ use crate::entry::{
     Answer, Asker, Entry, Gather, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, Published,
     ReadFailed, RecordAnswer, RecordRefusal,
 };
+use crate::footprint::JOB_BYTES;
 use crate::message::{RecordAction, RecordBulk};
 use crate::permission::{Access, Asked, Decision, Question, Unknown};
 use crate::record::kept::{Blocked, Interest, Value};
@@ -80,6 +81,8 @@ pub(super) struct Announcement {
 /// What became of a job.
 pub(super) enum Step {
     Done,
+    /// A rule said no, or failed.
+    Denied,
     /// It waits for a rule's read, a load or the next turn.
     Blocked(Job, Blocked),
 }
@@ -141,6 +144,16 @@ impl Job {
             self.kind,
             JobKind::Write(_) | JobKind::Put(_) | JobKind::Delete
         )
+    }
+
+    /// What it takes while it waits.
+    pub(super) fn bytes(&self) -> usize {
+        let data = match &self.kind {
+            JobKind::Write(write) => write.change.kept_bytes(),
+            JobKind::Put(put) => put.data.as_ref().map_or(0, Payload::len),
+            _ => 0,
+        };
+        JOB_BYTES + data
     }
 
     pub(super) fn action(&self) -> RecordAction {
@@ -378,7 +391,7 @@ pub(super) fn stopped<E: Effects>(
         Verdict::Failed => refuse(desk, name, job, RecordRefusal::RuleFailed),
         Verdict::Deny | Verdict::Allow => refuse(desk, name, job, RecordRefusal::Denied),
     }
-    Step::Done
+    Step::Denied
 }
 
 pub(super) fn refuse<E: Effects>(

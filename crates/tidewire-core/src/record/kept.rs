@@ -102,6 +102,12 @@ pub(super) struct OwnedRecord {
     pub(super) is_dirty: bool,
     /// Some subscribers are judged again before each change.
     pub(super) has_readers: bool,
+    /// Whether a session was allowed something with it since it is in memory.
+    pub(super) is_used: bool,
+    /// Whether a rule has read it, also if it does not exist: rules ask for the same names again and again.
+    pub(super) is_read_by_rules: bool,
+    /// Requests that have waited for its load and were deferred then. Without the record they would wait for another load.
+    pub(super) deferred_count: u32,
     /// The last time it became idle, as counted by the cache.
     pub(super) stamp: u64,
 }
@@ -112,6 +118,12 @@ impl OwnedRecord {
         matches!(self.value, Value::Unknown)
             && self.waiting.is_none()
             && self.interest.shards.is_empty()
+    }
+
+    /// Whether nothing of it is worth keeping once nobody uses it.
+    pub(super) fn is_only_asked_for(&self) -> bool {
+        let is_used = self.is_used && matches!(self.value, Value::Present(_));
+        !is_used && !self.is_read_by_rules && self.deferred_count == 0
     }
 
     pub(super) fn waiting_mut(&mut self) -> &mut Waiting {

@@ -6,6 +6,8 @@ use crate::route::{StoreId, StoreRoutes};
 use crate::settings::Settings;
 use crate::store::{Incarnation, Opened};
 use crate::text::Name;
+use crate::time::Instant;
+use crate::timer::DeadlineQueue;
 
 /// What is on its way to one store and from there.
 #[derive(Debug)]
@@ -13,6 +15,9 @@ pub(crate) struct Lane {
     pub(crate) commits: Commits,
     /// Names to be asked for at the end of the turn.
     pub(super) to_load: Vec<Name>,
+    /// When jobs that wait for a load are refused. Each store has a queue of its own, so that one that is down does not have the
+    /// names that another has answered kept.
+    pub(super) load_timeouts: DeadlineQueue<Name>,
     next_incarnation: u64,
 }
 
@@ -22,6 +27,7 @@ impl Lane {
         Self {
             commits: Commits::new(seed),
             to_load: Vec::new(),
+            load_timeouts: DeadlineQueue::new(),
             next_incarnation: (opened.opening << 40) | (u64::from(shard & 0xff) << 32),
         }
     }
@@ -65,6 +71,15 @@ impl Lanes {
     /// That of a store; none if there is no such store.
     pub(super) fn at_mut(&mut self, store: StoreId) -> Option<&mut Lane> {
         self.0.get_mut(store.index())
+    }
+
+    /// A record whose load has taken too long, if there is one, with the deadline.
+    pub(super) fn pop_due_load(&mut self, now: Instant) -> Option<(Instant, Name)> {
+        self.0.iter_mut().find_map(|lane| {
+            let deadline = lane.load_timeouts.next()?;
+            let name = lane.load_timeouts.pop_due(now)?;
+            Some((deadline, name))
+        })
     }
 
     /// All, in the order of their numbers.

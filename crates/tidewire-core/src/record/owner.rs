@@ -17,6 +17,7 @@ use crate::entry::{
     Answer, Asker, BulkName, Entry, Gather, Published, ReadFailed, RecordRefusal, RecordRequest,
     RecordRequestKind, WorkEntry,
 };
+use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, WRITE_KEY_BYTES};
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
 use crate::planted_fault::is_planted;
@@ -43,6 +44,10 @@ use crate::work::{MESSAGE_WORK, TurnCosts};
 /// What a record costs beside its name and data, about: its place in the tables and its share of their spare room.
 const RECORD_OVERHEAD_BYTES: usize = 256;
 
+/// What may be kept of records that do not exist or that the sessions which asked for them may not read. Clients may ask for ever new
+/// names; those that ask for the same one again soon, as clients that wait for a record do, cost the store nothing.
+const ASKED_BYTES_MAX: usize = 256 << 10;
+
 /// When a record that another owner has written is loaded once more, while the store can't be read.
 const OVERRULED_LOAD_PAUSE: Duration = Duration::from_secs(1);
 
@@ -53,6 +58,10 @@ pub(super) struct Cache {
     stamp: u64,
     /// Entries with an outdated stamp are skipped.
     idle: VecDeque<(Name, u64)>,
+    /// The same of records that were only asked for, each with its bytes.
+    asked: VecDeque<(Name, u64, usize)>,
+    /// Bytes of those.
+    asked_bytes: usize,
 }
 
 /// The records that this shard owns.
@@ -65,7 +74,6 @@ pub(crate) struct RecordOwner {
     pub(super) judging: VecDeque<Name>,
     pub(super) cache: Cache,
     pub(super) lanes: Lanes,
-    pub(super) load_timeouts: DeadlineQueue<Name>,
     /// Records that another owner has written, to be loaded once more.
     overruled_loads: DeadlineQueue<Name>,
     /// Bytes of records that are kept in memory only and can't be evicted.
@@ -75,6 +83,8 @@ pub(crate) struct RecordOwner {
     /// What sessions have cost here in this turn.
     costs: TurnCosts,
     deferred: Deferred,
+    /// Bytes of the requests that wait.
+    pub(super) waiting_bytes: usize,
 }
 
 impl RecordOwner {
@@ -86,13 +96,13 @@ impl RecordOwner {
             judging: VecDeque::new(),
             cache: Cache::default(),
             lanes: Lanes::new(seed, opened, shard),
-            load_timeouts: DeadlineQueue::new(),
             overruled_loads: DeadlineQueue::new(),
             memory_only_bytes: 0,
             repeats: Repeats::new(seed),
             next_epoch: 1,
             costs: TurnCosts::new(),
             deferred: Deferred::default(),
+            waiting_bytes: 0,
         }
     }
 
@@ -104,6 +114,16 @@ impl RecordOwner {
     /// Their bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.cache.bytes
+    }
+
+    /// Bytes of what is kept beside the records: requests that wait, what the store has not got yet, and keys of writes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let dirty: usize = self.dirty().map(Commits::count).sum();
+        let timers: usize = self.lanes.iter().map(|lane| lane.load_timeouts.len()).sum();
+        self.waiting_bytes
+            + dirty * DIRTY_BYTES
+            + timers * LOAD_TIMER_BYTES
+            + self.repeats.count() * WRITE_KEY_BYTES
     }
 
     /// Evicts at least `bytes` of idle records, those not used for longest first, or all there are. How many bytes it were.
@@ -130,10 +150,12 @@ impl RecordOwner {
 
     /// The earliest deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let loads = [self.load_timeouts.next(), self.overruled_loads.next()];
-        loads
-            .into_iter()
-            .chain(self.dirty().map(Commits::next_deadline))
+        let of_lanes = self.lanes.iter().flat_map(|lane| {
+            let commits = &lane.commits;
+            [lane.load_timeouts.next(), commits.next_deadline()]
+        });
+        of_lanes
+            .chain([self.overruled_loads.next()])
             .flatten()
             .min()
     }
@@ -274,6 +296,7 @@ impl RecordOwner {
             return answer_value(desk, name, asker, Err(ReadFailed));
         }
         let (name, record) = self.ensure(desk, name);
+        record.is_read_by_rules = true;
         if let Asker::Lagging(session, reader) = &asker
             && record.has_readers
         {
@@ -382,6 +405,7 @@ impl RecordOwner {
             self.tell_reloaded(desk, listens, name, &before, &now);
         }
         self.go_on(desk, listens, name);
+        self.drop_load_timeouts(desk, name);
     }
 
     /// The store's answer to a commit.
@@ -471,10 +495,10 @@ impl RecordOwner {
                 self.load(desk, &name);
             }
         }
-        while let Some(name) = self.load_timeouts.pop_due(now) {
-            let before = Instant(now.0.saturating_sub(
-                u64::try_from(desk.place.settings.load_timeout.as_nanos()).unwrap_or(u64::MAX),
-            ));
+        let timeout = desk.place.settings.load_timeout.as_nanos();
+        let timeout = u64::try_from(timeout).unwrap_or(u64::MAX);
+        while let Some((deadline, name)) = self.lanes.pop_due_load(now) {
+            let before = Instant(deadline.0.saturating_sub(timeout));
             self.fail_waiting(desk, &name, RecordRefusal::LoadTimeout, Some(before));
         }
     }
@@ -527,6 +551,9 @@ impl RecordOwner {
             waiting: None,
             is_dirty: false,
             has_readers: false,
+            is_used: false,
+            is_read_by_rules: false,
+            deferred_count: 0,
             stamp: 0,
         });
         cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
@@ -598,10 +625,12 @@ impl RecordOwner {
         if record.waiting.is_some() {
             return self.queue(desk, &name, job);
         }
-        if let Step::Blocked(job, blocked) = self.run_counted(desk, listens, &name, job) {
+        let step = self.run_counted(desk, listens, &name, job);
+        let is_used = matches!(step, Step::Done);
+        if let Step::Blocked(job, blocked) = step {
             self.wait(desk, &name, job, blocked);
         }
-        self.settle(desk, &name);
+        self.settle_with(desk, &name, |record| record.is_used |= is_used);
     }
 
     /// Lets a job wait behind the earlier ones. A denial that does not depend on the record does not wait: how long that takes
@@ -630,7 +659,9 @@ impl RecordOwner {
                 earlier.was_deferred = true;
             }
         }
+        let bytes = job.bytes();
         waits.jobs.push_back(job);
+        self.waiting_bytes += bytes;
         self.plan_timeout(desk, name);
     }
 
@@ -699,9 +730,12 @@ impl RecordOwner {
         let work_max = desk.place.settings.limits.connection_work_max as u64;
         let mut work = 0;
         while work <= work_max
-            && let Some((name, mut job)) = self.deferred.pop(session)
+            && let Some((name, mut job, has_waited)) = self.deferred.pop(session)
         {
             job.was_deferred = true;
+            if has_waited && let Some(record) = self.table.get_mut(&name) {
+                record.deferred_count = record.deferred_count.saturating_sub(1);
+            }
             let before = desk.place.work.get();
             // The user may have been revoked since the request came. Rules are asked when it is done, but they do not know of that.
             let is_revoked = desk.place.revocations.covers(&job.principal, desk.now.wall);
@@ -709,6 +743,7 @@ impl RecordOwner {
                 self.take_now(desk, listens, name, job);
             } else {
                 refuse(desk, &name, job, RecordRefusal::Denied);
+                self.settle(desk, &name);
             }
             work += desk.place.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
         }
@@ -766,7 +801,9 @@ impl RecordOwner {
         if let Some(record) = self.table.get_mut(name) {
             let waits = record.waiting_mut();
             waits.blocked = blocked;
+            let bytes = job.bytes();
             waits.jobs.push_front(job);
+            self.waiting_bytes += bytes;
             self.plan_timeout(desk, name);
         }
     }
@@ -778,6 +815,7 @@ impl RecordOwner {
         listens: &mut ListenOwner,
         name: &Name,
     ) {
+        let mut is_used = false;
         // The sessions of jobs that were deferred here, nearly always none.
         let mut deferred = BTreeSet::new();
         while let Some(waits) = self
@@ -802,18 +840,24 @@ impl RecordOwner {
                 }
                 break;
             };
+            self.waiting_bytes -= job.bytes();
             // Thousands of requests of one session may have waited for the same record.
             if self.deferred.has(job.session) && job.is_deferrable() {
                 deferred.insert(job.session);
                 self.deferred.push_older(name.clone(), job);
+                if let Some(record) = self.table.get_mut(name) {
+                    record.deferred_count = record.deferred_count.saturating_add(1);
+                }
                 continue;
             }
-            if let Step::Blocked(job, blocked) = self.run_counted(desk, listens, name, job) {
-                self.wait(desk, name, job, blocked);
+            match self.run_counted(desk, listens, name, job) {
+                Step::Done => is_used = true,
+                Step::Denied => {}
+                Step::Blocked(job, blocked) => self.wait(desk, name, job, blocked),
             }
         }
         self.defer_later(name, &deferred);
-        self.settle(desk, name);
+        self.settle_with(desk, name, |record| record.is_used |= is_used);
     }
 
     /// Defers the jobs of these sessions that still wait for the record: earlier ones of theirs were, and must not come behind them.
@@ -821,12 +865,16 @@ impl RecordOwner {
         if sessions.is_empty() {
             return;
         }
-        let record = self.table.get_mut(name);
-        let Some(waits) = record.and_then(|record| record.waiting.as_mut()) else {
+        let Some(record) = self.table.get_mut(name) else {
+            return;
+        };
+        let Some(waits) = record.waiting.as_mut() else {
             return;
         };
         for job in std::mem::take(&mut waits.jobs) {
             if sessions.contains(&job.session) && job.is_deferrable() {
+                self.waiting_bytes -= job.bytes();
+                record.deferred_count = record.deferred_count.saturating_add(1);
                 self.deferred.push_older(name.clone(), job);
             } else {
                 waits.jobs.push_back(job);
@@ -842,11 +890,32 @@ impl RecordOwner {
             .and_then(|record| record.waiting.as_ref())
             .is_some_and(|waits| waits.loading);
         if loading {
-            self.load_timeouts.push(
-                desk.now.monotonic + desk.place.settings.load_timeout,
-                name.clone(),
-            );
+            let deadline = desk.now.monotonic + desk.place.settings.load_timeout;
+            self.lane_mut(desk, name)
+                .load_timeouts
+                .push(deadline, name.clone());
         }
+    }
+
+    /// Forgets the timers of loads that are over, so that a name which was only asked for is not kept for as long as a load may
+    /// take.
+    fn drop_load_timeouts<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+        let settings = &desk.place.settings;
+        let Self { table, lanes, .. } = self;
+        let lane = lanes.of_mut(&settings.routes, name);
+        lane.load_timeouts.drop_due_front_while(|deadline, name| {
+            // What waits for a rule may have to wait for another load, for no longer than since it came.
+            let Some(waits) = table.get(name).and_then(|record| record.waiting.as_ref()) else {
+                return true;
+            };
+            // Requests wait in the order in which they came, announcements before them.
+            let first = waits
+                .jobs
+                .iter()
+                .find(|job| !matches!(job.kind, JobKind::Announce(_)))
+                .map(|job| job.since + settings.load_timeout);
+            waits.askers.is_empty() && first.is_none_or(|first| first > deadline)
+        });
     }
 
     /// Refuses the waiting jobs: all, or those that came at `before` or earlier while the load goes on.
@@ -884,6 +953,7 @@ impl RecordOwner {
             (failed, left)
         };
         waits.jobs = left;
+        self.waiting_bytes -= failed.iter().map(Job::bytes).sum::<usize>();
         if before.is_none() {
             self.forget(desk, name);
         }
@@ -920,11 +990,13 @@ impl RecordOwner {
             }
             let data = record.value.data().map_or(0, Payload::len);
             self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + data;
+            table::shrink_map(&mut self.table);
         }
     }
 
     /// After something happened to a record: notes that it is idle, if it is, and evicts the idle ones that were
-    /// not used for longest while the cache is over its limit.
+    /// not used for longest while the cache is over its limit. Of records that were only asked for little is kept: clients must
+    /// not have the server remember ever new names that do not exist or that they may not read.
     fn settle<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
         self.settle_with(desk, name, |_| {});
     }
@@ -943,33 +1015,58 @@ impl RecordOwner {
                 return self.remove(name);
             }
             if is_idle(settings, name, record) {
-                self.cache.stamp += 1;
-                record.stamp = self.cache.stamp;
-                self.cache.idle.push_back((name.clone(), record.stamp));
+                let cache = &mut self.cache;
+                cache.stamp += 1;
+                record.stamp = cache.stamp;
+                if record.is_only_asked_for() {
+                    let data = record.value.data().map_or(0, Payload::len);
+                    let bytes = name.len() + RECORD_OVERHEAD_BYTES + data;
+                    cache.asked.push_back((name.clone(), record.stamp, bytes));
+                    cache.asked_bytes += bytes;
+                } else {
+                    cache.idle.push_back((name.clone(), record.stamp));
+                }
             }
         }
+        while self.cache.asked_bytes > ASKED_BYTES_MAX && self.evict_asked(settings) {}
         self.evict(settings, settings.limits.cache_bytes_max);
         if self.cache.idle.len() > 2 * self.table.len() + 1_000 {
             let table = &self.table;
             self.cache.idle.retain(|(name, stamp)| {
                 table.get(name).is_some_and(|record| record.stamp == *stamp)
             });
+            table::shrink_queue(&mut self.cache.idle);
         }
     }
 
     /// Evicts idle records, those not used for longest first, until no more than `bytes_max` are left or none is idle.
     fn evict(&mut self, settings: &Settings, bytes_max: usize) {
         while self.cache.bytes > bytes_max {
+            if self.evict_asked(settings) {
+                continue;
+            }
             let Some((name, stamp)) = self.cache.idle.pop_front() else {
                 break;
             };
-            if self
-                .table
-                .get(&name)
-                .is_some_and(|record| record.stamp == stamp && is_idle(settings, &name, record))
-            {
-                self.remove(&name);
-            }
+            self.remove_idle(settings, &name, stamp);
+        }
+    }
+
+    /// Evicts the record that was asked for longest ago of those that were only asked for; false if there is none.
+    fn evict_asked(&mut self, settings: &Settings) -> bool {
+        let Some((name, stamp, bytes)) = self.cache.asked.pop_front() else {
+            return false;
+        };
+        self.cache.asked_bytes -= bytes;
+        self.remove_idle(settings, &name, stamp);
+        true
+    }
+
+    /// Removes a record that has been idle since it got the stamp.
+    fn remove_idle(&mut self, settings: &Settings, name: &Name, stamp: u64) {
+        let record = self.table.get(name);
+        if record.is_some_and(|record| record.stamp == stamp && is_idle(settings, name, record)) {
+            self.remove(name);
         }
     }
 }

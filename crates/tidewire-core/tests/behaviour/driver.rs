@@ -508,6 +508,16 @@ impl Node {
         self.shards[shard].counts()
     }
 
+    /// Bytes that are kept because of a session.
+    pub fn kept_for(&self, session: SessionId) -> usize {
+        self.shards[usize::from(session.home.shard)].kept_for(session.index)
+    }
+
+    /// Leaves a shard this room in the node's memory budget.
+    pub fn set_room(&mut self, shard: usize, bytes: usize) {
+        self.shards[shard].set_room(bytes);
+    }
+
     /// Has a shard give up so many bytes of its cache. How many it gave up.
     pub fn shrink_cache(&mut self, shard: usize, bytes: usize) -> usize {
         self.shards[shard].shrink_cache(bytes)

@@ -12,6 +12,7 @@ mod judge;
 mod lag;
 mod limits;
 mod listening;
+mod memory;
 mod overruled;
 mod rates;
 mod readers;

@@ -803,10 +803,12 @@ section! {
         history_bytes_max: ByteCount = ByteCount(64 << 20);
         /// What becomes of the events of a client that lags and follows jumps.
         event_lag_policy: EventLagKind = EventLagKind::Gap;
-        /// Bytes that the node holds in outboxes, in messages that are half received or have to wait, in the logs of its
-        /// turns, in mailboxes, in histories and in records, those in use and the cache of `store.cache`. Beyond it the cache shrinks, then
-        /// the connections that hold most are disconnected. `auto` is `store.cache`, an eighth of the memory that the container
-        /// or machine has and, with `event.history`, `limits.history_bytes_max`.
+        /// Bytes that the node holds in outboxes, in messages that are half received or have to wait, in the logs of its turns,
+        /// in mailboxes, in histories, in records, those in use and the cache of `store.cache`, and in what sessions have it keep:
+        /// names of subscriptions, registrations, patterns, calls with their payloads, requests that wait. Beyond it the cache
+        /// shrinks, then the sessions that hold most are ended; while there is no room, calls and writes of 64 KiB and more are
+        /// refused. `auto` is `store.cache`, an eighth of the memory that the container or machine has and, with
+        /// `event.history`, `limits.history_bytes_max`.
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
         /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
         /// closed longest ago are forgotten.

@@ -24,7 +24,7 @@ use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_net::connection::Key;
 use tidewire_net::crowd::{self, SMALL_TURN_SENDS_MAX};
 use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX, Settled};
-use tidewire_net::memory_budget::Share;
+use tidewire_net::memory_budget::{Participant, Share};
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
 use tidewire_net::send_batch::Path;
@@ -33,6 +33,7 @@ use tidewire_wire::protocol::deepstream::Dialect;
 use tokio::sync::oneshot;
 
 use carried::CarriedSessions;
+use memory::Shedding;
 use rights::Settling;
 
 use super::ShardLimits;
@@ -124,6 +125,8 @@ pub(crate) struct Conductor {
     settled: Settled,
     /// What this shard holds beside its connections.
     memory: Share,
+    participant: Participant,
+    shedding: Shedding,
     mail_count: u64,
     /// New work is refused; whoever waits for the end of running calls looks at the gauges.
     is_refusing: bool,
@@ -153,6 +156,7 @@ impl Conductor {
         let shard_count = node.handles.len();
         let send_path = event_loop.send_path();
         let memory = event_loop.budget().share();
+        let participant = event_loop.budget().join();
         Self {
             address,
             engine,
@@ -195,6 +199,8 @@ impl Conductor {
             broken: Vec::new(),
             settled: Settled::default(),
             memory,
+            participant,
+            shedding: Shedding::default(),
             mail_count: 0,
             is_refusing: false,
             is_draining: false,
@@ -290,6 +296,7 @@ impl Conductor {
             self.close_all.as_ref().map(CloseAll::next_deadline),
             self.settlings.iter().filter_map(Settling::deadline).min(),
             self.carried.next_deadline(),
+            self.shedding.next_look(self.now.monotonic),
             Some(self.now.monotonic + TURN_INTERVAL),
         ];
         deadlines.into_iter().flatten().min()
@@ -320,6 +327,7 @@ impl Conductor {
             monotonic: self.clock(),
             wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
         };
+        self.give_room();
         self.take_confirmations();
         self.turn_work_start = self.engine.work();
         self.engine.begin_turn(self.now, &mut self.sink);
@@ -409,6 +417,7 @@ impl Conductor {
         for key in settled.cut.drain(..) {
             self.cut_slow(key);
         }
+        self.shed();
         for key in settled.lagging.drain(..) {
             let session = self.session(key);
             self.handle(Input::Lagging { session });

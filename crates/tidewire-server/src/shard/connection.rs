@@ -197,6 +197,8 @@ pub(crate) enum CloseCause {
     Engine(CloseReason),
     /// The same of a session that must not get what still waits for it: it has no time for a last word.
     Severed(CloseReason),
+    /// The node holds too much memory, and this session most of it.
+    Memory,
     /// The server stops.
     GoingAway,
 }
@@ -218,6 +220,9 @@ impl CloseCause {
             }
             Self::Engine(reason) | Self::Severed(reason) => {
                 websocket::close_payload(close_code(reason), reason_text(reason))
+            }
+            Self::Memory => {
+                websocket::close_payload(CloseCode::TRY_AGAIN_LATER, "holds too much memory")
             }
             Self::GoingAway => websocket::close_payload(CloseCode::GOING_AWAY, "server stops"),
         };
@@ -260,6 +265,8 @@ impl CloseCause {
             )
             | Self::Severed(_)
             | Self::Peer(_)
+            // Its penalty depends on how much it has held.
+            | Self::Memory
             | Self::GoingAway => None,
         }
     }

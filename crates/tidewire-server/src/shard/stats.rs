@@ -94,6 +94,7 @@ pub const REFUSALS: &[&str] = &[
     "dirty",
     "store_full",
     "user_store_full",
+    "memory",
     "connection_rate",
     "user_rate",
 ];
@@ -159,8 +160,12 @@ pub struct ShardStats {
     pub caller_waits: AtomicU64,
     /// Gauge: bytes that wait to be taken by them.
     pub carried_bytes: AtomicU64,
+    /// Gauge: bytes of what is kept for sessions beside records and histories.
+    pub kept_bytes: AtomicU64,
     /// Connections that were ended because they did not read, or held most when the node was over its budget.
     pub slow_disconnects: AtomicU64,
+    /// Those of them that held most when the node was over its budget.
+    pub memory_disconnects: AtomicU64,
     /// Connections that were ended because their peer broke the protocol of frames.
     pub protocol_errors: AtomicU64,
     /// Bytes of messages that were compressed, once for all their recipients.
@@ -308,6 +313,7 @@ impl EngineStats {
             dirty,
             store_full,
             user_store_full,
+            memory,
             connection_rate,
             user_rate,
         } = counts.refused;
@@ -329,6 +335,7 @@ impl EngineStats {
             dirty,
             store_full,
             user_store_full,
+            memory,
             connection_rate,
             user_rate,
         ];

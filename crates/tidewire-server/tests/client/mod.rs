@@ -329,6 +329,24 @@ impl Client {
         }
     }
 
+    /// Receives until a message is the last one that is waited for, or the code of the close frame that came before.
+    #[track_caller]
+    pub fn receive_until_closed(
+        &mut self,
+        mut is_last: impl FnMut(&Message<'_>) -> bool,
+    ) -> Result<(), CloseCode> {
+        loop {
+            match self.receive() {
+                Received::Message(payload) if is_last(&Deepstream::decode(&payload).unwrap()) => {
+                    return Ok(());
+                }
+                Received::Message(_) => {}
+                Received::Close(Some(code)) => return Err(code),
+                other => panic!("{other:?} instead of a message"),
+            }
+        }
+    }
+
     /// Sends and receives what a client does first.
     #[track_caller]
     pub fn log_in(&mut self) {

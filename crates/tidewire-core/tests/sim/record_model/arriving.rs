@@ -187,14 +187,13 @@ impl RecordModel {
             .values_mut()
             .filter(|record| record.owner == owner)
         {
-            let timers = record.timers.len();
-            record.timers.retain(|due| *due > now);
-            if record.known || record.timers.len() == timers {
+            let fired = record.timers.extract_if(.., |due| *due <= now).max();
+            let Some(fired) = fired.filter(|_| !record.known) else {
                 continue;
-            }
+            };
             while let Some(waiting) = record
                 .waiting
-                .pop_front_if(|waiting| waiting.since + timeout <= now)
+                .pop_front_if(|waiting| waiting.since + timeout <= fired)
             {
                 late.push(waiting.request);
             }

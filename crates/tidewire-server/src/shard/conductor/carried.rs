@@ -96,6 +96,12 @@ impl CarriedSessions {
         Some(carried.carrier.waiting_bytes())
     }
 
+    /// All of them with the bytes that wait for each to take them.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (usize, Key)> {
+        let sessions = self.sessions.iter();
+        sessions.map(|(key, carried)| (carried.carrier.waiting_bytes(), *key))
+    }
+
     /// Whether one ends with this turn.
     pub(super) fn has_ending(&self) -> bool {
         !self.ending.is_empty()
@@ -419,6 +425,11 @@ impl Conductor {
             let end = end.and_then(|carried| carried.end);
             self.remove_carried(key, end);
         }
+    }
+
+    /// Ends a session because the node holds too much, and this session most of it.
+    pub(super) fn end_carried_holder(&mut self, key: Key) {
+        self.remove_carried(key, Some(End::Slow));
     }
 
     fn remove_carried(&mut self, key: Key, end: Option<End>) {

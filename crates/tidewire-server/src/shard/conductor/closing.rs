@@ -45,7 +45,7 @@ impl Conductor {
     }
 
     /// Has the next connections of whoever is closed for a limit wait.
-    fn punish(&self, key: Key, offence: Offence) {
+    pub(super) fn punish(&self, key: Key, offence: Offence) {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return;
         };
@@ -66,25 +66,30 @@ impl Conductor {
                 self.cut_off(key);
                 continue;
             }
-            let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
-                continue;
-            };
-            let state = &mut connection.state;
-            let goodbye = cause.frame(state.is_text);
-            state.phase = Phase::Lingering;
-            state.waiting = None;
-            state.peer = None;
-            state.holds = Holds::default();
-            self.event_loop.push_last(key, &goodbye);
-            // What the peer still sends is read and thrown away, because closing a socket with unread bytes resets it
-            // and may destroy the close frame.
-            self.event_loop.resume(key);
-            self.unsent_goodbyes.push(key);
-            self.lingering.push_back((self.now.monotonic + LINGER, key));
-            self.logins.remove(&key);
-            let session = self.session(key);
-            self.handle(Input::Closed { session });
+            self.say_goodbye(key, cause);
         }
+    }
+
+    /// Puts a close frame behind what a connection was given so far, and tells the engine.
+    pub(super) fn say_goodbye(&mut self, key: Key, cause: CloseCause) {
+        let Some(connection) = self.event_loop.connections_mut().get_mut(key) else {
+            return;
+        };
+        let state = &mut connection.state;
+        let goodbye = cause.frame(state.is_text);
+        state.phase = Phase::Lingering;
+        state.waiting = None;
+        state.peer = None;
+        state.holds = Holds::default();
+        self.event_loop.push_last(key, &goodbye);
+        // What the peer still sends is read and thrown away, because closing a socket with unread bytes resets it
+        // and may destroy the close frame.
+        self.event_loop.resume(key);
+        self.unsent_goodbyes.push(key);
+        self.lingering.push_back((self.now.monotonic + LINGER, key));
+        self.logins.remove(&key);
+        let session = self.session(key);
+        self.handle(Input::Closed { session });
     }
 
     /// Drops a connection that its peer has closed or that broke. What was not sent has nobody who misses it.
@@ -147,18 +152,15 @@ impl Conductor {
         let address = connection.peer_address();
         let user = self.engine.user(session).map(Name::as_str);
         add(&self.stats().slow_disconnects, 1);
-        log::peer_line(
-            "connections that hold too much memory were disconnected",
-            || {
-                tracing::info!(
-                    address = address.map(tracing::field::display),
-                    user,
-                    outbox_bytes,
-                    inbound_bytes,
-                    "disconnected: it holds too much memory (outbox_bytes_max, memory_bytes_max)"
-                );
-            },
-        );
+        log::peer_line("connections that did not read were disconnected", || {
+            tracing::info!(
+                address = address.map(tracing::field::display),
+                user,
+                outbox_bytes,
+                inbound_bytes,
+                "disconnected: more than outbox_bytes_max waits for it"
+            );
+        });
         self.punish(key, Offence::Slow);
         self.cut_off(key);
     }

@@ -1,37 +1,271 @@
-//! What a shard holds for the node's memory budget: turn logs, mail on its way, the histories and records that it owns. Its connections'
-//! part is the loop's, which ends those who hold most when nothing else is left to give back.
+//! What a shard holds for the node's memory budget, and which connections it ends when the node holds too much.
+//!
+//! A session is judged by all that is kept because of it, on this shard and at owners: what waits for it and what it has sent in
+//! part, the names that it is subscribed to with the values of its records, what it provides, its patterns, its calls. The largest
+//! go first, whichever shard they are on, so that sessions that only wait for something are not ended for those who fill the budget.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidewire_core::text::Name;
+use tidewire_core::time::Instant;
+use tidewire_net::connection::Key;
 
 use super::Conductor;
+use crate::log;
+use crate::penalty::Offence;
+use crate::shard::connection::{CloseCause, Phase};
 use crate::shard::stats::{add, set};
 
+/// A session that holds less is never ended for the budget, so that what it needs to work is safe from others. The share of each
+/// session if that is less.
+const UNTOUCHED_BYTES: usize = 64 << 10;
+
+/// A session that holds this part of the budget is a cause of it being used up: it may be ended at once, and waits before it is let
+/// in again. The others are ended only if that has not helped, and have done nothing wrong.
+const CAUSE_PART: usize = 100;
+
+/// Turns that each shard has to give up records, to take its mail and to say what its largest session holds, before a session is
+/// ended. What only a turn has needed is over by then: a turn's log lives until the end of the next one.
+const SHARDS_FIRST: u64 = 3;
+
+/// A shard that has not made those turns after this time is not waited for.
+const SHARDS_FIRST_MAX: Duration = Duration::from_secs(1);
+
+/// How soon the next of those turns comes.
+const SHARDS_FIRST_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How long the causes have to be ended after that, on whichever shard, before others are.
+const CAUSES_FIRST: Duration = Duration::from_millis(50);
+
+/// For what found no room no more than this part of the budget is freed at once.
+const WANTED_PART: usize = 8;
+
+/// So long records that could not be given up count as in use, and what has found no room as wanted still.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// How often a shard looks for the largest sessions while the budget is nearly used up, and wakes the others while it is exceeded.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How the shedding of sessions goes on.
+#[derive(Debug, Default)]
+pub(super) struct Shedding {
+    /// Since when the budget is exceeded.
+    since: Option<Instant>,
+    /// The turns that the shards had made then.
+    turns: Vec<u64>,
+    /// Since when all shards have made the turns that they have before a session is ended.
+    waited: Option<Instant>,
+    looked: Instant,
+    woken: Instant,
+    /// Bytes of the records that could not be given up when that was tried last, and when that was.
+    pinned: usize,
+    tried: Instant,
+    /// When there was no room for something last.
+    lacked: Instant,
+}
+
+impl Shedding {
+    /// When the next look is due, while the budget is exceeded.
+    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
+        self.since.map(|_| now + SHARDS_FIRST_INTERVAL)
+    }
+
+    /// The budget is not exceeded any more.
+    fn is_over(&mut self) {
+        (self.since, self.waited) = (None, None);
+    }
+}
+
 impl Conductor {
+    /// Tells the engine how much may be kept in this turn.
+    pub(super) fn give_room(&mut self) {
+        self.engine.set_room(self.memory.budget().room());
+    }
+
     /// Reports what the shard holds beside its connections, and gives up records that nobody uses while the node holds too
     /// much. At the end of each turn, before its logs are released: then they are longest.
     ///
-    /// Until a shard has tried in vain, its records count as what can be spared, so that no shard ends connections while another
-    /// one still has records to give up. That one does so with its next turn, half a second later at most.
+    /// Records count as what can be spared, so that no shard ends sessions while another one still has some to give up, which is
+    /// woken for it. Those that it has tried in vain to give up are in use.
     pub(super) fn settle_memory(&mut self) {
         let log_bytes = self.sink.logs.bytes();
         let carried_bytes = self.own.0.carried_bytes.load(Ordering::Relaxed);
         let history_bytes = self.engine.history_bytes();
         let deferred_bytes = self.engine.deferred_bytes();
-        let others =
-            log_bytes + self.credit.bytes() + carried_bytes + history_bytes + deferred_bytes;
+        let kept_bytes = self.engine.kept_bytes();
+        let others = log_bytes
+            + self.credit.bytes()
+            + carried_bytes
+            + history_bytes
+            + deferred_bytes
+            + kept_bytes;
         let cached = self.engine.record_bytes();
-        self.memory.report(others + cached, cached);
-        let excess = self.memory.budget().excess();
+        let now = self.now.monotonic;
+        let shedding = &mut self.shedding;
+        if now.since(shedding.tried) > REMEMBERED {
+            shedding.pinned = 0;
+        }
+        self.memory
+            .report(others + cached, cached.saturating_sub(shedding.pinned));
+        let lacking = self.engine.take_lacking();
+        if lacking > 0 {
+            let wanted_max = self.memory.budget().bytes_max() / WANTED_PART;
+            self.memory.report_wanted(lacking.min(wanted_max));
+            shedding.lacked = now;
+        } else if now.since(shedding.lacked) > REMEMBERED {
+            self.memory.report_wanted(0);
+        }
+        let budget = self.memory.budget();
+        let excess = budget.excess().max(budget.missing());
         let stats = self.own.stats();
         if excess > 0 {
             let freed = self.engine.shrink_cache(excess);
             let cached = cached - freed;
-            let spare = if freed < excess { 0 } else { cached };
-            self.memory.report(others + cached, spare);
+            if freed < excess {
+                (shedding.pinned, shedding.tried) = (cached, now);
+            }
+            self.memory
+                .report(others + cached, cached.saturating_sub(shedding.pinned));
             add(&stats.cache_shrunk_bytes, freed as u64);
         }
         set(&stats.log_bytes, log_bytes as u64);
+        set(&stats.kept_bytes, kept_bytes as u64);
         set(&stats.carried_bytes, carried_bytes as u64);
         set(&stats.carried_sessions, self.carried.count() as u64);
+    }
+
+    /// Ends the largest sessions while the node holds too much. At the end of each turn, behind all reports.
+    pub(super) fn shed(&mut self) {
+        let now = self.now.monotonic;
+        let budget = self.memory.budget();
+        self.participant.end_turn();
+        if !budget.is_nearly_used() {
+            self.shedding.is_over();
+            return self.participant.report_largest(0);
+        }
+        // What has found no room has been refused. If only that were done, the sessions that fill the budget would keep all
+        // others out.
+        let missing = budget.missing();
+        let excess = budget.excess_without_spare().max(missing);
+        if budget.excess().max(missing) > 0 && now.since(self.shedding.woken) >= LOOK_INTERVAL {
+            // They may have records to give up, or hold the largest sessions, and sleep.
+            self.shedding.woken = now;
+            for handle in self.handles.iter() {
+                if handle.index() != self.address.shard {
+                    handle.0.mailbox.wake();
+                }
+            }
+        }
+        let interval = match excess {
+            0 => {
+                self.shedding.is_over();
+                LOOK_INTERVAL
+            }
+            _ => {
+                if self.shedding.since.is_none() {
+                    self.shedding.since = Some(now);
+                    self.participant.turns(&mut self.shedding.turns);
+                }
+                SHARDS_FIRST_INTERVAL
+            }
+        };
+        if now.since(self.shedding.looked) < interval {
+            return;
+        }
+        self.shedding.looked = now;
+        let mut holders = self.holders();
+        self.participant
+            .report_largest(holders.last().map_or(0, |(bytes, _)| *bytes));
+        let before = holders.len();
+        self.shed_largest(&mut holders, excess);
+        let left = holders.last().map_or(0, |(bytes, _)| *bytes);
+        self.participant.report_largest(left);
+        if holders.len() < before {
+            self.settle_memory();
+        }
+    }
+
+    /// All sessions with what they hold, the largest last.
+    fn holders(&self) -> Vec<(usize, Key)> {
+        let sockets = self.event_loop.holders();
+        let mut holders: Vec<(usize, Key)> = sockets
+            .chain(self.carried.holders())
+            .map(|(held, key)| (held + self.engine.kept_for(key.index), key))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        holders.sort_unstable();
+        holders
+    }
+
+    fn shed_largest(&mut self, holders: &mut Vec<(usize, Key)>, mut excess: usize) {
+        let now = self.now.monotonic;
+        let shedding = &mut self.shedding;
+        let Some(since) = shedding.since else {
+            return;
+        };
+        let have_turned = self.participant.have_turned(&shedding.turns, SHARDS_FIRST);
+        if !have_turned && now.since(since) < SHARDS_FIRST_MAX {
+            return;
+        }
+        let waited = *shedding.waited.get_or_insert(now);
+        let bytes_max = self.memory.budget().bytes_max();
+        let session_count = (holders.len() * self.handles.len()).max(1);
+        let untouched = UNTOUCHED_BYTES.min(bytes_max / session_count / 2);
+        let cause = bytes_max / CAUSE_PART;
+        let least = match now.since(waited) >= CAUSES_FIRST {
+            true => untouched,
+            false => cause,
+        };
+        let least = least.max(self.participant.largest_of_others()).max(1);
+        if holders.last().is_none_or(|(bytes, _)| *bytes < least) {
+            return;
+        }
+        let until = now + LOOK_INTERVAL;
+        if !self.memory.budget().may_end_holders(now.0, until.0) {
+            return;
+        }
+        while excess > 0
+            && let Some((bytes, key)) = holders.pop_if(|(bytes, _)| *bytes >= least)
+        {
+            excess = excess.saturating_sub(bytes);
+            self.end_holder(key, bytes, bytes >= cause);
+        }
+    }
+
+    /// Ends a session because of what it holds.
+    fn end_holder(&mut self, key: Key, bytes: usize, is_cause: bool) {
+        add(&self.stats().slow_disconnects, 1);
+        add(&self.stats().memory_disconnects, 1);
+        let Some(connection) = self.event_loop.connections().get(key) else {
+            return self.end_carried_holder(key);
+        };
+        let is_open = connection.state.phase == Phase::Open;
+        let address = connection.peer_address();
+        let has_unsent = connection.outbox_bytes() > 0;
+        if is_cause && is_open {
+            self.punish(key, Offence::Slow);
+        }
+        let session = self.session(key);
+        let user = self.engine.user(session).map(Name::as_str);
+        let socket_bytes = self.event_loop.held_bytes(key);
+        log::peer_line(
+            "connections that hold too much memory were disconnected",
+            || {
+                tracing::info!(
+                    address = address.map(tracing::field::display),
+                    user,
+                    bytes,
+                    socket_bytes,
+                    is_cause,
+                    "disconnected: the node holds more than memory_bytes_max, and this session most"
+                );
+            },
+        );
+        // What it holds for its socket goes only with the socket.
+        if has_unsent || !is_open || socket_bytes > bytes / 2 {
+            return self.cut_off(key);
+        }
+        self.say_goodbye(key, CloseCause::Memory);
     }
 }
