@@ -60,6 +60,12 @@ impl MemoryBudget {
         wanted.saturating_sub(self.room())
     }
 
+    /// Whether shares want to hold more than they do.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.held.wanted.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether less than a quarter of the budget is left.
     #[must_use]
     pub fn is_nearly_used(&self) -> bool {

@@ -8,12 +8,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use client::DEADLINE;
+use client::{DEADLINE, acknowledged, write};
 use process::{Server, tidewire};
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tidewire_core::message::{Change, Message, Record, Write};
 
 const START: [&str; 5] = ["start", "--shards", "1", "--config", "own.yml"];
 
@@ -154,4 +155,57 @@ fn without_one_the_server_serves_all_the_same() {
     let server = Server::start_command(folder, command);
     server.expect_log("NOTIFY_SOCKET can't be used");
     assert_eq!(server.get("/health").expect("an answer").0, 200);
+}
+
+/// The longest time between two signs of life while one connection sends 3,000 patches of a record of 1 MB in one burst.
+fn longest_silence(limits: &str) -> Duration {
+    let manager = Manager::new();
+    manager.configure(&format!(
+        "network: {{host: 127.0.0.1, port: 0}}\nlimits: {{{limits}}}\n"
+    ));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut command = tidewire(manager.folder.path(), &START);
+    command.env("NOTIFY_SOCKET", manager.name());
+    command.env("WATCHDOG_USEC", "400000");
+    let server = Server::start_command(folder, command);
+    let mut client = server.log_in();
+    let large = format!(r#"{{"count":0,"text":"{}"}}"#, "x".repeat(1_000_000));
+    client.send(&write("large", -1, &large));
+    client.expect(&acknowledged("large"));
+    manager.expect("READY=1");
+    let patch = |last: bool| {
+        let write = Write {
+            name: "large",
+            version: -1,
+            correlation: last.then_some("last"),
+            write_ack: last,
+        };
+        let (path, data) = ("count", Some("1"));
+        Message::Record(Record::Write(write, Change::Patch { path, data }))
+    };
+    let patches = (1..=3_000).map(|number| patch(number == 3_000));
+    client.send_all(patches);
+    let done = std::thread::spawn(move || {
+        client.receive_until(|message| matches!(message, Message::Record(Record::WriteAck { .. })));
+    });
+    let mut longest = Duration::ZERO;
+    while !done.is_finished() {
+        let start = Instant::now();
+        assert_eq!(manager.next(), ["WATCHDOG=1"]);
+        longest = longest.max(start.elapsed());
+    }
+    done.join().expect("the last patch is acknowledged");
+    longest
+}
+
+#[test]
+fn a_burst_of_patches_of_a_large_record_does_not_stop_the_signs_of_life() {
+    // A sign is given four times in the time of the watchdog, unless a shard has finished no turn for a second.
+    let longest = longest_silence("");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    let longest = longest_silence("connection_work_max: 0");
+    assert!(
+        longest > Duration::from_secs(1),
+        "{longest:?} without the limit"
+    );
 }

@@ -159,7 +159,10 @@ impl Conductor {
         }
         let interval = match excess {
             0 => {
-                self.shedding.is_over();
+                // There may be room for a moment, between two turns in which something finds none.
+                if !budget.is_wanted() {
+                    self.shedding.is_over();
+                }
                 LOOK_INTERVAL
             }
             _ => {
