@@ -47,7 +47,7 @@ pub(crate) type ChannelId = u32;
 #[derive(Debug)]
 pub(crate) struct Hub {
     /// The channels by topic and name, which are read where they lie.
-    keys: HashTable<ChannelId>,
+    keys: Box<[HashTable<ChannelId>]>,
     hasher: FixedState,
     seed: u64,
     channels: Vec<Option<Channel>>,
@@ -98,7 +98,7 @@ impl Hub {
     /// No names.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            keys: HashTable::new(),
+            keys: (0..table::PARTS).map(|_| HashTable::new()).collect(),
             hasher: FixedState::with_seed(seed),
             seed,
             channels: Vec::new(),

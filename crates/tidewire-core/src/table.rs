@@ -1,9 +1,13 @@
 //! Hash tables with a seed that is an argument, so that a run can be repeated and clients can't choose collisions.
 
 use std::collections::VecDeque;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use crate::text::Name;
 
 /// A map; never iterated where the order would decide anything.
 pub(crate) type Map<K, V> = hashbrown::HashMap<K, V, FixedState>;
@@ -47,6 +51,102 @@ pub(crate) fn shrink_set<K: Eq + Hash>(set: &mut Set<K>) {
 pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
     if let Some(room) = shrunk(queue.len(), queue.capacity()) {
         queue.shrink_to(room);
+    }
+}
+
+/// Parts of a table that may become very large. Each grows alone: to move half a million entries at once would hold up everything
+/// else of the shard for tens of milliseconds.
+pub(crate) const PARTS: usize = 64;
+
+/// The part of a hash. The table in it uses the lowest and the highest bits.
+#[inline]
+pub(crate) fn part(hash: u64) -> usize {
+    (hash >> 32) as usize % PARTS
+}
+
+/// A part with less room than this is not worth shrinking.
+const PART_SHRUNK_MIN: usize = 16;
+
+/// As [`shrunk`], for one of these parts.
+pub(crate) fn shrunk_part(len: usize, capacity: usize) -> Option<usize> {
+    (capacity > PART_SHRUNK_MIN && len < capacity / 4).then_some(len * 2)
+}
+
+/// A map of names that grows in parts.
+#[derive(Debug)]
+pub(crate) struct NameMap<V> {
+    parts: Box<[HashTable<(Name, V)>]>,
+    hasher: FixedState,
+    len: usize,
+}
+
+impl<V> NameMap<V> {
+    /// An empty map of the given seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            parts: (0..PARTS).map(|_| HashTable::new()).collect(),
+            hasher: FixedState::with_seed(seed),
+            len: 0,
+        }
+    }
+
+    /// The number of names.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The value of a name.
+    #[inline]
+    pub(crate) fn get(&self, name: &str) -> Option<&V> {
+        let hash = self.hasher.hash_one(name);
+        let found = self.parts[part(hash)].find(hash, |(known, _)| **known == *name);
+        found.map(|(_, value)| value)
+    }
+
+    /// The value of a name.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut V> {
+        let hash = self.hasher.hash_one(name);
+        let found = self.parts[part(hash)].find_mut(hash, |(known, _)| **known == *name);
+        found.map(|(_, value)| value)
+    }
+
+    /// The name as the map has it, and its value; `make` makes the value of a name that is new.
+    pub(crate) fn get_or_insert_with(
+        &mut self,
+        name: Name,
+        make: impl FnOnce(&Name) -> V,
+    ) -> (&Name, &mut V) {
+        let hash = self.hasher.hash_one(&*name);
+        let hasher = &self.hasher;
+        let entry = self.parts[part(hash)].entry(
+            hash,
+            |(known, _)| *known == name,
+            |(known, _)| hasher.hash_one(&**known),
+        );
+        let (name, value) = match entry {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                self.len += 1;
+                let value = make(&name);
+                place.insert((name, value)).into_mut()
+            }
+        };
+        (name, value)
+    }
+
+    /// Takes a name out, and gives memory back that only a burst has needed.
+    pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
+        let hash = self.hasher.hash_one(name);
+        let hasher = &self.hasher;
+        let table = &mut self.parts[part(hash)];
+        let entry = table.find_entry(hash, |(known, _)| **known == *name).ok()?;
+        let ((_, value), _) = entry.remove();
+        self.len -= 1;
+        if let Some(room) = shrunk_part(table.len(), table.capacity()) {
+            table.shrink_to(room, |(known, _)| hasher.hash_one(&**known));
+        }
+        Some(value)
     }
 }
 

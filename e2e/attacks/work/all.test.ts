@@ -4,7 +4,7 @@ import { ATTACKS } from './list.ts';
 import { MEBIBYTE, SHAPES, summarize, testHeld, testOff } from './tests.ts';
 
 const SECONDS = Number(process.env['WORK_SECONDS'] ?? 5);
-const TIMES = { calmMs: 1_000, attackMs: SECONDS * 1_000, aloneMs: (SECONDS * 1_000) / 2 };
+const TIMES = { calmMs: 1_000, attackMs: SECONDS * 1_000, aloneMs: SECONDS * 1_000 };
 const SLACK_MS = Number(process.env['WORK_SLACK_MS'] ?? 0);
 
 for (const attack of ATTACKS) {

@@ -63,7 +63,7 @@ impl Channel {
 impl Hub {
     /// How many names have members.
     pub(crate) fn name_count(&self) -> usize {
-        self.keys.len()
+        self.keys.iter().map(|keys| keys.len()).sum()
     }
 
     /// The formats in which the members of a name want it, empty if it has none. The caller encodes once for each.
@@ -147,7 +147,7 @@ impl Hub {
         };
         let (channels, hasher) = (&self.channels, &self.hasher);
         let hash = hash(hasher, topic, name);
-        self.keys.insert_unique(hash, id, |id| {
+        self.keys[table::part(hash)].insert_unique(hash, id, |id| {
             channels[*id as usize].as_ref().map_or(0, |channel| {
                 self::hash(hasher, channel.topic, &channel.name)
             })
@@ -159,23 +159,29 @@ impl Hub {
         if let Some(channel) = self.channels[id as usize].take() {
             self.bytes -= channel.own_bytes();
             let hash = hash(&self.hasher, channel.topic, &channel.name);
-            if let Ok(entry) = self.keys.find_entry(hash, |known| *known == id) {
+            let keys = &mut self.keys[table::part(hash)];
+            if let Ok(entry) = keys.find_entry(hash, |known| *known == id) {
                 entry.remove();
             }
             self.free.push(Reverse(id));
-            self.shrink();
+            self.shrink(table::part(hash));
         }
     }
 
-    /// Gives memory back that only a burst of names has needed.
-    fn shrink(&mut self) {
-        if let Some(room) = table::shrunk(self.keys.len(), self.keys.capacity()) {
+    /// Gives memory back that only a burst of names has needed, of a part of the keys, and of the channels with the first part.
+    fn shrink(&mut self, part: usize) {
+        let keys = &mut self.keys[part];
+        if let Some(room) = table::shrunk_part(keys.len(), keys.capacity()) {
             let (channels, hasher) = (&self.channels, &self.hasher);
-            self.keys.shrink_to(room, |id| {
+            keys.shrink_to(room, |id| {
                 channels[*id as usize].as_ref().map_or(0, |channel| {
                     self::hash(hasher, channel.topic, &channel.name)
                 })
             });
+        }
+        if part == 0
+            && let Some(room) = table::shrunk(self.name_count(), self.channels.capacity())
+        {
             // Places in the middle can't go, because memberships know them by number.
             let used = self.channels.iter().rposition(Option::is_some);
             self.channels.truncate(used.map_or(0, |last| last + 1));
@@ -223,7 +229,7 @@ impl Hub {
             let channel = self.channels[*id as usize].as_ref();
             channel.is_some_and(|channel| channel.topic == topic && *channel.name == *name)
         };
-        self.keys.find(hash, is_it).copied()
+        self.keys[table::part(hash)].find(hash, is_it).copied()
     }
 
     pub(super) fn has_channel(&self, id: ChannelId) -> bool {

@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::hash_map::Entry as TableEntry;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
@@ -35,7 +34,7 @@ use crate::record::repeat::Repeats;
 use crate::route::StoreId;
 use crate::settings::Settings;
 use crate::store::{Incarnation, Loaded, Opened, StoreChange, StoreError, StoreTrouble, Written};
-use crate::table::{self, Map};
+use crate::table::{self, Map, NameMap};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -67,7 +66,7 @@ pub(super) struct Cache {
 /// The records that this shard owns.
 #[derive(Debug)]
 pub(crate) struct RecordOwner {
-    pub(super) table: Map<Name, OwnedRecord>,
+    pub(super) table: NameMap<OwnedRecord>,
     /// Subscribers that are judged again before each change, of the records that have some.
     pub(super) readers: Map<Name, Readers>,
     /// Records that have more of them than one turn takes.
@@ -91,7 +90,7 @@ impl RecordOwner {
     /// Nothing is in memory yet.
     pub(crate) fn new(seed: u64, opened: &[Opened], shard: u16) -> Self {
         Self {
-            table: table::map(seed),
+            table: NameMap::new(seed),
             readers: table::map(seed),
             judging: VecDeque::new(),
             cache: Cache::default(),
@@ -530,34 +529,30 @@ impl RecordOwner {
             next_epoch,
             ..
         } = self;
-        let place = match table.entry(name) {
-            TableEntry::Occupied(known) => return (known.key().clone(), known.into_mut()),
-            TableEntry::Vacant(place) => place,
-        };
-        let name = place.key().clone();
-        let settings = &desk.place.settings;
-        let memory_only = is_under(&settings.memory_only_prefixes, &name);
-        *next_epoch += 1;
-        let record = place.insert(OwnedRecord {
-            value: if memory_only {
-                Value::Missing
-            } else {
-                Value::Unknown
-            },
-            interest: Interest {
-                epoch: *next_epoch,
-                shards: SmallVec::new(),
-            },
-            waiting: None,
-            is_dirty: false,
-            has_readers: false,
-            is_used: false,
-            is_read_by_rules: false,
-            deferred_count: 0,
-            stamp: 0,
+        let prefixes = &desk.place.settings.memory_only_prefixes;
+        let (name, record) = table.get_or_insert_with(name, |name| {
+            *next_epoch += 1;
+            cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
+            OwnedRecord {
+                value: if is_under(prefixes, name) {
+                    Value::Missing
+                } else {
+                    Value::Unknown
+                },
+                interest: Interest {
+                    epoch: *next_epoch,
+                    shards: SmallVec::new(),
+                },
+                waiting: None,
+                is_dirty: false,
+                has_readers: false,
+                is_used: false,
+                is_read_by_rules: false,
+                deferred_count: 0,
+                stamp: 0,
+            }
         });
-        cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
-        (name, record)
+        (name.clone(), record)
     }
 
     pub(super) fn new_epoch(&mut self) -> u64 {
@@ -990,7 +985,6 @@ impl RecordOwner {
             }
             let data = record.value.data().map_or(0, Payload::len);
             self.cache.bytes -= name.len() + RECORD_OVERHEAD_BYTES + data;
-            table::shrink_map(&mut self.table);
         }
     }
 

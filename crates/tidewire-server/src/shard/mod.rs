@@ -170,7 +170,7 @@ impl PreparedShards {
     /// The system has no thread to give.
     pub fn start(self, config: NodeConfig) -> io::Result<RunningShards> {
         let handles: Arc<[ShardHandle]> = self.handles.into();
-        let interest = Arc::new(InterestMap::default());
+        let interest = Arc::new(InterestMap::new(handles.len()));
         let confirmations = Arc::new(Confirmations::new(handles.len()));
         let penalties = Arc::new(PenaltyBox::new(config.penalty));
         let callers = CallerRates::new(&config.settings.rates, config.names_are_proved);
