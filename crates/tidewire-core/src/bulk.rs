@@ -10,7 +10,10 @@ use crate::message::{Event, Message, Position, Presence, Record, RecordBulk, Rpc
 use crate::table;
 
 /// Names that take effect in one turn: about two milliseconds.
-pub(crate) const PIECE_NAMES: usize = 1_024;
+const PIECE_NAMES: usize = 1_024;
+
+/// The same for names of records, each of which is found or created at its owner, read and answered.
+const PIECE_RECORDS: usize = 512;
 
 /// What a message does with its names.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +27,15 @@ enum Kind {
     UnsubscribeUsers,
     QueryUsers,
     Records(RecordBulk),
+}
+
+impl Kind {
+    fn piece_names(self) -> usize {
+        match self {
+            Self::Records(_) => PIECE_RECORDS,
+            _ => PIECE_NAMES,
+        }
+    }
 }
 
 /// A message of many names, a part of which has taken effect.
@@ -63,7 +75,7 @@ impl LongBulk {
     /// A copy of the message, if it has more names than a piece, and at most `names_max`.
     pub(crate) fn of(message: &Message<'_>, names_max: usize, seed: u64) -> Option<Box<Self>> {
         let (kind, names, correlation) = parts(message)?;
-        if names.len() <= PIECE_NAMES || names.len() > names_max {
+        if names.len() <= kind.piece_names() || names.len() > names_max {
             return None;
         }
         let mut text = String::with_capacity(names.iter().map(|name| name.len()).sum());
@@ -130,7 +142,8 @@ impl LongBulk {
     }
 
     fn range(&self) -> Range<usize> {
-        self.next..self.copy.ends.len().min(self.next + PIECE_NAMES)
+        let end = self.next + self.copy.kind.piece_names();
+        self.next..self.copy.ends.len().min(end)
     }
 }
 

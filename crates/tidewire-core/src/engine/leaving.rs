@@ -16,7 +16,7 @@ use crate::time::Now;
 use crate::{event, login, presence};
 
 /// Names that the ends of sessions give back in a turn: about a millisecond.
-const SLICE: usize = 1_024;
+const SLICE: usize = 512;
 
 /// What is left of a session that has ended.
 #[derive(Debug)]

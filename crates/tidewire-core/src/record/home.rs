@@ -415,7 +415,8 @@ fn bulk<E: Effects>(
         desk.send(id, &error(RecordError::InvalidData(refusal(None))));
         return Flow::Taken;
     }
-    desk.place.count_work(names.len() * NAME_WORK);
+    // The owner has as much to do for each.
+    desk.place.count_work(2 * names.len() * NAME_WORK);
     if action == RecordBulk::Unsubscribe {
         for name in names {
             unsubscribe(desk, id, name);
