@@ -280,8 +280,15 @@ impl Shard {
         message: &Message<'_>,
         out: &mut impl Effects,
     ) -> Flow {
-        self.heard(id, now);
-        if self.has_to_wait(id) {
+        let mut is_open = false;
+        if let Some(session) = self.sessions.find_mut(id) {
+            session.heard = now.monotonic;
+            is_open = matches!(session.phase, Phase::Open(_));
+            if session.is_held_back() {
+                return Flow::Wait;
+            }
+        }
+        if self.debtors.len() > 0 && self.debtors.holds_back(id) {
             return Flow::Wait;
         }
         let mut work_before = self.place.work.get();
@@ -292,11 +299,7 @@ impl Shard {
             _ => limits.bulk_names_max,
         };
         let (mut desk, parts) = self.split(now, out);
-        let open = desk
-            .sessions
-            .find(id)
-            .is_some_and(|session| matches!(session.phase, Phase::Open(_)));
-        let flow = if !open {
+        let flow = if !is_open {
             login::message(&mut desk, id, message)
         } else if (desk.place.is_rated || is_compiled(message))
             && !parts.rates.admits(&mut desk, id, message)

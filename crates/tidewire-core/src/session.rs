@@ -282,6 +282,17 @@ impl Session {
         }
     }
 
+    /// Whether its next message has to wait for one that has not wholly taken effect; if so it is remembered that one does.
+    #[inline]
+    pub(crate) fn is_held_back(&mut self) -> bool {
+        let belongings = self.belongings.as_mut();
+        let Some(bulk) = belongings.and_then(|with| with.bulk.as_mut()) else {
+            return false;
+        };
+        bulk.has_waiting = true;
+        true
+    }
+
     /// Whether a message of it has not wholly taken effect.
     pub(crate) fn has_bulk(&self) -> bool {
         self.belongings

@@ -11,17 +11,6 @@ use crate::session::RuleReads;
 use crate::time::Now;
 
 impl Shard {
-    /// Whether the session's next message has to wait for an earlier one: for its names, or for what it has cost.
-    pub(super) fn has_to_wait(&mut self, id: SessionId) -> bool {
-        let session = self.sessions.find_mut(id);
-        let belongings = session.and_then(|session| session.belongings.as_mut());
-        if let Some(bulk) = belongings.and_then(|with| with.bulk.as_mut()) {
-            bulk.has_waiting = true;
-            return true;
-        }
-        self.debtors.len() > 0 && self.debtors.holds_back(id)
-    }
-
     /// What a session waited for has come: it goes on with the message that has not wholly taken effect, or gives its next one.
     pub(super) fn resume<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         let session = self.sessions.find(id);

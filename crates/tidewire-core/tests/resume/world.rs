@@ -122,6 +122,8 @@ impl World {
             login_timeout: None,
             ..Settings::default()
         };
+        // Turns are not begun here.
+        settings.limits.connection_work_max = 0;
         // Often a page is one event.
         if random.chance(50) {
             settings.limits.catch_up_bytes_max = 1;

@@ -195,6 +195,8 @@ impl Sim {
         let faults = Faults::new(fault, seed);
         let stores = SimStores::new(&mut random, &faults);
         settings.routes = routes();
+        // Turns are not begun here; what waits for them is simulated in `tests/deferral`.
+        settings.limits.connection_work_max = 0;
         // Sometimes one value is as much as a session that lagged is given at once.
         if random.chance(50) {
             settings.limits.catch_up_bytes_max = 1;
