@@ -375,7 +375,7 @@ impl<E: Effects> Desk<'_, E> {
         self.publish(topic, name, except, message, None);
     }
 
-    /// The same for a record's new value of so many bytes.
+    /// The same for a record's new value of that size.
     pub(crate) fn fan_out_value(
         &mut self,
         name: &str,

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hashbrown::Equivalent;
 use smallvec::SmallVec;
 
 use crate::address::{Address, SessionId};
@@ -425,6 +426,16 @@ struct Running {
     hand_over: u64,
 }
 
+/// Finds a call by its session and a correlation id that is only borrowed.
+#[derive(Hash)]
+struct CallKey<'a>(SessionId, &'a str);
+
+impl Equivalent<(SessionId, Box<str>)> for CallKey<'_> {
+    fn equivalent(&self, key: &(SessionId, Box<str>)) -> bool {
+        self.0 == key.0 && *self.1 == *key.1
+    }
+}
+
 /// The registrations and calls of one session at this owner. Its end touches these and no others.
 #[derive(Debug, Default)]
 struct Involved {
@@ -735,10 +746,8 @@ impl RpcOwner {
     }
 
     fn request<E: Effects>(&mut self, desk: &mut Desk<'_, E>, call: OwnedCall) {
-        if self
-            .by_requestor
-            .contains_key(&(call.requestor, call.correlation.clone()))
-        {
+        let key = CallKey(call.requestor, &call.correlation);
+        if self.by_requestor.contains_key(&key) {
             notify_requestor(desk, &call, CallNotice::Failed(CallFailure::Duplicate));
             return;
         }
@@ -831,7 +840,7 @@ impl RpcOwner {
     ) -> Box<str> {
         if self
             .by_provider
-            .contains_key(&(provider, correlation.into()))
+            .contains_key(&CallKey(provider, correlation))
         {
             format!("{correlation}~{number}").into()
         } else {
@@ -848,16 +857,15 @@ impl RpcOwner {
         what: CallAnswer,
         data: Option<Payload>,
     ) {
-        let key = (provider, correlation);
         let number = self
             .by_provider
-            .get(&key)
+            .get(&CallKey(provider, &correlation))
             .copied()
             .filter(|number| self.calls[number].call.name == name);
         let Some(number) = number else {
-            // Nobody has said that something was withdrawn, so nobody is told that it came too late.
+            // The provider did not send a withdrawal itself, so it gets no answer to one that came too late.
             if what != CallAnswer::Withdrawn {
-                notify(desk, provider, name, key.1, CallNotice::Unknown(what));
+                notify(desk, provider, name, correlation, CallNotice::Unknown(what));
             }
             return;
         };
@@ -908,10 +916,10 @@ impl RpcOwner {
     fn end(&mut self, number: u64) -> Option<Running> {
         let running = self.calls.remove(&number)?;
         self.call_bytes -= call_bytes(&running.call);
-        self.by_requestor
-            .remove(&(running.call.requestor, running.call.correlation.clone()));
-        self.by_provider
-            .remove(&(running.provider, running.provider_correlation.clone()));
+        let key = CallKey(running.call.requestor, &running.call.correlation);
+        self.by_requestor.remove(&key);
+        let key = CallKey(running.provider, &running.provider_correlation);
+        self.by_provider.remove(&key);
         let (requestor, provider) = (running.call.requestor, running.provider);
         if let Some(involved) = self.involved.get_mut(&requestor) {
             involved.made.remove(&number);

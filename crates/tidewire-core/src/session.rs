@@ -334,12 +334,12 @@ impl Session {
         spending.is_some_and(|spending| spending.is_waiting)
     }
 
-    /// Something that it is the cause of is kept: so many bytes of memory.
+    /// The server keeps `bytes` more because of it.
     pub(crate) fn keep(&mut self, bytes: usize) {
         self.kept_bytes = self.kept_bytes.saturating_add(saturated(bytes));
     }
 
-    /// That is not kept any more.
+    /// The server has given back `bytes` of that.
     pub(crate) fn let_go(&mut self, bytes: usize) {
         self.kept_bytes = self.kept_bytes.saturating_sub(saturated(bytes));
     }

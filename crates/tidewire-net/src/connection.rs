@@ -328,6 +328,7 @@ mod tests {
         let first = connections.insert(connection(1));
         let second = connections.insert(connection(2));
         assert!(connections.remove_and_lend(first).is_some());
+        connections.take_back(first);
         assert!(connections.remove_and_lend(first).is_none());
         assert_eq!(connections.next_key().index, first.index);
         let third = connections.insert(connection(3));

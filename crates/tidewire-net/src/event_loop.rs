@@ -311,7 +311,7 @@ impl<C> EventLoop<C> {
             .as_ref()
             .map_or(0, |outbox| outbox.own_bytes());
         self.outbox_bytes = self.outbox_bytes.saturating_sub(outbox_bytes);
-        // At once, so that nobody else is ended for what this one has held.
+        // At once, so that no other holder is ended for what this one has held.
         self.share.report(self.outbox_bytes + self.inbound_bytes, 0);
         Some(connection.state)
     }

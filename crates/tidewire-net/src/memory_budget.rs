@@ -17,7 +17,7 @@ struct Held {
     bytes: AtomicUsize,
     spare: AtomicUsize,
     wanted: AtomicUsize,
-    /// Until when nobody ends a holder, in the nanoseconds of its callers.
+    /// Until when no caller ends a holder, in the nanoseconds of their clock.
     settling_until: AtomicU64,
     /// Those that end holders. Locked where one joins or the budget is nearly used up.
     participants: Mutex<Vec<Arc<Published>>>,
@@ -169,7 +169,7 @@ impl Participant {
         into.extend(all.iter().map(|known| known.turns.load(Ordering::Relaxed)));
     }
 
-    /// Whether each participant has ended so many turns since [`Participant::turns`] gave those numbers.
+    /// Whether each participant has ended `count` turns since [`Participant::turns`] gave those numbers.
     #[must_use]
     pub fn have_turned(&self, since: &[u64], count: u64) -> bool {
         let all = self.budget.participants();

@@ -21,14 +21,14 @@ pub struct InterestMap {
     events: Topic,
     users: Topic,
     everyone: Topic,
-    /// Whether there is one shard, which has nobody to ask.
+    /// Whether there is only one shard, which knows its own interest.
     is_alone: bool,
 }
 
 type Topic = Box<[HashMap<Name, Bits>]>;
 
 impl InterestMap {
-    /// The map of so many shards.
+    /// An empty map for `shard_count` shards.
     #[must_use]
     pub fn new(shard_count: usize) -> Self {
         let part = |_| HashMap::builder().resize_mode(ResizeMode::Blocking).build();

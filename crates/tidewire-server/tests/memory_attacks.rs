@@ -24,7 +24,7 @@ const MEMORY_BYTES_MAX: usize = 32 << 20;
 const GROWN_BYTES_MAX: usize = MEMORY_BYTES_MAX / 4 * 5 + (64 << 20);
 /// What the process may have more than when it was idle once the sessions have left.
 const LEFT_BYTES_MAX: usize = 20 << 20;
-/// What records that nobody uses may take of it.
+/// What unused records may take of it.
 const STORE_CACHE: &str = "4MiB";
 /// What each attack tries to have kept: several times of what it may.
 const KEPT_BYTES: usize = 240 << 20;
@@ -114,7 +114,7 @@ fn fill_caches(client: &mut Client) {
     client.ping();
 }
 
-/// Runs an attack of so many pairs of sessions beside one that goes on working, and looks at the memory of the server.
+/// Runs an attack of `sessions` sessions beside one that goes on working, and looks at the memory of the server.
 fn check(sessions: usize, run: impl Fn([Client; 2], usize) + Sync) {
     check_with(&[], sessions, run);
 }

@@ -123,7 +123,7 @@ fn records_in_use_stay_and_who_holds_most_goes() {
     client.ping();
 }
 
-/// Records that nobody uses, of so many bytes together.
+/// Creates `count` records that no session uses, and gives their bytes.
 fn create_unused(node: &Node, client: &mut Client, count: usize) -> u64 {
     for number in 0..count {
         create(node, client, &format!("unused/{number}"), &text(LARGE));

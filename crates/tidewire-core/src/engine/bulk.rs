@@ -63,6 +63,8 @@ impl Shard {
         let Some(session) = self.sessions.find_mut(id) else {
             return;
         };
+        // It sends nothing while it waits for its names, and is not silent for that.
+        session.heard = now.monotonic;
         let belongings = session.belongings(seed);
         if flow == Flow::Wait {
             // A rule waits for the value of a record.

@@ -37,7 +37,7 @@ pub(super) struct Channel {
     pub(super) value_bytes: u32,
 }
 
-/// In place of a payer: the name has no members in this turn any more.
+/// In place of a payer: the name has lost its last member in this turn.
 pub(super) const UNPAID: u32 = u32::MAX;
 
 impl Channel {

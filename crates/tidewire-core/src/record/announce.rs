@@ -1,6 +1,6 @@
 //! Changes of records whose read rule depends on data: before subscribers get one, the owner judges again who may read it.
 //!
-//! The sessions that may not any more lose their subscription ahead of the change. If a rule needs another record, or there is more to
+//! The sessions that have lost the right lose their subscription ahead of the change. If a rule needs another record, or there is more to
 //! judge than a turn takes, the record's later requests wait behind the change, so everything keeps its order.
 
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl RecordOwner {
         }
     }
 
-    /// All subscriptions have ended, or no right depends on data any more.
+    /// All subscriptions have ended, or no right depends on data now.
     pub(super) fn drop_readers(&mut self, name: &Name) {
         let Some(record) = self.table.get_mut(name).filter(|known| known.has_readers) else {
             return;

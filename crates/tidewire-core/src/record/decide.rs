@@ -30,7 +30,7 @@ use crate::record::share::Share;
 use crate::store::{StoredRecord, Version};
 use crate::text::{Name, Payload};
 
-/// A value of so many bytes is written only if the node's memory budget has room for it: as much as a session may have kept
+/// A value of that size is written only if the node's memory budget has room for it: as much as a session may have kept
 /// in any case.
 const LARGE_VALUE_BYTES: usize = 64 << 10;
 

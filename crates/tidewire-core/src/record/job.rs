@@ -408,7 +408,7 @@ pub(super) fn refuse<E: Effects>(
         }
         let (session, gather, lost) = job.refusal(why);
         answer(desk, session, name, gather, lost);
-        // The subscription has ended when this comes, so nothing is told.
+        // The subscription has ended when this comes, so the session gets no message.
         return answer_value(desk, name.clone(), asker, Ok(None));
     }
     let (session, gather, refused) = job.refusal(why);

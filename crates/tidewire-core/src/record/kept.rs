@@ -120,7 +120,7 @@ impl OwnedRecord {
             && self.interest.shards.is_empty()
     }
 
-    /// Whether nothing of it is worth keeping once nobody uses it.
+    /// Whether nothing of it is worth keeping once no session uses it.
     pub(super) fn is_only_asked_for(&self) -> bool {
         let is_used = self.is_used && matches!(self.value, Value::Present(_));
         !is_used && !self.is_read_by_rules && self.deferred_count == 0

@@ -184,7 +184,7 @@ fn the_value_of_a_record_is_charged_to_a_subscriber_and_follows_its_size() {
     assert!(node.kept_for(holder) < 1_000);
 }
 
-/// Lets everybody write, and nobody read.
+/// Lets all users write, and none read.
 #[derive(Debug)]
 struct NobodyReads;
 

@@ -211,7 +211,7 @@ fn while_a_rule_waits_for_another_record_everything_keeps_its_order() {
     let mut scene = scene(Rule::Gate, Settings::default());
     let ann = scene.reader(0, "ann");
     let late = scene.node.login_as_user(1, "bob");
-    // The gate is not in memory any more.
+    // The gate has left the memory.
     for shard in 0..2 {
         scene.node.shrink_cache(shard, usize::MAX);
     }

@@ -28,7 +28,7 @@ const WRITERS: usize = 3;
 const RECORDS: [&str; 4] = ["a", "b", "c", GATE];
 const READERS: usize = 4;
 const STEPS: usize = 600;
-/// Everything under way ends within so many rounds.
+/// Rounds within which everything under way ends.
 const ROUNDS_MAX: usize = 5_000;
 
 /// A broken promise.
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Runs to the end, through rest with everybody connected.
+    /// Runs to the end, through rest with all clients connected.
     pub fn run(mut self) -> Result<Met, Violation> {
         // A watcher on each shard, so that whatever an owner makes goes to another shard.
         for shard in 0..SHARDS {
@@ -256,7 +256,7 @@ impl World {
 
     /// Lets everything under way come to its end.
     fn rest(&mut self) -> Checked {
-        // What comes last in a round is told in the next one.
+        // What comes last in a round is sent in the next one.
         let mut still = 0;
         for _ in 0..ROUNDS_MAX {
             still = if self.round()? { 0 } else { still + 1 };
@@ -296,7 +296,7 @@ impl World {
         self.check()
     }
 
-    /// Everybody does what there is to do, once. Whether something is left.
+    /// Each shard and each client does what there is to do, once. Whether something is left.
     fn round(&mut self) -> Result<bool, Violation> {
         for shard in 0..SHARDS {
             self.turn(shard, true)?;

@@ -16,10 +16,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// The number of looks in which the budget must have been lower. What only goes to and fro between turns is used again at once.
 const LOOKS: usize = 8;
 
-/// So many bytes less than at the peak are worth giving back. Less than that is what a busy node needs at one moment and not at the next.
+/// The fall from the peak, in bytes, from which giving back is worth it. A smaller one is what a busy node needs at one moment and not at the next.
 const FALLEN_BYTES_MIN: usize = 8 << 20;
 
-/// Giving back takes at most one part in so many of the time.
+/// Giving back takes at most one part of the time in this number of parts.
 const TIME_PARTS: u32 = 100;
 
 /// Watches what a node holds for a fall that lasts.

@@ -71,7 +71,7 @@ impl Shedding {
         self.since.map(|_| now + SHARDS_FIRST_INTERVAL)
     }
 
-    /// The budget is not exceeded any more.
+    /// The budget is exceeded no longer.
     fn is_over(&mut self) {
         (self.since, self.waited) = (None, None);
     }
