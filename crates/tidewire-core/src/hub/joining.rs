@@ -117,8 +117,8 @@ impl Hub {
     ) -> Vec<(HubTopic, Name)> {
         let mut emptied = Vec::new();
         for id in channels {
-            // The name may have been dissolved since the list was made.
-            let Some(channel) = &self.channels[id as usize] else {
+            // The name may have been dissolved since the list was made, and its place given back.
+            let Some(Some(channel)) = self.channels.get(id as usize) else {
                 continue;
             };
             let key = (channel.topic, channel.name.clone());

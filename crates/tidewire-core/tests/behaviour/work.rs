@@ -527,3 +527,32 @@ fn the_end_of_a_session_with_many_names_takes_several_turns() {
     assert!(node.take(session).is_empty());
     assert_eq!(node.counts(0).wanted_names, 0);
 }
+
+#[test]
+fn records_may_be_deleted_while_the_end_of_a_session_gives_them_back() {
+    const COUNT: usize = 6_000;
+    let names: Vec<String> = (0..COUNT).map(|number| format!("n/{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut settings = Settings::default();
+    settings.limits.connection_work_max = 0;
+    let mut node = Node::with(1, settings, Arc::new(AllowAll));
+    let session = login(&mut node, 0, "user");
+    let other = login(&mut node, 0, "other");
+    let action = RecordBulk::SubscribeCreateAndRead;
+    let correlation = Some("1");
+    let subscribe = Record::Bulk {
+        action,
+        names: names.clone(),
+        correlation,
+    };
+    node.send(session, &Message::Record(subscribe));
+    node.close(session);
+    assert!(node.is_leaving(session));
+    // From the last one on, so that the table of names gives back the places that are still to be left.
+    for name in names.iter().rev() {
+        node.send(other, &Message::Record(Record::Delete { name }));
+    }
+    while node.turn() {}
+    assert!(!node.is_leaving(session));
+    assert_eq!(node.counts(0).subscribed_names, 0);
+}
