@@ -12,6 +12,9 @@ import { join } from 'node:path';
  */
 const PORTS = { first: 10_000, count: 20_000 };
 
+/** Of these, what `fetch` refuses to connect to (WHATWG Fetch, "bad port"). A server on it would never be seen ready. */
+const REFUSED_BY_FETCH = 10_080;
+
 /**
  * Files named after the ports that processes of tests have been given. Between the look at a port and the start of its server, and while
  * that is down for a restart, another process would find it free.
@@ -27,7 +30,7 @@ process.on('exit', () => claimed.forEach((claim) => rmSync(claim, { force: true 
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = PORTS.first + randomInt(PORTS.count);
-    if (claims(port) && (await canListen(port))) return port;
+    if (port !== REFUSED_BY_FETCH && claims(port) && (await canListen(port))) return port;
   }
 }
 

@@ -29,9 +29,8 @@ use crate::text::{Name, RESERVED};
 use crate::time::{Instant, Now};
 use crate::work::NAME_WORK;
 
-/// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and each value
-/// that comes is compared with what so many names need.
-/// No option, because it refuses nothing: all names of the message are judged, these many at a time.
+/// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and with how many
+/// names each value that comes is compared. It is no option, because it refuses nothing: all names are judged, this many at a time.
 const READS_AT_ONCE_MAX: usize = 256;
 
 /// What a session may have kept however full the node's memory budget is: a thousand sessions take no more than 64 MB.
@@ -369,10 +368,7 @@ impl<E: Effects> Desk<'_, E> {
         except: Option<SessionId>,
         message: &Message<'_>,
     ) {
-        if self.hub.has_parked() {
-            self.pass_over(topic, name, except);
-        }
-        self.publish(topic, name, except, message, None);
+        self.fan_out_to_readers(topic, name, except, message, None);
     }
 
     /// The same for a record's new value of that size.
@@ -383,10 +379,22 @@ impl<E: Effects> Desk<'_, E> {
         message: &Message<'_>,
         value_bytes: usize,
     ) {
+        self.fan_out_to_readers(HubTopic::Record, name, except, message, Some(value_bytes));
+    }
+
+    /// To all members that read fast enough; the others count what they miss.
+    fn fan_out_to_readers(
+        &mut self,
+        topic: HubTopic,
+        name: &str,
+        except: Option<SessionId>,
+        message: &Message<'_>,
+        value_bytes: Option<usize>,
+    ) {
         if self.hub.has_parked() {
-            self.pass_over(HubTopic::Record, name, except);
+            self.pass_over(topic, name, except);
         }
-        self.publish(HubTopic::Record, name, except, message, Some(value_bytes));
+        self.publish(topic, name, except, message, value_bytes);
     }
 
     /// The same without some sessions, by their place.

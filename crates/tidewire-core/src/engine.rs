@@ -14,10 +14,9 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use self::leaving::Leaving;
-
 use foldhash::fast::FixedState;
 
+use self::leaving::Leaving;
 use crate::address::{Address, SessionId};
 use crate::barrier::Barrier;
 use crate::bulk::LongBulk;

@@ -4,8 +4,6 @@
 //! The figures are those of a 64-bit machine, with the allocator's own header of each block and the room that doubling tables hold in
 //! reserve. `crates/tidewire-server/tests/memory_attacks.rs` holds their sum against the memory of a running server.
 
-use crate::text::Name;
-
 /// The counters of a shared text and the header of its block.
 const TEXT_BYTES: usize = 32;
 
@@ -57,12 +55,7 @@ pub(crate) const DIRTY_BYTES: usize = 512;
 /// A remembered key of a write, with a name and a key of usual length.
 pub(crate) const WRITE_KEY_BYTES: usize = 384;
 
-/// The text of a name that is shared by all who keep it.
-pub(crate) fn name_bytes(name: &Name) -> usize {
-    name.len() + TEXT_BYTES
-}
-
-/// A text of its own.
+/// A text: one of its own, or one that is shared by all who keep it.
 pub(crate) fn text_bytes(text: &str) -> usize {
     text.len() + TEXT_BYTES
 }

@@ -15,7 +15,7 @@ use crate::address::SessionId;
 use crate::desk::{Desk, Lost, Verdict};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, Gathering, ListenNotice, Listening};
-use crate::footprint::{PATTERN_BYTES, name_bytes};
+use crate::footprint::{PATTERN_BYTES, text_bytes};
 use crate::message::{
     Event, EventAction, EventError, Listen, Message, Record, RecordAction, RecordError, Refusal,
     Topic,
@@ -194,7 +194,7 @@ fn listen<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, topic: Topic, patte
 
 /// What a pattern takes, with its expression.
 fn pattern_bytes(pattern: &Name) -> usize {
-    PATTERN_BYTES + name_bytes(pattern)
+    PATTERN_BYTES + text_bytes(pattern)
 }
 
 /// Whether a session may listen with one more pattern. All shards keep each of them compiled and try it with each new name, so

@@ -15,9 +15,7 @@ use crate::entry::{
     CallAnswer, CallFailure, CallNotice, Entry, GatheredPart, Gathering, OwnedCall, RpcDelivery,
     RpcEntry,
 };
-use crate::footprint::{
-    CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, name_bytes, text_bytes,
-};
+use crate::footprint::{CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, text_bytes};
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
 use crate::permission::Access;
 use crate::table::{self, Dice, Map, Set};
@@ -233,7 +231,7 @@ fn take_up<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name) -> bo
 
 /// What a registration takes at the provider's shard, with the text that the owner shares.
 fn provided_bytes(name: &Name) -> usize {
-    PROVIDED_BYTES + name_bytes(name)
+    PROVIDED_BYTES + text_bytes(name)
 }
 
 /// Tells the owners of the names and acknowledges when all know it.
@@ -329,10 +327,7 @@ fn request<E: Effects>(
     if is_over {
         desk.place.count(|refused| refused.calls += 1);
     }
-    let bytes = CALL_BYTES
-        + text_bytes(call.name)
-        + 3 * text_bytes(call.correlation)
-        + data.map_or(0, text_bytes);
+    let bytes = kept_bytes(call.name, call.correlation, data);
     // What is kept until the answer comes is taken before it is copied.
     if draining || is_over || !desk.place.has_memory(session.kept_bytes, bytes) {
         return refuse(desk, id, RpcError::NoProvider(call));
@@ -402,14 +397,14 @@ fn refuse<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, error: RpcError<'_>
 }
 
 /// What is kept of a call until it ends.
+fn kept_bytes(name: &str, correlation: &str, data: Option<&str>) -> usize {
+    CALL_BYTES + text_bytes(name) + 3 * text_bytes(correlation) + data.map_or(0, text_bytes)
+}
+
+/// The same of one that is kept.
 fn call_bytes(call: &OwnedCall) -> usize {
-    CALL_BYTES
-        + name_bytes(&call.name)
-        + 3 * text_bytes(&call.correlation)
-        + call
-            .data
-            .as_ref()
-            .map_or(0, |data| text_bytes(data.as_str()))
+    let data = call.data.as_ref().map(Payload::as_str);
+    kept_bytes(&call.name, &call.correlation, data)
 }
 
 /// A call and how far it has come.

@@ -473,6 +473,13 @@ impl Sessions {
         Some(session)
     }
 
+    /// Whether the session has ended and its place is not free yet.
+    pub(crate) fn is_leaving(&self, id: SessionId) -> bool {
+        let place = self.places.get(id.index as usize);
+        let session = place.and_then(Option::as_ref);
+        session.is_some_and(|session| session.id == id && session.has(Mark::Ended))
+    }
+
     /// Frees the place of a session that has ended and has no memberships left.
     pub(crate) fn vacate(&mut self, index: u32) {
         if let Some(place) = self.places.get_mut(index as usize) {

@@ -159,8 +159,6 @@ impl Shard {
     /// Whether a session has ended and still holds something, so that its place can't have another one.
     #[must_use]
     pub fn is_leaving(&self, session: SessionId) -> bool {
-        self.leaving
-            .iter()
-            .any(|leaving| leaving.session == session)
+        self.sessions.is_leaving(session)
     }
 }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::parked::Parked;
 use super::{ChannelId, Hub, HubTopic};
 use crate::effect::Format;
-use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, name_bytes};
+use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, text_bytes};
 use crate::session::Sessions;
 use crate::table;
 use crate::text::Name;
@@ -47,7 +47,7 @@ impl Channel {
             HubTopic::Interest(_) => INTEREST_BYTES,
             HubTopic::Record => 0,
         };
-        CHANNEL_BYTES + interest_bytes + name_bytes(&self.name)
+        CHANNEL_BYTES + interest_bytes + text_bytes(&self.name)
     }
 
     /// What is charged to the payer: the value as well, which its owner has to keep while it has subscribers.
@@ -147,11 +147,7 @@ impl Hub {
         };
         let (channels, hasher) = (&self.channels, &self.hasher);
         let hash = hash(hasher, topic, name);
-        self.keys[table::part(hash)].insert_unique(hash, id, |id| {
-            channels[*id as usize].as_ref().map_or(0, |channel| {
-                self::hash(hasher, channel.topic, &channel.name)
-            })
-        });
+        self.keys[table::part(hash)].insert_unique(hash, id, |id| hash_of(hasher, channels, *id));
         id
     }
 
@@ -173,11 +169,7 @@ impl Hub {
         let keys = &mut self.keys[part];
         if let Some(room) = table::shrunk_part(keys.len(), keys.capacity()) {
             let (channels, hasher) = (&self.channels, &self.hasher);
-            keys.shrink_to(room, |id| {
-                channels[*id as usize].as_ref().map_or(0, |channel| {
-                    self::hash(hasher, channel.topic, &channel.name)
-                })
-            });
+            keys.shrink_to(room, |id| hash_of(hasher, channels, *id));
         }
         if part == 0
             && let Some(room) = table::shrunk(self.name_count(), self.channels.capacity())
@@ -251,6 +243,12 @@ impl Hub {
 
 fn hash(hasher: &FixedState, topic: HubTopic, name: &str) -> u64 {
     hasher.hash_one((topic, name))
+}
+
+/// The hash of the channel at that place.
+fn hash_of(hasher: &FixedState, channels: &[Option<Channel>], id: ChannelId) -> u64 {
+    let channel = channels[id as usize].as_ref();
+    channel.map_or(0, |channel| hash(hasher, channel.topic, &channel.name))
 }
 
 /// The bit of a format in [`Channel::formats`].

@@ -122,9 +122,7 @@ impl Dirty {
     fn cost(&self) -> usize {
         self.bytes + WRITE_OVERHEAD_BYTES
     }
-}
 
-impl Dirty {
     /// The deadline of the session that has waited longest. All wait equally long, and those whom the batch under way answers
     /// came first.
     fn first_deadline(&self) -> Option<Instant> {

@@ -45,19 +45,14 @@ impl RecordOwner {
         let Some(value) = self.table.get(name).map(|record| record.value.clone()) else {
             return Step::Done;
         };
-        if matches!(job.kind, JobKind::Announce(_)) {
-            return self.announce(desk, name, job);
-        }
-        if matches!(value, Value::Unknown) {
-            return self.run_unloaded(desk, name, job);
-        }
         match &job.kind {
+            JobKind::Announce(_) => self.announce(desk, name, job),
+            _ if matches!(value, Value::Unknown) => self.run_unloaded(desk, name, job),
             JobKind::Bulk {
                 action: RecordBulk::Notify,
                 ..
             } => self.notify(desk, listens, name, job, value),
             JobKind::Bulk { .. } => self.subscribe(desk, listens, name, job, value),
-            JobKind::Announce(_) => self.announce(desk, name, job),
             JobKind::CatchUp(reader) => {
                 let reader = Arc::clone(reader);
                 let read = Access::RecordRead;

@@ -11,7 +11,7 @@ use crate::entry::{
     Answer, BulkName, Entry, Gather, GatheredRecords, Gathering, OwnedChange, OwnedPut, OwnedWrite,
     Published, RecordAnswer, RecordRefusal, RecordRequest, RecordRequestKind, Told,
 };
-use crate::footprint::{HOLD_BYTES, name_bytes};
+use crate::footprint::{HOLD_BYTES, text_bytes};
 use crate::hub::HubTopic;
 use crate::json::Kind;
 use crate::lag;
@@ -505,13 +505,10 @@ fn gather<E: Effects>(
     } else {
         &[]
     };
-    if count == 0 && !desk.is_piece() {
+    if count == 0 {
         if names.is_empty() {
             acknowledge(desk, id, action, Vec::new(), correlation);
         }
-        return None;
-    }
-    if count == 0 {
         return None;
     }
     let names = echoed.iter().map(|name| Name::from(*name)).collect();
@@ -571,7 +568,7 @@ fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name) -> Held 
 
 /// What a record that is subscribed to takes among the session's own.
 fn hold_bytes(name: &Name) -> usize {
-    HOLD_BYTES + name_bytes(name)
+    HOLD_BYTES + text_bytes(name)
 }
 
 /// Whether rights have changed since the subscription was asked for, so that it has to be judged again.

@@ -334,6 +334,10 @@ fn many_names_of_one_message_are_granted_in_later_turns_and_acknowledged_once() 
 /// More names than take effect in one turn.
 const MANY: usize = 3_000;
 
+fn numbered(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("n/{number}")).collect()
+}
+
 fn bulk_messages<'a>(names: &[&'a str]) -> Vec<(&'static str, Message<'a>)> {
     let names = names.to_vec();
     let correlation = Some("1");
@@ -400,7 +404,7 @@ fn finish(node: &mut Node, session: SessionId) -> Vec<String> {
 
 #[test]
 fn a_message_of_many_names_takes_effect_in_several_turns_and_is_answered_once() {
-    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names = numbered(MANY);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
     let session = login(&mut node, 0, "user");
@@ -438,7 +442,7 @@ fn a_message_of_many_names_takes_effect_in_several_turns_and_is_answered_once() 
 
 #[test]
 fn a_session_that_ends_within_a_message_of_many_names_leaves_nothing() {
-    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names = numbered(MANY);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for (_, message) in bulk_messages(&names) {
         let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
@@ -457,7 +461,7 @@ fn a_session_that_ends_within_a_message_of_many_names_leaves_nothing() {
 
 #[test]
 fn later_pieces_of_a_message_are_judged_by_the_rules_of_their_moment() {
-    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names = numbered(MANY);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
     let session = login(&mut node, 0, "user");
@@ -477,7 +481,7 @@ fn later_pieces_of_a_message_are_judged_by_the_rules_of_their_moment() {
 
 #[test]
 fn without_a_limit_of_work_a_message_of_many_names_takes_effect_at_once() {
-    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names = numbered(MANY);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut settings = Settings::default();
     settings.limits.connection_work_max = 0;
@@ -490,7 +494,7 @@ fn without_a_limit_of_work_a_message_of_many_names_takes_effect_at_once() {
 
 #[test]
 fn the_end_of_a_session_with_many_names_takes_several_turns() {
-    let names: Vec<String> = (0..MANY).map(|number| format!("n/{number}")).collect();
+    let names = numbered(MANY);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut node = Node::with(1, Settings::default(), Arc::new(AllowAll));
     let session = login(&mut node, 0, "user");
@@ -531,7 +535,7 @@ fn the_end_of_a_session_with_many_names_takes_several_turns() {
 #[test]
 fn records_may_be_deleted_while_the_end_of_a_session_gives_them_back() {
     const COUNT: usize = 6_000;
-    let names: Vec<String> = (0..COUNT).map(|number| format!("n/{number}")).collect();
+    let names = numbered(COUNT);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut settings = Settings::default();
     settings.limits.connection_work_max = 0;

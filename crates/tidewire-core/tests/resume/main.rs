@@ -12,6 +12,8 @@ mod planting;
 #[path = "../sim/random.rs"]
 mod random;
 mod reader;
+#[path = "../sim/seeds.rs"]
+mod seeds;
 mod world;
 
 use fault::Fault;
@@ -23,22 +25,16 @@ const SEEDS: u64 = 500;
 /// A planted fault must be found within this many seeds.
 const FAULT_SEEDS: u64 = 300;
 
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn every_seed_keeps_every_promise() {
-    if let Some(seed) = variable("SEED") {
+    if let Some(seed) = seeds::only() {
         let outcome = World::new(seed, None).run();
         return assert!(outcome.is_ok(), "seed {seed}: {outcome:?}");
     }
-    let (first, count) = (
-        variable("SIM_FIRST").unwrap_or(1),
-        variable("SIM_SEEDS").unwrap_or(SEEDS),
-    );
+    let seeds = seeds::range(SEEDS);
+    let count = seeds.end - seeds.start;
     let mut met = Met::default();
-    for seed in first..first + count {
+    for seed in seeds {
         match World::new(seed, None).run() {
             Ok(of_seed) => met.add(of_seed),
             Err(Violation(why)) => panic!("{why}\nrerun: SEED={seed} cargo test --test resume"),

@@ -19,6 +19,7 @@ mod record_model;
 mod right;
 mod rpc_model;
 mod rude;
+mod seeds;
 mod seen;
 mod services;
 mod shared;
@@ -30,7 +31,6 @@ mod trouble;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,15 +107,13 @@ const FAULT_SEEDS: u64 = 2_000;
 
 #[test]
 fn every_seed_keeps_every_promise() {
-    if let Some(seed) = variable("SEED") {
+    if let Some(seed) = seeds::only() {
         let outcome = Sim::new(seed, None).traced().run();
         println!("seed {seed}: {outcome:?}");
         return assert!(outcome.is_ok(), "seed {seed}");
     }
-    let (first, count) = (
-        variable("SIM_FIRST").unwrap_or(1),
-        variable("SIM_SEEDS").unwrap_or(SEEDS),
-    );
+    let seeds = seeds::range(SEEDS);
+    let (first, count) = (seeds.start, seeds.end - seeds.start);
     let began = Instant::now();
     let done = Done::default();
     let workers = thread::available_parallelism().map_or(1, usize::from);
@@ -247,8 +245,4 @@ fn run(seed: u64, fault: Option<Fault>) -> Result<Summary, Violation> {
             detail: format!("panicked: {}", text.unwrap_or_default()),
         })
     })
-}
-
-fn variable(name: &str) -> Option<u64> {
-    env::var(name).ok()?.parse().ok()
 }
