@@ -20,7 +20,7 @@ use self::leaving::Leaving;
 use crate::address::{Address, SessionId};
 use crate::barrier::Barrier;
 use crate::bulk::LongBulk;
-use crate::desk::{Desk, Gatherings, Interest, Place};
+use crate::context::{Gatherings, Interest, ShardContext, TurnContext};
 use crate::effect::{CloseReason, Effects, Flow, Format, Input, Span, StoreCompletion};
 use crate::entry::{Entry, HistoryEntry, WorkEntry};
 use crate::event;
@@ -77,7 +77,7 @@ pub struct ShardConfig {
 /// The engine of one shard. See the head of this file.
 #[derive(Debug)]
 pub struct Shard {
-    place: Place,
+    context: ShardContext,
     sessions: Sessions,
     hub: Hub,
     interest: Interest,
@@ -106,7 +106,7 @@ pub struct Shard {
     leaving: VecDeque<Leaving>,
 }
 
-/// What a shard has beside its desk: the owners of names, and the clocks of its sessions.
+/// What a shard has outside the turn context: the owners of names, and the clocks of its sessions.
 struct Parts<'a> {
     records: &'a mut RecordOwner,
     listens: &'a mut ListenOwner,
@@ -138,7 +138,7 @@ impl Shard {
             opened,
         } = config;
         Self {
-            place: Place {
+            context: ShardContext {
                 address,
                 shard_count,
                 is_rated: !settings.rates.is_off(),
@@ -192,36 +192,38 @@ impl Shard {
             Input::Opened { session, format } => self.opened(now, session, format),
             Input::Undecodable { session } => {
                 self.heard(session, now);
-                login::undecodable(&mut self.desk(now, out), session);
+                login::undecodable(&mut self.turn_context(now, out), session);
             }
             Input::Detain {
                 session,
                 until,
                 refuse,
             } => {
-                if login::detain(&mut self.desk(now, out), session, until, refuse) {
+                if login::detain(&mut self.turn_context(now, out), session, until, refuse) {
                     self.detentions.insert((until, session));
                 }
             }
-            Input::Lagging { session } => lag::fell_behind(&mut self.desk(now, out), session),
+            Input::Lagging { session } => {
+                lag::fell_behind(&mut self.turn_context(now, out), session)
+            }
             Input::Drained { session } => {
-                let mut desk = self.desk(now, out);
-                lag::drained(&mut desk, session);
-                history::home::drained(&mut desk, session);
+                let mut turn = self.turn_context(now, out);
+                lag::drained(&mut turn, session);
+                history::home::drained(&mut turn, session);
                 self.drained(now, session, out);
             }
             Input::Closed { session } => self.closed(now, session, out),
             Input::Entry(entry) => self.entry(now, entry, out),
             Input::Store(StoreCompletion::Loaded { records }) => {
-                let (mut desk, parts) = self.split(now, out);
+                let (mut turn, parts) = self.split(now, out);
                 for (name, result) in records {
                     if history::is_row(&name) {
-                        parts.histories.loaded(&mut desk, &name, result);
+                        parts.histories.loaded(&mut turn, &name, result);
                         continue;
                     }
                     parts
                         .records
-                        .loaded(&mut desk, parts.listens, &name, result);
+                        .loaded(&mut turn, parts.listens, &name, result);
                 }
             }
             Input::Store(StoreCompletion::Committed {
@@ -229,40 +231,40 @@ impl Shard {
                 batch,
                 result,
             }) => {
-                let (mut desk, parts) = self.split(now, out);
+                let (mut turn, parts) = self.split(now, out);
                 if history::is_batch(batch) {
                     parts
                         .histories
-                        .committed(&mut desk, batch, result.map(drop));
+                        .committed(&mut turn, batch, result.map(drop));
                 } else {
-                    parts.records.committed(&mut desk, store, batch, result);
+                    parts.records.committed(&mut turn, store, batch, result);
                 }
             }
             Input::Store(StoreCompletion::OldHistories(names)) => {
-                let mut desk = self.desk(now, out);
+                let mut turn = self.turn_context(now, out);
                 for name in names {
-                    let owner = desk.place.owner(&name);
-                    desk.post(owner, Entry::History(HistoryEntry::Sweep(name)));
+                    let owner = turn.shard.owner(&name);
+                    turn.post(owner, Entry::History(HistoryEntry::Sweep(name)));
                 }
             }
             Input::Store(StoreCompletion::Quota { store, change }) => {
-                self.place.quotas.change(store, change);
+                self.context.quotas.change(store, change);
             }
             Input::Auth(completion) => {
                 let session = completion.session;
-                let (mut desk, mut parts) = self.split(now, out);
-                match login::decided(&mut desk, session, completion.outcome) {
+                let (mut turn, mut parts) = self.split(now, out);
+                match login::decided(&mut turn, session, completion.outcome) {
                     Decided::Revoked => {
-                        self.place.revoked += 1;
+                        self.context.revoked += 1;
                         self.expel(now, session, CloseReason::Revoked, out);
                     }
-                    decided => parts.logged_in(&desk, session, decided),
+                    decided => parts.logged_in(&turn, session, decided),
                 }
             }
-            Input::InterestVisible { up_to } => self.desk(now, out).interest_visible(up_to),
+            Input::InterestVisible { up_to } => self.turn_context(now, out).interest_visible(up_to),
             Input::Rights { number, change } => self.change(now, number, change, out),
             Input::DeadlineReached => self.deadline_reached(now, out),
-            Input::Drain => self.place.draining = true,
+            Input::Drain => self.context.draining = true,
         }
         self.tell_self(now, out);
         if !self.recheck.is_sweeping() && !self.listens.is_authorizing_again() {
@@ -290,27 +292,27 @@ impl Shard {
         if self.debtors.len() > 0 && self.debtors.holds_back(id) {
             return Flow::Wait;
         }
-        let mut work_before = self.place.work.get();
+        let mut work_before = self.context.work.get();
         let gathering = self.gatherings.next;
-        let limits = &self.place.settings.limits;
+        let limits = &self.context.settings.limits;
         let bulk_names_max = match limits.connection_work_max {
             0 => 0,
             _ => limits.bulk_names_max,
         };
-        let (mut desk, parts) = self.split(now, out);
+        let (mut turn, parts) = self.split(now, out);
         let flow = if !is_open {
-            login::message(&mut desk, id, message)
-        } else if (desk.place.is_rated || is_compiled(message))
-            && !parts.rates.admits(&mut desk, id, message)
+            login::message(&mut turn, id, message)
+        } else if (turn.shard.is_rated || is_compiled(message))
+            && !parts.rates.admits(&mut turn, id, message)
         {
             Flow::Wait
-        } else if let Some(bulk) = LongBulk::of(message, bulk_names_max, desk.place.seed) {
+        } else if let Some(bulk) = LongBulk::of(message, bulk_names_max, turn.shard.seed) {
             self.begin_bulk(now, id, bulk, out);
             // It has charged the session.
-            work_before = self.place.work.get();
+            work_before = self.context.work.get();
             Flow::Taken
         } else {
-            route(&mut desk, id, message)
+            route(&mut turn, id, message)
         };
         if flow == Flow::Taken
             && let Some(session) = self.sessions.find_mut(id)
@@ -329,10 +331,10 @@ impl Shard {
         {
             // Its answer is charged when all shards have given their part. A burst of such questions must not be asked before.
             // A question that was denied asks no shard, and its cost must not tell how many users are online.
-            let users = self.presences.count_online() * usize::from(self.place.shard_count);
-            self.place.count_work(users * USER_WORK);
+            let users = self.presences.count_online() * usize::from(self.context.shard_count);
+            self.context.count_work(users * USER_WORK);
         }
-        let work = self.place.work.get().wrapping_sub(work_before);
+        let work = self.context.work.get().wrapping_sub(work_before);
         self.charge(id, work + MESSAGE_WORK as u64);
         self.tell_self(now, out);
         flow
@@ -381,11 +383,11 @@ impl Shard {
     /// Begins a turn: what sessions cost counts from zero, and a part of what they owe is paid.
     pub fn begin_turn(&mut self, now: Now, out: &mut impl Effects) {
         self.costs.begin_turn();
-        let turn_work_max = self.place.settings.limits.turn_work_max as u64;
+        let turn_work_max = self.context.settings.limits.turn_work_max as u64;
         self.debtors
             .pay(turn_work_max, |session| out.await_drained(session));
-        let (mut desk, parts) = self.split(now, out);
-        parts.records.begin_turn(&mut desk, parts.listens);
+        let (mut turn, parts) = self.split(now, out);
+        parts.records.begin_turn(&mut turn, parts.listens);
         self.go_on_leaving(now, out);
         self.tell_self(now, out);
     }
@@ -399,12 +401,12 @@ impl Shard {
     /// Bytes that this shard has touched since it began. The number wraps around.
     #[must_use]
     pub fn work(&self) -> u64 {
-        self.place.work.get()
+        self.context.work.get()
     }
 
     /// Counts bytes that were touched for a session before its message was given: read, inflated, decoded.
     pub fn add_work(&mut self, session: SessionId, bytes: usize) {
-        self.place.count_work(bytes);
+        self.context.count_work(bytes);
         self.charge(session, bytes as u64);
     }
 
@@ -412,7 +414,7 @@ impl Shard {
     pub fn end_turn(&mut self, now: Now, out: &mut impl Effects) {
         self.listens.end_turn();
         self.rpcs.end_turn();
-        let settings = &self.place.settings;
+        let settings = &self.context.settings;
         self.records.end_turn(settings, now.monotonic, out);
         self.histories.end_turn(settings, now, out);
     }
@@ -439,7 +441,7 @@ impl Shard {
     /// Gives up at least `bytes` of the records that nobody uses and that the store has, those not used for longest first, or
     /// all of them. How many bytes it were; fewer than asked for means that the others are in use.
     pub fn shrink_cache(&mut self, bytes: usize) -> usize {
-        self.records.shrink(&self.place.settings, bytes)
+        self.records.shrink(&self.context.settings, bytes)
     }
 
     /// The names with subscribers on this shard that lie in `count` places from `first` on: a look at all of them is made of
@@ -461,15 +463,19 @@ impl Shard {
         self.sessions.find(session).map(SessionView::new)
     }
 
-    fn desk<'a, E: Effects>(&'a mut self, now: Now, out: &'a mut E) -> Desk<'a, E> {
+    fn turn_context<'a, E: Effects>(&'a mut self, now: Now, out: &'a mut E) -> TurnContext<'a, E> {
         self.split(now, out).0
     }
 
-    /// The desk of this call, and beside it the parts that act on it.
-    fn split<'a, E: Effects>(&'a mut self, now: Now, out: &'a mut E) -> (Desk<'a, E>, Parts<'a>) {
-        let desk = Desk {
+    /// The turn context of this call, and the parts that act on it.
+    fn split<'a, E: Effects>(
+        &'a mut self,
+        now: Now,
+        out: &'a mut E,
+    ) -> (TurnContext<'a, E>, Parts<'a>) {
+        let turn = TurnContext {
             now,
-            place: &self.place,
+            shard: &self.context,
             sessions: &mut self.sessions,
             hub: &mut self.hub,
             interest: &mut self.interest,
@@ -494,15 +500,15 @@ impl Shard {
             recheck: &mut self.recheck,
             debtors: &mut self.debtors,
         };
-        (desk, parts)
+        (turn, parts)
     }
 
     fn opened(&mut self, now: Now, session: SessionId, format: Format) {
         self.sessions.open(session, format, now.monotonic);
         self.heartbeats
-            .begin(now.monotonic, self.place.settings.heartbeat_interval);
-        if let Some(timeout) = self.place.settings.login_timeout {
-            let (sessions, home) = (&self.sessions, self.place.address);
+            .begin(now.monotonic, self.context.settings.heartbeat_interval);
+        if let Some(timeout) = self.context.settings.login_timeout {
+            let (sessions, home) = (&self.sessions, self.context.address);
             self.logins.drop_front_while(|seat| {
                 let waiting = sessions.find(seat.session(home));
                 waiting.is_none_or(|session| session.principal().is_some() || session.refused > 0)
@@ -513,7 +519,7 @@ impl Shard {
 
     /// Charges a session with work; beyond what it may cost in a turn it owes the rest.
     fn charge(&mut self, id: SessionId, work: u64) {
-        let work_max = self.place.settings.limits.connection_work_max as u64;
+        let work_max = self.context.settings.limits.connection_work_max as u64;
         let sum = self.costs.add(id, work);
         if work_max == 0 || sum <= work_max {
             return;
@@ -551,9 +557,9 @@ impl Shard {
             Next::Nothing => {}
             Next::Resume => self.resume(now, id, out),
             Next::Proceed(owners) => {
-                let mut desk = self.desk(now, out);
+                let mut turn = self.turn_context(now, out);
                 for owner in owners {
-                    desk.post(owner, Entry::Work(WorkEntry::Proceed { session: id }));
+                    turn.post(owner, Entry::Work(WorkEntry::Proceed { session: id }));
                 }
             }
         }
@@ -574,11 +580,11 @@ impl Shard {
             if changes.is_empty() && self.local.is_empty() {
                 return;
             }
-            let (mut desk, parts) = self.split(now, out);
+            let (mut turn, parts) = self.split(now, out);
             for change in changes {
                 parts
                     .records
-                    .provider_changed(&mut desk, &change.name, change.provided);
+                    .provider_changed(&mut turn, &change.name, change.provided);
             }
         }
     }
@@ -592,29 +598,34 @@ impl Shard {
 
 impl Parts<'_> {
     /// The time to log in again begins.
-    fn begin_retry<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId, refused: u32) {
-        let Some(timeout) = desk.place.settings.auth_retry_timeout else {
+    fn begin_retry<E: Effects>(&mut self, turn: &TurnContext<'_, E>, id: SessionId, refused: u32) {
+        let Some(timeout) = turn.shard.settings.auth_retry_timeout else {
             return;
         };
-        let (sessions, home) = (&desk.sessions, desk.place.address);
+        let (sessions, home) = (&turn.sessions, turn.shard.address);
         self.retries.drop_front_while(|(seat, refused)| {
             let waiting = sessions.find(seat.session(home));
             waiting.is_none_or(|session| {
                 session.principal().is_some() || u32::from(session.refused) != *refused
             })
         });
-        let deadline = desk.now.monotonic + timeout;
+        let deadline = turn.now.monotonic + timeout;
         self.retries.push(deadline, (Seat::of(id), refused));
     }
 
     /// The auth chain has decided about a session: it is held back, or it may be open now, or it has another principal.
-    fn logged_in<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId, decided: Decided) {
-        let Some(principal) = desk.sessions.find(id).and_then(Session::principal) else {
+    fn logged_in<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        id: SessionId,
+        decided: Decided,
+    ) {
+        let Some(principal) = turn.sessions.find(id).and_then(Session::principal) else {
             match decided {
                 Decided::Held(until) => {
                     self.detentions.insert((until, id));
                 }
-                Decided::Refused(refused) => self.begin_retry(desk, id, refused),
+                Decided::Refused(refused) => self.begin_retry(turn, id, refused),
                 Decided::Done | Decided::Renewed(_) | Decided::Revoked => {}
             }
             return;
@@ -628,24 +639,24 @@ impl Parts<'_> {
             }
         }
         if let Some(expires_at) = principal.expires_at() {
-            self.expiries.add(desk.now, expires_at, Seat::of(id));
+            self.expiries.add(turn.now, expires_at, Seat::of(id));
         }
     }
 }
 
 /// One match on the primitive.
-fn route<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, message: &Message<'_>) -> Flow {
+fn route<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, message: &Message<'_>) -> Flow {
     match message {
         Message::Connection(Connection::Ping) => {
-            desk.send(id, &Message::Connection(Connection::Pong))
+            turn.send(id, &Message::Connection(Connection::Pong))
         }
-        Message::Event(message) => return event::message(desk, id, message),
-        Message::Record(message) => return home::message(desk, id, message),
-        Message::Rpc(message) => return rpc::message(desk, id, message),
-        Message::Presence(message) => return presence::message(desk, id, message),
-        Message::Auth(Auth::Request { data }) => return login::renew(desk, id, *data),
+        Message::Event(message) => return event::message(turn, id, message),
+        Message::Record(message) => return home::message(turn, id, message),
+        Message::Rpc(message) => return rpc::message(turn, id, message),
+        Message::Presence(message) => return presence::message(turn, id, message),
+        Message::Auth(Auth::Request { data }) => return login::renew(turn, id, *data),
         Message::Connection(_) | Message::Auth(_) | Message::UnknownTopic => {
-            desk.send(id, &Message::UnknownTopic)
+            turn.send(id, &Message::UnknownTopic)
         }
         Message::UnknownAction { .. } => {}
     }

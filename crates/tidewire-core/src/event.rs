@@ -1,7 +1,7 @@
 //! Events: publish and subscribe, at most once, not stored. Those with history go another way, see [`crate::history`].
 
 use crate::address::SessionId;
-use crate::desk::{Desk, LeftOut, Lost, Verdict};
+use crate::context::{LeftOut, Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
 use crate::entry::{Entry, Gathering, HeldAck, HistoryEntry};
 use crate::history::home as history;
@@ -22,39 +22,39 @@ const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 
 /// Handles a message of an open session.
 pub(crate) fn message<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     message: &Event<'_>,
 ) -> Flow {
     match message {
         // Offsets are the server's to give.
         Event::Emit { name, data } | Event::Numbered { name, data, .. } => {
-            emit(desk, id, name, *data, None)
+            emit(turn, id, name, *data, None)
         }
         Event::Traced {
             name, data, trace, ..
-        } => emit(desk, id, name, *data, Some(trace)),
-        Event::Subscribe { names, correlation } => subscribe(desk, id, names, &[], *correlation),
+        } => emit(turn, id, name, *data, Some(trace)),
+        Event::Subscribe { names, correlation } => subscribe(turn, id, names, &[], *correlation),
         Event::Resume {
             names,
             correlation,
             positions,
-        } => subscribe(desk, id, names, positions, *correlation),
+        } => subscribe(turn, id, names, positions, *correlation),
         Event::Unsubscribe { names, correlation } => {
-            desk.place.count_work(names.len() * NAME_WORK);
+            turn.shard.count_work(names.len() * NAME_WORK);
             for name in names {
-                unsubscribe(desk, id, name);
+                unsubscribe(turn, id, name);
             }
-            if desk.is_last_piece() {
+            if turn.is_last_piece() {
                 let ack = Event::Ack {
                     action: EventBulk::Unsubscribe,
                     correlation: *correlation,
                 };
-                desk.send(id, &Message::Event(ack));
+                turn.send(id, &Message::Event(ack));
             }
             Flow::Taken
         }
-        Event::Listen(message) => listen::message(desk, id, Topic::Event, message),
+        Event::Listen(message) => listen::message(turn, id, Topic::Event, message),
         // Answers of a server have no meaning here.
         Event::Ack { .. }
         | Event::Gap { .. }
@@ -65,14 +65,14 @@ pub(crate) fn message<E: Effects>(
 }
 
 /// There is no room for what the session has published.
-pub(crate) fn refuse_emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
+pub(crate) fn refuse_emit<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
     let refusal = Refusal {
         action: EventAction::Emit,
         name: Some(name),
         correlation: None,
         write_ack: false,
     };
-    desk.send(
+    turn.send(
         id,
         &Message::Event(Event::Error(EventError::Denied(refusal))),
     );
@@ -80,35 +80,35 @@ pub(crate) fn refuse_emit<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, nam
 
 /// Delivers a publication to this shard's subscribers.
 pub(crate) fn deliver<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &str,
     event: Event<'_>,
     except: Option<SessionId>,
 ) {
-    desk.fan_out(TOPIC, name, except, &Message::Event(event));
+    turn.fan_out(TOPIC, name, except, &Message::Event(event));
 }
 
 /// A session that has ended was the last subscriber of the event.
-pub(crate) fn lost_last<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
+pub(crate) fn lost_last<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
     // The owner of a history is told of each subscriber.
-    if desk.place.settings.history.find(&name).is_none() {
-        desk.change_interest(InterestTopic::Event, name.clone(), false);
+    if turn.shard.settings.history.find(&name).is_none() {
+        turn.change_interest(InterestTopic::Event, name.clone(), false);
     }
-    desk.report_interest(name, false);
+    turn.report_interest(name, false);
 }
 
 /// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
 pub(crate) fn lose<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: Name,
     lost: Lost,
 ) -> bool {
-    if !history::lose(desk, id, &name) {
-        match desk.hub.expel(TOPIC, &name, id, desk.sessions) {
+    if !history::lose(turn, id, &name) {
+        match turn.hub.expel(TOPIC, &name, id, turn.sessions) {
             Edge::Unchanged => return false,
             Edge::Inside => {}
-            Edge::Crossed => lost_last(desk, name.clone()),
+            Edge::Crossed => lost_last(turn, name.clone()),
         }
     }
     let (action, name) = (EventAction::Subscribe, Some(name.as_str()));
@@ -118,12 +118,12 @@ pub(crate) fn lose<E: Effects>(
         EventError::Denied,
         EventError::PermissionError,
     );
-    desk.send(id, &Message::Event(Event::Error(error)));
+    turn.send(id, &Message::Event(Event::Error(error)));
     true
 }
 
 fn emit<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     data: Option<&str>,
@@ -135,33 +135,33 @@ fn emit<E: Effects>(
         correlation: None,
         write_ack: false,
     };
-    if !desk.place.is_name(name) || !desk.place.is_json(data) {
-        return refuse(desk, id, EventError::InvalidData(shown(desk, refusal)));
+    if !turn.shard.is_name(name) || !turn.shard.is_json(data) {
+        return refuse(turn, id, EventError::InvalidData(shown(turn, refusal)));
     }
-    match desk.judge(id, Access::EventPublish, Some(name), data) {
+    match turn.judge(id, Access::EventPublish, Some(name), data) {
         Verdict::Wait => return Flow::Wait,
-        Verdict::Deny => return refuse(desk, id, EventError::Denied(refusal)),
-        Verdict::Failed => return refuse(desk, id, EventError::PermissionError(refusal)),
+        Verdict::Deny => return refuse(turn, id, EventError::Denied(refusal)),
+        Verdict::Failed => return refuse(turn, id, EventError::PermissionError(refusal)),
         Verdict::Allow => {}
     }
-    if desk.place.settings.history.find(name).is_some() {
+    if turn.shard.settings.history.find(name).is_some() {
         let emit = HistoryEntry::Emit {
             name: name.into(),
             data: data.map(Payload::from_checked),
             publisher: id,
             trace: trace.copied().map(Box::new),
         };
-        desk.post(desk.place.owner(name), Entry::History(emit));
+        turn.post(turn.shard.owner(name), Entry::History(emit));
         return Flow::Taken;
     }
     let event = Event::published(name, data, None, trace);
-    deliver(desk, name, event, Some(id));
-    desk.out.publish(News::Event { name, data, trace });
+    deliver(turn, name, event, Some(id));
+    turn.out.publish(News::Event { name, data, trace });
     Flow::Taken
 }
 
 fn subscribe<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     names: &[&str],
     positions: &[(&str, Option<Position>)],
@@ -173,40 +173,40 @@ fn subscribe<E: Effects>(
         correlation,
         write_ack: false,
     };
-    if !desk.place.is_bulk(names) || positions.len() > names.len() {
-        return refuse(desk, id, EventError::InvalidData(refusal(None)));
+    if !turn.shard.is_bulk(names) || positions.len() > names.len() {
+        return refuse(turn, id, EventError::InvalidData(refusal(None)));
     }
-    let Some(mut sifted) = desk.sift(id, Access::EventSubscribe, names) else {
+    let Some(mut sifted) = turn.sift(id, Access::EventSubscribe, names) else {
         return Flow::Wait;
     };
-    desk.fit(id, &mut sifted);
+    turn.fit(id, &mut sifted);
     for why in &sifted.left_out {
         let error = match *why {
             LeftOut::Denied(name) => EventError::Denied(refusal(Some(name))),
             LeftOut::RuleFailed(name) => EventError::PermissionError(refusal(Some(name))),
             LeftOut::NoName => EventError::InvalidData(refusal(None)),
         };
-        desk.send(id, &Message::Event(Event::Error(error)));
+        turn.send(id, &Message::Event(Event::Error(error)));
     }
-    let rules = &desk.place.settings.history;
+    let rules = &turn.shard.settings.history;
     let (kept, plain): (Vec<&str>, Vec<&str>) = sifted
         .allowed
         .iter()
         .partition(|name| rules.find(name).is_some());
     let mut visible_from = 0;
     for name in &plain {
-        visible_from = visible_from.max(join(desk, id, name));
+        visible_from = visible_from.max(join(turn, id, name));
     }
     let correlation = correlation.map(Box::from);
     if kept.is_empty() {
         if sifted.is_acknowledged() {
-            desk.ack_bulk(id, visible_from, HeldAck::Event { correlation });
+            turn.ack_bulk(id, visible_from, HeldAck::Event { correlation });
         }
     } else {
         let ack = Gathering::Held(HeldAck::Event { correlation });
-        let gather = desk.gather_bulk(id, kept.len() + 1, ack);
-        desk.ack_when_visible(visible_from, id, HeldAck::Part(gather));
-        let mut wishes = table::map(desk.place.seed);
+        let gather = turn.gather_bulk(id, kept.len() + 1, ack);
+        turn.ack_when_visible(visible_from, id, HeldAck::Part(gather));
+        let mut wishes = table::map(turn.shard.seed);
         wishes.extend(positions.iter().copied());
         for name in kept {
             let wish = match wishes.get(name) {
@@ -214,17 +214,17 @@ fn subscribe<E: Effects>(
                 Some(None) => Wish::Begin,
                 Some(Some(position)) => Wish::Resume(*position),
             };
-            history::subscribe(desk, id, name, wish, gather);
+            history::subscribe(turn, id, name, wish, gather);
         }
-        history::go_on(desk, id);
+        history::go_on(turn, id);
     }
-    tell_without_history(desk, id, &plain, positions);
+    tell_without_history(turn, id, &plain, positions);
     Flow::Taken
 }
 
 /// Who comes back with a position in an event that has no history any more can't know what it missed.
 fn tell_without_history<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     plain: &[&str],
     positions: &[(&str, Option<Position>)],
@@ -232,8 +232,8 @@ fn tell_without_history<E: Effects>(
     if positions.is_empty() {
         return;
     }
-    desk.place.count_work(positions.len() * USER_WORK);
-    let mut told = table::set(desk.place.seed);
+    turn.shard.count_work(positions.len() * USER_WORK);
+    let mut told = table::set(turn.shard.seed);
     let resumed = positions.iter().filter(|(_, position)| position.is_some());
     told.extend(resumed.map(|(name, _)| *name));
     for name in plain.iter().filter(|name| told.contains(*name)) {
@@ -242,47 +242,47 @@ fn tell_without_history<E: Effects>(
             missed: None,
             first: None,
         };
-        desk.send(id, &Message::Event(gap));
+        turn.send(id, &Message::Event(gap));
     }
 }
 
 /// Makes the session a subscriber; returns the interest change that its ack has to wait for.
-fn join<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> u64 {
+fn join<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> u64 {
     let owned = Name::from(name);
-    match desk.hub.join(TOPIC, &owned, id, desk.sessions) {
+    match turn.hub.join(TOPIC, &owned, id, turn.sessions) {
         Edge::Unchanged => {
-            desk.send(
+            turn.send(
                 id,
                 &Message::Event(Event::Error(EventError::MultipleSubscriptions { name })),
             );
         }
         Edge::Inside => {}
         Edge::Crossed => {
-            desk.change_interest(InterestTopic::Event, owned.clone(), true);
-            desk.report_interest(owned, true);
+            turn.change_interest(InterestTopic::Event, owned.clone(), true);
+            turn.report_interest(owned, true);
         }
     }
-    lag::joined(desk, TOPIC, name, id);
-    desk.hub.interest(TOPIC, name)
+    lag::joined(turn, TOPIC, name, id);
+    turn.hub.interest(TOPIC, name)
 }
 
-fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
-    if !history::leave(desk, id, name)
-        && desk.hub.leave(TOPIC, name, id, desk.sessions) == Edge::Crossed
+fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
+    if !history::leave(turn, id, name)
+        && turn.hub.leave(TOPIC, name, id, turn.sessions) == Edge::Crossed
     {
-        lost_last(desk, name.into());
+        lost_last(turn, name.into());
     }
 }
 
-fn refuse<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, error: EventError<'_>) -> Flow {
-    desk.send(id, &Message::Event(Event::Error(error)));
+fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: EventError<'_>) -> Flow {
+    turn.send(id, &Message::Event(Event::Error(error)));
     Flow::Taken
 }
 
 /// The refusal without a name that is too long to be repeated.
-fn shown<'a, E, A>(desk: &Desk<'_, E>, refusal: Refusal<'a, A>) -> Refusal<'a, A> {
+fn shown<'a, E, A>(turn: &TurnContext<'_, E>, refusal: Refusal<'a, A>) -> Refusal<'a, A> {
     let name = refusal
         .name
-        .filter(|name| name.len() <= desk.place.settings.limits.name_bytes_max);
+        .filter(|name| name.len() <= turn.shard.settings.limits.name_bytes_max);
     Refusal { name, ..refusal }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::{CloseReason, Effects, InterestTopic};
 use crate::entry::{Asker, Entry, LaggingReader, ReadFailed};
 use crate::hub::{ChannelId, HubTopic};
@@ -44,17 +44,17 @@ pub(crate) struct Lag {
 }
 
 /// More waits for the session than it reads.
-pub(crate) fn fell_behind<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    let (place, events) = (desk.place, desk.place.settings.event_lag_policy);
-    let Some(session) = desk.sessions.find_mut(id) else {
+pub(crate) fn fell_behind<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let (context, events) = (turn.shard, turn.shard.settings.event_lag_policy);
+    let Some(session) = turn.sessions.find_mut(id) else {
         return;
     };
     if !session.has(Mark::FollowsJumps) || !matches!(session.phase, Phase::Open(_)) {
         return;
     }
-    let lag = &mut session.belongings(place.seed).lag;
+    let lag = &mut session.belongings(context.seed).lag;
     if lag.is_none() {
-        place.count_lag(|lag| lag.sessions += 1);
+        context.count_lag(|lag| lag.sessions += 1);
     }
     let lag = lag.get_or_insert_default();
     if lag.is_behind {
@@ -64,80 +64,80 @@ pub(crate) fn fell_behind<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     lag.is_paused = false;
     // What is still missing is found again when it has read what waits.
     lag.owed.clear();
-    place.count_lag(|lag| lag.lags += 1);
-    desk.hub
-        .park(id, desk.sessions, |topic| is_parked(topic, events));
+    context.count_lag(|lag| lag.lags += 1);
+    turn.hub
+        .park(id, turn.sessions, |topic| is_parked(topic, events));
 }
 
 /// The session has joined a name: if it lags, it gets nothing of it for now.
 pub(crate) fn joined<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     topic: HubTopic,
     name: &str,
     id: SessionId,
 ) {
-    let is_behind = desk
+    let is_behind = turn
         .sessions
         .find_mut(id)
         .and_then(lag_of)
         .is_some_and(|lag| lag.is_behind);
-    if is_behind && is_parked(topic, desk.place.settings.event_lag_policy) {
-        desk.hub.park_name(topic, name, id, desk.sessions);
+    if is_behind && is_parked(topic, turn.shard.settings.event_lag_policy) {
+        turn.hub.park_name(topic, name, id, turn.sessions);
     }
 }
 
 /// The session has read what waited for it.
-pub(crate) fn drained<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    let Some(lag) = desk.sessions.find_mut(id).and_then(lag_of) else {
+pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) else {
         return;
     };
     lag.given_bytes = 0;
     lag.is_paused = false;
     if std::mem::take(&mut lag.is_behind) {
-        take_stock(desk, id);
+        take_stock(turn, id);
     }
-    go_on(desk, id);
+    go_on(turn, id);
 }
 
 /// A value that was asked for has come.
 pub(crate) fn value_came<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,
     value: Result<Option<(Version, Payload)>, ReadFailed>,
 ) {
-    let given_max = desk.place.settings.limits.catch_up_bytes_max;
-    let Some(lag) = desk.sessions.find_mut(id).and_then(lag_of) else {
+    let given_max = turn.shard.settings.limits.catch_up_bytes_max;
+    let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) else {
         return;
     };
     lag.asked -= 1;
     let (is_behind, is_enough) = (lag.is_behind, lag.given_bytes >= given_max);
-    let channel = desk
+    let channel = turn
         .hub
-        .parked_channel(HubTopic::Record, name, id, desk.sessions);
+        .parked_channel(HubTopic::Record, name, id, turn.sessions);
     match (channel, value) {
         (None, _) => {}
-        (Some(_), Err(ReadFailed)) => return desk.out.close(id, CloseReason::NotCaughtUp),
+        (Some(_), Err(ReadFailed)) => return turn.out.close(id, CloseReason::NotCaughtUp),
         (Some(_), Ok(_)) if is_behind => {}
         (Some(channel), Ok(_)) if is_enough => {
-            if let Some(lag) = desk.sessions.find_mut(id).and_then(lag_of) {
+            if let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) {
                 lag.owed.push_back(channel);
             }
         }
         (Some(channel), Ok(value)) => {
             if let Some((version, data)) = value {
-                give(desk, id, name, version, &data);
+                give(turn, id, name, version, &data);
             }
-            desk.hub.unpark(channel, id, desk.sessions);
+            turn.hub.unpark(channel, id, turn.sessions);
         }
     }
-    go_on(desk, id);
+    go_on(turn, id);
 }
 
 /// Tells the session of the gaps in its events, and notes of which records it is owed a value.
-fn take_stock<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
+fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let mut owed = VecDeque::new();
-    for (channel, topic, name, missed) in desk.hub.missed(id, desk.sessions) {
+    for (channel, topic, name, missed) in turn.hub.missed(id, turn.sessions) {
         match topic {
             HubTopic::Record if missed > 0 => {
                 owed.push_back(channel);
@@ -149,22 +149,22 @@ fn take_stock<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
                     name: &name,
                     missed,
                 };
-                desk.send(id, &Message::Event(gap));
-                desk.place.count_lag(|lag| lag.event_gaps += 1);
+                turn.send(id, &Message::Event(gap));
+                turn.shard.count_lag(|lag| lag.event_gaps += 1);
             }
             _ => {}
         }
-        desk.hub.unpark(channel, id, desk.sessions);
+        turn.hub.unpark(channel, id, turn.sessions);
     }
-    if let Some(lag) = desk.sessions.find_mut(id).and_then(lag_of) {
+    if let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) {
         lag.owed = owed;
     }
 }
 
 /// Asks for the next values, unless some are on their way or the session has to read first.
-fn go_on<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    let given_max = desk.place.settings.limits.catch_up_bytes_max;
-    let Some(session) = desk.sessions.find_mut(id) else {
+fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let given_max = turn.shard.settings.limits.catch_up_bytes_max;
+    let Some(session) = turn.sessions.find_mut(id) else {
         return;
     };
     let Some(lag) = lag_of(session) else {
@@ -175,54 +175,54 @@ fn go_on<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     }
     if lag.given_bytes >= given_max && !lag.owed.is_empty() {
         lag.is_paused = true;
-        return desk.out.await_drained(id);
+        return turn.out.await_drained(id);
     }
     let mut names = Vec::new();
     while names.len() < ASKED_MAX as usize {
-        let Some(lag) = desk.sessions.find_mut(id).and_then(lag_of) else {
+        let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) else {
             return;
         };
         let Some(channel) = lag.owed.pop_front() else {
             break;
         };
         // It may have ended its subscription meanwhile.
-        names.extend(desk.hub.parked_name(channel, id, desk.sessions).cloned());
+        names.extend(turn.hub.parked_name(channel, id, turn.sessions).cloned());
     }
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let Some(session) = turn.sessions.find_mut(id) else {
         return;
     };
     if names.is_empty() {
         if let Some(belongings) = &mut session.belongings {
             belongings.lag = None;
         }
-        return desk.place.count_lag(|lag| lag.sessions -= 1);
+        return turn.shard.count_lag(|lag| lag.sessions -= 1);
     }
     if let Some(lag) = lag_of(session) {
         lag.asked = names.len() as u32;
     }
-    let Some(principal) = desk.principal(id) else {
+    let Some(principal) = turn.principal(id) else {
         return;
     };
     for name in names {
         let reader = LaggingReader {
             principal: Arc::clone(&principal),
-            serial: home::serial(desk, id, &name).unwrap_or_default(),
+            serial: home::serial(turn, id, &name).unwrap_or_default(),
         };
         let asker = Asker::Lagging(id, Arc::new(reader));
-        desk.post(desk.place.owner(&name), Entry::ReadValue { name, asker });
+        turn.post(turn.shard.owner(&name), Entry::ReadValue { name, asker });
     }
 }
 
 fn give<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,
     version: Version,
     data: &Payload,
 ) {
-    home::catch_up(desk, id, name, version, data);
-    desk.place.count_lag(|lag| lag.caught_up += 1);
-    if let Some(lag) = desk.sessions.find_mut(id).and_then(lag_of) {
+    home::catch_up(turn, id, name, version, data);
+    turn.shard.count_lag(|lag| lag.caught_up += 1);
+    if let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) {
         lag.given_bytes += name.len() + data.len() + VALUE_OVERHEAD_BYTES;
     }
 }

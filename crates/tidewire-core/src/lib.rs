@@ -26,7 +26,7 @@ pub mod trace;
 
 mod barrier;
 mod bulk;
-mod desk;
+mod context;
 mod event;
 mod expiry;
 mod footprint;

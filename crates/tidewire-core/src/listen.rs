@@ -12,7 +12,7 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 
 use crate::address::SessionId;
-use crate::desk::{Desk, Lost, Verdict};
+use crate::context::{Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, Gathering, ListenNotice, Listening};
 use crate::footprint::{PATTERN_BYTES, text_bytes};
@@ -55,22 +55,22 @@ fn compile(pattern: &str) -> Option<(Regex, u8)> {
 
 /// Handles a listen message of an open session.
 pub(crate) fn message<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     topic: Topic,
     message: &Listen<'_>,
 ) -> Flow {
     match *message {
-        Listen::Listen { pattern } => listen(desk, id, topic, pattern),
-        Listen::Unlisten { pattern } => unlisten(desk, id, topic, pattern),
+        Listen::Listen { pattern } => listen(turn, id, topic, pattern),
+        Listen::Unlisten { pattern } => unlisten(turn, id, topic, pattern),
         Listen::Accept {
             pattern,
             subscription,
-        } => answer(desk, id, topic, pattern, subscription, true),
+        } => answer(turn, id, topic, pattern, subscription, true),
         Listen::Reject {
             pattern,
             subscription,
-        } => answer(desk, id, topic, pattern, subscription, false),
+        } => answer(turn, id, topic, pattern, subscription, false),
         // Answers of a server have no meaning here.
         Listen::ListenAck { .. }
         | Listen::UnlistenAck { .. }
@@ -85,7 +85,7 @@ pub(crate) fn message<E: Effects>(
 /// Tells a provider of this shard something about a name, unless it has taken the pattern back meanwhile: after the
 /// ack of that it hears no more of it.
 pub(crate) fn notify<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     provider: SessionId,
     topic: Topic,
     pattern: &Name,
@@ -93,7 +93,7 @@ pub(crate) fn notify<E: Effects>(
     notice: ListenNotice,
 ) {
     let key = (topic, pattern.clone());
-    let listens = desk
+    let listens = turn
         .sessions
         .find(provider)
         .and_then(|session| session.belongings.as_ref())
@@ -112,7 +112,7 @@ pub(crate) fn notify<E: Effects>(
         },
         ListenNotice::TimedOut => Listen::ResponseTimeout { subscription },
     };
-    desk.send(provider, &wrap(topic, message));
+    turn.send(provider, &wrap(topic, message));
 }
 
 /// The listen message of a topic.
@@ -123,55 +123,60 @@ pub(crate) fn wrap(topic: Topic, message: Listen<'_>) -> Message<'_> {
     }
 }
 
-fn listen<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, topic: Topic, pattern: &str) -> Flow {
+fn listen<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    topic: Topic,
+    pattern: &str,
+) -> Flow {
     let access = if topic == Topic::Record {
         Access::RecordListen
     } else {
         Access::EventListen
     };
-    let verdict = desk.judge_pattern(id, access, pattern, &literal_prefix(pattern));
+    let verdict = turn.judge_pattern(id, access, pattern, &literal_prefix(pattern));
     let allowed = match verdict {
         Verdict::Wait => return Flow::Wait,
-        Verdict::Allow => desk.has_room(id, 1) && has_room(desk, id),
+        Verdict::Allow => turn.has_room(id, 1) && has_room(turn, id),
         Verdict::Deny | Verdict::Failed => false,
     };
     if !allowed {
-        desk.send(id, &refusal(topic, pattern, verdict == Verdict::Failed));
+        turn.send(id, &refusal(topic, pattern, verdict == Verdict::Failed));
         return Flow::Taken;
     }
-    let regex = if desk.place.is_name(pattern) {
+    let regex = if turn.shard.is_name(pattern) {
         let regex = compile(pattern);
         if regex.is_none() {
-            desk.place.count(|refused| refused.uncompilable += 1);
+            turn.shard.count(|refused| refused.uncompilable += 1);
         }
         regex
     } else {
         None
     };
     let Some((regex, weight)) = regex else {
-        let pattern = if pattern.len() <= desk.place.settings.limits.name_bytes_max {
+        let pattern = if pattern.len() <= turn.shard.settings.limits.name_bytes_max {
             pattern
         } else {
             ""
         };
-        desk.send(id, &wrap(topic, Listen::InvalidPattern { pattern }));
+        turn.send(id, &wrap(topic, Listen::InvalidPattern { pattern }));
         return Flow::Taken;
     };
-    let seed = desk.place.seed;
+    let seed = turn.shard.seed;
     let name = Name::from(pattern);
-    let Some(principal) = desk.principal(id) else {
+    let Some(principal) = turn.principal(id) else {
         return Flow::Taken;
     };
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let Some(session) = turn.sessions.find_mut(id) else {
         return Flow::Taken;
     };
     if !session.offers(seed).patterns.insert((topic, name.clone())) {
-        desk.send(id, &wrap(topic, Listen::AlreadyListening { pattern }));
+        turn.send(id, &wrap(topic, Listen::AlreadyListening { pattern }));
         return Flow::Taken;
     }
-    desk.sessions.add_belonging(id, pattern_bytes(&name));
-    let shards = usize::from(desk.place.shard_count);
-    let gather = desk.gather(
+    turn.sessions.add_belonging(id, pattern_bytes(&name));
+    let shards = usize::from(turn.shard.shard_count);
+    let gather = turn.gather(
         id,
         shards,
         Gathering::Listen {
@@ -180,7 +185,7 @@ fn listen<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, topic: Topic, patte
         },
     );
     let regex = Arc::new(regex);
-    desk.post_all(&Entry::Listening(Listening::Add {
+    turn.post_all(&Entry::Listening(Listening::Add {
         topic,
         pattern: name,
         regex,
@@ -199,11 +204,11 @@ fn pattern_bytes(pattern: &Name) -> usize {
 
 /// Whether a session may listen with one more pattern. All shards keep each of them compiled and try it with each new name, so
 /// they are fewer than other subscriptions.
-fn has_room<E: Effects>(desk: &Desk<'_, E>, id: SessionId) -> bool {
-    let held = desk.sessions.find(id).map_or(0, Session::pattern_count);
-    let has_room = held < desk.place.settings.limits.patterns_max;
+fn has_room<E: Effects>(turn: &TurnContext<'_, E>, id: SessionId) -> bool {
+    let held = turn.sessions.find(id).map_or(0, Session::pattern_count);
+    let has_room = held < turn.shard.settings.limits.patterns_max;
     if !has_room {
-        desk.place.count(|refused| refused.patterns += 1);
+        turn.shard.count(|refused| refused.patterns += 1);
     }
     has_room
 }
@@ -211,29 +216,29 @@ fn has_room<E: Effects>(desk: &Desk<'_, E>, id: SessionId) -> bool {
 /// Takes a pattern back. The ack waits until every shard knows it, so that what owners have said of the pattern before
 /// comes before the ack, and a new registration of the same pattern is not mistaken for the old one.
 fn unlisten<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     topic: Topic,
     pattern: &str,
 ) -> Flow {
     let name = Name::from(pattern);
-    let seed = desk.place.seed;
-    let held = desk
+    let seed = turn.shard.seed;
+    let held = turn
         .sessions
         .find_mut(id)
         .is_some_and(|session| session.offers(seed).patterns.remove(&(topic, name.clone())));
     if !held {
-        desk.send(id, &wrap(topic, Listen::UnlistenAck { pattern }));
+        turn.send(id, &wrap(topic, Listen::UnlistenAck { pattern }));
         return Flow::Taken;
     }
-    desk.sessions.remove_belonging(id, pattern_bytes(&name));
-    let shards = usize::from(desk.place.shard_count);
+    turn.sessions.remove_belonging(id, pattern_bytes(&name));
+    let shards = usize::from(turn.shard.shard_count);
     let what = Gathering::Unlisten {
         topic,
         pattern: name.clone(),
     };
-    let gather = desk.gather(id, shards, what);
-    desk.post_all(&Entry::Listening(Listening::Remove {
+    let gather = turn.gather(id, shards, what);
+    turn.post_all(&Entry::Listening(Listening::Remove {
         topic,
         pattern: name,
         provider: id,
@@ -244,22 +249,22 @@ fn unlisten<E: Effects>(
 
 /// Takes back a pattern whose right was lost; false if it is not there.
 pub(crate) fn lose<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     topic: Topic,
     pattern: Name,
     lost: Lost,
 ) -> bool {
-    let session = desk.sessions.find_mut(id);
+    let session = turn.sessions.find_mut(id);
     let has_listened = session
         .and_then(|session| session.belongings.as_mut())
         .is_some_and(|with| with.patterns.remove(&(topic, pattern.clone())));
     if !has_listened {
         return false;
     }
-    desk.sessions.remove_belonging(id, pattern_bytes(&pattern));
-    desk.send(id, &refusal(topic, &pattern, lost == Lost::RuleFailed));
-    desk.post_all(&Entry::Listening(Listening::Remove {
+    turn.sessions.remove_belonging(id, pattern_bytes(&pattern));
+    turn.send(id, &refusal(topic, &pattern, lost == Lost::RuleFailed));
+    turn.post_all(&Entry::Listening(Listening::Remove {
         topic,
         pattern,
         provider: id,
@@ -269,16 +274,16 @@ pub(crate) fn lose<E: Effects>(
 }
 
 fn answer<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     topic: Topic,
     pattern: &str,
     subscription: &str,
     accepted: bool,
 ) -> Flow {
-    let owner = desk.place.owner(subscription);
+    let owner = turn.shard.owner(subscription);
     let (pattern, name) = (Name::from(pattern), Name::from(subscription));
-    desk.post(
+    turn.post(
         owner,
         Entry::Listening(Listening::Answered {
             topic,

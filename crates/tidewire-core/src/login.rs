@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::SessionId;
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::{
     AuthOutcome, AuthRequest, CloseReason, Effects, Flow, LOGIN_EXPIRED, LOGIN_REVOKED, Principal,
 };
@@ -24,17 +24,17 @@ const AUTH_UNAVAILABLE: &str =
 
 /// Handles a message of a session that is not open.
 pub(crate) fn message<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     message: &Message<'_>,
 ) -> Flow {
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let Some(session) = turn.sessions.find_mut(id) else {
         return Flow::Taken;
     };
     match (&mut session.phase, message) {
         // Answered in every phase: a client that logs in late must not believe that the connection is dead.
         (_, Message::Connection(Connection::Ping)) => {
-            desk.send(id, &Message::Connection(Connection::Pong))
+            turn.send(id, &Message::Connection(Connection::Pong))
         }
         (Phase::Checking, _) => return Flow::Wait,
         (Phase::Detained(detention), message) => match (&mut detention.stage, message) {
@@ -54,12 +54,12 @@ pub(crate) fn message<E: Effects>(
                     ..
                 },
             ) => {}
-            _ => desk.send(id, &Message::Connection(Connection::InvalidMessage)),
+            _ => turn.send(id, &Message::Connection(Connection::InvalidMessage)),
         },
         (Phase::Challenge, Message::Connection(Connection::Challenge { jumps, .. })) => {
             session.phase = Phase::Login;
             session.mark(Mark::FollowsJumps, *jumps);
-            accept(desk, id, *jumps);
+            accept(turn, id, *jumps);
         }
         (
             Phase::Challenge,
@@ -69,38 +69,38 @@ pub(crate) fn message<E: Effects>(
                 ..
             },
         ) => {}
-        (Phase::Challenge, _) => desk.send(id, &Message::Connection(Connection::InvalidMessage)),
-        (_, Message::Auth(Auth::Request { data })) => request(desk, id, *data),
+        (Phase::Challenge, _) => turn.send(id, &Message::Connection(Connection::InvalidMessage)),
+        (_, Message::Auth(Auth::Request { data })) => request(turn, id, *data),
         (
             _,
             Message::Auth(_)
             | Message::UnknownAction {
                 topic: Topic::Auth, ..
             },
-        ) => refuse_unreadable(desk, id),
-        _ => desk.send(id, &Message::Auth(Auth::InvalidMessage)),
+        ) => refuse_unreadable(turn, id),
+        _ => turn.send(id, &Message::Auth(Auth::InvalidMessage)),
     }
     Flow::Taken
 }
 
 /// Lets a peer go on to authenticate. Clients of deepstream hear what they know; those that follow jumps hear what they may
 /// send, too.
-fn accept<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, follows_jumps: bool) {
+fn accept<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, follows_jumps: bool) {
     if !follows_jumps {
-        return desk.send(id, &Message::Connection(Connection::Accept));
+        return turn.send(id, &Message::Connection(Connection::Accept));
     }
-    let bytes = desk.place.settings.limits.message_bytes_max;
+    let bytes = turn.shard.settings.limits.message_bytes_max;
     let limits = format!(r#"{{"messageBytesMax":{bytes}}}"#);
     let limits = limits.as_str();
-    desk.send(
+    turn.send(
         id,
         &Message::Connection(Connection::AcceptWithin { limits }),
     );
 }
 
 /// Handles a frame that is no message, of a session in any phase.
-pub(crate) fn undecodable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    let answer = match desk.sessions.find(id).map(|session| &session.phase) {
+pub(crate) fn undecodable<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let answer = match turn.sessions.find(id).map(|session| &session.phase) {
         Some(Phase::Challenge) => Message::Connection(Connection::InvalidMessage),
         Some(Phase::Detained(detention)) => match detention.stage {
             DetentionStage::Challenge { .. } => Message::Connection(Connection::InvalidMessage),
@@ -112,7 +112,7 @@ pub(crate) fn undecodable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
         Some(Phase::Open(_)) => Message::UnknownTopic,
         None => return,
     };
-    desk.send(id, &answer);
+    turn.send(id, &answer);
 }
 
 /// What is left to do after the auth chain has decided.
@@ -132,12 +132,12 @@ pub(crate) enum Decided {
 
 /// The auth chain has decided.
 pub(crate) fn decided<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     outcome: AuthOutcome,
 ) -> Decided {
-    let attempts_max = desk.place.settings.auth_attempts_max;
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let attempts_max = turn.shard.settings.auth_attempts_max;
+    let Some(session) = turn.sessions.find_mut(id) else {
         return Decided::Done;
     };
     let is_renewing = session.has(Mark::Renewing);
@@ -152,33 +152,33 @@ pub(crate) fn decided<E: Effects>(
         }
         Phase::Open(principal) if is_renewing => {
             let principal = Arc::clone(principal);
-            let decided = renewed(desk, id, principal, outcome);
-            desk.out.resume(id);
+            let decided = renewed(turn, id, principal, outcome);
+            turn.out.resume(id);
             return decided;
         }
         _ => return Decided::Done,
     }
     match outcome {
         AuthOutcome::Accepted(principal)
-            if desk.place.revocations.covers(&principal, desk.now.wall) =>
+            if turn.shard.revocations.covers(&principal, turn.now.wall) =>
         {
             session.phase = Phase::Checking;
             let client_data = Some(Payload::from_checked(LOGIN_REVOKED));
-            return decided(desk, id, AuthOutcome::Barred { client_data });
+            return decided(turn, id, AuthOutcome::Barred { client_data });
         }
-        AuthOutcome::Accepted(principal) if principal.is_expired(desk.now.wall) => {
+        AuthOutcome::Accepted(principal) if principal.is_expired(turn.now.wall) => {
             session.phase = Phase::Checking;
             let client_data = Some(Payload::from_checked(LOGIN_EXPIRED));
-            return decided(desk, id, AuthOutcome::Refused { client_data });
+            return decided(turn, id, AuthOutcome::Refused { client_data });
         }
         AuthOutcome::Accepted(principal) => {
             session.phase = Phase::Open(principal.clone());
             let is_passing = session.has(Mark::Passing) || principal.is_operator();
             session.mark(Mark::Passing, is_passing);
             let data = principal.client_data().map(Payload::as_str);
-            desk.send(id, &Message::Auth(Auth::Successful { data }));
+            turn.send(id, &Message::Auth(Auth::Successful { data }));
             if !is_passing {
-                count_online(desk, &principal.user_id, id, true);
+                count_online(turn, &principal.user_id, id, true);
             }
         }
         AuthOutcome::Refused { client_data } => {
@@ -186,23 +186,23 @@ pub(crate) fn decided<E: Effects>(
             session.refused = session.refused.saturating_add(1);
             let refused = u32::from(session.refused);
             let data = client_data.as_ref().map(Payload::as_str);
-            desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
+            turn.send(id, &Message::Auth(Auth::Unsuccessful { data }));
             if refused >= attempts_max {
-                desk.send(id, &Message::Auth(Auth::TooManyAttempts));
-                desk.out.close(id, CloseReason::TooManyAuthAttempts);
+                turn.send(id, &Message::Auth(Auth::TooManyAttempts));
+                turn.out.close(id, CloseReason::TooManyAuthAttempts);
             }
-            desk.out.resume(id);
+            turn.out.resume(id);
             return Decided::Refused(refused);
         }
         AuthOutcome::Barred { client_data } => {
             session.phase = Phase::Login;
             let data = client_data.as_ref().map(Payload::as_str);
-            desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
-            desk.send(id, &Message::Auth(Auth::TooManyAttempts));
-            desk.out.close(id, CloseReason::Barred);
+            turn.send(id, &Message::Auth(Auth::Unsuccessful { data }));
+            turn.send(id, &Message::Auth(Auth::TooManyAttempts));
+            turn.out.close(id, CloseReason::Barred);
         }
         AuthOutcome::Unavailable => {
-            let until = desk.now.monotonic + retry_delay(desk.place.settings.auth_retry_delay, id);
+            let until = turn.now.monotonic + retry_delay(turn.shard.settings.auth_retry_delay, id);
             session.mark(Mark::Detained, true);
             session.phase = Phase::Detained(Box::new(Detention {
                 until,
@@ -212,29 +212,33 @@ pub(crate) fn decided<E: Effects>(
             return Decided::Held(until);
         }
     }
-    desk.out.resume(id);
+    turn.out.resume(id);
     Decided::Done
 }
 
 /// Handles the login of an open session: it wants to go on as the same user with other credentials.
-pub(crate) fn renew<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, data: Option<&str>) -> Flow {
-    let session = desk.sessions.find_mut(id);
+pub(crate) fn renew<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    data: Option<&str>,
+) -> Flow {
+    let session = turn.sessions.find_mut(id);
     match session {
         Some(session) if session.has(Mark::Renewing) => return Flow::Wait,
         _ => {}
     }
-    if let Some(request) = readable(desk, id, data) {
-        if let Some(session) = desk.sessions.find_mut(id) {
+    if let Some(request) = readable(turn, id, data) {
+        if let Some(session) = turn.sessions.find_mut(id) {
             session.mark(Mark::Renewing, true);
         }
-        desk.out.authenticate(request);
+        turn.out.authenticate(request);
     }
     Flow::Taken
 }
 
 /// The auth chain has decided about a renewal.
 fn renewed<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     before: Arc<Principal>,
     outcome: AuthOutcome,
@@ -242,42 +246,42 @@ fn renewed<E: Effects>(
     let data = match outcome {
         AuthOutcome::Barred { .. } => return Decided::Revoked,
         AuthOutcome::Accepted(principal)
-            if desk.place.revocations.covers(&principal, desk.now.wall) =>
+            if turn.shard.revocations.covers(&principal, turn.now.wall) =>
         {
             return Decided::Revoked;
         }
         AuthOutcome::Accepted(principal) if principal.user_id != before.user_id => {
             Some(Payload::from_checked(OTHER_USER))
         }
-        AuthOutcome::Accepted(principal) if principal.is_expired(desk.now.wall) => {
+        AuthOutcome::Accepted(principal) if principal.is_expired(turn.now.wall) => {
             Some(Payload::from_checked(LOGIN_EXPIRED))
         }
         AuthOutcome::Accepted(principal) => {
-            if let Some(session) = desk.sessions.find_mut(id) {
+            if let Some(session) = turn.sessions.find_mut(id) {
                 session.phase = Phase::Open(Arc::clone(&principal));
                 session.refused = 0;
             }
             let data = principal.client_data().map(Payload::as_str);
-            desk.send(id, &Message::Auth(Auth::Successful { data }));
+            turn.send(id, &Message::Auth(Auth::Successful { data }));
             return Decided::Renewed(before);
         }
         AuthOutcome::Unavailable => {
             let data = Some(AUTH_UNAVAILABLE);
-            desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
+            turn.send(id, &Message::Auth(Auth::Unsuccessful { data }));
             return Decided::Done;
         }
         AuthOutcome::Refused { client_data } => client_data,
     };
-    let attempts_max = desk.place.settings.auth_attempts_max;
+    let attempts_max = turn.shard.settings.auth_attempts_max;
     let data = data.as_ref().map(Payload::as_str);
-    desk.send(id, &Message::Auth(Auth::Unsuccessful { data }));
-    let refused = desk.sessions.find_mut(id).map_or(0, |session| {
+    turn.send(id, &Message::Auth(Auth::Unsuccessful { data }));
+    let refused = turn.sessions.find_mut(id).map_or(0, |session| {
         session.refused = session.refused.saturating_add(1);
         u32::from(session.refused)
     });
     if refused >= attempts_max {
-        desk.send(id, &Message::Auth(Auth::TooManyAttempts));
-        desk.out.close(id, CloseReason::TooManyAuthAttempts);
+        turn.send(id, &Message::Auth(Auth::TooManyAttempts));
+        turn.out.close(id, CloseReason::TooManyAuthAttempts);
     }
     Decided::Done
 }
@@ -290,12 +294,12 @@ fn retry_delay(delay: Duration, id: SessionId) -> Duration {
 
 /// Holds the next answer back; false if the session has come too far for it.
 pub(crate) fn detain<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     until: Instant,
     refuse: bool,
 ) -> bool {
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let Some(session) = turn.sessions.find_mut(id) else {
         return false;
     };
     let stage = match session.phase {
@@ -313,14 +317,14 @@ pub(crate) fn detain<E: Effects>(
 }
 
 /// The time of a detention is over: the answer is given, if it was asked for.
-pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Decided {
-    let Some(session) = desk.sessions.find_mut(id) else {
+pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) -> Decided {
+    let Some(session) = turn.sessions.find_mut(id) else {
         return Decided::Done;
     };
     let Phase::Detained(detention) = &session.phase else {
         return Decided::Done;
     };
-    if detention.until > desk.now.monotonic {
+    if detention.until > turn.now.monotonic {
         return Decided::Done;
     }
     let refuse = detention.refuse;
@@ -333,22 +337,22 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Deci
     };
     match detention.stage {
         DetentionStage::Login { .. } if refuse => {
-            desk.send(id, &Message::Auth(Auth::TooManyAttempts));
-            desk.out.close(id, CloseReason::Refused);
+            turn.send(id, &Message::Auth(Auth::TooManyAttempts));
+            turn.out.close(id, CloseReason::Refused);
         }
         DetentionStage::Challenge { .. } if refuse => {
-            desk.send(id, &Message::Connection(Connection::Reject));
-            desk.out.close(id, CloseReason::Refused);
+            turn.send(id, &Message::Connection(Connection::Reject));
+            turn.out.close(id, CloseReason::Refused);
         }
         DetentionStage::Challenge { asked: true } => {
             session.phase = Phase::Login;
             let follows_jumps = session.has(Mark::FollowsJumps);
-            accept(desk, id, follows_jumps);
+            accept(turn, id, follows_jumps);
         }
         DetentionStage::Login {
             outcome: Some(outcome),
-        } => return decided(desk, id, outcome),
-        DetentionStage::Unavailable => desk.out.close(id, CloseReason::AuthUnavailable),
+        } => return decided(turn, id, outcome),
+        DetentionStage::Unavailable => turn.out.close(id, CloseReason::AuthUnavailable),
         DetentionStage::Challenge { asked: false } | DetentionStage::Login { outcome: None } => {}
     }
     Decided::Done
@@ -356,8 +360,12 @@ pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) -> Deci
 
 /// The time to log in, after `refused` refusals, is over; true if it begins again, because the session was kept waiting. After another
 /// refusal that one's time counts instead, as in deepstream, whose first decided login ends the time that the connection began.
-pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, refused: u32) -> bool {
-    let Some(session) = desk.sessions.find_mut(id) else {
+pub(crate) fn timed_out<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    refused: u32,
+) -> bool {
+    let Some(session) = turn.sessions.find_mut(id) else {
         return false;
     };
     if session.principal().is_some() || u32::from(session.refused) != refused {
@@ -369,22 +377,22 @@ pub(crate) fn timed_out<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, refus
     if was_detained || is_detained {
         return true;
     }
-    desk.send(id, &Message::Connection(Connection::AuthenticationTimeout));
-    desk.out.close(id, CloseReason::AuthenticationTimeout);
+    turn.send(id, &Message::Connection(Connection::AuthenticationTimeout));
+    turn.out.close(id, CloseReason::AuthenticationTimeout);
     false
 }
 
 /// Tells the user's owner that one of its sessions has opened or ended.
 pub(crate) fn count_online<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     user: &Name,
     session: SessionId,
     opened: bool,
 ) {
     if user.as_str() != identity::NAMELESS {
         let user = user.clone();
-        let owner = desk.place.owner(&user);
-        desk.post(
+        let owner = turn.shard.owner(&user);
+        turn.post(
             owner,
             if opened {
                 Entry::Online { user, session }
@@ -395,28 +403,28 @@ pub(crate) fn count_online<E: Effects>(
     }
 }
 
-fn request<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, data: Option<&str>) {
-    let Some(request) = readable(desk, id, data) else {
+fn request<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, data: Option<&str>) {
+    let Some(request) = readable(turn, id, data) else {
         return;
     };
-    if let Some(session) = desk.sessions.find_mut(id) {
+    if let Some(session) = turn.sessions.find_mut(id) {
         session.phase = Phase::Checking;
     }
-    desk.out.authenticate(request);
+    turn.out.authenticate(request);
 }
 
 /// The request to the auth chain, unless the data given to `login()` is too large or can't be read.
 fn readable<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     data: Option<&str>,
 ) -> Option<AuthRequest> {
     let is_readable =
-        |data: &&str| matches!(desk.place.json_kind(data), Ok(Kind::Object | Kind::Array));
-    let bytes_max = desk.place.settings.limits.login_bytes_max;
+        |data: &&str| matches!(turn.shard.json_kind(data), Ok(Kind::Object | Kind::Array));
+    let bytes_max = turn.shard.settings.limits.login_bytes_max;
     let is_small = |data: &&str| data.len() <= bytes_max;
     let Some(data) = data.filter(is_small).filter(is_readable) else {
-        refuse_unreadable(desk, id);
+        refuse_unreadable(turn, id);
         return None;
     };
     Some(AuthRequest {
@@ -425,7 +433,7 @@ fn readable<E: Effects>(
     })
 }
 
-fn refuse_unreadable<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    desk.send(id, &Message::Auth(Auth::InvalidMessageData));
-    desk.out.close(id, CloseReason::InvalidLogin);
+fn refuse_unreadable<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    turn.send(id, &Message::Auth(Auth::InvalidMessageData));
+    turn.out.close(id, CloseReason::InvalidLogin);
 }

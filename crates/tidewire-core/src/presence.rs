@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::address::SessionId;
-use crate::desk::{Desk, LeftOut, Lost, Verdict};
+use crate::context::{LeftOut, Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News, Principal};
 use crate::entry::{Entry, Gather, GatheredPart, Gathering, HeldAck};
 use crate::hub::{Edge, HubTopic};
@@ -35,7 +35,7 @@ impl PresenceOwner {
     /// This session of the user has opened, or one has ended. The first and the last are news to all but themselves.
     pub(crate) fn count<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         user: Name,
         opened: Option<SessionId>,
     ) {
@@ -56,8 +56,8 @@ impl PresenceOwner {
                     online: opened.is_some(),
                     except: opened,
                 };
-                deliver(desk, &news);
-                desk.out.publish(news);
+                deliver(turn, &news);
+                turn.out.publish(news);
             }
         }
     }
@@ -65,7 +65,7 @@ impl PresenceOwner {
     /// Answers a part of a query.
     pub(crate) fn query<E: Effects>(
         &self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         gather: Gather,
         users: Option<Vec<Name>>,
     ) {
@@ -76,12 +76,12 @@ impl PresenceOwner {
                 .filter(|user| self.online.contains_key(user))
                 .collect(),
         };
-        desk.part_done(gather, GatheredPart::Users(online));
+        turn.part_done(gather, GatheredPart::Users(online));
     }
 }
 
 /// Tells this shard's watchers.
-pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, news: &News<'_>) {
+pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, news: &News<'_>) {
     if let News::User {
         everyone,
         user,
@@ -95,24 +95,24 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, news: &News<'_>) {
             all: everyone,
         });
         if !everyone {
-            return desk.fan_out(USER, user, except, &message);
+            return turn.fan_out(USER, user, except, &message);
         }
-        let withheld = withheld(desk, user);
-        desk.fan_out_without(ALL, "", except, &withheld, &message);
+        let withheld = withheld(turn, user);
+        turn.fan_out_without(ALL, "", except, &withheld, &message);
     }
 }
 
 /// The watchers of everyone on this shard that may not know of a user, by their place among the sessions.
-fn withheld<E: Effects>(desk: &Desk<'_, E>, user: &str) -> Vec<u32> {
-    let Some(channel) = desk.hub.find(ALL, "") else {
+fn withheld<E: Effects>(turn: &TurnContext<'_, E>, user: &str) -> Vec<u32> {
+    let Some(channel) = turn.hub.find(ALL, "") else {
         return Vec::new();
     };
-    let members = desk.hub.members(channel).iter().copied();
+    let members = turn.hub.members(channel).iter().copied();
     members
         .filter(|index| {
-            let watching = desk.sessions.at(*index).and_then(Session::principal);
+            let watching = turn.sessions.at(*index).and_then(Session::principal);
             watching
-                .is_some_and(|watching| !may_know(desk, watching, PresenceAction::Subscribe, user))
+                .is_some_and(|watching| !may_know(turn, watching, PresenceAction::Subscribe, user))
         })
         .collect()
 }
@@ -120,12 +120,12 @@ fn withheld<E: Effects>(desk: &Desk<'_, E>, user: &str) -> Vec<u32> {
 /// Whether a principal that may ask for everyone may ask for this user as well. A rule that needs another record first does not
 /// allow it: nothing waits for records at each change of each user.
 fn may_know<E: Effects>(
-    desk: &Desk<'_, E>,
+    turn: &TurnContext<'_, E>,
     principal: &Principal,
     action: PresenceAction,
     user: &str,
 ) -> bool {
-    let permission = &desk.place.permission;
+    let permission = &turn.shard.permission;
     let question = Question {
         principal,
         access: Access::Presence,
@@ -133,7 +133,7 @@ fn may_know<E: Effects>(
         name: Some(user),
         data: None,
         old_data: None,
-        now: desk.now.wall,
+        now: turn.now.wall,
         values: &[],
     };
     !permission.tells_users_apart(principal) || permission.decide(&question) == Decision::Allow
@@ -141,45 +141,45 @@ fn may_know<E: Effects>(
 
 /// Handles a message of an open session.
 pub(crate) fn message<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     message: &Presence<'_>,
 ) -> Flow {
     match message {
-        Presence::QueryAll => judged_all(desk, id, PresenceAction::QueryAll, |desk| {
-            let shards = usize::from(desk.place.shard_count);
-            let gather = desk.gather(id, shards, gathering(PresenceAction::QueryAll, &[], None));
-            desk.post_all(&Entry::PresenceQuery {
+        Presence::QueryAll => judged_all(turn, id, PresenceAction::QueryAll, |turn| {
+            let shards = usize::from(turn.shard.shard_count);
+            let gather = turn.gather(id, shards, gathering(PresenceAction::QueryAll, &[], None));
+            turn.post_all(&Entry::PresenceQuery {
                 gather,
                 users: None,
             });
         }),
         Presence::Query { names, correlation } => judged(
-            desk,
+            turn,
             id,
             PresenceAction::Query,
             names,
             *correlation,
-            |desk, allowed| query(desk, id, allowed, *correlation),
+            |turn, allowed| query(turn, id, allowed, *correlation),
         ),
         Presence::Subscribe { names, correlation } => judged(
-            desk,
+            turn,
             id,
             PresenceAction::Subscribe,
             names,
             *correlation,
-            |desk, allowed| {
-                subscribe(desk, id, PresenceAction::Subscribe, allowed, *correlation);
+            |turn, allowed| {
+                subscribe(turn, id, PresenceAction::Subscribe, allowed, *correlation);
             },
         ),
-        Presence::SubscribeAll => judged_all(desk, id, PresenceAction::SubscribeAll, |desk| {
-            subscribe(desk, id, PresenceAction::SubscribeAll, &[""], None);
+        Presence::SubscribeAll => judged_all(turn, id, PresenceAction::SubscribeAll, |turn| {
+            subscribe(turn, id, PresenceAction::SubscribeAll, &[""], None);
         }),
         Presence::Unsubscribe { names, correlation } => {
-            unsubscribe(desk, id, PresenceAction::Unsubscribe, names, *correlation)
+            unsubscribe(turn, id, PresenceAction::Unsubscribe, names, *correlation)
         }
         Presence::UnsubscribeAll => {
-            unsubscribe(desk, id, PresenceAction::UnsubscribeAll, &[""], None)
+            unsubscribe(turn, id, PresenceAction::UnsubscribeAll, &[""], None)
         }
         // Answers of a server have no meaning here.
         Presence::QueryAllResponse { .. }
@@ -191,36 +191,40 @@ pub(crate) fn message<E: Effects>(
 }
 
 /// A session that has ended was the last watcher of the name.
-pub(crate) fn lost_last<E: Effects>(desk: &mut Desk<'_, E>, topic: InterestTopic, name: Name) {
-    desk.change_interest(topic, name, false);
+pub(crate) fn lost_last<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    topic: InterestTopic,
+    name: Name,
+) {
+    turn.change_interest(topic, name, false);
 }
 
 /// Ends a watch whose right was lost; false if there is none.
 pub(crate) fn lose<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     topic: InterestTopic,
     name: Name,
     lost: Lost,
 ) -> bool {
     let key = HubTopic::Interest(topic);
-    match desk.hub.expel(key, &name, id, desk.sessions) {
+    match turn.hub.expel(key, &name, id, turn.sessions) {
         Edge::Unchanged => return false,
         Edge::Inside => {}
-        Edge::Crossed => lost_last(desk, topic, name.clone()),
+        Edge::Crossed => lost_last(turn, topic, name.clone()),
     }
     let (action, name) = match topic {
         InterestTopic::Everyone => (PresenceAction::SubscribeAll, None),
         _ => (PresenceAction::Subscribe, Some(name.as_str())),
     };
     let (denied, failed) = (PresenceError::Denied, PresenceError::PermissionError);
-    refuse(desk, id, lost.told(action, name, denied, failed));
+    refuse(turn, id, lost.told(action, name, denied, failed));
     true
 }
 
 /// Answers a query whose parts are all in.
 pub(crate) fn answer<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: PresenceAction,
     correlation: Option<&str>,
@@ -228,15 +232,15 @@ pub(crate) fn answer<E: Effects>(
     mut online: Vec<Name>,
 ) {
     if action == PresenceAction::QueryAll {
-        let Some(asking) = desk.principal(id) else {
+        let Some(asking) = turn.principal(id) else {
             return;
         };
         online.retain(|user| {
-            asking.user_id != *user && may_know(desk, &asking, PresenceAction::Query, user)
+            asking.user_id != *user && may_know(turn, &asking, PresenceAction::Query, user)
         });
         online.sort_unstable();
         let names = online.iter().map(Name::as_str).collect();
-        desk.send(id, &Message::Presence(Presence::QueryAllResponse { names }));
+        turn.send(id, &Message::Presence(Presence::QueryAllResponse { names }));
         return;
     }
     online.sort_unstable();
@@ -253,7 +257,7 @@ pub(crate) fn answer<E: Effects>(
         });
     }
     data.push('}');
-    desk.send(
+    turn.send(
         id,
         &Message::Presence(Presence::QueryResponse {
             correlation,
@@ -264,10 +268,10 @@ pub(crate) fn answer<E: Effects>(
 
 /// Judges a request about all users and goes on with it if it is allowed.
 fn judged_all<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: PresenceAction,
-    act: impl FnOnce(&mut Desk<'_, E>),
+    act: impl FnOnce(&mut TurnContext<'_, E>),
 ) -> Flow {
     let refusal = Refusal {
         action,
@@ -275,23 +279,23 @@ fn judged_all<E: Effects>(
         correlation: None,
         write_ack: false,
     };
-    match desk.judge(id, action, None, None) {
+    match turn.judge(id, action, None, None) {
         Verdict::Wait => return Flow::Wait,
-        Verdict::Allow => act(desk),
-        Verdict::Failed => refuse(desk, id, PresenceError::PermissionError(refusal)),
-        Verdict::Deny => refuse(desk, id, PresenceError::Denied(refusal)),
+        Verdict::Allow => act(turn),
+        Verdict::Failed => refuse(turn, id, PresenceError::PermissionError(refusal)),
+        Verdict::Deny => refuse(turn, id, PresenceError::Denied(refusal)),
     }
     Flow::Taken
 }
 
 /// Judges all names and goes on with those that are allowed.
 fn judged<'n, E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: PresenceAction,
     names: &[&'n str],
     correlation: Option<&str>,
-    act: impl FnOnce(&mut Desk<'_, E>, &[&'n str]),
+    act: impl FnOnce(&mut TurnContext<'_, E>, &[&'n str]),
 ) -> Flow {
     let refusal = |name| Refusal {
         action,
@@ -299,15 +303,15 @@ fn judged<'n, E: Effects>(
         correlation,
         write_ack: false,
     };
-    if !desk.place.is_bulk(names) {
-        refuse(desk, id, PresenceError::InvalidData(refusal(None)));
+    if !turn.shard.is_bulk(names) {
+        refuse(turn, id, PresenceError::InvalidData(refusal(None)));
         return Flow::Taken;
     }
-    let Some(mut sifted) = desk.sift(id, action, names) else {
+    let Some(mut sifted) = turn.sift(id, action, names) else {
         return Flow::Wait;
     };
     if action == PresenceAction::Subscribe {
-        desk.fit(id, &mut sifted);
+        turn.fit(id, &mut sifted);
     }
     for why in &sifted.left_out {
         let error = match *why {
@@ -315,16 +319,16 @@ fn judged<'n, E: Effects>(
             LeftOut::RuleFailed(name) => PresenceError::PermissionError(refusal(Some(name))),
             LeftOut::NoName => PresenceError::InvalidData(refusal(None)),
         };
-        refuse(desk, id, error);
+        refuse(turn, id, error);
     }
     if sifted.is_acknowledged() {
-        act(desk, &sifted.allowed);
+        act(turn, &sifted.allowed);
     }
     Flow::Taken
 }
 
-fn refuse<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, error: PresenceError<'_>) {
-    desk.send(id, &Message::Presence(Presence::Error(error)));
+fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: PresenceError<'_>) {
+    turn.send(id, &Message::Presence(Presence::Error(error)));
 }
 
 fn gathering(action: PresenceAction, asked: &[&str], correlation: Option<&str>) -> Gathering {
@@ -338,7 +342,7 @@ fn gathering(action: PresenceAction, asked: &[&str], correlation: Option<&str>) 
 }
 
 fn query<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     users: &[&str],
     correlation: Option<&str>,
@@ -346,12 +350,12 @@ fn query<E: Effects>(
     let mut by_owner: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
     for user in users {
         by_owner
-            .entry(desk.place.owner(user).shard)
+            .entry(turn.shard.owner(user).shard)
             .or_default()
             .push(Name::from(*user));
     }
     if by_owner.is_empty() {
-        desk.send(
+        turn.send(
             id,
             &Message::Presence(Presence::QueryResponse {
                 correlation,
@@ -361,11 +365,11 @@ fn query<E: Effects>(
         return;
     }
     let what = gathering(PresenceAction::Query, users, correlation);
-    let gather = desk.gather_bulk(id, by_owner.len(), what);
-    let node = desk.place.address.node;
+    let gather = turn.gather_bulk(id, by_owner.len(), what);
+    let node = turn.shard.address.node;
     for (shard, users) in by_owner {
         let to = crate::address::Address { node, shard };
-        desk.post(
+        turn.post(
             to,
             Entry::PresenceQuery {
                 gather,
@@ -376,7 +380,7 @@ fn query<E: Effects>(
 }
 
 fn subscribe<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: PresenceAction,
     names: &[&str],
@@ -387,47 +391,47 @@ fn subscribe<E: Effects>(
     for name in names {
         let shown = if name.is_empty() { EVERYONE } else { name };
         let owned = Name::from(*name);
-        match desk.hub.join(topic, &owned, id, desk.sessions) {
+        match turn.hub.join(topic, &owned, id, turn.sessions) {
             Edge::Unchanged => {
                 let name = shown;
                 refuse(
-                    desk,
+                    turn,
                     id,
                     PresenceError::MultipleSubscriptions { name, action },
                 );
             }
             Edge::Inside => {}
-            Edge::Crossed => desk.change_interest(interest, owned, true),
+            Edge::Crossed => turn.change_interest(interest, owned, true),
         }
-        visible_from = visible_from.max(desk.hub.interest(topic, name));
+        visible_from = visible_from.max(turn.hub.interest(topic, name));
     }
     let ack = HeldAck::Presence {
         action,
         correlation: correlation.map(Box::from),
     };
-    desk.ack_bulk(id, visible_from, ack);
+    turn.ack_bulk(id, visible_from, ack);
 }
 
 fn unsubscribe<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: PresenceAction,
     names: &[&str],
     correlation: Option<&str>,
 ) -> Flow {
     let (topic, interest) = topics(action);
-    desk.place.count_work(names.len() * NAME_WORK);
+    turn.shard.count_work(names.len() * NAME_WORK);
     for name in names {
-        if desk.hub.leave(topic, name, id, desk.sessions) == Edge::Crossed {
-            lost_last(desk, interest, Name::from(*name));
+        if turn.hub.leave(topic, name, id, turn.sessions) == Edge::Crossed {
+            lost_last(turn, interest, Name::from(*name));
         }
     }
-    if desk.is_last_piece() {
+    if turn.is_last_piece() {
         let ack = Presence::Ack {
             action,
             correlation,
         };
-        desk.send(id, &Message::Presence(ack));
+        turn.send(id, &Message::Presence(ack));
     }
     Flow::Taken
 }

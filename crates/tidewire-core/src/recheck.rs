@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::desk::{Desk, Lost, Verdict};
+use crate::context::{Lost, TurnContext, Verdict};
 use crate::effect::{Effects, InterestTopic, Principal};
 use crate::entry::{
     self, Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
@@ -142,30 +142,30 @@ impl Recheck {
     }
 
     /// Judges a slice.
-    pub(crate) fn advance<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
-        self.judge_slice(desk);
+    pub(crate) fn advance<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        self.judge_slice(turn);
         self.end_sweep();
     }
 
-    fn judge_slice<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    fn judge_slice<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         for _ in 0..SLICE {
             if self.waiting.len() >= WAITING_MAX {
                 return;
             }
             let Some((id, right)) = self.current.zip(self.rights.pop()) else {
-                if !self.next_session(desk) {
+                if !self.next_session(turn) {
                     return;
                 }
                 continue;
             };
-            if let Some(principal) = desk.principal(id) {
+            if let Some(principal) = turn.principal(id) {
                 let waiting = Waiting {
                     session: id,
                     principal,
                     right,
                     values: Vec::new(),
                 };
-                self.judge(desk, waiting, false);
+                self.judge(turn, waiting, false);
             }
         }
     }
@@ -173,7 +173,7 @@ impl Recheck {
     /// A value has come that a rule asked for.
     pub(crate) fn value<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         ticket: u64,
         name: Name,
         value: Result<Option<Payload>, ReadFailed>,
@@ -183,9 +183,9 @@ impl Recheck {
         };
         let has_failed = value.is_err();
         waiting.values.extend(value.map(|value| (name, value)));
-        if let Some(principal) = desk.principal(waiting.session) {
+        if let Some(principal) = turn.principal(waiting.session) {
             waiting.principal = principal;
-            self.judge(desk, waiting, has_failed);
+            self.judge(turn, waiting, has_failed);
         }
         self.end_sweep();
     }
@@ -193,7 +193,7 @@ impl Recheck {
     /// The owner of a record has judged.
     pub(crate) fn record_judged<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         ticket: u64,
         lost: Option<RecordRefusal>,
     ) {
@@ -201,15 +201,15 @@ impl Recheck {
             return;
         };
         let id = waiting.session;
-        let principal = desk.principal(id);
+        let principal = turn.principal(id);
         if let Some(renewed) = principal.filter(|known| !Arc::ptr_eq(known, &waiting.principal)) {
             // It was asked as somebody that the session is no more.
             waiting.principal = renewed;
-            self.ask_owner(desk, waiting);
+            self.ask_owner(turn, waiting);
         } else if let (Some(why), Right::Record(name, serial)) = (lost, waiting.right)
-            && home::lose(desk, id, &name, serial, why)
+            && home::lose(turn, id, &name, serial, why)
         {
-            self.count(desk, id);
+            self.count(turn, id);
         }
         self.end_sweep();
     }
@@ -217,43 +217,43 @@ impl Recheck {
     /// The owner of a record has found that a subscriber may not read what the record has become.
     pub(crate) fn lost<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         id: SessionId,
         name: &Name,
         serial: u32,
         why: RecordRefusal,
     ) {
-        if home::lose(desk, id, name, serial, why) {
+        if home::lose(turn, id, name, serial, why) {
             self.lost += 1;
         }
     }
 
     /// Lists the rights of the next session; false if there is none.
-    fn next_session<E: Effects>(&mut self, desk: &mut Desk<'_, E>) -> bool {
+    fn next_session<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) -> bool {
         self.current = None;
         let Some(place) = self.place else {
             let renewed = self.renewed.front().copied().filter(|_| !self.is_sweeping);
             if let Some(id) = renewed {
                 self.renewed.pop_front();
-                self.list(desk, id);
+                self.list(turn, id);
             }
             return renewed.is_some();
         };
-        self.place = Some(place + 1).filter(|next| (*next as usize) < desk.sessions.place_count());
-        if let Some(id) = desk.sessions.at(place).map(|session| session.id) {
-            self.list(desk, id);
+        self.place = Some(place + 1).filter(|next| (*next as usize) < turn.sessions.place_count());
+        if let Some(id) = turn.sessions.at(place).map(|session| session.id) {
+            self.list(turn, id);
         }
         true
     }
 
-    fn list<E: Effects>(&mut self, desk: &mut Desk<'_, E>, id: SessionId) {
-        let names = desk.hub.memberships(id, desk.sessions);
+    fn list<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, id: SessionId) {
+        let names = turn.hub.memberships(id, turn.sessions);
         let members = names.into_iter().filter_map(|(topic, name)| match topic {
             HubTopic::Interest(topic) => Some(Right::Member(topic, name)),
             HubTopic::Record => None,
         });
         self.rights.extend(members);
-        let Some(session) = desk.sessions.find_mut(id) else {
+        let Some(session) = turn.sessions.find_mut(id) else {
             return;
         };
         let belongings = session.belongings.as_ref();
@@ -268,10 +268,10 @@ impl Recheck {
             patterns,
         } = session.hold_again();
         if !patterns.is_empty()
-            && let Some(principal) = desk.principal(id)
+            && let Some(principal) = turn.principal(id)
         {
             let provider = id;
-            desk.post_all(&Entry::Listening(Listening::Renewed {
+            turn.post_all(&Entry::Listening(Listening::Renewed {
                 provider,
                 principal,
             }));
@@ -287,11 +287,16 @@ impl Recheck {
         self.current = Some(id);
     }
 
-    fn judge<E: Effects>(&mut self, desk: &mut Desk<'_, E>, waiting: Waiting, has_failed: bool) {
+    fn judge<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        waiting: Waiting,
+        has_failed: bool,
+    ) {
         let id = waiting.session;
         let mut by = Asked::Plainly;
         let (access, name) = match &waiting.right {
-            Right::Record(..) => return self.ask_owner(desk, waiting),
+            Right::Record(..) => return self.ask_owner(turn, waiting),
             Right::Member(InterestTopic::Event, name) => (Access::EventSubscribe, Some(name)),
             Right::Member(InterestTopic::User, name) => {
                 by = Asked::Presence(PresenceAction::Subscribe);
@@ -312,10 +317,10 @@ impl Recheck {
             name: name.map(Name::as_str),
             data: None,
             old_data: None,
-            now: desk.now.wall,
+            now: turn.now.wall,
             values: &waiting.values,
         };
-        let permission = &desk.place.permission;
+        let permission = &turn.shard.permission;
         let decision = match &waiting.right {
             Right::Listen(_, pattern) => {
                 permission.decide_pattern(&question, &listen::literal_prefix(pattern))
@@ -328,55 +333,60 @@ impl Recheck {
             Decision::Failed => Lost::RuleFailed,
             Decision::Need(_) if has_failed => Lost::RuleFailed,
             Decision::Need(_)
-                if waiting.values.len() >= desk.place.settings.limits.rule_reads_max =>
+                if waiting.values.len() >= turn.shard.settings.limits.rule_reads_max =>
             {
                 Lost::RuleFailed
             }
-            Decision::Need(record) => return self.ask_value(desk, waiting, record),
+            Decision::Need(record) => return self.ask_value(turn, waiting, record),
         };
         let has_lost = match waiting.right {
-            Right::Member(InterestTopic::Event, name) => event::lose(desk, id, name, lost),
-            Right::Member(topic, name) => presence::lose(desk, id, topic, name, lost),
-            Right::Provide(name) => rpc::lose(desk, id, name, lost),
-            Right::Listen(topic, pattern) => listen::lose(desk, id, topic, pattern, lost),
+            Right::Member(InterestTopic::Event, name) => event::lose(turn, id, name, lost),
+            Right::Member(topic, name) => presence::lose(turn, id, topic, name, lost),
+            Right::Provide(name) => rpc::lose(turn, id, name, lost),
+            Right::Listen(topic, pattern) => listen::lose(turn, id, topic, pattern, lost),
             Right::Record(..) => false,
         };
         if has_lost {
-            desk.place.count_verdict(match lost {
+            turn.shard.count_verdict(match lost {
                 Lost::Denied => Verdict::Deny,
                 Lost::RuleFailed => Verdict::Failed,
             });
-            self.count(desk, id);
+            self.count(turn, id);
         }
     }
 
-    fn count<E: Effects>(&mut self, desk: &Desk<'_, E>, id: SessionId) {
+    fn count<E: Effects>(&mut self, turn: &TurnContext<'_, E>, id: SessionId) {
         self.lost += 1;
-        if self.is_sweeping && desk.sessions.find(id).is_some() {
+        if self.is_sweeping && turn.sessions.find(id).is_some() {
             self.losers.insert(id);
         }
     }
 
-    fn ask_value<E: Effects>(&mut self, desk: &mut Desk<'_, E>, waiting: Waiting, record: Name) {
+    fn ask_value<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        waiting: Waiting,
+        record: Name,
+    ) {
         let ticket = self.wait(waiting);
         let asker = Asker::Recheck {
-            home: desk.place.address,
+            home: turn.shard.address,
             ticket,
         };
-        let owner = desk.place.owner(&record);
+        let owner = turn.shard.owner(&record);
         let name = record;
-        desk.post(owner, Entry::ReadValue { name, asker });
+        turn.post(owner, Entry::ReadValue { name, asker });
     }
 
-    fn ask_owner<E: Effects>(&mut self, desk: &mut Desk<'_, E>, waiting: Waiting) {
+    fn ask_owner<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, waiting: Waiting) {
         let Right::Record(name, serial) = waiting.right.clone() else {
             return;
         };
-        let Some(epoch) = home::granted(desk, waiting.session, &name, serial) else {
+        let Some(epoch) = home::granted(turn, waiting.session, &name, serial) else {
             return;
         };
         let (session, principal) = (waiting.session, Arc::clone(&waiting.principal));
-        let owner = desk.place.owner(&name);
+        let owner = turn.shard.owner(&name);
         let ticket = self.wait(waiting);
         let recheck = entry::Recheck {
             ticket,
@@ -384,7 +394,7 @@ impl Recheck {
             epoch,
         };
         let what = RecordRequestKind::Recheck(name, recheck);
-        desk.post(
+        turn.post(
             owner,
             Entry::RecordRequest(RecordRequest {
                 session,

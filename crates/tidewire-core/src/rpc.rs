@@ -9,7 +9,7 @@ use hashbrown::Equivalent;
 use smallvec::SmallVec;
 
 use crate::address::{Address, SessionId};
-use crate::desk::{Desk, LeftOut, Lost, Verdict};
+use crate::context::{LeftOut, Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow};
 use crate::entry::{
     CallAnswer, CallFailure, CallNotice, Entry, GatheredPart, Gathering, OwnedCall, RpcDelivery,
@@ -30,25 +30,25 @@ const SLICE: usize = 200;
 
 /// Handles a message of an open session.
 pub(crate) fn message<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     message: &Rpc<'_>,
 ) -> Flow {
     match message {
-        Rpc::Provide { names, correlation } => provide(desk, id, names, *correlation),
-        Rpc::Unprovide { names, correlation } => unprovide(desk, id, names, *correlation),
-        Rpc::Request { call, data, .. } => request(desk, id, *call, *data),
-        Rpc::Accept(call) => answer(desk, id, *call, CallAnswer::Accept, None),
-        Rpc::Reject(call) => answer(desk, id, *call, CallAnswer::Reject, None),
-        Rpc::Response { call, data } => answer(desk, id, *call, CallAnswer::Response, *data),
-        Rpc::RequestError { call, data } => answer(desk, id, *call, CallAnswer::Error, *data),
+        Rpc::Provide { names, correlation } => provide(turn, id, names, *correlation),
+        Rpc::Unprovide { names, correlation } => unprovide(turn, id, names, *correlation),
+        Rpc::Request { call, data, .. } => request(turn, id, *call, *data),
+        Rpc::Accept(call) => answer(turn, id, *call, CallAnswer::Accept, None),
+        Rpc::Reject(call) => answer(turn, id, *call, CallAnswer::Reject, None),
+        Rpc::Response { call, data } => answer(turn, id, *call, CallAnswer::Response, *data),
+        Rpc::RequestError { call, data } => answer(turn, id, *call, CallAnswer::Error, *data),
         // Answers of a server have no meaning here.
         Rpc::Ack { .. } | Rpc::Error(_) => Flow::Taken,
     }
 }
 
 /// Brings a message of a call to a session of this shard.
-pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery) {
+pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcDelivery) {
     let call = Call {
         name: &delivery.name,
         correlation: &delivery.correlation,
@@ -57,12 +57,12 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery
         delivery.what,
         CallNotice::Response(_) | CallNotice::Error(_) | CallNotice::Failed(_)
     );
-    if ended && let Some(session) = desk.sessions.find_mut(delivery.session) {
+    if ended && let Some(session) = turn.sessions.find_mut(delivery.session) {
         session.calls = session.calls.saturating_sub(1);
         session.let_go(delivery.kept_bytes);
     }
-    if matches!(delivery.what, CallNotice::Request { .. }) && has_withdrawn(desk, delivery) {
-        return withdraw(desk, delivery);
+    if matches!(delivery.what, CallNotice::Request { .. }) && has_withdrawn(turn, delivery) {
+        return withdraw(turn, delivery);
     }
     let message = match &delivery.what {
         CallNotice::Request {
@@ -104,20 +104,20 @@ pub(crate) fn deliver<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery
             Rpc::Error(RpcError::InvalidCorrelation { call, action })
         }
     };
-    desk.send(delivery.session, &Message::Rpc(message));
+    turn.send(delivery.session, &Message::Rpc(message));
 }
 
 /// Whether a provider that is to be asked has taken the name back or lost its right to it, of which the owner had not heard
 /// when it chose it.
-fn has_withdrawn<E: Effects>(desk: &Desk<'_, E>, delivery: &RpcDelivery) -> bool {
-    desk.sessions.find(delivery.session).is_some_and(|session| {
+fn has_withdrawn<E: Effects>(turn: &TurnContext<'_, E>, delivery: &RpcDelivery) -> bool {
+    turn.sessions.find(delivery.session).is_some_and(|session| {
         let with = session.belongings.as_ref();
         with.is_none_or(|with| !with.provided.contains(&delivery.name))
     })
 }
 
 /// Answers in the place of a provider that is not asked any more: the next one is.
-fn withdraw<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery) {
+fn withdraw<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcDelivery) {
     let answer = RpcEntry::Answer {
         name: delivery.name.clone(),
         correlation: delivery.correlation.clone(),
@@ -125,11 +125,11 @@ fn withdraw<E: Effects>(desk: &mut Desk<'_, E>, delivery: &RpcDelivery) {
         what: CallAnswer::Withdrawn,
         data: None,
     };
-    desk.post(desk.place.owner(&delivery.name), Entry::Rpc(answer));
+    turn.post(turn.shard.owner(&delivery.name), Entry::Rpc(answer));
 }
 
 fn provide<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     names: &[&str],
     correlation: Option<&str>,
@@ -140,91 +140,91 @@ fn provide<E: Effects>(
         correlation,
         write_ack: false,
     };
-    if !desk.place.is_bulk(names) {
-        return refuse(desk, id, RpcError::InvalidData(refusal(None)));
+    if !turn.shard.is_bulk(names) {
+        return refuse(turn, id, RpcError::InvalidData(refusal(None)));
     }
-    let Some(mut sifted) = desk.sift(id, Access::RpcProvide, names) else {
+    let Some(mut sifted) = turn.sift(id, Access::RpcProvide, names) else {
         return Flow::Wait;
     };
-    desk.fit(id, &mut sifted);
+    turn.fit(id, &mut sifted);
     for why in &sifted.left_out {
         let error = match *why {
             LeftOut::Denied(name) => RpcError::Denied(refusal(Some(name))),
             LeftOut::RuleFailed(name) => RpcError::PermissionError(refusal(Some(name))),
             LeftOut::NoName => RpcError::InvalidData(refusal(None)),
         };
-        desk.send(id, &Message::Rpc(Rpc::Error(error)));
+        turn.send(id, &Message::Rpc(Rpc::Error(error)));
     }
     let mut added = Vec::new();
     for name in &sifted.allowed {
         let owned = Name::from(*name);
-        if take_up(desk, id, &owned) {
+        if take_up(turn, id, &owned) {
             added.push(owned);
         } else {
-            desk.send(
+            turn.send(
                 id,
                 &Message::Rpc(Rpc::Error(RpcError::MultipleProviders { name })),
             );
         }
     }
     if sifted.is_acknowledged() {
-        register(desk, id, added, true, correlation);
+        register(turn, id, added, true, correlation);
     }
     Flow::Taken
 }
 
 fn unprovide<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     names: &[&str],
     correlation: Option<&str>,
 ) -> Flow {
-    let seed = desk.place.seed;
-    desk.place.count_work(names.len() * NAME_WORK);
+    let seed = turn.shard.seed;
+    turn.shard.count_work(names.len() * NAME_WORK);
     let mut removed = Vec::new();
-    if let Some(session) = desk.sessions.find_mut(id) {
+    if let Some(session) = turn.sessions.find_mut(id) {
         let provided = &mut session.offers(seed).provided;
         removed.extend(names.iter().filter_map(|name| provided.take(*name)));
     }
     let bytes = removed.iter().map(provided_bytes).sum();
-    desk.sessions.remove_belonging(id, bytes);
-    register(desk, id, removed, false, correlation);
+    turn.sessions.remove_belonging(id, bytes);
+    register(turn, id, removed, false, correlation);
     Flow::Taken
 }
 
 /// Ends a registration whose right was lost; false if there is none.
 pub(crate) fn lose<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: Name,
     lost: Lost,
 ) -> bool {
-    let session = desk.sessions.find_mut(id);
+    let session = turn.sessions.find_mut(id);
     let has_provided = session
         .and_then(|session| session.belongings.as_mut())
         .is_some_and(|with| with.provided.remove(&name));
     if !has_provided {
         return false;
     }
-    desk.sessions.remove_belonging(id, provided_bytes(&name));
+    turn.sessions.remove_belonging(id, provided_bytes(&name));
     let (action, told) = (RpcAction::Provide, Some(name.as_str()));
     let error = lost.told(action, told, RpcError::Denied, RpcError::PermissionError);
-    desk.send(id, &Message::Rpc(Rpc::Error(error)));
-    let owner = desk.place.owner(&name);
+    turn.send(id, &Message::Rpc(Rpc::Error(error)));
+    let owner = turn.shard.owner(&name);
     let provider = id;
-    desk.post(owner, Entry::Rpc(RpcEntry::Expel { name, provider }));
+    turn.post(owner, Entry::Rpc(RpcEntry::Expel { name, provider }));
     true
 }
 
 /// Notes that the session provides the name; false if it does already.
-fn take_up<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name) -> bool {
-    let seed = desk.place.seed;
-    let is_new = desk
+fn take_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) -> bool {
+    let seed = turn.shard.seed;
+    let is_new = turn
         .sessions
         .find_mut(id)
         .is_some_and(|session| session.offers(seed).provided.insert(name.clone()));
     if is_new {
-        desk.sessions.add_belonging(id, provided_bytes(name));
+        turn.sessions.add_belonging(id, provided_bytes(name));
     }
     is_new
 }
@@ -236,7 +236,7 @@ fn provided_bytes(name: &Name) -> usize {
 
 /// Tells the owners of the names and acknowledges when all know it.
 fn register<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     names: Vec<Name>,
     provide: bool,
@@ -245,12 +245,12 @@ fn register<E: Effects>(
     let mut by_owner: BTreeMap<Address, Vec<Name>> = BTreeMap::new();
     for name in names {
         by_owner
-            .entry(desk.place.owner(&name))
+            .entry(turn.shard.owner(&name))
             .or_default()
             .push(name);
     }
-    if by_owner.is_empty() && !desk.is_piece() {
-        desk.send(
+    if by_owner.is_empty() && !turn.is_piece() {
+        turn.send(
             id,
             &Message::Rpc(Rpc::Ack {
                 provide,
@@ -263,7 +263,7 @@ fn register<E: Effects>(
         provide,
         correlation: correlation.map(Box::from),
     };
-    let gather = desk.gather_bulk(id, by_owner.len(), what);
+    let gather = turn.gather_bulk(id, by_owner.len(), what);
     for (owner, names) in by_owner {
         let entry = if provide {
             RpcEntry::Provide {
@@ -278,12 +278,12 @@ fn register<E: Effects>(
                 gather,
             }
         };
-        desk.post(owner, Entry::Rpc(entry));
+        turn.post(owner, Entry::Rpc(entry));
     }
 }
 
 fn request<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     call: Call<'_>,
     data: Option<&str>,
@@ -294,16 +294,16 @@ fn request<E: Effects>(
         correlation: Some(call.correlation),
         write_ack: false,
     };
-    if !desk.place.is_name(call.name)
-        || !desk.place.is_name(call.correlation)
-        || !desk.place.is_json(data)
+    if !turn.shard.is_name(call.name)
+        || !turn.shard.is_name(call.correlation)
+        || !turn.shard.is_json(data)
     {
-        let name = refusal.name.filter(|name| desk.place.is_name(name));
+        let name = refusal.name.filter(|name| turn.shard.is_name(name));
         let correlation = refusal
             .correlation
-            .filter(|correlation| desk.place.is_name(correlation));
+            .filter(|correlation| turn.shard.is_name(correlation));
         return refuse(
-            desk,
+            turn,
             id,
             RpcError::InvalidData(Refusal {
                 name,
@@ -312,30 +312,30 @@ fn request<E: Effects>(
             }),
         );
     }
-    match desk.judge(id, Access::RpcRequest, Some(call.name), data) {
+    match turn.judge(id, Access::RpcRequest, Some(call.name), data) {
         Verdict::Wait => return Flow::Wait,
-        Verdict::Deny => return refuse(desk, id, RpcError::Denied(refusal)),
-        Verdict::Failed => return refuse(desk, id, RpcError::PermissionError(refusal)),
+        Verdict::Deny => return refuse(turn, id, RpcError::Denied(refusal)),
+        Verdict::Failed => return refuse(turn, id, RpcError::PermissionError(refusal)),
         Verdict::Allow => {}
     }
-    let calls_max = desk.place.settings.limits.calls_max;
-    let draining = desk.place.draining;
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let calls_max = turn.shard.settings.limits.calls_max;
+    let draining = turn.shard.draining;
+    let Some(session) = turn.sessions.find_mut(id) else {
         return Flow::Taken;
     };
     let is_over = session.calls as usize >= calls_max;
     if is_over {
-        desk.place.count(|refused| refused.calls += 1);
+        turn.shard.count(|refused| refused.calls += 1);
     }
     let bytes = kept_bytes(call.name, call.correlation, data);
     // What is kept until the answer comes is taken before it is copied.
-    if draining || is_over || !desk.place.has_memory(session.kept_bytes, bytes) {
-        return refuse(desk, id, RpcError::NoProvider(call));
+    if draining || is_over || !turn.shard.has_memory(session.kept_bytes, bytes) {
+        return refuse(turn, id, RpcError::NoProvider(call));
     }
     session.calls += 1;
     session.keep(bytes);
     let principal = session.principal().cloned();
-    let settings = &desk.place.settings;
+    let settings = &turn.shard.settings;
     let requestor_name = principal
         .as_ref()
         .filter(|_| settings.rpc_requestor_name)
@@ -352,21 +352,21 @@ fn request<E: Effects>(
         requestor_name,
         requestor_data,
     };
-    desk.post(
-        desk.place.owner(call.name),
+    turn.post(
+        turn.shard.owner(call.name),
         Entry::Rpc(RpcEntry::Request(Box::new(owned))),
     );
     Flow::Taken
 }
 
 fn answer<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     call: Call<'_>,
     what: CallAnswer,
     data: Option<&str>,
 ) -> Flow {
-    if !desk.place.is_json(data) {
+    if !turn.shard.is_json(data) {
         let action = if what == CallAnswer::Error {
             RpcAction::RequestError
         } else {
@@ -378,7 +378,7 @@ fn answer<E: Effects>(
             correlation: Some(call.correlation),
             write_ack: false,
         };
-        return refuse(desk, id, RpcError::InvalidData(refusal));
+        return refuse(turn, id, RpcError::InvalidData(refusal));
     }
     let entry = RpcEntry::Answer {
         name: call.name.into(),
@@ -387,12 +387,12 @@ fn answer<E: Effects>(
         what,
         data: data.map(Payload::from_checked),
     };
-    desk.post(desk.place.owner(call.name), Entry::Rpc(entry));
+    turn.post(turn.shard.owner(call.name), Entry::Rpc(entry));
     Flow::Taken
 }
 
-fn refuse<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, error: RpcError<'_>) -> Flow {
-    desk.send(id, &Message::Rpc(Rpc::Error(error)));
+fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: RpcError<'_>) -> Flow {
+    turn.send(id, &Message::Rpc(Rpc::Error(error)));
     Flow::Taken
 }
 
@@ -544,7 +544,7 @@ impl RpcOwner {
     }
 
     /// Handles what a session's shard has to say.
-    pub(crate) fn handle<E: Effects>(&mut self, desk: &mut Desk<'_, E>, entry: RpcEntry) {
+    pub(crate) fn handle<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, entry: RpcEntry) {
         match entry {
             RpcEntry::Provide {
                 names,
@@ -554,7 +554,7 @@ impl RpcOwner {
                 for name in names {
                     self.add_provider(name, provider);
                 }
-                desk.part_done(gather, GatheredPart::Done);
+                turn.part_done(gather, GatheredPart::Done);
             }
             RpcEntry::Unprovide {
                 names,
@@ -564,10 +564,10 @@ impl RpcOwner {
                 for name in &names {
                     self.take_provider(name, provider);
                 }
-                desk.part_done(gather, GatheredPart::Done);
+                turn.part_done(gather, GatheredPart::Done);
             }
-            RpcEntry::Expel { name, provider } => self.expel(desk, &name, provider),
-            RpcEntry::Request(call) => self.request(desk, *call),
+            RpcEntry::Expel { name, provider } => self.expel(turn, &name, provider),
+            RpcEntry::Request(call) => self.request(turn, *call),
             RpcEntry::Answer {
                 name,
                 correlation,
@@ -575,24 +575,28 @@ impl RpcOwner {
                 what,
                 data,
             } => {
-                self.answer(desk, name, correlation, provider, what, data);
+                self.answer(turn, name, correlation, provider, what, data);
             }
         }
     }
 
     /// A session has ended: its calls are forgotten, the calls that it was asked for go to the next provider.
-    pub(crate) fn session_ended<E: Effects>(&mut self, desk: &mut Desk<'_, E>, session: SessionId) {
+    pub(crate) fn session_ended<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        session: SessionId,
+    ) {
         if self.involved.contains_key(&session) && self.ended.insert(session) {
             self.ending.push_back(Ending::Session(session));
-            self.advance(desk);
+            self.advance(turn);
         }
     }
 
     /// Ends the calls whose provider was too slow, and goes on with what has ended.
-    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         self.end_turn();
-        self.advance(desk);
-        let now = desk.now.monotonic;
+        self.advance(turn);
+        let now = turn.now.monotonic;
         for _ in 0..SLICE {
             let Some((number, hand_over)) = self.accept_timeouts.pop_due(now) else {
                 break;
@@ -603,7 +607,7 @@ impl RpcOwner {
                 .get(&number)
                 .is_some_and(|running| running.hand_over == hand_over && !running.accepted)
             {
-                self.fail(desk, number, CallFailure::AcceptTimeout);
+                self.fail(turn, number, CallFailure::AcceptTimeout);
             }
         }
         for _ in 0..SLICE {
@@ -616,21 +620,21 @@ impl RpcOwner {
                 .get(&number)
                 .is_some_and(|running| running.hand_over == hand_over)
             {
-                self.fail(desk, number, CallFailure::ResponseTimeout);
+                self.fail(turn, number, CallFailure::ResponseTimeout);
             }
         }
     }
 
     /// Takes the next part of what has ended apart, with the steps that are left in this turn.
-    fn advance<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    fn advance<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while self.turn_steps > 0 {
             self.turn_steps -= 1;
             let more = match self.ending.front() {
                 None => return,
-                Some(Ending::Session(session)) => self.end_step(desk, *session),
+                Some(Ending::Session(session)) => self.end_step(turn, *session),
                 Some(Ending::Provider(name, provider)) => {
                     let (name, provider) = (name.clone(), *provider);
-                    self.expel_step(desk, &name, provider)
+                    self.expel_step(turn, &name, provider)
                 }
             };
             self.steps += 1;
@@ -642,7 +646,7 @@ impl RpcOwner {
     }
 
     /// Ends one registration or one call of a session that has ended; false if it has none left.
-    fn end_step<E: Effects>(&mut self, desk: &mut Desk<'_, E>, session: SessionId) -> bool {
+    fn end_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, session: SessionId) -> bool {
         let Some(involved) = self.involved.get_mut(&session) else {
             return false;
         };
@@ -650,7 +654,7 @@ impl RpcOwner {
             self.remove_provider(&name, place);
         } else if let Some((_, number)) = involved.asked.pop_first() {
             if let Some(running) = self.end(number) {
-                self.reroute(desk, running);
+                self.reroute(turn, running);
             }
         } else if let Some(number) = involved.made.pop_first() {
             self.end(number);
@@ -663,7 +667,7 @@ impl RpcOwner {
     /// Takes one call away from a provider that has lost its right to the name; false if it has none left.
     fn expel_step<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         provider: SessionId,
     ) -> bool {
@@ -676,7 +680,7 @@ impl RpcOwner {
         };
         let running = self.end(*number);
         if let Some(running) = running {
-            self.reroute(desk, running);
+            self.reroute(turn, running);
         }
         true
     }
@@ -731,42 +735,47 @@ impl RpcOwner {
     }
 
     /// A provider has lost its right: what it was asked is asked of the next one.
-    fn expel<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name, provider: SessionId) {
+    fn expel<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        provider: SessionId,
+    ) {
         self.take_provider(name, provider);
         if self.involved.contains_key(&provider) {
             let ending = Ending::Provider(name.clone(), provider);
             self.ending.push_back(ending);
-            self.advance(desk);
+            self.advance(turn);
         }
     }
 
-    fn request<E: Effects>(&mut self, desk: &mut Desk<'_, E>, call: OwnedCall) {
+    fn request<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, call: OwnedCall) {
         let key = CallKey(call.requestor, &call.correlation);
         if self.by_requestor.contains_key(&key) {
-            notify_requestor(desk, &call, CallNotice::Failed(CallFailure::Duplicate));
+            notify_requestor(turn, &call, CallNotice::Failed(CallFailure::Duplicate));
             return;
         }
-        self.hand_over(desk, call, SmallVec::new());
+        self.hand_over(turn, call, SmallVec::new());
     }
 
-    fn reroute<E: Effects>(&mut self, desk: &mut Desk<'_, E>, running: Running) {
+    fn reroute<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, running: Running) {
         if self.ended.contains(&running.call.requestor) {
             return;
         }
         let mut tried = running.tried;
         tried.push(running.provider);
-        self.hand_over(desk, running.call, tried);
+        self.hand_over(turn, running.call, tried);
     }
 
     /// Asks a provider that was not tried yet, by chance.
     fn hand_over<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         call: OwnedCall,
         tried: SmallVec<[SessionId; 2]>,
     ) {
         let Some(provider) = self.choose(&call.name, &tried) else {
-            notify_requestor(desk, &call, CallNotice::Failed(CallFailure::NoProvider));
+            notify_requestor(turn, &call, CallNotice::Failed(CallFailure::NoProvider));
             return;
         };
         let number = self.next_call;
@@ -774,8 +783,8 @@ impl RpcOwner {
         self.hand_overs += 1;
         let hand_over = self.hand_overs;
         let provider_correlation = self.provider_correlation(provider, &call.correlation, number);
-        let settings = &desk.place.settings;
-        let now = desk.now.monotonic;
+        let settings = &turn.shard.settings;
+        let now = turn.now.monotonic;
         self.accept_timeouts
             .push(now + settings.rpc_accept_timeout, (number, hand_over));
         self.response_timeouts
@@ -786,7 +795,7 @@ impl RpcOwner {
             requestor_data: call.requestor_data.clone(),
         };
         notify(
-            desk,
+            turn,
             provider,
             call.name.clone(),
             provider_correlation.clone(),
@@ -845,7 +854,7 @@ impl RpcOwner {
 
     fn answer<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: Name,
         correlation: Box<str>,
         provider: SessionId,
@@ -860,23 +869,23 @@ impl RpcOwner {
         let Some(number) = number else {
             // The provider did not send a withdrawal itself, so it gets no answer to one that came too late.
             if what != CallAnswer::Withdrawn {
-                notify(desk, provider, name, correlation, CallNotice::Unknown(what));
+                notify(turn, provider, name, correlation, CallNotice::Unknown(what));
             }
             return;
         };
         match what {
-            CallAnswer::Accept => self.accept(desk, number),
+            CallAnswer::Accept => self.accept(turn, number),
             CallAnswer::Reject | CallAnswer::Withdrawn => {
                 if let Some(running) = self.end(number) {
-                    self.reroute(desk, running);
+                    self.reroute(turn, running);
                 }
             }
-            CallAnswer::Response => self.finish(desk, number, CallNotice::Response(data)),
-            CallAnswer::Error => self.finish(desk, number, CallNotice::Error(data)),
+            CallAnswer::Response => self.finish(turn, number, CallNotice::Response(data)),
+            CallAnswer::Error => self.finish(turn, number, CallNotice::Error(data)),
         }
     }
 
-    fn accept<E: Effects>(&mut self, desk: &mut Desk<'_, E>, number: u64) {
+    fn accept<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64) {
         let Some(running) = self.calls.get_mut(&number) else {
             return;
         };
@@ -886,7 +895,7 @@ impl RpcOwner {
                 running.provider_correlation.clone(),
             );
             notify(
-                desk,
+                turn,
                 running.provider,
                 name,
                 correlation,
@@ -894,17 +903,22 @@ impl RpcOwner {
             );
         } else {
             running.accepted = true;
-            notify_requestor(desk, &running.call, CallNotice::Accepted);
+            notify_requestor(turn, &running.call, CallNotice::Accepted);
         }
     }
 
-    fn fail<E: Effects>(&mut self, desk: &mut Desk<'_, E>, number: u64, failure: CallFailure) {
-        self.finish(desk, number, CallNotice::Failed(failure));
+    fn fail<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        number: u64,
+        failure: CallFailure,
+    ) {
+        self.finish(turn, number, CallNotice::Failed(failure));
     }
 
-    fn finish<E: Effects>(&mut self, desk: &mut Desk<'_, E>, number: u64, what: CallNotice) {
+    fn finish<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, number: u64, what: CallNotice) {
         if let Some(running) = self.end(number) {
-            notify_requestor(desk, &running.call, what);
+            notify_requestor(turn, &running.call, what);
         }
     }
 
@@ -934,7 +948,7 @@ impl RpcOwner {
     }
 }
 
-fn notify_requestor<E: Effects>(desk: &mut Desk<'_, E>, call: &OwnedCall, what: CallNotice) {
+fn notify_requestor<E: Effects>(turn: &mut TurnContext<'_, E>, call: &OwnedCall, what: CallNotice) {
     let ended = !matches!(what, CallNotice::Accepted);
     let delivery = RpcDelivery {
         session: call.requestor,
@@ -943,17 +957,17 @@ fn notify_requestor<E: Effects>(desk: &mut Desk<'_, E>, call: &OwnedCall, what: 
         kept_bytes: if ended { call_bytes(call) } else { 0 },
         what,
     };
-    desk.post(call.requestor.home, Entry::RpcDelivery(delivery));
+    turn.post(call.requestor.home, Entry::RpcDelivery(delivery));
 }
 
 fn notify<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     session: SessionId,
     name: Name,
     correlation: Box<str>,
     what: CallNotice,
 ) {
-    desk.post(
+    turn.post(
         session.home,
         Entry::RpcDelivery(RpcDelivery {
             session,

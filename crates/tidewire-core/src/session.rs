@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
 use crate::bulk::LongBulk;
-use crate::desk::Verdict;
+use crate::context::Verdict;
 use crate::effect::{AuthOutcome, Format, Principal};
 use crate::entry::ReadFailed;
 use crate::history::home::Follows;

@@ -34,9 +34,15 @@ impl Shard {
             && action.reads()
         {
             let names = bulk.names();
-            home::acknowledge(&mut self.desk(now, out), id, action, names, correlation);
+            home::acknowledge(
+                &mut self.turn_context(now, out),
+                id,
+                action,
+                names,
+                correlation,
+            );
         }
-        let seed = self.place.seed;
+        let seed = self.context.seed;
         if let Some(session) = self.sessions.find_mut(id) {
             let bytes = bulk.kept_bytes();
             session.belongings(seed).bulk = Some(bulk);
@@ -47,18 +53,18 @@ impl Shard {
 
     /// Has the next names of a long message take effect.
     fn go_on_with_bulk<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
-        let seed = self.place.seed;
+        let seed = self.context.seed;
         let session = self.sessions.find_mut(id);
         let Some(mut bulk) = session.and_then(|session| session.belongings(seed).bulk.take())
         else {
             return;
         };
-        let work_before = self.place.work.get();
+        let work_before = self.context.work.get();
         let (message, progress) = bulk.piece();
-        let (mut desk, _) = self.split(now, out);
-        desk.bulk = Some(progress);
-        let flow = route(&mut desk, id, &message);
-        let work = self.place.work.get().wrapping_sub(work_before);
+        let (mut turn, _) = self.split(now, out);
+        turn.bulk = Some(progress);
+        let flow = route(&mut turn, id, &message);
+        let work = self.context.work.get().wrapping_sub(work_before);
         self.charge(id, work);
         let Some(session) = self.sessions.find_mut(id) else {
             return;
@@ -82,7 +88,12 @@ impl Shard {
         }
         self.sessions.remove_belonging(id, bulk.kept_bytes());
         if let Some(gather) = bulk.gather() {
-            gathered(&mut self.desk(now, out), gather, false, GatheredPart::Done);
+            gathered(
+                &mut self.turn_context(now, out),
+                gather,
+                false,
+                GatheredPart::Done,
+            );
         }
         if bulk.has_waiting && !self.debtors.holds_back(id) {
             out.resume(id);

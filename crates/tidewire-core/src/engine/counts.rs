@@ -109,12 +109,12 @@ impl Shard {
     /// Tells the engine how many more bytes may be kept in this turn. What has no room is refused with a code that may be tried
     /// again; see [`Refused::memory`].
     pub fn set_room(&mut self, bytes: usize) {
-        self.place.room.set(bytes);
+        self.context.room.set(bytes);
     }
 
     /// Bytes for which there was no room since the last call.
     pub fn take_lacking(&mut self) -> usize {
-        self.place.lacking.take()
+        self.context.lacking.take()
     }
 
     /// Whether the store has not got everything yet.
@@ -142,9 +142,9 @@ impl Shard {
             sessions: self.sessions.count(),
             detained: self.detentions.len(),
             expiring: self.expiries.count(),
-            expired: self.place.expired,
-            revoked: self.place.revoked,
-            revocations: self.place.revocations.count(),
+            expired: self.context.expired,
+            revoked: self.context.revoked,
+            revocations: self.context.revocations.count(),
             rights_lost: self.recheck.lost_count(),
             subscribed_names: self.hub.name_count(),
             records: self.records.count(),
@@ -162,10 +162,10 @@ impl Shard {
             users_online: self.presences.count_online(),
             kept_bytes: self.kept_bytes(),
             gatherings: self.gatherings.running.len(),
-            lag: self.place.lag.get(),
+            lag: self.context.lag.get(),
             history: self.histories.counts(),
             parked_names: self.hub.parked_count(),
-            refused: self.place.refused.get(),
+            refused: self.context.refused.get(),
             throttled: self.rates.waiting_count(),
             owing: self.debtors.len(),
             owed: self.debtors.count(),

@@ -31,43 +31,43 @@ impl Shard {
     }
 
     pub(super) fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
-        let (mut desk, mut parts) = self.split(now, out);
-        parts.recheck.advance(&mut desk);
-        desk.go_on_with_census();
-        parts.records.deadline_reached(&mut desk);
-        parts.listens.deadline_reached(&mut desk);
-        parts.rpcs.deadline_reached(&mut desk);
-        parts.histories.deadline_reached(&desk);
-        parts.rates.deadline_reached(&mut desk);
-        parts.user_rates.deadline_reached(&mut desk);
+        let (mut turn, mut parts) = self.split(now, out);
+        parts.recheck.advance(&mut turn);
+        turn.go_on_with_census();
+        parts.records.deadline_reached(&mut turn);
+        parts.listens.deadline_reached(&mut turn);
+        parts.rpcs.deadline_reached(&mut turn);
+        parts.histories.deadline_reached(&turn);
+        parts.rates.deadline_reached(&mut turn);
+        parts.user_rates.deadline_reached(&mut turn);
         while let Some((until, session)) = parts.detentions.first().copied()
             && until <= now.monotonic
         {
             parts.detentions.pop_first();
-            let decided = login::release(&mut desk, session);
-            parts.logged_in(&desk, session, decided);
+            let decided = login::release(&mut turn, session);
+            parts.logged_in(&turn, session, decided);
         }
-        let home = desk.place.address;
+        let home = turn.shard.address;
         while let Some(seat) = parts.logins.pop_due(now.monotonic) {
-            if login::timed_out(&mut desk, seat.session(home), 0)
-                && let Some(timeout) = desk.place.settings.login_timeout
+            if login::timed_out(&mut turn, seat.session(home), 0)
+                && let Some(timeout) = turn.shard.settings.login_timeout
             {
                 parts.logins.push(now.monotonic + timeout, seat);
             }
         }
         while let Some((seat, refused)) = parts.retries.pop_due(now.monotonic) {
-            if login::timed_out(&mut desk, seat.session(home), refused)
-                && let Some(timeout) = desk.place.settings.auth_retry_timeout
+            if login::timed_out(&mut turn, seat.session(home), refused)
+                && let Some(timeout) = turn.shard.settings.auth_retry_timeout
             {
                 let deadline = now.monotonic + timeout;
                 parts.retries.push(deadline, (seat, refused));
             }
         }
-        let interval = desk.place.settings.heartbeat_interval;
-        if desk.sessions.count() == 0 {
+        let interval = turn.shard.settings.heartbeat_interval;
+        if turn.sessions.count() == 0 {
             parts.heartbeats.end();
         }
-        let (sessions, closes) = (&desk.sessions, &mut desk.out);
+        let (sessions, closes) = (&turn.sessions, &mut turn.out);
         let place_count = sessions.place_count();
         parts
             .heartbeats
@@ -80,7 +80,7 @@ impl Shard {
                 }
             });
         while let Some(seat) = self.expiries.pop_due(now) {
-            self.place.expired += 1;
+            self.context.expired += 1;
             self.expel(now, seat.session(home), CloseReason::Expired, out);
         }
     }

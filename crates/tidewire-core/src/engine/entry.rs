@@ -2,7 +2,7 @@
 
 use super::{Parts, Shard};
 use crate::address::SessionId;
-use crate::desk::{Desk, RunningGathering};
+use crate::context::{RunningGathering, TurnContext};
 use crate::effect::{Effects, News};
 use crate::entry::{
     Answer, Asker, Entry, Gather, GatheredPart, Gathering, HistoryEntry, ReadFailed, RecordAnswer,
@@ -43,7 +43,12 @@ impl Shard {
             value,
         } = entry
         {
-            if value_read(&mut self.desk(now, out), session, name, data_of(value)) {
+            if value_read(
+                &mut self.turn_context(now, out),
+                session,
+                name,
+                data_of(value),
+            ) {
                 self.resume(now, session, out);
             }
             return;
@@ -54,18 +59,18 @@ impl Shard {
             Entry::Gathered { gather, .. } => self.gatherings.session(*gather),
             _ => None,
         };
-        let work_before = self.place.work.get();
+        let work_before = self.context.work.get();
         self.primitive_entry(now, entry, out);
         if let Some(session) = answered {
-            let work = self.place.work.get().wrapping_sub(work_before);
+            let work = self.context.work.get().wrapping_sub(work_before);
             self.charge(session, work);
         }
     }
 
     /// Gives an entry to the primitive that it is for.
     fn primitive_entry<E: Effects>(&mut self, now: Now, entry: Entry, out: &mut E) {
-        let (mut desk, parts) = self.split(now, out);
-        let desk = &mut desk;
+        let (mut turn, parts) = self.split(now, out);
+        let turn = &mut turn;
         let Parts {
             records,
             listens,
@@ -82,18 +87,18 @@ impl Shard {
                 user,
                 operation,
                 shard,
-            } => user_rates.asked(desk, user, operation, shard),
+            } => user_rates.asked(turn, user, operation, shard),
             Entry::RateGranted {
                 user,
                 operation,
                 count,
-            } => rates.granted(desk, &user, operation, count),
+            } => rates.granted(turn, &user, operation, count),
             Entry::Publication(publication) => match publication.as_news() {
                 News::Event { name, data, trace } => {
                     let event = Event::published(name, data, None, trace);
-                    event::deliver(desk, name, event, None);
+                    event::deliver(turn, name, event, None);
                 }
-                news @ News::User { .. } => presence::deliver(desk, &news),
+                news @ News::User { .. } => presence::deliver(turn, &news),
             },
             Entry::History(entry) => match entry {
                 HistoryEntry::Emit {
@@ -101,13 +106,13 @@ impl Shard {
                     data,
                     publisher,
                     trace,
-                } => histories.emit(desk, &name, data.as_ref(), publisher, trace),
-                HistoryEntry::Read(read) => histories.read(desk, *read),
+                } => histories.emit(turn, &name, data.as_ref(), publisher, trace),
+                HistoryEntry::Read(read) => histories.read(turn, *read),
                 HistoryEntry::Refused { publisher, name } => {
-                    event::refuse_emit(desk, publisher, &name);
+                    event::refuse_emit(turn, publisher, &name);
                 }
-                HistoryEntry::Sweep(name) => histories.sweep(desk, &name),
-                HistoryEntry::Release { name, shard } => histories.release(desk, &name, shard),
+                HistoryEntry::Sweep(name) => histories.sweep(turn, &name),
+                HistoryEntry::Release { name, shard } => histories.release(turn, &name, shard),
                 HistoryEntry::Published {
                     name,
                     offset,
@@ -117,51 +122,51 @@ impl Shard {
                 } => {
                     let data = data.as_ref().map(Payload::as_str);
                     let event = Event::published(&name, data, Some(offset), trace.as_deref());
-                    event::deliver(desk, &name, event, Some(except));
+                    event::deliver(turn, &name, event, Some(except));
                 }
-                HistoryEntry::Page(page) => history::home::page(desk, *page),
+                HistoryEntry::Page(page) => history::home::page(turn, *page),
             },
-            Entry::RecordRequest(request) => records.request(desk, listens, request),
+            Entry::RecordRequest(request) => records.request(turn, listens, request),
             Entry::RecordRelease {
                 name,
                 epoch,
                 session,
                 serial,
-            } => records.release(desk, listens, &name, epoch, (session, serial)),
+            } => records.release(turn, listens, &name, epoch, (session, serial)),
             Entry::RecordAnswer(RecordAnswer {
                 session,
                 name,
                 what: Answer::Lost { serial, why },
                 ..
-            }) => recheck.lost(desk, session, &name, serial, why),
+            }) => recheck.lost(turn, session, &name, serial, why),
             Entry::RecordAnswer(RecordAnswer {
                 what: Answer::Rechecked { ticket, lost },
                 ..
-            }) => recheck.record_judged(desk, ticket, lost),
+            }) => recheck.record_judged(turn, ticket, lost),
             Entry::RecordAnswer(answer) => {
                 let part = answer
                     .gather
                     .map(|gather| (gather, !matches!(answer.what, Answer::Refused { .. })));
-                if home::answered(desk, answer)
+                if home::answered(turn, answer)
                     && let Some((gather, allowed)) = part
                 {
-                    gathered(desk, gather, allowed, GatheredPart::Done);
+                    gathered(turn, gather, allowed, GatheredPart::Done);
                 }
             }
             Entry::RecordPublished { name, what, except } => {
-                home::published(desk, &name, &what, except)
+                home::published(turn, &name, &what, except)
             }
-            Entry::ReadValue { name, asker } => records.read_value(desk, listens, name, asker),
+            Entry::ReadValue { name, asker } => records.read_value(turn, listens, name, asker),
             Entry::Value {
                 name,
                 asker: Asker::Lagging(session, _),
                 value,
-            } => lag::value_came(desk, session, &name, value),
+            } => lag::value_came(turn, session, &name, value),
             Entry::Value {
                 name,
                 asker: Asker::Recheck { ticket, .. },
                 value,
-            } => recheck.value(desk, ticket, name, data_of(value)),
+            } => recheck.value(turn, ticket, name, data_of(value)),
             Entry::Value {
                 name: record,
                 asker:
@@ -172,15 +177,15 @@ impl Shard {
                         ..
                     },
                 value,
-            } => listens.value(desk, (topic, name, number), record, data_of(value)),
+            } => listens.value(turn, (topic, name, number), record, data_of(value)),
             Entry::Value {
                 name,
                 asker: Asker::Record { name: waiting, .. },
                 value,
             } => {
-                records.value(desk, listens, &waiting, name, data_of(value));
+                records.value(turn, listens, &waiting, name, data_of(value));
             }
-            Entry::Listening(entry) => listens.handle(desk, entry),
+            Entry::Listening(entry) => listens.handle(turn, entry),
             Entry::ListenNotice {
                 provider,
                 topic,
@@ -188,17 +193,17 @@ impl Shard {
                 name,
                 notice,
             } => {
-                listen::notify(desk, provider, topic, &pattern, &name, notice);
+                listen::notify(turn, provider, topic, &pattern, &name, notice);
             }
-            Entry::Rpc(entry) => rpcs.handle(desk, entry),
-            Entry::RpcDelivery(delivery) => rpc::deliver(desk, &delivery),
-            Entry::Online { user, session } => presences.count(desk, user, Some(session)),
-            Entry::Offline { user } => presences.count(desk, user, None),
-            Entry::PresenceQuery { gather, users } => presences.query(desk, gather, users),
-            Entry::Gathered { gather, part } => gathered(desk, gather, true, part),
+            Entry::Rpc(entry) => rpcs.handle(turn, entry),
+            Entry::RpcDelivery(delivery) => rpc::deliver(turn, &delivery),
+            Entry::Online { user, session } => presences.count(turn, user, Some(session)),
+            Entry::Offline { user } => presences.count(turn, user, None),
+            Entry::PresenceQuery { gather, users } => presences.query(turn, gather, users),
+            Entry::Gathered { gather, part } => gathered(turn, gather, true, part),
             Entry::SessionEnded { session } => {
-                listens.session_ended(desk, session);
-                rpcs.session_ended(desk, session);
+                listens.session_ended(turn, session);
+                rpcs.session_ended(turn, session);
             }
             // Taken above.
             Entry::Rights { .. } | Entry::RightsPassed { .. } | Entry::Work(_) => {}
@@ -223,12 +228,12 @@ impl Shard {
                 } else {
                     // It has ended before its shard knew of this owner.
                     let ended = WorkEntry::SessionEnded { session };
-                    self.desk(now, out).post(owner, Entry::Work(ended));
+                    self.turn_context(now, out).post(owner, Entry::Work(ended));
                 }
             }
             WorkEntry::Proceed { session } => {
-                let (mut desk, parts) = self.split(now, out);
-                parts.records.proceed(&mut desk, parts.listens, session);
+                let (mut turn, parts) = self.split(now, out);
+                parts.records.proceed(&mut turn, parts.listens, session);
             }
             WorkEntry::Proceeded {
                 session,
@@ -254,15 +259,15 @@ fn data_of(
 
 /// The value that a session's rule asked for has come. Whether its message goes on: no other value is on its way for it.
 fn value_read<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: Name,
     value: Result<Option<Payload>, ReadFailed>,
 ) -> bool {
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let Some(session) = turn.sessions.find_mut(id) else {
         return false;
     };
-    let reads = &mut session.belongings(desk.place.seed).rule_reads;
+    let reads = &mut session.belongings(turn.shard.seed).rule_reads;
     if let Some(sifting) = &mut reads.sifting {
         return sifting.take(&name, &value);
     }
@@ -275,12 +280,12 @@ fn value_read<E: Effects>(
 
 /// One part of a gathering is in; with the last one it is answered.
 pub(super) fn gathered<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     gather: Gather,
     was_allowed: bool,
     part: GatheredPart,
 ) {
-    let Some(running) = desk.gatherings.running.get_mut(&gather.number) else {
+    let Some(running) = turn.gatherings.running.get_mut(&gather.number) else {
         return;
     };
     running.missing -= 1;
@@ -297,34 +302,34 @@ pub(super) fn gathered<E: Effects>(
     if running.missing > 0 {
         return;
     }
-    let Some(done) = desk.gatherings.running.remove(&gather.number) else {
+    let Some(done) = turn.gatherings.running.remove(&gather.number) else {
         return;
     };
     let id = done.session;
     match done.what {
         Gathering::Record(records) => {
             let (whole, allowed) = (records.whole, records.allowed);
-            if let Some(rest) = home::finish(desk, id, records) {
+            if let Some(rest) = home::finish(turn, id, records) {
                 let more = RunningGathering {
                     session: id,
                     missing: 1,
                     what: Gathering::Record(rest),
                 };
-                desk.gatherings.running.insert(gather.number, more);
-                desk.part_done(gather, GatheredPart::Done);
+                turn.gatherings.running.insert(gather.number, more);
+                turn.part_done(gather, GatheredPart::Done);
             } else if let Some(whole) = whole {
-                gathered(desk, whole, allowed, GatheredPart::Done);
+                gathered(turn, whole, allowed, GatheredPart::Done);
             }
         }
-        Gathering::Held(ack) => desk.send_ack(id, &ack),
+        Gathering::Held(ack) => turn.send_ack(id, &ack),
         Gathering::Listen { topic, pattern } => {
-            desk.send(
+            turn.send(
                 id,
                 &listen::wrap(topic, Listen::ListenAck { pattern: &pattern }),
             );
         }
         Gathering::Unlisten { topic, pattern } => {
-            desk.send(
+            turn.send(
                 id,
                 &listen::wrap(topic, Listen::UnlistenAck { pattern: &pattern }),
             );
@@ -333,7 +338,7 @@ pub(super) fn gathered<E: Effects>(
             provide,
             correlation,
         } => {
-            desk.send(
+            turn.send(
                 id,
                 &Message::Rpc(Rpc::Ack {
                     provide,
@@ -347,7 +352,7 @@ pub(super) fn gathered<E: Effects>(
             asked,
             online,
         } => {
-            presence::answer(desk, id, action, correlation.as_deref(), &asked, online);
+            presence::answer(turn, id, action, correlation.as_deref(), &asked, online);
         }
     }
 }

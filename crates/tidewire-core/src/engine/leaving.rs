@@ -4,7 +4,7 @@ use std::vec::IntoIter;
 
 use super::Shard;
 use crate::address::SessionId;
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::{Effects, InterestTopic};
 use crate::entry::{Entry, WorkEntry};
 use crate::history::home as history;
@@ -53,7 +53,7 @@ impl Leaving {
     }
 
     /// Gives back at most `count` names; returns how many are left of that number.
-    fn give_back<E: Effects>(&mut self, desk: &mut Desk<'_, E>, count: usize) -> usize {
+    fn give_back<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, count: usize) -> usize {
         let index = self.session.index;
         let mut left = count;
         let mut part = |len: usize| {
@@ -63,24 +63,24 @@ impl Leaving {
         };
         let channels = part(self.channels.len());
         let leaving = self.channels.by_ref().take(channels);
-        for (topic, name) in desk.hub.leave_channels(index, leaving, desk.sessions) {
+        for (topic, name) in turn.hub.leave_channels(index, leaving, turn.sessions) {
             match topic {
-                HubTopic::Interest(InterestTopic::Event) => event::lost_last(desk, name),
-                HubTopic::Interest(topic) => presence::lost_last(desk, topic, name),
+                HubTopic::Interest(InterestTopic::Event) => event::lost_last(turn, name),
+                HubTopic::Interest(topic) => presence::lost_last(turn, topic, name),
                 HubTopic::Record => {}
             }
         }
         let histories = part(self.histories.len());
         for name in self.histories.by_ref().take(histories) {
-            history::release(desk, name);
+            history::release(turn, name);
         }
         let records = part(self.records.len());
         for (name, epoch, serial) in self.records.by_ref().take(records) {
-            home::release(desk, name, epoch, (self.session, serial));
+            home::release(turn, name, epoch, (self.session, serial));
         }
         if self.is_done() {
-            desk.hub.forget(index);
-            desk.sessions.vacate(index);
+            turn.hub.forget(index);
+            turn.sessions.vacate(index);
         }
         left
     }
@@ -93,29 +93,29 @@ impl Leaving {
 impl Shard {
     /// Ends a session and gives back what it held. Everything is posted behind the session's own messages.
     pub(super) fn closed<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
-        let (mut desk, parts) = self.split(now, out);
-        let channels = desk
+        let (mut turn, parts) = self.split(now, out);
+        let channels = turn
             .sessions
             .find(id)
             .map(|session| session.memberships.channels());
-        let Some(mut session) = desk.sessions.end(id) else {
+        let Some(mut session) = turn.sessions.end(id) else {
             return;
         };
         if let Phase::Detained(detention) = &session.phase {
             parts.detentions.remove(&(detention.until, id));
         }
         for owner in parts.debtors.ended(id) {
-            desk.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
+            turn.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
         }
         let mut has_offered = false;
         if let Some(belongings) = &mut session.belongings {
             has_offered = belongings.has_offered;
             if let Some(gather) = belongings.bulk.take().and_then(|bulk| bulk.gather()) {
                 // The message would have been its last part.
-                desk.gatherings.running.remove(&gather.number);
+                turn.gatherings.running.remove(&gather.number);
             }
             if belongings.lag.is_some() {
-                desk.place.count_lag(|lag| lag.sessions -= 1);
+                turn.shard.count_lag(|lag| lag.sessions -= 1);
             }
             if let Some(spending) = belongings.spending.take() {
                 let user = session
@@ -126,16 +126,16 @@ impl Shard {
             }
         }
         let mut leaving = Leaving::of(id, &mut session, channels.unwrap_or_default());
-        leaving.give_back(&mut desk, SLICE);
+        leaving.give_back(&mut turn, SLICE);
         if session.calls > 0 || has_offered {
-            desk.post_all(&Entry::SessionEnded { session: id });
+            turn.post_all(&Entry::SessionEnded { session: id });
         }
         if let Some(principal) = session.principal() {
             if let Some(expires_at) = principal.expires_at() {
                 parts.expiries.remove(expires_at, Seat::of(id));
             }
             if !session.has(Mark::Passing) {
-                login::count_online(&mut desk, &principal.user_id, id, false);
+                login::count_online(&mut turn, &principal.user_id, id, false);
             }
         }
         if !leaving.is_done() {
@@ -149,7 +149,7 @@ impl Shard {
         while left > 0
             && let Some(mut leaving) = self.leaving.pop_front()
         {
-            left = leaving.give_back(&mut self.desk(now, out), left);
+            left = leaving.give_back(&mut self.turn_context(now, out), left);
             if !leaving.is_done() {
                 self.leaving.push_front(leaving);
             }

@@ -35,24 +35,24 @@ impl Shard {
         }
         match &change {
             RightsChange::Rules(permission) => {
-                self.place.permission = permission.clone();
-                self.place.rules_round += 1;
+                self.context.permission = permission.clone();
+                self.context.rules_round += 1;
                 self.recheck.begin();
                 self.listens.rules_changed();
                 self.barrier.take_over(number, true);
             }
             RightsChange::Revoke(revocation) => {
-                self.place.revocations.add(revocation.clone(), now.wall);
+                self.context.revocations.add(revocation.clone(), now.wall);
                 self.revoke(now, &revocation.what, out);
                 self.barrier.take_over(number, false);
             }
             RightsChange::Restore(what) => {
-                self.place.revocations.remove(what);
+                self.context.revocations.remove(what);
                 self.barrier.take_over(number, false);
             }
         }
-        let from = self.place.address;
-        for shard in self.place.shards().filter(|shard| *shard != from) {
+        let from = self.context.address;
+        for shard in self.context.shards().filter(|shard| *shard != from) {
             let change = change.clone();
             out.post(
                 shard,
@@ -71,8 +71,8 @@ impl Shard {
         let Some(number) = self.barrier.newly_passed() else {
             return;
         };
-        let from = self.place.address;
-        for shard in self.place.shards().filter(|shard| *shard != from) {
+        let from = self.context.address;
+        for shard in self.context.shards().filter(|shard| *shard != from) {
             out.post(shard, Entry::RightsPassed { from, number });
         }
     }
@@ -86,7 +86,7 @@ impl Shard {
                 principal.is_some_and(|principal| what.covers(principal))
             });
             if let Some(id) = revoked.map(|session| session.id) {
-                self.place.revoked += 1;
+                self.context.revoked += 1;
                 self.expel(now, id, CloseReason::Revoked, out);
             }
         }

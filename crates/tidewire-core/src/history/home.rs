@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::address::SessionId;
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::{Effects, InterestTopic};
 use crate::entry::{Entry, Gather, GatheredPart, HistoryEntry, HistoryPage, HistoryRead};
 use crate::event;
@@ -93,14 +93,14 @@ impl Follows {
 
 /// The session wants to be subscribed; `gather` waits for the owner's first answer.
 pub(crate) fn subscribe<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     wish: Wish,
     gather: Gather,
 ) {
-    let seed = desk.place.seed;
-    let Some(session) = desk.sessions.find_mut(id) else {
+    let seed = turn.shard.seed;
+    let Some(session) = turn.sessions.find_mut(id) else {
         return;
     };
     session.serial = session.serial.wrapping_add(1);
@@ -117,8 +117,8 @@ pub(crate) fn subscribe<E: Effects>(
     });
     if follows.names.contains_key(name) {
         let error = EventError::MultipleSubscriptions { name };
-        desk.send(id, &Message::Event(Event::Error(error)));
-        return desk.part_done(gather, GatheredPart::Done);
+        turn.send(id, &Message::Event(Event::Error(error)));
+        return turn.part_done(gather, GatheredPart::Done);
     }
     let name = Name::from(name);
     let follow = Follow {
@@ -142,13 +142,13 @@ pub(crate) fn subscribe<E: Effects>(
         bytes_max: 0,
         gather: Some(gather),
     };
-    ask(desk, read);
+    ask(turn, read);
 }
 
 /// Asks for the next pages, unless some are on their way or the session has to read first.
-pub(crate) fn go_on<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    let page_max = desk.place.settings.limits.catch_up_bytes_max;
-    let Some(follows) = desk.sessions.find_mut(id).and_then(follows_of) else {
+pub(crate) fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    let page_max = turn.shard.settings.limits.catch_up_bytes_max;
+    let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) else {
         return;
     };
     if follows.is_paused || follows.asked > 0 || follows.queue.is_empty() {
@@ -156,7 +156,7 @@ pub(crate) fn go_on<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     }
     if follows.given_bytes >= page_max {
         follows.is_paused = true;
-        return desk.out.await_drained(id);
+        return turn.out.await_drained(id);
     }
     let mut reads = Vec::new();
     while reads.len() < ASKED_MAX
@@ -179,51 +179,51 @@ pub(crate) fn go_on<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
     follows.asked = reads.len();
     let bytes_max = page_max / reads.len().max(1);
     for read in reads {
-        ask(desk, HistoryRead { bytes_max, ..read });
+        ask(turn, HistoryRead { bytes_max, ..read });
     }
 }
 
 /// The session has read what waited for it.
-pub(crate) fn drained<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId) {
-    if let Some(follows) = desk.sessions.find_mut(id).and_then(follows_of) {
+pub(crate) fn drained<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
+    if let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) {
         follows.given_bytes = 0;
         follows.is_paused = false;
-        go_on(desk, id);
+        go_on(turn, id);
     }
 }
 
 /// The owner has answered: gives the session the page, and has it join the fan-out with the last one.
-pub(crate) fn page<E: Effects>(desk: &mut Desk<'_, E>, page: HistoryPage) {
+pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage) {
     let id = page.session;
-    let follows = desk.sessions.find_mut(id).and_then(follows_of);
+    let follows = turn.sessions.find_mut(id).and_then(follows_of);
     let is_wanted = follows.is_some_and(|follows| {
         follows.asked -= usize::from(page.is_resumed);
         let follow = follows.names.get(&page.name);
         follow.is_some_and(|follow| follow.serial == page.serial)
     });
     if is_wanted {
-        give(desk, &page);
+        give(turn, &page);
     } else if page.is_granted {
-        release(desk, page.name);
+        release(turn, page.name);
     }
     if let Some(gather) = page.gather {
-        desk.part_done(gather, GatheredPart::Done);
+        turn.part_done(gather, GatheredPart::Done);
     }
-    go_on(desk, id);
+    go_on(turn, id);
 }
 
 /// The session wants no more of a name; false if it wanted nothing.
-pub(crate) fn leave<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> bool {
-    let edge = give_up(desk, id, name, |desk| {
-        desk.hub.leave(TOPIC, name, id, desk.sessions)
+pub(crate) fn leave<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
+    let edge = give_up(turn, id, name, |turn| {
+        turn.hub.leave(TOPIC, name, id, turn.sessions)
     });
     edge.is_some()
 }
 
 /// The session may have no more of a name, not even what was published and not sent; false if it wanted nothing.
-pub(crate) fn lose<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) -> bool {
-    let edge = give_up(desk, id, name, |desk| {
-        desk.hub.expel(TOPIC, name, id, desk.sessions)
+pub(crate) fn lose<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
+    let edge = give_up(turn, id, name, |turn| {
+        turn.hub.expel(TOPIC, name, id, turn.sessions)
     });
     edge.is_some()
 }
@@ -236,32 +236,32 @@ pub(crate) fn granted(follows: Option<Box<Follows>>) -> Vec<Name> {
 }
 
 fn give_up<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
-    end: impl FnOnce(&mut Desk<'_, E>) -> Edge,
+    end: impl FnOnce(&mut TurnContext<'_, E>) -> Edge,
 ) -> Option<Edge> {
-    let follows = desk.sessions.find_mut(id).and_then(follows_of)?;
+    let follows = turn.sessions.find_mut(id).and_then(follows_of)?;
     let follow = follows.remove(name)?;
     if let Some(gather) = follow.gather {
         // It was not even asked for.
-        desk.part_done(gather, GatheredPart::Done);
+        turn.part_done(gather, GatheredPart::Done);
     }
     if !follow.is_granted {
         // The grant, if it is on its way, is given back when it comes.
         return Some(Edge::Unchanged);
     }
-    let edge = end(desk);
+    let edge = end(turn);
     if edge == Edge::Crossed {
-        event::lost_last(desk, name.into());
+        event::lost_last(turn, name.into());
     }
-    release(desk, name.into());
+    release(turn, name.into());
     Some(edge)
 }
 
-fn give<E: Effects>(desk: &mut Desk<'_, E>, page: &HistoryPage) {
+fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
     let (id, name) = (page.session, page.name.as_str());
-    let Some(follow) = desk
+    let Some(follow) = turn
         .sessions
         .find_mut(id)
         .and_then(follows_of)
@@ -284,10 +284,10 @@ fn give<E: Effects>(desk: &mut Desk<'_, E>, page: &HistoryPage) {
             missed: missed.map(|missed| missed.min(crate::message::GAP_MAX)),
             first,
         };
-        desk.send(id, &Message::Event(gap));
+        turn.send(id, &Message::Event(gap));
     } else if knows_offsets && is_first {
         let position = page.before;
-        desk.send(id, &Message::Event(Event::Position { name, position }));
+        turn.send(id, &Message::Event(Event::Position { name, position }));
     }
     let mut given_bytes = 0;
     let mut offset = page.before.offset;
@@ -295,9 +295,9 @@ fn give<E: Effects>(desk: &mut Desk<'_, E>, page: &HistoryPage) {
         offset += 1;
         given_bytes += HistoryPage::event_bytes(name, data.as_ref());
         let data = data.as_ref().map(Payload::as_str);
-        desk.send(id, &Message::Event(Event::Numbered { name, data, offset }));
+        turn.send(id, &Message::Event(Event::Numbered { name, data, offset }));
     }
-    let Some(follows) = desk.sessions.find_mut(id).and_then(follows_of) else {
+    let Some(follows) = turn.sessions.find_mut(id).and_then(follows_of) else {
         return;
     };
     follows.given_bytes += given_bytes;
@@ -313,21 +313,21 @@ fn give<E: Effects>(desk: &mut Desk<'_, E>, page: &HistoryPage) {
     }
     follow.is_granted = true;
     follows.waiting -= 1;
-    if desk.hub.join(TOPIC, &page.name, id, desk.sessions) == Edge::Crossed {
-        desk.report_interest(page.name.clone(), true);
+    if turn.hub.join(TOPIC, &page.name, id, turn.sessions) == Edge::Crossed {
+        turn.report_interest(page.name.clone(), true);
     }
-    lag::joined(desk, TOPIC, name, id);
+    lag::joined(turn, TOPIC, name, id);
 }
 
-fn ask<E: Effects>(desk: &mut Desk<'_, E>, read: HistoryRead) {
-    let owner = desk.place.owner(&read.name);
-    desk.post(owner, Entry::History(HistoryEntry::Read(Box::new(read))));
+fn ask<E: Effects>(turn: &mut TurnContext<'_, E>, read: HistoryRead) {
+    let owner = turn.shard.owner(&read.name);
+    turn.post(owner, Entry::History(HistoryEntry::Read(Box::new(read))));
 }
 
 /// Gives a granted subscription back to its owner.
-pub(crate) fn release<E: Effects>(desk: &mut Desk<'_, E>, name: Name) {
-    let (owner, shard) = (desk.place.owner(&name), desk.place.address.shard);
-    desk.post(owner, Entry::History(HistoryEntry::Release { name, shard }));
+pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
+    let (owner, shard) = (turn.shard.owner(&name), turn.shard.address.shard);
+    turn.post(owner, Entry::History(HistoryEntry::Release { name, shard }));
 }
 
 fn follows_of(session: &mut Session) -> Option<&mut Follows> {

@@ -14,7 +14,7 @@ use super::ring::Ring;
 use super::stored::{Stored, Traffic};
 use super::{HistoryCounts, HistoryRule, Keep, NUMBER_MAX};
 use crate::address::{Address, SessionId};
-use crate::desk::{Desk, Place};
+use crate::context::{ShardContext, TurnContext};
 use crate::effect::Effects;
 use crate::entry::{Entry, HistoryEntry, HistoryGap, HistoryPage, HistoryRead};
 use crate::message::Position;
@@ -100,15 +100,15 @@ impl HistoryOwner {
     }
 
     /// Forgets events that are too old, and asks once more for what could not be read.
-    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &Desk<'_, E>) {
-        self.retry(desk.now.monotonic);
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &TurnContext<'_, E>) {
+        self.retry(turn.now.monotonic);
         while let Some((due, name)) = self.due.first()
-            && *due <= desk.now.monotonic
+            && *due <= turn.now.monotonic
         {
             let name = name.clone();
-            if let Some(rule) = desk.place.settings.history.find(&name) {
-                self.change(&name, |ring| ring.trim(rule, desk.now.wall));
-                self.plan(&name, rule, desk.now);
+            if let Some(rule) = turn.shard.settings.history.find(&name) {
+                self.change(&name, |ring| ring.trim(rule, turn.now.wall));
+                self.plan(&name, rule, turn.now);
             }
         }
     }
@@ -116,38 +116,38 @@ impl HistoryOwner {
     /// Somebody publishes: the event gets its number, is kept, and goes to the shards with subscribers.
     pub(crate) fn emit<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         data: Option<&Payload>,
         publisher: SessionId,
         trace: Option<Box<Trace>>,
     ) {
-        let Some(rule) = desk.place.settings.history.find(name) else {
+        let Some(rule) = turn.shard.settings.history.find(name) else {
             return;
         };
-        self.begin(name, rule, desk.now.wall);
+        self.begin(name, rule, turn.now.wall);
         match rule.keep {
             Keep::Memory => {
-                let now = desk.now;
-                self.show(desk, name, data, now.wall, publisher, trace);
-                self.used(desk, name);
+                let now = turn.now;
+                self.show(turn, name, data, now.wall, publisher, trace);
+                self.used(turn, name);
             }
-            Keep::Store => self.emit_stored(desk, name, data, publisher, trace),
+            Keep::Store => self.emit_stored(turn, name, data, publisher, trace),
         }
     }
 
     /// Numbers an event, keeps it, and gives it to the shards with subscribers.
     pub(super) fn show<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         data: Option<&Payload>,
         at: WallTime,
         publisher: SessionId,
         trace: Option<Box<Trace>>,
     ) {
-        let (place, now) = (desk.place, desk.now);
-        let Some(rule) = place.settings.history.find(name) else {
+        let (shard_context, now) = (turn.shard, turn.now);
+        let Some(rule) = shard_context.settings.history.find(name) else {
             return;
         };
         let offset = self.change(name, |ring| {
@@ -166,7 +166,7 @@ impl HistoryOwner {
                 except: publisher,
                 trace: trace.clone(),
             };
-            desk.post(neighbour(place, shard), Entry::History(published));
+            turn.post(neighbour(shard_context, shard), Entry::History(published));
         }
         if history.due.is_none() {
             self.plan(name, rule, now);
@@ -174,15 +174,15 @@ impl HistoryOwner {
     }
 
     /// A name was used.
-    pub(super) fn used<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+    pub(super) fn used<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         self.touch(name);
-        self.make_room(desk.place, desk.now);
+        self.make_room(turn.shard, turn.now);
     }
 
     /// A session wants what follows a position, or what is published from now on.
-    pub(crate) fn read<E: Effects>(&mut self, desk: &mut Desk<'_, E>, read: HistoryRead) {
-        let now = desk.now;
-        let Some(rule) = desk.place.settings.history.find(&read.name) else {
+    pub(crate) fn read<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, read: HistoryRead) {
+        let now = turn.now;
+        let Some(rule) = turn.shard.settings.history.find(&read.name) else {
             return;
         };
         self.begin(&read.name, rule, now.wall);
@@ -212,7 +212,7 @@ impl HistoryOwner {
         if is_last {
             history.add_interest(read.session.home.shard);
         }
-        self.used(desk, &read.name);
+        self.used(turn, &read.name);
         let page = HistoryPage {
             session: read.session,
             name: read.name,
@@ -224,19 +224,24 @@ impl HistoryOwner {
             events,
             is_granted: is_last,
         };
-        desk.post(
+        turn.post(
             page.session.home,
             Entry::History(HistoryEntry::Page(Box::new(page))),
         );
     }
 
     /// A shard has one subscription less.
-    pub(crate) fn release<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name, shard: u16) {
+    pub(crate) fn release<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+        shard: u16,
+    ) {
         let Some(history) = self.names.get_mut(name) else {
             return;
         };
         history.remove_interest(shard);
-        self.used(desk, name);
+        self.used(turn, name);
     }
 
     /// Takes a name up, with a new epoch if nothing is known of it.
@@ -373,8 +378,8 @@ impl HistoryOwner {
 
     /// Keeps the limits: names that nobody is subscribed to go first, with all that is kept of them, then the events that would
     /// be too old soonest.
-    fn make_room(&mut self, place: &Place, now: Now) {
-        let limits = &place.settings.limits;
+    fn make_room(&mut self, context: &ShardContext, now: Now) {
+        let limits = &context.settings.limits;
         while self.idle.len() > limits.history_names_max
             || self.counts.bytes > limits.history_bytes_max && self.idle.len() > 1
         {
@@ -385,7 +390,7 @@ impl HistoryOwner {
                 return;
             };
             self.change(&name, Ring::pop);
-            if let Some(rule) = place.settings.history.find(&name) {
+            if let Some(rule) = context.settings.history.find(&name) {
                 self.plan(&name, rule, now);
             }
         }
@@ -456,9 +461,9 @@ impl History {
 }
 
 /// Another shard of this node.
-fn neighbour(place: &Place, shard: u16) -> Address {
+fn neighbour(context: &ShardContext, shard: u16) -> Address {
     Address {
-        node: place.address.node,
+        node: context.address.node,
         shard,
     }
 }

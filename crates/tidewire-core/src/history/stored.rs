@@ -12,7 +12,7 @@ use super::Keep;
 use super::owner::HistoryOwner;
 use super::row::{self, Head, Row};
 use crate::address::SessionId;
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{Entry, HistoryEntry, HistoryRead};
 use crate::planted_fault::is_planted;
@@ -195,16 +195,16 @@ impl HistoryOwner {
     /// An event of a name that the store keeps.
     pub(super) fn emit_stored<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         data: Option<&Payload>,
         publisher: SessionId,
         trace: Option<Box<Trace>>,
     ) {
-        let limits = &desk.place.settings.limits;
+        let limits = &turn.shard.settings.limits;
         let pending = Pending {
             data: data.cloned(),
-            at: desk.now.wall,
+            at: turn.now.wall,
             publisher,
             trace,
         };
@@ -212,8 +212,8 @@ impl HistoryOwner {
         let bytes = traffic.pending_bytes + pending.bytes();
         let is_dirty =
             traffic.pending >= limits.dirty_records_max || bytes > limits.dirty_bytes_max;
-        if is_dirty || !desk.place.quotas.has_room(StoreId::DEFAULT, bytes) {
-            desk.place.count(|refused| match is_dirty {
+        if is_dirty || !turn.shard.quotas.has_room(StoreId::DEFAULT, bytes) {
+            turn.shard.count(|refused| match is_dirty {
                 true => refused.dirty += 1,
                 false => refused.store_full += 1,
             });
@@ -221,7 +221,7 @@ impl HistoryOwner {
                 publisher,
                 name: name.clone(),
             };
-            return desk.post(publisher.home, Entry::History(refused));
+            return turn.post(publisher.home, Entry::History(refused));
         }
         traffic.pending += 1;
         traffic.pending_bytes += pending.bytes();
@@ -240,9 +240,9 @@ impl HistoryOwner {
 
     /// Looks at a name of which the store has rows that may be too old: removes them, and all of the name if nothing else is left. Each
     /// batch removes as many rows of a name as it may.
-    pub(crate) fn sweep<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
-        let now = desk.now;
-        let Some(rule) = desk.place.settings.history.find(name) else {
+    pub(crate) fn sweep<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
+        let now = turn.now;
+        let Some(rule) = turn.shard.settings.history.find(name) else {
             return;
         };
         if rule.keep != Keep::Store {
@@ -257,7 +257,7 @@ impl HistoryOwner {
         stored.is_swept = true;
         stored.is_visited |= !is_known;
         if stored.reading.is_none() {
-            self.tidy(desk, name);
+            self.tidy(turn, name);
         }
     }
 
@@ -279,7 +279,7 @@ impl HistoryOwner {
     /// Rows of the store have come, or could not be read.
     pub(crate) fn loaded<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         row_name: &Name,
         result: Result<Loaded, StoreError>,
     ) {
@@ -297,7 +297,7 @@ impl HistoryOwner {
             let traffic = self.traffic_mut();
             traffic.unread.insert(row_name.clone());
             if traffic.retry.is_none() {
-                traffic.fail(desk.now.monotonic);
+                traffic.fail(turn.now.monotonic);
             }
             return;
         };
@@ -314,11 +314,11 @@ impl HistoryOwner {
         let is_over = reading.missing.is_empty();
         self.traffic_mut().to_load.extend(more);
         if is_over {
-            self.end_reading(desk, &name);
+            self.end_reading(turn, &name);
         }
     }
 
-    fn end_reading<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
+    fn end_reading<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
         let Some(reading) = self
             .stored_mut(name)
             .and_then(|stored| stored.reading.take())
@@ -338,8 +338,8 @@ impl HistoryOwner {
                 stored.first = head.first;
                 stored.has_head = true;
             }
-            if let Some(rule) = desk.place.settings.history.find(name) {
-                self.change(name, |ring| ring.trim(rule, desk.now.wall));
+            if let Some(rule) = turn.shard.settings.history.find(name) {
+                self.change(name, |ring| ring.trim(rule, turn.now.wall));
             }
         }
         for job in reading.waiting {
@@ -351,10 +351,10 @@ impl HistoryOwner {
                         self.set_dirty(name);
                     }
                 }
-                Job::Read(read) => self.read(desk, read),
+                Job::Read(read) => self.read(turn, read),
             }
         }
-        self.tidy(desk, name);
+        self.tidy(turn, name);
     }
 
     /// Ends a turn: gives the store what is to be committed.
@@ -454,7 +454,7 @@ impl HistoryOwner {
     /// The store has answered a batch: what is durable now is shown.
     pub(crate) fn committed<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         batch: u64,
         result: Result<(), StoreError>,
     ) {
@@ -465,10 +465,10 @@ impl HistoryOwner {
         let sent = std::mem::take(&mut traffic.sent);
         if let Err(error) = result {
             if error.trouble == StoreTrouble::StaleTerm && !is_planted("history-deposed") {
-                return self.deposed(desk, sent);
+                return self.deposed(turn, sent);
             }
             traffic.dirty.extend(sent.into_iter().map(|sent| sent.name));
-            return traffic.fail(desk.now.monotonic);
+            return traffic.fail(turn.now.monotonic);
         }
         traffic.failures = 0;
         for Sent {
@@ -490,15 +490,15 @@ impl HistoryOwner {
                 trace,
             } in self.take_pending(&name, count)
             {
-                self.show(desk, &name, data.as_ref(), at, publisher, trace);
+                self.show(turn, &name, data.as_ref(), at, publisher, trace);
             }
-            self.tidy(desk, &name);
+            self.tidy(turn, &name);
         }
     }
 
     /// The store takes nothing from this owner any more, whose names another server has now: what was not durable is refused, and
     /// nothing is tried again. What was shown stays; all of it is in the store.
-    fn deposed<E: Effects>(&mut self, desk: &mut Desk<'_, E>, sent: Vec<Sent>) {
+    fn deposed<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, sent: Vec<Sent>) {
         self.traffic_mut().failures = 0;
         for Sent { name, .. } in sent {
             for Pending { publisher, .. } in self.take_pending(&name, usize::MAX) {
@@ -506,7 +506,7 @@ impl HistoryOwner {
                     publisher,
                     name: name.clone(),
                 };
-                desk.post(publisher.home, Entry::History(refused));
+                turn.post(publisher.home, Entry::History(refused));
             }
             let first_kept = self.state_of(&name).map(|(_, first, _)| first);
             if let (Some(stored), Some(first)) = (self.stored_mut(&name), first_kept) {
@@ -515,7 +515,7 @@ impl HistoryOwner {
                 stored.is_swept = false;
             }
             self.traffic_mut().dirty.remove(&name);
-            self.used(desk, &name);
+            self.used(turn, &name);
         }
     }
 
@@ -534,14 +534,14 @@ impl HistoryOwner {
     }
 
     /// Has the name be committed if something is left to be, and forgotten in its turn if it is not needed.
-    fn tidy<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+    fn tidy<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some((epoch, first_kept, _)) = self.state_of(name) else {
             return;
         };
         let (is_unused, is_wanted) = (self.is_unused(name), self.is_wanted(name));
-        let may_end = is_unused && epoch != self.new_stored_epoch(name, desk.now.wall);
+        let may_end = is_unused && epoch != self.new_stored_epoch(name, turn.now.wall);
         let Some(stored) = self.stored_mut(name) else {
-            return self.used(desk, name);
+            return self.used(turn, name);
         };
         let has_events = !stored.pending.is_empty();
         let was_removed = stored.is_swept && !stored.has_head && is_unused;
@@ -562,7 +562,7 @@ impl HistoryOwner {
         } else {
             stored.is_swept = false;
         }
-        self.used(desk, name);
+        self.used(turn, name);
     }
 
     /// Asks once more for what could not be read.

@@ -230,7 +230,7 @@ impl Both {
         assert_eq!(dissolved, Vec::from_iter(members), "members of {name}");
     }
 
-    /// As a desk does it: one range for each format that members want, the sender's left out of its own.
+    /// Like `TurnContext::fan_out`: one range for each format that members want, without the sender's own.
     fn publish(&mut self, name: usize, except: Option<u32>, bytes: u64) {
         let sender = except.and_then(|place| self.peers.get(&place));
         let sender = sender.map(|peer| (peer.id.index, peer.format));

@@ -15,7 +15,7 @@ use regex::Regex;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::{Effects, Principal};
 use crate::entry::{Asker, Entry, GatheredPart, ListenNotice, Listening, ReadFailed};
 use crate::footprint::{PATTERN_ENTRY_BYTES, WANTED_BYTES};
@@ -377,7 +377,7 @@ impl ListenOwner {
     }
 
     /// Handles what another shard, or this one, has to say about listening.
-    pub(crate) fn handle<E: Effects>(&mut self, desk: &mut Desk<'_, E>, entry: Listening) {
+    pub(crate) fn handle<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, entry: Listening) {
         match entry {
             Listening::Add {
                 topic,
@@ -395,8 +395,8 @@ impl ListenOwner {
                     weight,
                     names: BTreeSet::new(),
                 };
-                self.add(desk, provider, principal, pattern);
-                desk.part_done(gather, GatheredPart::Done);
+                self.add(turn, provider, principal, pattern);
+                turn.part_done(gather, GatheredPart::Done);
             }
             Listening::Remove {
                 topic,
@@ -405,10 +405,10 @@ impl ListenOwner {
                 gather,
             } => {
                 if let Some((listener, number)) = self.find(provider, topic, &pattern) {
-                    self.withdraw(desk, listener, number);
+                    self.withdraw(turn, listener, number);
                 }
                 if let Some(gather) = gather {
-                    desk.part_done(gather, GatheredPart::Done);
+                    turn.part_done(gather, GatheredPart::Done);
                 }
             }
             Listening::Renewed {
@@ -426,15 +426,15 @@ impl ListenOwner {
                     self.answered(topic, name, number, accepted);
                 }
             }
-            Listening::Census { owner, round } => desk.take_part_in_census(owner, round),
-            Listening::CensusEnded { owner } => desk.leave_census(owner),
+            Listening::Census { owner, round } => turn.take_part_in_census(owner, round),
+            Listening::CensusEnded { owner } => turn.leave_census(owner),
             Listening::Present {
                 round,
                 shard,
                 names,
             } => {
                 for name in names {
-                    self.interest(desk, round, shard, name, true);
+                    self.interest(turn, round, shard, name, true);
                 }
             }
             Listening::Interest {
@@ -442,13 +442,17 @@ impl ListenOwner {
                 shard,
                 name,
                 wanted,
-            } => self.interest(desk, round, shard, name, wanted),
+            } => self.interest(turn, round, shard, name, wanted),
         }
-        self.work(desk);
+        self.work(turn);
     }
 
     /// A session has ended, with all its patterns.
-    pub(crate) fn session_ended<E: Effects>(&mut self, desk: &mut Desk<'_, E>, session: SessionId) {
+    pub(crate) fn session_ended<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        session: SessionId,
+    ) {
         let Some(listener) = self.by_session.get(&session).copied() else {
             return;
         };
@@ -458,9 +462,9 @@ impl ListenOwner {
             .and_then(|known| known.patterns.first_key_value())
             .map(|(number, _)| *number)
         {
-            self.withdraw(desk, listener, number);
+            self.withdraw(turn, listener, number);
         }
-        self.work(desk);
+        self.work(turn);
     }
 
     /// Rules have changed: what was offered by the older ones is authorized once more.
@@ -472,39 +476,43 @@ impl ListenOwner {
     }
 
     /// A record has its first subscriber.
-    pub(crate) fn record_wanted<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
+    pub(crate) fn record_wanted<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
         self.begin(Topic::Record, name.clone());
-        self.work(desk);
+        self.work(turn);
     }
 
     /// A record has lost its last subscriber.
-    pub(crate) fn record_unwanted<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name) {
-        self.end(desk, Topic::Record, name);
+    pub(crate) fn record_unwanted<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+    ) {
+        self.end(turn, Topic::Record, name);
     }
 
     /// Asks the next candidate where one did not answer, offers unprovided names again from time to time, and goes on with what is queued.
-    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         self.turn_steps = TURN_STEPS;
-        let now = desk.now.monotonic;
+        let now = turn.now.monotonic;
         while self.turn_steps > 0
             && let Some((topic, name, number)) = self.timeouts.pop_due(now)
         {
             self.spend(1);
-            self.timed_out(desk, topic, name, number);
+            self.timed_out(turn, topic, name, number);
         }
         if self.rematch.is_some_and(|due| due <= now) {
             self.rematch = None;
             self.records.walk(true);
             self.events.walk(true);
         }
-        self.plan_rematch(desk);
-        self.work(desk);
+        self.plan_rematch(turn);
+        self.work(turn);
     }
 
     /// A record that the rule of a listener has asked for.
     pub(crate) fn value<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         (topic, name, number): (Topic, Name, u64),
         record: Name,
         value: Result<Option<Payload>, ReadFailed>,
@@ -528,11 +536,11 @@ impl ListenOwner {
         match value {
             Ok(value) => {
                 values.push((record, value));
-                self.try_candidate(desk, topic, name, progress, candidate, values);
+                self.try_candidate(turn, topic, name, progress, candidate, values);
             }
             Err(ReadFailed) => self.go_on_later(topic, name, progress),
         }
-        self.work(desk);
+        self.work(turn);
     }
 
     fn side(&self, topic: Topic) -> &Side {
@@ -572,18 +580,18 @@ impl ListenOwner {
         listener.patterns.get_mut(&candidate.pattern)
     }
 
-    fn plan_rematch<E: Effects>(&mut self, desk: &Desk<'_, E>) {
+    fn plan_rematch<E: Effects>(&mut self, turn: &TurnContext<'_, E>) {
         if self.listeners.is_empty() {
             self.rematch = None;
         } else if self.rematch.is_none() {
-            let interval = desk.place.settings.listen_rematch_interval;
-            self.rematch = interval.map(|interval| desk.now.monotonic + interval);
+            let interval = turn.shard.settings.listen_rematch_interval;
+            self.rematch = interval.map(|interval| turn.now.monotonic + interval);
         }
     }
 
     fn add<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         session: SessionId,
         principal: Arc<Principal>,
         pattern: Pattern,
@@ -624,16 +632,16 @@ impl ListenOwner {
         side.walk(false);
         if begins_census {
             self.census += 1;
-            desk.post_all(&Entry::Listening(Listening::Census {
-                owner: desk.place.address,
+            turn.post_all(&Entry::Listening(Listening::Census {
+                owner: turn.shard.address,
                 round: self.census,
             }));
         }
-        self.plan_rematch(desk);
+        self.plan_rematch(turn);
     }
 
     /// Takes a pattern away; the names that depended on it are searched for again.
-    fn withdraw<E: Effects>(&mut self, desk: &mut Desk<'_, E>, order: u64, number: u64) {
+    fn withdraw<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, order: u64, number: u64) {
         let Some(listener) = self.listeners.get_mut(&order) else {
             return;
         };
@@ -660,8 +668,8 @@ impl ListenOwner {
         self.side_mut(topic).patterns.remove(&number);
         if topic == Topic::Event && self.events.patterns.is_empty() {
             self.discarded.push(std::mem::take(&mut self.events.wanted));
-            desk.post_all(&Entry::Listening(Listening::CensusEnded {
-                owner: desk.place.address,
+            turn.post_all(&Entry::Listening(Listening::CensusEnded {
+                owner: turn.shard.address,
             }));
         }
     }
@@ -721,7 +729,7 @@ impl ListenOwner {
 
     fn timed_out<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         topic: Topic,
         name: Name,
         number: u64,
@@ -742,7 +750,7 @@ impl ListenOwner {
         {
             listener.silent_from = now;
         }
-        self.tell(desk, topic, &candidate, &name, ListenNotice::TimedOut);
+        self.tell(turn, topic, &candidate, &name, ListenNotice::TimedOut);
         self.forget_name(&candidate, &name);
         self.go_on_later(topic, name, progress);
     }
@@ -769,7 +777,7 @@ impl ListenOwner {
     /// A shard has got its first subscriber of an event, or lost its last.
     fn interest<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         round: u64,
         shard: u16,
         name: Name,
@@ -794,7 +802,7 @@ impl ListenOwner {
             _ => {}
         }
         if known.shards.is_empty() {
-            self.end(desk, Topic::Event, &name);
+            self.end(turn, Topic::Event, &name);
         }
     }
 
@@ -818,7 +826,7 @@ impl ListenOwner {
         side.trim();
     }
 
-    fn end<E: Effects>(&mut self, desk: &mut Desk<'_, E>, topic: Topic, name: &Name) {
+    fn end<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, topic: Topic, name: &Name) {
         let Some(wanted) = self.side_mut(topic).wanted.remove(name) else {
             return;
         };
@@ -831,7 +839,7 @@ impl ListenOwner {
             }
             _ => return,
         };
-        self.tell(desk, topic, &candidate, name, ListenNotice::Removed);
+        self.tell(turn, topic, &candidate, name, ListenNotice::Removed);
         self.forget_name(&candidate, name);
     }
 
@@ -865,7 +873,7 @@ impl ListenOwner {
     }
 
     /// Makes the steps that are left in this turn, or those there are.
-    fn work<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    fn work<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while self.turn_steps > 0 && self.has_work() {
             // The kinds take turns, so that a client that keeps one of them busy delays no other for long.
             let kind = self.next_kind;
@@ -877,8 +885,8 @@ impl ListenOwner {
             };
             match kind / 2 {
                 0 => self.orphan_step(),
-                1 => self.again_step(desk),
-                2 => self.search_step(desk, topic),
+                1 => self.again_step(turn),
+                2 => self.search_step(turn, topic),
                 3 => self.walk_step(topic),
                 _ => self.postponed_step(topic),
             }
@@ -926,7 +934,7 @@ impl ListenOwner {
     }
 
     /// Authorizes one name of a listener once more.
-    fn again_step<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    fn again_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         let Some(again) = self.again.front_mut() else {
             return;
         };
@@ -957,7 +965,7 @@ impl ListenOwner {
         };
         // A rule that needs another record is authorized by the search that follows.
         if candidate.pattern != number
-            || self.decide(desk, topic, &name, &candidate, &[]) == Some(Decision::Allow)
+            || self.decide(turn, topic, &name, &candidate, &[]) == Some(Decision::Allow)
         {
             return;
         }
@@ -966,7 +974,7 @@ impl ListenOwner {
         } else {
             self.free(order);
         }
-        self.tell(desk, topic, &candidate, &name, ListenNotice::Removed);
+        self.tell(turn, topic, &candidate, &name, ListenNotice::Removed);
         self.forget_name(&candidate, &name);
         self.queue(topic, &name, true);
     }
@@ -1021,10 +1029,10 @@ impl ListenOwner {
     }
 
     /// Goes on with the search of the next name until a listener is asked, or its rule waits for a record, or the turn is over.
-    fn search_step<E: Effects>(&mut self, desk: &mut Desk<'_, E>, topic: Topic) {
+    fn search_step<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, topic: Topic) {
         let now = self.clock + 1;
         let tried = self.next_pattern;
-        let first = self.first_listener(desk);
+        let first = self.first_listener(turn);
         let side = self.side_mut(topic);
         let Some(name) = side.queue.pop_front() else {
             return;
@@ -1057,16 +1065,16 @@ impl ListenOwner {
         };
         self.clock = now;
         self.spend(1);
-        self.seek(desk, topic, name, progress);
+        self.seek(turn, topic, name, progress);
     }
 
     /// Where a search begins.
-    fn first_listener<E: Effects>(&mut self, desk: &Desk<'_, E>) -> u64 {
+    fn first_listener<E: Effects>(&mut self, turn: &TurnContext<'_, E>) -> u64 {
         let first = self
             .listeners
             .first_key_value()
             .map_or(0, |(first, _)| *first);
-        if !desk.place.settings.listen_shuffle || self.listeners.len() < 2 {
+        if !turn.shard.settings.listen_shuffle || self.listeners.len() < 2 {
             return first;
         }
         let span = usize::try_from(self.next_listener - first).unwrap_or(usize::MAX);
@@ -1075,7 +1083,7 @@ impl ListenOwner {
 
     fn seek<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         topic: Topic,
         name: Name,
         mut progress: Progress,
@@ -1089,10 +1097,10 @@ impl ListenOwner {
                 }
                 return;
             }
-            match self.look(desk, topic, &name, &mut progress) {
+            match self.look(turn, topic, &name, &mut progress) {
                 Look::More => {}
                 Look::Found(candidate) => {
-                    return self.try_candidate(desk, topic, name, progress, candidate, Vec::new());
+                    return self.try_candidate(turn, topic, name, progress, candidate, Vec::new());
                 }
                 Look::End => {
                     let side = self.side_mut(topic);
@@ -1113,7 +1121,7 @@ impl ListenOwner {
     /// Tries one pattern, or passes one listener over.
     fn look<E: Effects>(
         &mut self,
-        desk: &Desk<'_, E>,
+        turn: &TurnContext<'_, E>,
         topic: Topic,
         name: &Name,
         progress: &mut Progress,
@@ -1181,7 +1189,7 @@ impl ListenOwner {
         };
         let is_match = pattern.topic == topic && pattern.regex.is_match(name);
         let cost = usize::from(pattern.weight) * (1 + name.len() / STEP_BYTES);
-        let is_busy = listener.unanswered >= questions_max(desk);
+        let is_busy = listener.unanswered >= questions_max(turn);
         let candidate = Candidate {
             listener: order,
             session: listener.session,
@@ -1229,7 +1237,7 @@ impl ListenOwner {
     /// What the `listen` rule says of a name and a listener; `None` if the listener or its pattern is gone.
     fn decide<E: Effects>(
         &self,
-        desk: &Desk<'_, E>,
+        turn: &TurnContext<'_, E>,
         topic: Topic,
         name: &Name,
         candidate: &Candidate,
@@ -1242,14 +1250,14 @@ impl ListenOwner {
         } else {
             Access::EventListen
         };
-        Some(desk.place.permission.decide(&Question {
+        Some(turn.shard.permission.decide(&Question {
             principal: &listener.principal,
             access,
             by: Asked::Plainly,
             name: Some(name),
             data: None,
             old_data: None,
-            now: desk.now.wall,
+            now: turn.now.wall,
             values,
         }))
     }
@@ -1257,7 +1265,7 @@ impl ListenOwner {
     /// Asks a listener for a name that its rule allows it.
     fn try_candidate<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         topic: Topic,
         name: Name,
         progress: Progress,
@@ -1265,20 +1273,20 @@ impl ListenOwner {
         values: Vec<(Name, Option<Payload>)>,
     ) {
         self.spend(1);
-        match self.decide(desk, topic, &name, &candidate, &values) {
-            Some(Decision::Allow) => self.ask(desk, topic, name, progress, candidate),
+        match self.decide(turn, topic, &name, &candidate, &values) {
+            Some(Decision::Allow) => self.ask(turn, topic, name, progress, candidate),
             Some(Decision::Need(record))
-                if values.len() < desk.place.settings.limits.rule_reads_max =>
+                if values.len() < turn.shard.settings.limits.rule_reads_max =>
             {
                 let number = self.tick();
                 let asker = Asker::Listening {
-                    owner: desk.place.address,
+                    owner: turn.shard.address,
                     topic,
                     name: name.clone(),
                     number,
                 };
-                let owner = desk.place.owner(&record);
-                desk.post(
+                let owner = turn.shard.owner(&record);
+                turn.post(
                     owner,
                     Entry::ReadValue {
                         name: record,
@@ -1300,7 +1308,7 @@ impl ListenOwner {
 
     fn ask<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         topic: Topic,
         name: Name,
         progress: Progress,
@@ -1314,7 +1322,7 @@ impl ListenOwner {
             listener.unanswered += 1;
             self.unanswered += 1;
         }
-        self.tell(desk, topic, &candidate, &name, ListenNotice::Found);
+        self.tell(turn, topic, &candidate, &name, ListenNotice::Found);
         if let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) {
             wanted.has_matched = true;
             wanted.search = Search::Asking(Box::new(Asking {
@@ -1323,14 +1331,14 @@ impl ListenOwner {
                 progress,
             }));
         }
-        let deadline = desk.now.monotonic + desk.place.settings.listen_response_timeout;
+        let deadline = turn.now.monotonic + turn.shard.settings.listen_response_timeout;
         self.timeouts.push(deadline, (topic, name, number));
     }
 
     /// Tells a listener something about a name, by the pattern by which it was asked.
     fn tell<E: Effects>(
         &self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         topic: Topic,
         to: &Candidate,
         name: &Name,
@@ -1347,7 +1355,7 @@ impl ListenOwner {
             name: name.clone(),
             notice,
         };
-        desk.post(to.session.home, entry);
+        turn.post(to.session.home, entry);
     }
 }
 
@@ -1364,6 +1372,6 @@ impl Phase {
     }
 }
 
-fn questions_max<E: Effects>(desk: &Desk<'_, E>) -> usize {
-    desk.place.settings.limits.listen_questions_max.max(1)
+fn questions_max<E: Effects>(turn: &TurnContext<'_, E>) -> usize {
+    turn.shard.settings.limits.listen_questions_max.max(1)
 }

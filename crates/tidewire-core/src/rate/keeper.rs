@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Bucket, ByOperation, Operation, Rate, cost, is_compiled};
 use crate::address::{Address, SessionId};
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::Effects;
 use crate::entry::Entry;
 use crate::identity;
@@ -77,36 +77,36 @@ impl RateKeeper {
     /// Whether an open session's message may be handled now. If not, it is given again when it may.
     pub(crate) fn admits<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         id: SessionId,
         message: &Message<'_>,
     ) -> bool {
-        let rates = &desk.place.settings.rates;
+        let rates = &turn.shard.settings.rates;
         let Some((operation, count)) = cost(message) else {
             return true;
         };
         let costs = [(Operation::Message, 1)]
             .into_iter()
             .chain(operation.map(|operation| (operation, count)));
-        let Some(session) = desk.sessions.find_mut(id) else {
+        let Some(session) = turn.sessions.find_mut(id) else {
             return true;
         };
         let user = session
             .principal()
             .map(|principal| principal.user_id.clone());
-        let seed = desk.place.seed;
+        let seed = turn.shard.seed;
         let spending = session.belongings(seed).spending.get_or_insert_default();
         if spending.has_paid {
             return true;
         }
-        let now = desk.now.monotonic;
+        let now = turn.now.monotonic;
         let ready = costs.clone().filter_map(|(operation, _)| {
             let number = operation as usize;
             rates.connection[number].map(|rate| spending.buckets[number].ready_at(rate, 1))
         });
         let ready = ready.max().filter(|ready| *ready > now);
         if ready.is_some() {
-            desk.place.count(|refused| refused.connection_rate += 1);
+            turn.shard.count(|refused| refused.connection_rate += 1);
         }
         if spending.compiled.0 != Some(now) {
             spending.compiled = (Some(now), 0);
@@ -143,15 +143,15 @@ impl RateKeeper {
                     .into_iter()
                     .filter(|number| !std::mem::replace(&mut lease.is_asked[*number], true));
                 for number in asks.collect::<Vec<_>>() {
-                    let (owner, shard) = (desk.place.owner(user), desk.place.address);
+                    let (owner, shard) = (turn.shard.owner(user), turn.shard.address);
                     let ask = Entry::RateAsked {
                         user: user.clone(),
                         operation: Operation::ALL[number],
                         shard,
                     };
-                    desk.post(owner, ask);
+                    turn.post(owner, ask);
                 }
-                desk.place.count(|refused| refused.user_rate += 1);
+                turn.shard.count(|refused| refused.user_rate += 1);
                 return false;
             }
             for (operation, count) in costs.clone() {
@@ -173,7 +173,7 @@ impl RateKeeper {
     /// Permits have come from a user's owner.
     pub(crate) fn granted<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         user: &Name,
         operation: Operation,
         count: u32,
@@ -186,17 +186,17 @@ impl RateKeeper {
         lease.left[number] += i64::from(count);
         lease.is_asked[number] = false;
         for session in std::mem::take(&mut lease.waiting) {
-            desk.out.resume(session);
+            turn.out.resume(session);
         }
     }
 
     /// Whose time has come has its message given again.
-    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while let Some((until, session)) = self.waiting.first().copied()
-            && until <= desk.now.monotonic
+            && until <= turn.now.monotonic
         {
             self.waiting.pop_first();
-            desk.out.resume(session);
+            turn.out.resume(session);
         }
     }
 
@@ -262,40 +262,40 @@ impl RateOwner {
     /// A shard asks for permits of a user.
     pub(crate) fn asked<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         user: Name,
         operation: Operation,
         shard: Address,
     ) {
         self.ask_count += 1;
         let ask = Ask {
-            until: desk.now.monotonic,
+            until: turn.now.monotonic,
             number: self.ask_count,
             user,
             operation,
             shard,
         };
-        self.give(desk, ask);
+        self.give(turn, ask);
     }
 
     /// Those whose time has come get theirs.
-    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while self
             .next_deadline()
-            .is_some_and(|due| due <= desk.now.monotonic)
+            .is_some_and(|due| due <= turn.now.monotonic)
         {
             if let Some(ask) = self.asks.pop_first() {
-                self.give(desk, ask);
+                self.give(turn, ask);
             }
         }
     }
 
-    fn give<E: Effects>(&mut self, desk: &mut Desk<'_, E>, mut ask: Ask) {
+    fn give<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, mut ask: Ask) {
         let number = ask.operation as usize;
-        let Some(rate) = desk.place.settings.rates.user[number] else {
+        let Some(rate) = turn.shard.settings.rates.user[number] else {
             return;
         };
-        let now = desk.now.monotonic;
+        let now = turn.now.monotonic;
         self.forget_full(now);
         let bucket = &mut self.buckets.entry(ask.user.clone()).or_default()[number];
         let count = lease(rate);
@@ -311,7 +311,7 @@ impl RateOwner {
             operation: ask.operation,
             count,
         };
-        desk.post(ask.shard, grant);
+        turn.post(ask.shard, grant);
     }
 
     fn forget_full(&mut self, now: Instant) {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::desk::{Desk, Verdict};
+use crate::context::{TurnContext, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{Answer, Published};
 use crate::listen::ListenOwner;
@@ -29,12 +29,12 @@ impl RecordOwner {
     /// Has the right of a subscriber judged again before each change, if it depends on data.
     pub(super) fn add_reader<E: Effects>(
         &mut self,
-        desk: &Desk<'_, E>,
+        turn: &TurnContext<'_, E>,
         name: &Name,
         (session, serial): (SessionId, u32),
         principal: &Arc<Principal>,
     ) {
-        if desk.place.permission.read_right(principal, name) == ReadRight::Fixed {
+        if turn.shard.permission.read_right(principal, name) == ReadRight::Fixed {
             return self.remove_reader(name, session, serial);
         }
         let Some(record) = self.table.get_mut(name) else {
@@ -78,7 +78,7 @@ impl RecordOwner {
     /// Tells the subscribers of a change.
     pub(super) fn publish<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         what: Published,
         except: Option<SessionId>,
@@ -89,7 +89,7 @@ impl RecordOwner {
         let readers = self.readers.get(name).filter(|_| record.has_readers);
         let first = readers.and_then(|readers| readers.first());
         let (Some((session, principal)), Published::Changed { full, .. }) = (first, &what) else {
-            return publish(desk, name, &record.interest, &what, except);
+            return publish(turn, name, &record.interest, &what, except);
         };
         let full = full.clone();
         let announcement = Announcement {
@@ -107,7 +107,7 @@ impl RecordOwner {
             values: Vec::new(),
             read_failed: false,
             after: None,
-            since: desk.now.monotonic,
+            since: turn.now.monotonic,
             was_deferred: false,
         };
         let blocked = record.waiting.as_ref().map(|waits| waits.blocked);
@@ -126,8 +126,8 @@ impl RecordOwner {
                 waits.blocked = blocked;
             }
             _ => {
-                if let Step::Blocked(job, blocked) = self.announce(desk, name, job) {
-                    self.wait(desk, name, job, blocked);
+                if let Step::Blocked(job, blocked) = self.announce(turn, name, job) {
+                    self.wait(turn, name, job, blocked);
                 }
             }
         }
@@ -136,11 +136,11 @@ impl RecordOwner {
     /// Judges the subscribers, ends the subscriptions of those that may not read the change, and gives it to the others.
     pub(super) fn announce<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         mut job: Job,
     ) -> Step {
-        let work_max = desk.place.settings.limits.connection_work_max;
+        let work_max = turn.shard.settings.limits.connection_work_max;
         let (mut judged, mut work) = (0, 0);
         loop {
             let JobKind::Announce(announcement) = &mut job.kind else {
@@ -156,7 +156,7 @@ impl RecordOwner {
                 announcement.place += 1;
                 continue;
             };
-            let right = desk.place.permission.read_right(principal, name);
+            let right = turn.shard.permission.read_right(principal, name);
             if right != ReadRight::Fixed {
                 if judged >= SLICE || (work_max > 0 && work > work_max) {
                     return Step::Blocked(job, Blocked::Turn);
@@ -168,14 +168,14 @@ impl RecordOwner {
                     ReadRight::ByRecord => RULE_WORK + full.len(),
                     _ => RULE_WORK,
                 };
-                desk.place.count_work(cost);
+                turn.shard.count_work(cost);
                 judged += 1;
                 work += cost;
                 let read = Access::RecordRead;
-                match judge(desk, &mut job, read, name, None, Some(&full)) {
+                match judge(turn, &mut job, read, name, None, Some(&full)) {
                     Verdict::Allow => {}
                     Verdict::Wait => return Step::Blocked(job, Blocked::Rule),
-                    verdict => self.end_group(desk, name, &mut job, verdict),
+                    verdict => self.end_group(turn, name, &mut job, verdict),
                 }
             }
             job.next_group();
@@ -189,7 +189,7 @@ impl RecordOwner {
         }
         if let Some(record) = self.table.get(name) {
             let Announcement { what, except, .. } = *announcement;
-            publish(desk, name, &record.interest, &what, except);
+            publish(turn, name, &record.interest, &what, except);
         }
         Step::Done
     }
@@ -197,13 +197,13 @@ impl RecordOwner {
     /// Ends the subscriptions of the group that was judged last. They are counted until their shards give them back.
     fn end_group<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         job: &mut Job,
         verdict: Verdict,
     ) {
-        desk.place.count_verdict(verdict);
-        let why = loss(desk, job, name, verdict);
+        turn.shard.count_verdict(verdict);
+        let why = loss(turn, job, name, verdict);
         let (JobKind::Announce(announcement), Some(readers)) =
             (&job.kind, self.readers.get_mut(name))
         else {
@@ -217,14 +217,14 @@ impl RecordOwner {
         }
         for (session, serial) in ended {
             let lost = Answer::Lost { serial, why };
-            answer(desk, session, name, None, lost);
+            answer(turn, session, name, None, lost);
         }
     }
 
     /// Goes on with a record whose subscribers were too many to be judged in one turn.
     pub(super) fn judge_more<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
     ) {
         let Some(name) = self.judging.pop_front() else {
@@ -234,7 +234,7 @@ impl RecordOwner {
         let waits = waits.and_then(|record| record.waiting.as_mut());
         if let Some(waits) = waits.filter(|waits| waits.blocked == Blocked::Turn) {
             waits.blocked = Blocked::No;
-            self.go_on(desk, listens, &name);
+            self.go_on(turn, listens, &name);
         }
     }
 }

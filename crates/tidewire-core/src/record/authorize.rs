@@ -3,7 +3,7 @@
 //! What a rule decides without the record is decided first, so that a denial costs neither a load nor a patch. What is answered to a
 //! session without the right to read does not depend on the record: `spec/rights.md` has the whole table.
 
-use crate::desk::{Desk, Verdict};
+use crate::context::{TurnContext, Verdict};
 use crate::effect::Effects;
 use crate::entry::RecordRefusal;
 use crate::message::{RecordAction, RecordBulk};
@@ -43,7 +43,7 @@ fn needed(kind: &JobKind) -> &'static [Access] {
 /// Judges a job while nothing is known of its record. `None` if the record has to be looked at, or may be: nothing has refused the
 /// job so far. Without `may_wait` no other record is asked for, because one read is under way for each record at most.
 pub(super) fn judge_early<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
     may_wait: bool,
@@ -57,7 +57,7 @@ pub(super) fn judge_early<E: Effects>(
             old: Given::Unknown,
             may_wait,
         };
-        match ask(desk, job, name, asking)? {
+        match ask(turn, job, name, asking)? {
             Verdict::Allow => {}
             refusing => return Some(refusing),
         }
@@ -67,7 +67,7 @@ pub(super) fn judge_early<E: Effects>(
 
 /// Whether the job's session may read the record as it is. An answer that depends on the record is for a session that may.
 pub(super) fn judge_sight<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
     value: &Value,
@@ -79,44 +79,44 @@ pub(super) fn judge_sight<E: Effects>(
         old: Given::Known(value.data()),
         may_wait: true,
     };
-    ask(desk, job, name, asking).unwrap_or(Verdict::Deny)
+    ask(turn, job, name, asking).unwrap_or(Verdict::Deny)
 }
 
 /// What becomes of a job that a rule has not allowed, with the record at hand. A rule can fail because of what the record is, and
 /// deny another record: the session can tell the two apart only if it may read. Whether it may is asked for a denial, too, where the
 /// rule has looked at the record: else the reads of that question would show which of the two it was.
 pub(super) fn refuse_by_rule<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &Name,
     mut job: Job,
     access: Access,
     verdict: Verdict,
     value: &Value,
 ) -> Step {
-    if verdict == Verdict::Wait || !has_looked(desk, &mut job, access, name) {
-        return stopped(desk, name, job, verdict);
+    if verdict == Verdict::Wait || !has_looked(turn, &mut job, access, name) {
+        return stopped(turn, name, job, verdict);
     }
     let sight = match access {
         Access::RecordRead => Verdict::Deny,
-        _ => judge_sight(desk, &mut job, name, value),
+        _ => judge_sight(turn, &mut job, name, value),
     };
     match sight {
-        Verdict::Allow => stopped(desk, name, job, verdict),
+        Verdict::Allow => stopped(turn, name, job, verdict),
         Verdict::Wait => Step::Blocked(job, Blocked::Rule),
-        Verdict::Deny | Verdict::Failed => stopped(desk, name, job, Verdict::Deny),
+        Verdict::Deny | Verdict::Failed => stopped(turn, name, job, Verdict::Deny),
     }
 }
 
 /// Why a subscriber loses its right, with the record at hand. As where a request is refused, a rule that has failed because of the record
 /// denies.
 pub(super) fn loss<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
     verdict: Verdict,
 ) -> RecordRefusal {
     match verdict {
-        Verdict::Failed if !has_looked(desk, job, Access::RecordRead, name) => {
+        Verdict::Failed if !has_looked(turn, job, Access::RecordRead, name) => {
             RecordRefusal::RuleFailed
         }
         _ => RecordRefusal::Denied,
@@ -126,24 +126,24 @@ pub(super) fn loss<E: Effects>(
 /// Refuses a change that the record can't take before a rule has allowed it. A session that may not read the record is denied: else
 /// it would find out by its changes what is there.
 pub(super) fn refuse_change<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &Name,
     mut job: Job,
     value: &Value,
 ) -> Step {
-    match judge_sight(desk, &mut job, name, value) {
+    match judge_sight(turn, &mut job, name, value) {
         Verdict::Allow => {
-            refuse(desk, name, job, RecordRefusal::InvalidData);
+            refuse(turn, name, job, RecordRefusal::InvalidData);
             Step::Done
         }
         Verdict::Wait => Step::Blocked(job, Blocked::Rule),
-        Verdict::Deny | Verdict::Failed => stopped(desk, name, job, Verdict::Deny),
+        Verdict::Deny | Verdict::Failed => stopped(turn, name, job, Verdict::Deny),
     }
 }
 
 /// Whether a rule has looked at the record, or at what a change has made of it.
 fn has_looked<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     access: Access,
     name: &Name,
@@ -158,5 +158,5 @@ fn has_looked<E: Effects>(
         old: Given::Unknown,
         may_wait: false,
     };
-    ask(desk, job, name, asking).is_none()
+    ask(turn, job, name, asking).is_none()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::desk::Place;
+use crate::context::ShardContext;
 use crate::entry::{OwnedChange, OwnedPatch};
 use crate::json::{self, JsonLimits, Kind, PatchError, Path};
 use crate::message::Change;
@@ -12,13 +12,13 @@ use crate::text::{Name, Payload};
 pub(crate) const EMPTY: &str = "{}";
 
 /// Checks a change of a client and makes it its own; `None` if it can't be used.
-pub(crate) fn check(place: &Place, change: &Change<'_>) -> Option<OwnedChange> {
+pub(crate) fn check(context: &ShardContext, change: &Change<'_>) -> Option<OwnedChange> {
     match *change {
-        Change::Update { data } | Change::CreateAndUpdate { data } => check_update(place, data),
-        Change::Patch { path, data } => check_patch(place, path, data),
-        Change::CreateAndPatch { path, data } => check_patch(place, path?, data),
-        Change::Erase { path } => check_patch(place, path?, None),
-        Change::PatchMulti { data, .. } => check_patches(place, data?),
+        Change::Update { data } | Change::CreateAndUpdate { data } => check_update(context, data),
+        Change::Patch { path, data } => check_patch(context, path, data),
+        Change::CreateAndPatch { path, data } => check_patch(context, path?, data),
+        Change::Erase { path } => check_patch(context, path?, None),
+        Change::PatchMulti { data, .. } => check_patches(context, data?),
     }
 }
 
@@ -52,24 +52,24 @@ pub(crate) fn apply(
     }
 }
 
-fn check_update(place: &Place, data: Option<&str>) -> Option<OwnedChange> {
+fn check_update(context: &ShardContext, data: Option<&str>) -> Option<OwnedChange> {
     let data = data?;
-    match place.json_kind(data) {
+    match context.json_kind(data) {
         Ok(Kind::Object | Kind::Array) => Some(OwnedChange::Update(Payload::from_checked(data))),
         _ => None,
     }
 }
 
-fn check_patch(place: &Place, text: &str, data: Option<&str>) -> Option<OwnedChange> {
-    if text.len() > place.settings.limits.name_bytes_max || !place.is_json(data) {
+fn check_patch(context: &ShardContext, text: &str, data: Option<&str>) -> Option<OwnedChange> {
+    if text.len() > context.settings.limits.name_bytes_max || !context.is_json(data) {
         return None;
     }
     let path = Path::parse(text).ok()?;
     Some(OwnedChange::Patch(owned(path, text, data)))
 }
 
-fn check_patches(place: &Place, text: &str) -> Option<OwnedChange> {
-    place.json_kind(text).ok()?;
+fn check_patches(context: &ShardContext, text: &str) -> Option<OwnedChange> {
+    context.json_kind(text).ok()?;
     let patches = json::parse_patches(text).ok()?;
     let is_listed = patches.iter().any(|(path, _)| path.is_listed());
     let patches: Arc<[OwnedPatch]> = patches

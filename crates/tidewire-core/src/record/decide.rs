@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::desk::{Desk, Verdict};
+use crate::context::{TurnContext, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
     Answer, Asker, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored, Told,
@@ -37,7 +37,7 @@ const LARGE_VALUE_BYTES: usize = 64 << 10;
 impl RecordOwner {
     pub(super) fn run<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         mut job: Job,
@@ -46,22 +46,22 @@ impl RecordOwner {
             return Step::Done;
         };
         match &job.kind {
-            JobKind::Announce(_) => self.announce(desk, name, job),
-            _ if matches!(value, Value::Unknown) => self.run_unloaded(desk, name, job),
+            JobKind::Announce(_) => self.announce(turn, name, job),
+            _ if matches!(value, Value::Unknown) => self.run_unloaded(turn, name, job),
             JobKind::Bulk {
                 action: RecordBulk::Notify,
                 ..
-            } => self.notify(desk, listens, name, job, value),
-            JobKind::Bulk { .. } => self.subscribe(desk, listens, name, job, value),
+            } => self.notify(turn, listens, name, job, value),
+            JobKind::Bulk { .. } => self.subscribe(turn, listens, name, job, value),
             JobKind::CatchUp(reader) => {
                 let reader = Arc::clone(reader);
                 let read = Access::RecordRead;
-                match judge(desk, &mut job, read, name, None, value.data()) {
+                match judge(turn, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
-                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
                 }
                 let asker = Asker::Lagging(job.session, reader);
-                answer_value(desk, name.clone(), asker, Ok(value.read()));
+                answer_value(turn, name.clone(), asker, Ok(value.read()));
                 Step::Done
             }
             JobKind::Recheck {
@@ -71,18 +71,18 @@ impl RecordOwner {
             } => {
                 let (ticket, serial, epoch) = (*ticket, *serial, *epoch);
                 let read = Access::RecordRead;
-                match judge(desk, &mut job, read, name, None, value.data()) {
+                match judge(turn, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
-                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
                 }
                 let kept = self.table.get(name);
                 if epoch.is_some_and(|epoch| kept.is_some_and(|kept| kept.interest.epoch == epoch))
                 {
-                    self.add_reader(desk, name, (job.session, serial), &job.principal);
+                    self.add_reader(turn, name, (job.session, serial), &job.principal);
                 }
                 let lost = None;
                 answer(
-                    desk,
+                    turn,
                     job.session,
                     name,
                     None,
@@ -92,25 +92,25 @@ impl RecordOwner {
             }
             JobKind::Read | JobKind::Head => {
                 let read = Access::RecordRead;
-                match judge(desk, &mut job, read, name, None, value.data()) {
+                match judge(turn, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
-                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
                 }
                 let told = match job.kind {
                     JobKind::Head => Answer::Told(Told::Head(value.version())),
                     _ if matches!(value, Value::Missing) => Answer::NotFound,
                     _ => Answer::Told(value.told()),
                 };
-                answer(desk, job.session, name, None, told);
+                answer(turn, job.session, name, None, told);
                 Step::Done
             }
-            JobKind::Delete => self.delete(desk, listens, name, job, &value),
-            JobKind::Write(_) => self.write(desk, name, job, &value),
+            JobKind::Delete => self.delete(turn, listens, name, job, &value),
+            JobKind::Write(_) => self.write(turn, name, job, &value),
             JobKind::Fetch(_) => {
                 let read = Access::RecordRead;
-                match judge(desk, &mut job, read, name, None, value.data()) {
+                match judge(turn, &mut job, read, name, None, value.data()) {
                     Verdict::Allow => {}
-                    verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
                 }
                 if let JobKind::Fetch(correlation) = job.kind {
                     let state = match value {
@@ -118,18 +118,18 @@ impl RecordOwner {
                         _ => None,
                     };
                     let fetched = Answer::Fetched { correlation, state };
-                    answer(desk, job.session, name, None, fetched);
+                    answer(turn, job.session, name, None, fetched);
                 }
                 Step::Done
             }
-            JobKind::Put(_) => self.put_if(desk, listens, name, job, &value),
+            JobKind::Put(_) => self.put_if(turn, listens, name, job, &value),
         }
     }
 
     /// Refuses a job that is denied whatever its record is; has the record loaded for all others.
     fn run_unloaded<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         mut job: Job,
     ) -> Step {
@@ -143,18 +143,18 @@ impl RecordOwner {
             }
         );
         if !is_begun && !is_repeated(&self.repeats, name, &job) {
-            match judge_early(desk, &mut job, name, true) {
+            match judge_early(turn, &mut job, name, true) {
                 None | Some(Verdict::Allow) => {}
-                Some(verdict) => return stopped(desk, name, job, verdict),
+                Some(verdict) => return stopped(turn, name, job, verdict),
             }
         }
-        self.load_unless_loading(desk, name);
+        self.load_unless_loading(turn, name);
         Step::Blocked(job, Blocked::Loading)
     }
 
     fn subscribe<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         mut job: Job,
@@ -169,28 +169,28 @@ impl RecordOwner {
         let empty = creates.then(|| Payload::from_checked(change::EMPTY));
         let seen = empty.as_ref().or(value.data());
         let read = Access::RecordRead;
-        match judge(desk, &mut job, read, name, None, seen) {
+        match judge(turn, &mut job, read, name, None, seen) {
             Verdict::Allow => {}
-            verdict => return refuse_by_rule(desk, name, job, read, verdict, &value),
+            verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
         }
         if let Some(data) = empty {
             let create = Access::RecordCreate;
-            match judge(desk, &mut job, create, name, None, None) {
+            match judge(turn, &mut job, create, name, None, None) {
                 Verdict::Allow => {}
-                verdict => return refuse_by_rule(desk, name, job, create, verdict, &value),
+                verdict => return refuse_by_rule(turn, name, job, create, verdict, &value),
             }
             let created = StoredRecord {
-                incarnation: self.new_incarnation(desk, name),
+                incarnation: self.new_incarnation(turn, name),
                 version: Version::CREATED,
                 data,
             };
-            if !self.has_place(desk, name, &value, created.data.len(), &job.principal) {
-                refuse(desk, name, job, RecordRefusal::CreateFailed);
+            if !self.has_place(turn, name, &value, created.data.len(), &job.principal) {
+                refuse(turn, name, job, RecordRefusal::CreateFailed);
                 return Step::Done;
             }
             value = Value::Present(created);
             let by = (job.session, &*job.principal);
-            self.put(desk, name, value.clone(), by, None, None);
+            self.put(turn, name, value.clone(), by, None, None);
         }
         let JobKind::Bulk {
             action,
@@ -210,8 +210,8 @@ impl RecordOwner {
         let what = match serial {
             None => Answer::Told(told),
             Some(serial) => {
-                let epoch = self.add_interest(desk, listens, name, job.session.home.shard);
-                self.add_reader(desk, name, (job.session, serial), &job.principal);
+                let epoch = self.add_interest(turn, listens, name, job.session.home.shard);
+                self.add_reader(turn, name, (job.session, serial), &job.principal);
                 let provided = listens.is_provided(Topic::Record, name);
                 Answer::Granted {
                     serial,
@@ -224,13 +224,13 @@ impl RecordOwner {
                 }
             }
         };
-        answer(desk, job.session, name, gather, what);
+        answer(turn, job.session, name, gather, what);
         Step::Done
     }
 
     fn add_interest<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         shard: u16,
@@ -249,7 +249,7 @@ impl RecordOwner {
             None => record.interest.shards.push((shard, 1)),
         }
         if first {
-            listens.record_wanted(desk, name);
+            listens.record_wanted(turn, name);
         }
         record.interest.epoch
     }
@@ -257,7 +257,7 @@ impl RecordOwner {
     /// Loads the record again and tells the subscribers what is new.
     fn notify<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         mut job: Job,
@@ -272,19 +272,19 @@ impl RecordOwner {
             return Step::Done;
         };
         if let Some(before) = reloaded.take() {
-            self.tell_reloaded(desk, listens, name, &before, &value);
-            answer(desk, job.session, name, gather, Answer::Told(Told::Nothing));
+            self.tell_reloaded(turn, listens, name, &before, &value);
+            answer(turn, job.session, name, gather, Answer::Told(Told::Nothing));
             return Step::Done;
         }
         let access = Access::RecordNotify;
-        match judge(desk, &mut job, access, name, None, value.data()) {
+        match judge(turn, &mut job, access, name, None, value.data()) {
             Verdict::Allow => {}
-            verdict => return refuse_by_rule(desk, name, job, access, verdict, &value),
+            verdict => return refuse_by_rule(turn, name, job, access, verdict, &value),
         }
-        let memory_only = is_under(&desk.place.settings.memory_only_prefixes, name);
-        if memory_only || self.lanes.is_dirty(&desk.place.settings, name) {
+        let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
+        if memory_only || self.lanes.is_dirty(&turn.shard.settings, name) {
             // What is in memory is newer than anything the store can have.
-            answer(desk, job.session, name, gather, Answer::Told(Told::Nothing));
+            answer(turn, job.session, name, gather, Answer::Told(Told::Nothing));
             return Step::Done;
         }
         if let JobKind::Bulk { reloaded, .. } = &mut job.kind {
@@ -294,13 +294,13 @@ impl RecordOwner {
         if let Some(record) = self.table.get_mut(name) {
             record.value = Value::Unknown;
         }
-        self.load(desk, name);
+        self.load(turn, name);
         Step::Blocked(job, Blocked::Loading)
     }
 
     pub(super) fn tell_reloaded<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         before: &Value,
@@ -315,9 +315,9 @@ impl RecordOwner {
                     change: OwnedChange::Update(full.clone()),
                     full,
                 };
-                self.publish(desk, name, what, None);
+                self.publish(turn, name, what, None);
             }
-            (Value::Present(_), _) => self.end_subscriptions(desk, listens, name, None),
+            (Value::Present(_), _) => self.end_subscriptions(turn, listens, name, None),
             _ => {}
         }
     }
@@ -325,7 +325,7 @@ impl RecordOwner {
     /// Tells everybody but one that the record is gone and ends all subscriptions.
     fn end_subscriptions<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         except: Option<SessionId>,
@@ -343,56 +343,56 @@ impl RecordOwner {
             },
         );
         if !ended.shards.is_empty() {
-            publish(desk, name, &ended, &Published::Deleted, except);
-            listens.record_unwanted(desk, name);
+            publish(turn, name, &ended, &Published::Deleted, except);
+            listens.record_unwanted(turn, name);
         }
     }
 
     fn delete<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         mut job: Job,
         value: &Value,
     ) -> Step {
         let access = Access::RecordDelete;
-        match judge(desk, &mut job, access, name, None, value.data()) {
+        match judge(turn, &mut job, access, name, None, value.data()) {
             Verdict::Allow => {}
-            verdict => return refuse_by_rule(desk, name, job, access, verdict, value),
+            verdict => return refuse_by_rule(turn, name, job, access, verdict, value),
         }
-        let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
+        let deadline = turn.now.monotonic + turn.shard.settings.write_timeout;
         let waiter = Waiter {
             session: job.session,
             deadline,
             what: WaitsFor::Delete,
         };
         if matches!(value, Value::Missing) {
-            self.end_subscriptions(desk, listens, name, Some(job.session));
+            self.end_subscriptions(turn, listens, name, Some(job.session));
             // An earlier delete may still be on its way to the store.
             if self
-                .lane_mut(desk, name)
+                .lane_mut(turn, name)
                 .commits
                 .wait(name, waiter)
                 .is_some()
             {
-                answer(desk, job.session, name, None, Answer::Deleted);
+                answer(turn, job.session, name, None, Answer::Deleted);
             }
             return Step::Done;
         }
-        if !self.has_place(desk, name, value, 0, &job.principal) {
-            refuse(desk, name, job, RecordRefusal::DeleteFailed);
+        if !self.has_place(turn, name, value, 0, &job.principal) {
+            refuse(turn, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }
-        self.end_subscriptions(desk, listens, name, Some(job.session));
+        self.end_subscriptions(turn, listens, name, Some(job.session));
         let by = (job.session, &*job.principal);
-        self.put(desk, name, Value::Missing, by, Some(waiter), None);
+        self.put(turn, name, Value::Missing, by, Some(waiter), None);
         Step::Done
     }
 
     fn write<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         mut job: Job,
         value: &Value,
@@ -402,7 +402,7 @@ impl RecordOwner {
         };
         let key = repeat_key(name, &job, write);
         if key.as_ref().is_some_and(|key| self.repeats.contains(key)) {
-            self.answer_repeated(desk, name, job);
+            self.answer_repeated(turn, name, job);
             return Step::Done;
         }
         let (action, version, upserts) = (write.action, write.version, write.write_ack);
@@ -411,7 +411,7 @@ impl RecordOwner {
             RecordAction::CreateAndUpdate | RecordAction::CreateAndPatch
         );
         let upserts = creates || upserts;
-        let hot = creates && is_under(&desk.place.settings.hot_path_prefixes, name);
+        let hot = creates && is_under(&turn.shard.settings.hot_path_prefixes, name);
         let access = match action {
             RecordAction::Erase => Access::RecordDelete,
             _ => Access::RecordWrite,
@@ -426,46 +426,46 @@ impl RecordOwner {
             old: Given::Known(old),
             may_wait: true,
         };
-        let early = ask(desk, &mut job, name, asking);
+        let early = ask(turn, &mut job, name, asking);
         match early {
             None | Some(Verdict::Allow) => {}
-            Some(verdict) => return refuse_by_rule(desk, name, job, access, verdict, value),
+            Some(verdict) => return refuse_by_rule(turn, name, job, access, verdict, value),
         }
         if early.is_none() {
-            let Some(after) = change_of(desk, &job, old) else {
-                return refuse_change(desk, name, job, value);
+            let Some(after) = change_of(turn, &job, old) else {
+                return refuse_change(turn, name, job, value);
             };
             job.after = Some(after.clone());
-            match judge(desk, &mut job, access, name, Some(&after), old) {
+            match judge(turn, &mut job, access, name, Some(&after), old) {
                 Verdict::Allow => {}
-                verdict => return refuse_by_rule(desk, name, job, access, verdict, value),
+                verdict => return refuse_by_rule(turn, name, job, access, verdict, value),
             }
         }
         // Only now: a denied write asks nothing that depends on whether there is a record.
         if creates || (old.is_none() && upserts) {
             let create = Access::RecordCreate;
-            match judge(desk, &mut job, create, name, new.as_ref(), old) {
+            match judge(turn, &mut job, create, name, new.as_ref(), old) {
                 Verdict::Allow => {}
-                verdict => return refuse_by_rule(desk, name, job, create, verdict, value),
+                verdict => return refuse_by_rule(turn, name, job, create, verdict, value),
             }
         }
         if hot && action == RecordAction::CreateAndPatch {
-            refuse(desk, name, job, RecordRefusal::PatchOnHotPath);
+            refuse(turn, name, job, RecordRefusal::PatchOnHotPath);
             return Step::Done;
         }
         if old.is_none() && !upserts {
-            refuse(desk, name, job, RecordRefusal::UpdateFailed);
+            refuse(turn, name, job, RecordRefusal::UpdateFailed);
             return Step::Done;
         }
         let is_checked = !hot && !is_planted("record-version");
         if let Some(version) = version.filter(|_| is_checked)
             && version != next_of(value)
         {
-            return answer_conflict(desk, name, job, version, value);
+            return answer_conflict(turn, name, job, version, value);
         }
-        let after = job.new_value().or_else(|| change_of(desk, &job, old));
+        let after = job.new_value().or_else(|| change_of(turn, &job, old));
         let Some(after) = after else {
-            refuse(desk, name, job, RecordRefusal::InvalidData);
+            refuse(turn, name, job, RecordRefusal::InvalidData);
             return Step::Done;
         };
         let (session, principal) = (job.session, job.principal);
@@ -473,34 +473,39 @@ impl RecordOwner {
             return Step::Done;
         };
         let by = (session, &*principal);
-        let is_made = self.apply(desk, name, by, *write, value, after, hot);
+        let is_made = self.apply(turn, name, by, *write, value, after, hot);
         if let Some(key) = key.filter(|_| is_made) {
-            let settings = &desk.place.settings;
+            let settings = &turn.shard.settings;
             let (count_max, age_max) = (settings.limits.write_keys_max, settings.write_key_age);
             let share = Share::of(session, &principal);
             self.repeats
-                .note(key, share, desk.now.monotonic, count_max, age_max);
+                .note(key, share, turn.now.monotonic, count_max, age_max);
         }
         Step::Done
     }
 
     /// A write that was made already: it is answered as the first time, when that is durable.
-    fn answer_repeated<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name, job: Job) {
+    fn answer_repeated<E: Effects>(
+        &mut self,
+        turn: &mut TurnContext<'_, E>,
+        name: &Name,
+        job: Job,
+    ) {
         let session = job.session;
         let JobKind::Write(write) = job.kind else {
             return;
         };
         let waiter = Waiter {
             session,
-            deadline: desk.now.monotonic + desk.place.settings.write_timeout,
+            deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
             what: WaitsFor::Write {
                 action: write.action,
                 correlation: write.correlation,
                 stored: None,
             },
         };
-        if let Some(waiter) = self.lane_mut(desk, name).commits.wait(name, waiter) {
-            answer(desk, session, name, None, waiter.what.done());
+        if let Some(waiter) = self.lane_mut(turn, name).commits.wait(name, waiter) {
+            answer(turn, session, name, None, waiter.what.done());
         }
     }
 
@@ -508,7 +513,7 @@ impl RecordOwner {
     /// change it learns nothing of its state.
     fn put_if<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         mut job: Job,
@@ -524,9 +529,9 @@ impl RecordOwner {
             (Some(_), _) => &[Access::RecordWrite, Access::RecordCreate],
         };
         for access in accesses {
-            match judge(desk, &mut job, *access, name, data.as_ref(), value.data()) {
+            match judge(turn, &mut job, *access, name, data.as_ref(), value.data()) {
                 Verdict::Allow => {}
-                verdict => return refuse_by_rule(desk, name, job, *access, verdict, value),
+                verdict => return refuse_by_rule(turn, name, job, *access, verdict, value),
             }
         }
         let (session, tag) = (job.session, value.tag());
@@ -537,7 +542,7 @@ impl RecordOwner {
             Only::Is(wanted) => tag == Some(wanted),
         };
         if let Some(data) = data.filter(|_| is_met) {
-            let hot = is_under(&desk.place.settings.hot_path_prefixes, name);
+            let hot = is_under(&turn.shard.settings.hot_path_prefixes, name);
             let JobKind::Put(put) = job.kind else {
                 return Step::Done;
             };
@@ -551,14 +556,14 @@ impl RecordOwner {
                 key: None,
             };
             let by = (session, &*job.principal);
-            self.apply(desk, name, by, write, value, data, hot);
+            self.apply(turn, name, by, write, value, data, hot);
             return Step::Done;
         }
         if is_met
             && !matches!(value, Value::Missing)
-            && !self.has_place(desk, name, value, 0, &job.principal)
+            && !self.has_place(turn, name, value, 0, &job.principal)
         {
-            refuse(desk, name, job, RecordRefusal::DeleteFailed);
+            refuse(turn, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }
         let JobKind::Put(put) = job.kind else {
@@ -567,24 +572,24 @@ impl RecordOwner {
         let correlation = put.correlation;
         if !is_met {
             let unmet = Answer::Unmet { correlation, tag };
-            answer(desk, session, name, None, unmet);
+            answer(turn, session, name, None, unmet);
             return Step::Done;
         }
         let waiter = Waiter {
             session,
-            deadline: desk.now.monotonic + desk.place.settings.write_timeout,
+            deadline: turn.now.monotonic + turn.shard.settings.write_timeout,
             what: WaitsFor::Remove {
                 correlation,
                 existed: tag.is_some(),
             },
         };
-        self.end_subscriptions(desk, listens, name, Some(session));
+        self.end_subscriptions(turn, listens, name, Some(session));
         if tag.is_some() {
             let by = (session, &*job.principal);
-            self.put(desk, name, Value::Missing, by, Some(waiter), None);
-        } else if let Some(waiter) = self.lane_mut(desk, name).commits.wait(name, waiter) {
+            self.put(turn, name, Value::Missing, by, Some(waiter), None);
+        } else if let Some(waiter) = self.lane_mut(turn, name).commits.wait(name, waiter) {
             // No earlier delete is on its way to the store.
-            answer(desk, session, name, None, waiter.what.done());
+            answer(turn, session, name, None, waiter.what.done());
         }
         Step::Done
     }
@@ -596,7 +601,7 @@ impl RecordOwner {
     )]
     fn apply<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         by: (SessionId, &Principal),
         write: OwnedWrite,
@@ -615,14 +620,14 @@ impl RecordOwner {
         } = write;
         let (incarnation, current) = match before {
             Value::Present(record) => (record.incarnation, record.version),
-            _ => (self.new_incarnation(desk, name), Version::CREATED),
+            _ => (self.new_incarnation(turn, name), Version::CREATED),
         };
         let next = if hot {
             Version::CREATED
         } else {
             current.next()
         };
-        if !self.has_place(desk, name, before, after.len(), by.1) {
+        if !self.has_place(turn, name, before, after.len(), by.1) {
             let why = RecordRefusal::UpdateFailed;
             let refused = Answer::Refused {
                 why,
@@ -631,10 +636,10 @@ impl RecordOwner {
                 correlation,
                 write_ack,
             };
-            answer(desk, session, name, None, refused);
+            answer(turn, session, name, None, refused);
             return false;
         }
-        let deadline = desk.now.monotonic + desk.place.settings.write_timeout;
+        let deadline = turn.now.monotonic + turn.shard.settings.write_timeout;
         let written = StoredRecord {
             incarnation,
             version: next,
@@ -665,7 +670,7 @@ impl RecordOwner {
             full: after,
         };
         let value = Value::Present(written);
-        self.put(desk, name, value, by, waiter, Some(what));
+        self.put(turn, name, value, by, waiter, Some(what));
         true
     }
 
@@ -673,30 +678,30 @@ impl RecordOwner {
     /// has a place in the store.
     fn has_place<E: Effects>(
         &self,
-        desk: &Desk<'_, E>,
+        turn: &TurnContext<'_, E>,
         name: &Name,
         before: &Value,
         bytes: usize,
         principal: &Principal,
     ) -> bool {
-        let settings = &desk.place.settings;
+        let settings = &turn.shard.settings;
         let limits = &settings.limits;
         let old = before.data().map_or(0, Payload::len);
         // Small writes are bounded by the number of records that are not stored yet.
-        if bytes >= LARGE_VALUE_BYTES && !desk.place.has_memory(0, bytes) {
+        if bytes >= LARGE_VALUE_BYTES && !turn.shard.has_memory(0, bytes) {
             return false;
         }
         if is_under(&settings.memory_only_prefixes, name) {
             let has_place = self.memory_only_bytes - old + bytes <= limits.cache_bytes_max;
             if !has_place {
-                desk.place.count(|refused| refused.dirty += 1);
+                turn.shard.count(|refused| refused.dirty += 1);
             }
             return has_place;
         }
         let commits = &self.lanes.of(&settings.routes, name).commits;
         let (records_max, bytes_max) = (limits.dirty_records_max, limits.dirty_bytes_max);
         if !commits.has_place(name, name.len() + bytes, records_max, bytes_max) {
-            desk.place.count(|refused| refused.dirty += 1);
+            turn.shard.count(|refused| refused.dirty += 1);
             return false;
         }
         if bytes <= old {
@@ -704,14 +709,14 @@ impl RecordOwner {
         }
         let uncommitted = commits.bytes() + name.len() + bytes - old;
         let store = settings.routes.find(name);
-        let limit = desk
-            .place
+        let limit = turn
+            .shard
             .quotas
             .limit(store, uncommitted, &principal.user_id);
         match limit {
             None => return true,
-            Some(QuotaLimit::Store) => desk.place.count(|refused| refused.store_full += 1),
-            Some(QuotaLimit::User) => desk.place.count(|refused| refused.user_store_full += 1),
+            Some(QuotaLimit::Store) => turn.shard.count(|refused| refused.store_full += 1),
+            Some(QuotaLimit::User) => turn.shard.count(|refused| refused.user_store_full += 1),
         }
         false
     }
@@ -720,7 +725,7 @@ impl RecordOwner {
     /// to the store from now on. The answer, if it can be given at once, leaves after what it confirms.
     fn put<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         value: Value,
         (session, principal): (SessionId, &Principal),
@@ -732,13 +737,13 @@ impl RecordOwner {
         };
         match published {
             Some(what) if record.has_readers => {
-                self.publish(desk, name, what, Some(session));
+                self.publish(turn, name, what, Some(session));
                 let Some(kept) = self.table.get_mut(name) else {
                     return;
                 };
                 record = kept;
             }
-            Some(what) => publish(desk, name, &record.interest, &what, Some(session)),
+            Some(what) => publish(turn, name, &record.interest, &what, Some(session)),
             None => {}
         }
         let old = record.value.data().map_or(0, Payload::len);
@@ -746,19 +751,19 @@ impl RecordOwner {
         let before = record.value.expected();
         record.value = value;
         self.cache.bytes = self.cache.bytes - old + new;
-        if !is_under(&desk.place.settings.memory_only_prefixes, name) {
+        if !is_under(&turn.shard.settings.memory_only_prefixes, name) {
             record.is_dirty = true;
             let bytes = name.len() + new;
             let key = self.repeats.next();
             let share = Share::of(session, principal);
-            let lane = self.lane_mut(desk, name);
+            let lane = self.lane_mut(turn, name);
             let commits = &mut lane.commits;
             return commits.add(name, before, bytes, key, share, waiter);
         }
         self.memory_only_bytes = self.memory_only_bytes - old + new;
         // Nothing is to be waited for: such a record promises no more than memory.
         if let Some(waiter) = waiter {
-            answer(desk, waiter.session, name, None, waiter.what.done());
+            answer(turn, waiter.session, name, None, waiter.what.done());
         }
     }
 }
@@ -769,16 +774,20 @@ fn next_of(value: &Value) -> Version {
 }
 
 /// The record after a job's change; `None`, and counted, if it can't take that.
-fn change_of<E: Effects>(desk: &Desk<'_, E>, job: &Job, old: Option<&Payload>) -> Option<Payload> {
+fn change_of<E: Effects>(
+    turn: &TurnContext<'_, E>,
+    job: &Job,
+    old: Option<&Payload>,
+) -> Option<Payload> {
     let JobKind::Write(write) = &job.kind else {
         return None;
     };
     let before = old.map_or(change::EMPTY, Payload::as_str);
-    desk.place.count_work(write.change.work(before));
-    let after = change::apply(before, &write.change, desk.place.json_limits());
+    turn.shard.count_work(write.change.work(before));
+    let after = change::apply(before, &write.change, turn.shard.json_limits());
     after
         .inspect_err(|error| {
-            desk.place.count(|refused| match error {
+            turn.shard.count(|refused| match error {
                 PatchError::TooDeep => refused.too_deep += 1,
                 PatchError::TooLarge => refused.too_large += 1,
                 PatchError::ArrayGap => refused.array_gaps += 1,
@@ -790,7 +799,7 @@ fn change_of<E: Effects>(desk: &Desk<'_, E>, job: &Job, old: Option<&Payload>) -
 
 /// Refuses a write that was to make another version. What is there instead is for a session that may read the record.
 fn answer_conflict<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &Name,
     mut job: Job,
     version: Version,
@@ -799,7 +808,7 @@ fn answer_conflict<E: Effects>(
     let current = value.version().unwrap_or(Version::CREATED);
     let exists = version <= current;
     let sight = match exists {
-        true => judge_sight(desk, &mut job, name, value),
+        true => judge_sight(turn, &mut job, name, value),
         false => Verdict::Deny,
     };
     if sight == Verdict::Wait {
@@ -832,7 +841,7 @@ fn answer_conflict<E: Effects>(
             write_ack,
         }
     };
-    answer(desk, job.session, name, None, conflict);
+    answer(turn, job.session, name, None, conflict);
     Step::Done
 }
 

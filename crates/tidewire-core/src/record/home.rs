@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::address::{Address, SessionId};
-use crate::desk::Desk;
+use crate::context::TurnContext;
 use crate::effect::{Effects, Flow};
 use crate::entry::{
     Answer, BulkName, Entry, Gather, GatheredRecords, Gathering, OwnedChange, OwnedPut, OwnedWrite,
@@ -33,47 +33,47 @@ const MISSING: WireVersion = -1;
 
 /// Handles a message of an open session.
 pub(crate) fn message<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     message: &Record<'_>,
 ) -> Flow {
     if !matches!(message, Record::Bulk { .. } | Record::Listen(_)) {
-        desk.place.count_work(REQUEST_WORK);
+        turn.shard.count_work(REQUEST_WORK);
     }
     match message {
         Record::Bulk {
             action,
             names,
             correlation,
-        } => return bulk(desk, id, *action, names, *correlation),
+        } => return bulk(turn, id, *action, names, *correlation),
         Record::Read { name } => {
-            request(desk, id, name, RecordAction::Read, RecordRequestKind::Read)
+            request(turn, id, name, RecordAction::Read, RecordRequestKind::Read)
         }
         Record::Head { name } => {
-            request(desk, id, name, RecordAction::Head, RecordRequestKind::Head)
+            request(turn, id, name, RecordAction::Head, RecordRequestKind::Head)
         }
-        Record::Delete { name } if desk.place.draining => {
-            desk.send(id, &error(RecordError::Delete { name }));
+        Record::Delete { name } if turn.shard.draining => {
+            turn.send(id, &error(RecordError::Delete { name }));
         }
         Record::Delete { name } => request(
-            desk,
+            turn,
             id,
             name,
             RecordAction::Delete,
             RecordRequestKind::Delete,
         ),
-        Record::Write(write, change) => self::write(desk, id, write, change, None),
+        Record::Write(write, change) => self::write(turn, id, write, change, None),
         Record::RepeatableWrite { write, change, key } => {
-            self::write(desk, id, write, change, Some(key));
+            self::write(turn, id, write, change, Some(key));
         }
-        Record::Fetch { name, correlation } => fetch(desk, id, name, correlation),
+        Record::Fetch { name, correlation } => fetch(turn, id, name, correlation),
         Record::Put {
             name,
             correlation,
             only,
             data,
-        } => put(desk, id, name, correlation, *only, *data),
-        Record::Listen(message) => return listen::message(desk, id, Topic::Record, message),
+        } => put(turn, id, name, correlation, *only, *data),
+        Record::Listen(message) => return listen::message(turn, id, Topic::Record, message),
         // Answers of a server have no meaning here.
         Record::Ack { .. }
         | Record::ReadResponse { .. }
@@ -92,7 +92,7 @@ pub(crate) fn message<E: Effects>(
 }
 
 /// Tells the session what the owner answered. True if the name is done with that; else it is asked for once more.
-pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer) -> bool {
+pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: RecordAnswer) -> bool {
     let RecordAnswer {
         session: id,
         name,
@@ -106,8 +106,8 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             action,
             correlation,
             ..
-        } if is_asked_again(desk, id, &name, serial) => {
-            release(desk, name.clone(), epoch, (id, serial));
+        } if is_asked_again(turn, id, &name, serial) => {
+            release(turn, name.clone(), epoch, (id, serial));
             let names = vec![BulkName {
                 name: name.clone(),
                 place: gather.map_or(0, |gather| gather.place),
@@ -119,7 +119,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 gather,
                 correlation,
             };
-            post_request(desk, id, &name, what);
+            post_request(turn, id, &name, what);
             return false;
         }
         Answer::Granted {
@@ -130,11 +130,11 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             told,
             ..
         } => {
-            if !grant(desk, id, &name, serial, epoch, value_bytes) {
+            if !grant(turn, id, &name, serial, epoch, value_bytes) {
                 return true;
             }
             if provided {
-                desk.send(
+                turn.send(
                     id,
                     &Message::Record(Record::HasProvider {
                         name: &name,
@@ -142,11 +142,11 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                     }),
                 );
             }
-            tell(desk, id, &name, &told);
+            tell(turn, id, &name, &told);
         }
-        Answer::Told(told) => tell(desk, id, &name, &told),
+        Answer::Told(told) => tell(turn, id, &name, &told),
         Answer::NotFound => {
-            desk.send(
+            turn.send(
                 id,
                 &error(RecordError::NotFound {
                     name: &name,
@@ -154,10 +154,10 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 }),
             );
         }
-        Answer::Deleted => desk.send(id, &Message::Record(Record::DeleteSuccess { name: &name })),
+        Answer::Deleted => turn.send(id, &Message::Record(Record::DeleteSuccess { name: &name })),
         Answer::Written { correlation } => {
             let correlation = correlation.as_deref();
-            desk.send(
+            turn.send(
                 id,
                 &Message::Record(Record::WriteAck {
                     name: &name,
@@ -174,7 +174,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 correlation: &correlation,
                 state,
             };
-            desk.send(id, &Message::Record(fetched));
+            turn.send(id, &Message::Record(fetched));
         }
         Answer::Stored {
             correlation,
@@ -186,7 +186,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 existed: stored.existed,
                 tag: stored.tag,
             };
-            desk.send(id, &Message::Record(stored));
+            turn.send(id, &Message::Record(stored));
         }
         Answer::Unmet { correlation, tag } => {
             let unmet = Record::Unmet {
@@ -194,7 +194,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 correlation: &correlation,
                 tag,
             };
-            desk.send(id, &Message::Record(unmet));
+            turn.send(id, &Message::Record(unmet));
         }
         Answer::VersionExists {
             version,
@@ -213,7 +213,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 correlation,
                 write_ack,
             };
-            desk.send(id, &error(conflict));
+            turn.send(id, &error(conflict));
         }
         Answer::InvalidVersion {
             version,
@@ -229,7 +229,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 correlation,
                 write_ack,
             };
-            desk.send(id, &error(invalid));
+            turn.send(id, &error(invalid));
         }
         Answer::Refused {
             why,
@@ -238,10 +238,10 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
             correlation,
             write_ack,
         } => {
-            forget_hold(desk, id, &name, serial);
+            forget_hold(turn, id, &name, serial);
             if let Some(gather) = gather
                 && matches!(why, RecordRefusal::Denied | RecordRefusal::RuleFailed)
-                && let Some(records) = desk.gatherings.records_mut(gather)
+                && let Some(records) = turn.gatherings.records_mut(gather)
             {
                 records.denied.push((gather.place, name, why));
                 return true;
@@ -253,7 +253,7 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
                 correlation,
                 write_ack,
             };
-            desk.send(id, &error(refused(why, refusal)));
+            turn.send(id, &error(refused(why, refusal)));
         }
         // The engine gives them to those who asked.
         Answer::Rechecked { .. } | Answer::Lost { .. } => {}
@@ -262,32 +262,36 @@ pub(crate) fn answered<E: Effects>(desk: &mut Desk<'_, E>, answer: RecordAnswer)
 }
 
 /// The serial of the session's subscription to a record, or of what it has asked for.
-pub(crate) fn serial<E: Effects>(desk: &Desk<'_, E>, id: SessionId, name: &str) -> Option<u32> {
-    let belongings = desk.sessions.find(id)?.belongings.as_ref()?;
+pub(crate) fn serial<E: Effects>(
+    turn: &TurnContext<'_, E>,
+    id: SessionId,
+    name: &str,
+) -> Option<u32> {
+    let belongings = turn.sessions.find(id)?.belongings.as_ref()?;
     Some(belongings.holds.get(name)?.serial)
 }
 
 /// As what the subscription with this serial was granted.
 pub(crate) fn granted<E: Effects>(
-    desk: &Desk<'_, E>,
+    turn: &TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     serial: u32,
 ) -> Option<u64> {
-    let belongings = desk.sessions.find(id)?.belongings.as_ref()?;
+    let belongings = turn.sessions.find(id)?.belongings.as_ref()?;
     let hold = belongings.holds.get(name)?;
     hold.granted.filter(|_| hold.serial == serial)
 }
 
 /// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
 pub(crate) fn lose<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,
     serial: u32,
     why: RecordRefusal,
 ) -> bool {
-    let session = desk.sessions.find_mut(id);
+    let session = turn.sessions.find_mut(id);
     let Some(with) = session.and_then(|session| session.belongings.as_mut()) else {
         return false;
     };
@@ -299,22 +303,22 @@ pub(crate) fn lose<E: Effects>(
         return false;
     };
     with.holds.remove(name);
-    desk.sessions.remove_belonging(id, hold_bytes(name));
-    desk.hub.expel(TOPIC, name, id, desk.sessions);
-    release(desk, name.clone(), epoch, (id, serial));
+    turn.sessions.remove_belonging(id, hold_bytes(name));
+    turn.hub.expel(TOPIC, name, id, turn.sessions);
+    release(turn, name.clone(), epoch, (id, serial));
     let refusal = Refusal {
         action: RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),
         name: Some(name),
         correlation: None,
         write_ack: false,
     };
-    desk.send(id, &error(refused(why, refusal)));
+    turn.send(id, &error(refused(why, refusal)));
     true
 }
 
 /// Delivers to this shard's subscribers what happened to a record.
 pub(crate) fn published<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &Name,
     what: &Published,
     except: Option<SessionId>,
@@ -350,21 +354,21 @@ pub(crate) fn published<E: Effects>(
                 },
             };
             let message = Message::Record(Record::Write(write, change));
-            desk.fan_out_value(name, except, &message, full.len());
+            turn.fan_out_value(name, except, &message, full.len());
         }
         // Its subscriptions end here, so nobody could be told later.
         Published::Deleted => {
-            desk.fan_out_to_all(
+            turn.fan_out_to_all(
                 TOPIC,
                 name,
                 except,
                 &Message::Record(Record::Deleted { name }),
             );
-            for member in desk.hub.dissolve(TOPIC, name, desk.sessions) {
-                let session = desk.sessions.find_mut(member);
+            for member in turn.hub.dissolve(TOPIC, name, turn.sessions) {
+                let session = turn.sessions.find_mut(member);
                 let belongings = session.and_then(|session| session.belongings.as_mut());
                 if belongings.is_some_and(|with| with.holds.remove(name).is_some()) {
-                    desk.sessions.remove_belonging(member, hold_bytes(name));
+                    turn.sessions.remove_belonging(member, hold_bytes(name));
                 }
             }
         }
@@ -373,14 +377,14 @@ pub(crate) fn published<E: Effects>(
                 name,
                 provided: *provided,
             };
-            desk.fan_out_to_all(TOPIC, name, except, &Message::Record(message));
+            turn.fan_out_to_all(TOPIC, name, except, &Message::Record(message));
         }
     }
 }
 
 /// Tells a session that has missed changes the value that they made.
 pub(crate) fn catch_up<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,
     version: Version,
@@ -395,11 +399,11 @@ pub(crate) fn catch_up<E: Effects>(
     let change = Change::Update {
         data: Some(data.as_str()),
     };
-    desk.send(id, &Message::Record(Record::Write(write, change)));
+    turn.send(id, &Message::Record(Record::Write(write, change)));
 }
 
 fn bulk<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: RecordBulk,
     names: &[&str],
@@ -411,51 +415,51 @@ fn bulk<E: Effects>(
         correlation,
         write_ack: false,
     };
-    if !desk.place.is_bulk(names) {
-        desk.send(id, &error(RecordError::InvalidData(refusal(None))));
+    if !turn.shard.is_bulk(names) {
+        turn.send(id, &error(RecordError::InvalidData(refusal(None))));
         return Flow::Taken;
     }
     // The owner has as much to do for each.
-    desk.place.count_work(2 * names.len() * NAME_WORK);
+    turn.shard.count_work(2 * names.len() * NAME_WORK);
     if action == RecordBulk::Unsubscribe {
         for name in names {
-            unsubscribe(desk, id, name);
+            unsubscribe(turn, id, name);
         }
-        if desk.is_last_piece() {
-            acknowledge(desk, id, action, Vec::new(), correlation);
+        if turn.is_last_piece() {
+            acknowledge(turn, id, action, Vec::new(), correlation);
         }
         return Flow::Taken;
     }
     let reads = action.reads();
-    if reads && !desk.is_piece() {
-        acknowledge(desk, id, action, names.to_vec(), correlation);
+    if reads && !turn.is_piece() {
+        acknowledge(turn, id, action, names.to_vec(), correlation);
     }
     let mut wanted: BTreeMap<Address, Vec<BulkName>> = BTreeMap::new();
     let mut count = 0;
     for (place, name) in (0..).zip(names) {
-        if !desk.place.is_record_name(name) {
-            desk.send(id, &error(RecordError::InvalidData(refusal(None))));
+        if !turn.shard.is_record_name(name) {
+            turn.send(id, &error(RecordError::InvalidData(refusal(None))));
             continue;
         }
         let owned = Name::from(*name);
         let serial = if action == RecordBulk::Notify {
             None
         } else {
-            match hold(desk, id, &owned) {
+            match hold(turn, id, &owned) {
                 Held::New(serial) => Some(serial),
                 Held::Already => {
-                    desk.send(id, &error(RecordError::MultipleSubscriptions { name }));
+                    turn.send(id, &error(RecordError::MultipleSubscriptions { name }));
                     None
                 }
                 Held::NoRoom => {
-                    desk.send(id, &error(RecordError::Denied(refusal(Some(name)))));
+                    turn.send(id, &error(RecordError::Denied(refusal(Some(name)))));
                     continue;
                 }
             }
         };
         count += 1;
         wanted
-            .entry(desk.place.owner(name))
+            .entry(turn.shard.owner(name))
             .or_default()
             .push(BulkName {
                 name: owned,
@@ -466,9 +470,9 @@ fn bulk<E: Effects>(
     let gather = match reads {
         // One denial has no order.
         true if count < 2 => None,
-        _ => gather(desk, id, action, names, correlation, count),
+        _ => gather(turn, id, action, names, correlation, count),
     };
-    let Some(principal) = desk.principal(id) else {
+    let Some(principal) = turn.principal(id) else {
         return Flow::Taken;
     };
     for (owner, names) in wanted {
@@ -479,7 +483,7 @@ fn bulk<E: Effects>(
             gather,
             correlation,
         };
-        desk.post(
+        turn.post(
             owner,
             Entry::RecordRequest(RecordRequest {
                 session: id,
@@ -493,7 +497,7 @@ fn bulk<E: Effects>(
 
 /// Has denials told and the bulk message acknowledged once `count` names are done; at once if there are none and none was refused.
 fn gather<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: RecordBulk,
     names: &[&str],
@@ -507,7 +511,7 @@ fn gather<E: Effects>(
     };
     if count == 0 {
         if names.is_empty() {
-            acknowledge(desk, id, action, Vec::new(), correlation);
+            acknowledge(turn, id, action, Vec::new(), correlation);
         }
         return None;
     }
@@ -522,13 +526,13 @@ fn gather<E: Effects>(
         is_sorted: false,
         whole: None,
     };
-    if desk.is_piece() && records.acknowledges {
+    if turn.is_piece() && records.acknowledges {
         // A piece tells its denials, and is one part of what acknowledges the message.
         let whole = Gathering::Record(records.clone());
-        records.whole = Some(desk.gather_bulk(id, 1, whole));
+        records.whole = Some(turn.gather_bulk(id, 1, whole));
         records.acknowledges = false;
     }
-    Some(desk.gather(id, count, Gathering::Record(records)))
+    Some(turn.gather(id, count, Gathering::Record(records)))
 }
 
 enum Held {
@@ -538,9 +542,9 @@ enum Held {
 }
 
 /// Notes that the session wants to be subscribed to the record.
-fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name) -> Held {
-    let has_room = desk.has_room(id, 1);
-    let Some(session) = desk.sessions.find_mut(id) else {
+fn hold<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) -> Held {
+    let has_room = turn.has_room(id, 1);
+    let Some(session) = turn.sessions.find_mut(id) else {
         return Held::NoRoom;
     };
     if session
@@ -560,9 +564,9 @@ fn hold<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name) -> Held 
         again: false,
     };
     let serial = session.serial;
-    let holds = &mut session.belongings(desk.place.seed).holds;
+    let holds = &mut session.belongings(turn.shard.seed).holds;
     holds.insert(name.clone(), hold);
-    desk.sessions.add_belonging(id, hold_bytes(name));
+    turn.sessions.add_belonging(id, hold_bytes(name));
     Held::New(serial)
 }
 
@@ -573,12 +577,12 @@ fn hold_bytes(name: &Name) -> usize {
 
 /// Whether rights have changed since the subscription was asked for, so that it has to be judged again.
 fn is_asked_again<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,
     serial: u32,
 ) -> bool {
-    let session = desk.sessions.find_mut(id);
+    let session = turn.sessions.find_mut(id);
     let hold = session
         .and_then(|session| session.belongings.as_mut())
         .and_then(|with| with.holds.get_mut(name));
@@ -587,14 +591,14 @@ fn is_asked_again<E: Effects>(
 
 /// The owner has granted a subscription; false, and given back, if nobody wants it any more.
 fn grant<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,
     serial: u32,
     epoch: u64,
     value_bytes: usize,
 ) -> bool {
-    let hold = desk
+    let hold = turn
         .sessions
         .find_mut(id)
         .and_then(|session| session.belongings.as_mut())
@@ -602,45 +606,45 @@ fn grant<E: Effects>(
     match hold {
         Some(hold) if hold.serial == serial => {
             hold.granted = Some(epoch);
-            desk.hub.join(TOPIC, name, id, desk.sessions);
-            if let Some(channel) = desk.hub.find(TOPIC, name) {
-                desk.hub
-                    .set_value_bytes(channel, value_bytes, desk.sessions);
+            turn.hub.join(TOPIC, name, id, turn.sessions);
+            if let Some(channel) = turn.hub.find(TOPIC, name) {
+                turn.hub
+                    .set_value_bytes(channel, value_bytes, turn.sessions);
             }
-            lag::joined(desk, TOPIC, name, id);
+            lag::joined(turn, TOPIC, name, id);
             true
         }
         _ => {
-            release(desk, name.clone(), epoch, (id, serial));
+            release(turn, name.clone(), epoch, (id, serial));
             false
         }
     }
 }
 
-fn unsubscribe<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str) {
-    let hold = desk
+fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
+    let hold = turn
         .sessions
         .find_mut(id)
         .and_then(|session| session.belongings.as_mut())
         .and_then(|with| with.holds.remove_entry(name));
     let hold = hold.map(|(name, hold)| {
-        desk.sessions.remove_belonging(id, hold_bytes(&name));
+        turn.sessions.remove_belonging(id, hold_bytes(&name));
         hold
     });
     // A subscription that was not granted yet is given back when the grant comes.
     if let Some((epoch, serial)) = hold.and_then(|hold| Some((hold.granted?, hold.serial))) {
-        desk.hub.leave(TOPIC, name, id, desk.sessions);
-        release(desk, name.into(), epoch, (id, serial));
+        turn.hub.leave(TOPIC, name, id, turn.sessions);
+        release(turn, name.into(), epoch, (id, serial));
     }
 }
 
 fn forget_hold<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &Name,
     serial: Option<u32>,
 ) {
-    let session = desk.sessions.find_mut(id);
+    let session = turn.sessions.find_mut(id);
     if let Some(with) = session.and_then(|session| session.belongings.as_mut())
         && with
             .holds
@@ -648,13 +652,13 @@ fn forget_hold<E: Effects>(
             .is_some_and(|hold| Some(hold.serial) == serial)
     {
         with.holds.remove(name);
-        desk.sessions.remove_belonging(id, hold_bytes(name));
+        turn.sessions.remove_belonging(id, hold_bytes(name));
     }
 }
 
 /// Gives a granted subscription back to its owner.
 pub(crate) fn release<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: Name,
     epoch: u64,
     (session, serial): (SessionId, u32),
@@ -665,37 +669,37 @@ pub(crate) fn release<E: Effects>(
         session,
         serial,
     };
-    desk.post(desk.place.owner(&name), release);
+    turn.post(turn.shard.owner(&name), release);
 }
 
 fn request<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     action: RecordAction,
     what: impl FnOnce(Name) -> RecordRequestKind,
 ) {
-    if !desk.place.is_record_name(name) {
+    if !turn.shard.is_record_name(name) {
         let refusal = Refusal {
             action,
             name: None,
             correlation: None,
             write_ack: false,
         };
-        return desk.send(id, &error(RecordError::InvalidData(refusal)));
+        return turn.send(id, &error(RecordError::InvalidData(refusal)));
     }
-    post_request(desk, id, name, what(name.into()));
+    post_request(turn, id, name, what(name.into()));
 }
 
 fn post_request<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     what: RecordRequestKind,
 ) {
-    if let Some(principal) = desk.principal(id) {
-        let owner = desk.place.owner(name);
-        desk.post(
+    if let Some(principal) = turn.principal(id) {
+        let owner = turn.shard.owner(name);
+        turn.post(
             owner,
             Entry::RecordRequest(RecordRequest {
                 session: id,
@@ -707,28 +711,28 @@ fn post_request<E: Effects>(
 }
 
 fn write<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     write: &Write<'_>,
     change: &Change<'_>,
     key: Option<&str>,
 ) {
     let action = change.action();
-    let name = Some(write.name).filter(|name| desk.place.is_record_name(name));
+    let name = Some(write.name).filter(|name| turn.shard.is_record_name(name));
     let refusal = Refusal {
         action,
         name,
         correlation: write.correlation,
         write_ack: write.write_ack,
     };
-    if desk.place.draining {
-        return desk.send(id, &error(RecordError::Update(refusal)));
+    if turn.shard.draining {
+        return turn.send(id, &error(RecordError::Update(refusal)));
     }
     let is_key = key.is_none_or(|key| {
-        write.write_ack && key.len() <= desk.place.settings.limits.write_key_bytes_max
+        write.write_ack && key.len() <= turn.shard.settings.limits.write_key_bytes_max
     });
     let checked = match name {
-        Some(_) if is_key => change::check(desk.place, change),
+        Some(_) if is_key => change::check(turn.shard, change),
         _ => None,
     };
     let version = match write.version {
@@ -738,7 +742,7 @@ fn write<E: Effects>(
             .map(|version| Some(Version(version))),
     };
     let (Some(change), Some(version)) = (checked, version) else {
-        return desk.send(id, &error(RecordError::InvalidData(refusal)));
+        return turn.send(id, &error(RecordError::InvalidData(refusal)));
     };
     let owned = OwnedWrite {
         version,
@@ -750,17 +754,17 @@ fn write<E: Effects>(
         key: key.map(Box::from),
     };
     post_request(
-        desk,
+        turn,
         id,
         write.name,
         RecordRequestKind::Write(write.name.into(), Box::new(owned)),
     );
 }
 
-fn fetch<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, correlation: &str) {
-    if desk.place.is_record_name(name) {
+fn fetch<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str, correlation: &str) {
+    if turn.shard.is_record_name(name) {
         let what = RecordRequestKind::Fetch(name.into(), correlation.into());
-        return post_request(desk, id, name, what);
+        return post_request(turn, id, name, what);
     }
     let refusal = Refusal {
         action: RecordAction::Read,
@@ -768,11 +772,11 @@ fn fetch<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &str, correlat
         correlation: Some(correlation),
         write_ack: false,
     };
-    desk.send(id, &error(RecordError::InvalidData(refusal)));
+    turn.send(id, &error(RecordError::InvalidData(refusal)));
 }
 
 fn put<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     correlation: &str,
@@ -784,17 +788,17 @@ fn put<E: Effects>(
             Some(_) => RecordAction::CreateAndUpdate,
             None => RecordAction::Delete,
         },
-        name: Some(name).filter(|name| desk.place.is_record_name(name)),
+        name: Some(name).filter(|name| turn.shard.is_record_name(name)),
         correlation: Some(correlation),
         write_ack: true,
     };
-    if desk.place.draining {
-        return desk.send(id, &error(RecordError::Update(refusal)));
+    if turn.shard.draining {
+        return turn.send(id, &error(RecordError::Update(refusal)));
     }
     let is_value = data
-        .is_none_or(|data| matches!(desk.place.json_kind(data), Ok(Kind::Object | Kind::Array)));
+        .is_none_or(|data| matches!(turn.shard.json_kind(data), Ok(Kind::Object | Kind::Array)));
     if refusal.name.is_none() || !is_value {
-        return desk.send(id, &error(RecordError::InvalidData(refusal)));
+        return turn.send(id, &error(RecordError::InvalidData(refusal)));
     }
     let put = OwnedPut {
         correlation: correlation.into(),
@@ -802,14 +806,14 @@ fn put<E: Effects>(
         data: data.map(Payload::from_checked),
     };
     post_request(
-        desk,
+        turn,
         id,
         name,
         RecordRequestKind::Put(name.into(), Box::new(put)),
     );
 }
 
-fn tell<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name, told: &Told) {
+fn tell<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name, told: &Told) {
     let message = match told {
         Told::Read(Some((version, data))) => Record::ReadResponse {
             name,
@@ -827,7 +831,7 @@ fn tell<E: Effects>(desk: &mut Desk<'_, E>, id: SessionId, name: &Name, told: &T
         },
         Told::Nothing => return,
     };
-    desk.send(id, &Message::Record(message));
+    turn.send(id, &Message::Record(message));
 }
 
 fn refused(why: RecordRefusal, refusal: Refusal<'_, RecordAction>) -> RecordError<'_> {
@@ -869,7 +873,7 @@ const DENIALS: usize = 256;
 /// Tells what is left of a bulk message whose names are all done: the denials in the order of its names, then the
 /// acknowledgement. Gives it back if it has more denials than one step sends.
 pub(crate) fn finish<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     mut records: GatheredRecords,
 ) -> Option<GatheredRecords> {
@@ -888,21 +892,21 @@ pub(crate) fn finish<E: Effects>(
             correlation,
             write_ack: false,
         };
-        desk.send(id, &error(refused(why, refusal)));
+        turn.send(id, &error(refused(why, refusal)));
     }
     if !records.denied.is_empty() {
         return Some(records);
     }
     if records.allowed && records.acknowledges {
         let names = records.names.iter().map(Name::as_str).collect();
-        acknowledge(desk, id, records.action, names, correlation);
+        acknowledge(turn, id, records.action, names, correlation);
     }
     None
 }
 
 /// Acknowledges a bulk message, with the names that it echoes.
 pub(crate) fn acknowledge<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: RecordBulk,
     names: Vec<&str>,
@@ -913,5 +917,5 @@ pub(crate) fn acknowledge<E: Effects>(
         names,
         correlation,
     };
-    desk.send(id, &Message::Record(ack));
+    turn.send(id, &Message::Record(ack));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
-use crate::desk::{Desk, Verdict};
+use crate::context::{TurnContext, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
     Answer, Asker, Entry, Gather, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, Published,
@@ -298,7 +298,7 @@ pub(super) struct Asking<'p> {
 
 /// Judges a job with the old value and the new one at hand.
 pub(super) fn judge<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     access: Access,
     name: &Name,
@@ -312,13 +312,13 @@ pub(super) fn judge<E: Effects>(
         old: Given::Known(old),
         may_wait: true,
     };
-    ask(desk, job, name, asking).unwrap_or(Verdict::Failed)
+    ask(turn, job, name, asking).unwrap_or(Verdict::Failed)
 }
 
 /// Judges a job with the documents that are known; `None` if the rule looks at another one, or at another record for which it must
 /// not wait. At most one read is under way for each record.
 pub(super) fn ask<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
     asking: Asking<'_>,
@@ -336,10 +336,10 @@ pub(super) fn ask<E: Effects>(
             name: Some(name),
             data: data.text(),
             old_data: old.text(),
-            now: desk.now.wall,
+            now: turn.now.wall,
             values: &job.values,
         };
-        let judge = &desk.place.permission;
+        let judge = &turn.shard.permission;
         let decision = match unknown {
             Unknown {
                 data: false,
@@ -347,7 +347,7 @@ pub(super) fn ask<E: Effects>(
             } => judge.decide(&question),
             _ => judge.decide_without(&question, unknown)?,
         };
-        let reads_max = desk.place.settings.limits.rule_reads_max;
+        let reads_max = turn.shard.settings.limits.rule_reads_max;
         match (decision, old) {
             (Decision::Allow, _) => return Some(Verdict::Allow),
             (Decision::Deny, _) => return Some(Verdict::Deny),
@@ -365,11 +365,11 @@ pub(super) fn ask<E: Effects>(
                     continue;
                 }
                 let asker = Asker::Record {
-                    owner: desk.place.address,
+                    owner: turn.shard.address,
                     name: name.clone(),
                 };
-                desk.post(
-                    desk.place.owner(&read),
+                turn.post(
+                    turn.shard.owner(&read),
                     Entry::ReadValue { name: read, asker },
                 );
                 return Some(Verdict::Wait);
@@ -380,22 +380,22 @@ pub(super) fn ask<E: Effects>(
 
 /// What becomes of a job that was not allowed.
 pub(super) fn stopped<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &Name,
     job: Job,
     verdict: Verdict,
 ) -> Step {
-    desk.place.count_verdict(verdict);
+    turn.shard.count_verdict(verdict);
     match verdict {
         Verdict::Wait => return Step::Blocked(job, Blocked::Rule),
-        Verdict::Failed => refuse(desk, name, job, RecordRefusal::RuleFailed),
-        Verdict::Deny | Verdict::Allow => refuse(desk, name, job, RecordRefusal::Denied),
+        Verdict::Failed => refuse(turn, name, job, RecordRefusal::RuleFailed),
+        Verdict::Deny | Verdict::Allow => refuse(turn, name, job, RecordRefusal::Denied),
     }
     Step::Denied
 }
 
 pub(super) fn refuse<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &Name,
     job: Job,
     why: RecordRefusal,
@@ -404,27 +404,27 @@ pub(super) fn refuse<E: Effects>(
         let asker = Asker::Lagging(job.session, Arc::clone(reader));
         let is_lost = matches!(why, RecordRefusal::Denied | RecordRefusal::RuleFailed);
         if !is_lost {
-            return answer_value(desk, name.clone(), asker, Err(ReadFailed));
+            return answer_value(turn, name.clone(), asker, Err(ReadFailed));
         }
         let (session, gather, lost) = job.refusal(why);
-        answer(desk, session, name, gather, lost);
+        answer(turn, session, name, gather, lost);
         // The subscription has ended when this comes, so the session gets no message.
-        return answer_value(desk, name.clone(), asker, Ok(None));
+        return answer_value(turn, name.clone(), asker, Ok(None));
     }
     let (session, gather, refused) = job.refusal(why);
-    answer(desk, session, name, gather, refused);
+    answer(turn, session, name, gather, refused);
 }
 
 pub(super) fn answer<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     session: SessionId,
     name: &Name,
     gather: Option<Gather>,
     what: Answer,
 ) {
     // Encoding it at the session's shard costs as much, but the owner has to know now.
-    desk.place.count_work(what.bytes());
-    desk.post(
+    turn.shard.count_work(what.bytes());
+    turn.post(
         session.home,
         Entry::RecordAnswer(RecordAnswer {
             session,
@@ -436,7 +436,7 @@ pub(super) fn answer<E: Effects>(
 }
 
 pub(super) fn answer_value<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: Name,
     asker: Asker,
     value: Result<Option<(Version, Payload)>, ReadFailed>,
@@ -446,12 +446,12 @@ pub(super) fn answer_value<E: Effects>(
         Asker::Record { owner, .. } | Asker::Listening { owner, .. } => *owner,
         Asker::Recheck { home, .. } => *home,
     };
-    desk.post(to, Entry::Value { name, asker, value });
+    turn.post(to, Entry::Value { name, asker, value });
 }
 
 /// Tells every shard that has subscribers.
 pub(super) fn publish<E: Effects>(
-    desk: &mut Desk<'_, E>,
+    turn: &mut TurnContext<'_, E>,
     name: &Name,
     interest: &Interest,
     what: &Published,
@@ -459,10 +459,10 @@ pub(super) fn publish<E: Effects>(
 ) {
     for (shard, _) in &interest.shards {
         let to = Address {
-            node: desk.place.address.node,
+            node: turn.shard.address.node,
             shard: *shard,
         };
-        desk.post(
+        turn.post(
             to,
             Entry::RecordPublished {
                 name: name.clone(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::desk::{Desk, Verdict};
+use crate::context::{TurnContext, Verdict};
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
     Answer, Asker, BulkName, Entry, Gather, Published, ReadFailed, RecordRefusal, RecordRequest,
@@ -162,7 +162,7 @@ impl RecordOwner {
     /// Handles a session's request.
     pub(crate) fn request<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         request: RecordRequest,
     ) {
@@ -171,7 +171,7 @@ impl RecordOwner {
             principal,
             what,
         } = request;
-        let since = desk.now.monotonic;
+        let since = turn.now.monotonic;
         let job = |principal, kind| Job {
             session,
             principal,
@@ -204,7 +204,7 @@ impl RecordOwner {
                         correlation,
                         reloaded: None,
                     };
-                    self.take(desk, listens, name, job(principal.clone(), kind));
+                    self.take(turn, listens, name, job(principal.clone(), kind));
                 }
             }
             RecordRequestKind::Recheck(name, recheck) => {
@@ -213,26 +213,26 @@ impl RecordOwner {
                     serial: recheck.serial,
                     epoch: Some(recheck.epoch),
                 };
-                self.take(desk, listens, name, job(principal, kind));
+                self.take(turn, listens, name, job(principal, kind));
             }
             RecordRequestKind::Read(name) => {
-                self.take(desk, listens, name, job(principal, JobKind::Read))
+                self.take(turn, listens, name, job(principal, JobKind::Read))
             }
             RecordRequestKind::Head(name) => {
-                self.take(desk, listens, name, job(principal, JobKind::Head))
+                self.take(turn, listens, name, job(principal, JobKind::Head))
             }
             RecordRequestKind::Delete(name) => {
-                self.take(desk, listens, name, job(principal, JobKind::Delete))
+                self.take(turn, listens, name, job(principal, JobKind::Delete))
             }
             RecordRequestKind::Write(name, write) => {
-                self.take(desk, listens, name, job(principal, JobKind::Write(write)));
+                self.take(turn, listens, name, job(principal, JobKind::Write(write)));
             }
             RecordRequestKind::Fetch(name, correlation) => {
                 let kind = JobKind::Fetch(correlation);
-                self.take(desk, listens, name, job(principal, kind));
+                self.take(turn, listens, name, job(principal, kind));
             }
             RecordRequestKind::Put(name, put) => {
-                self.take(desk, listens, name, job(principal, JobKind::Put(put)));
+                self.take(turn, listens, name, job(principal, JobKind::Put(put)));
             }
         }
     }
@@ -240,7 +240,7 @@ impl RecordOwner {
     /// A subscription of a session has ended.
     pub(crate) fn release<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         epoch: u64,
@@ -277,24 +277,24 @@ impl RecordOwner {
             }
         }
         if record.interest.shards.is_empty() {
-            listens.record_unwanted(desk, name);
-            self.settle(desk, name);
+            listens.record_unwanted(turn, name);
+            self.settle(turn, name);
         }
     }
 
     /// Somebody wants the value, whatever waits here.
     pub(crate) fn read_value<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: Name,
         asker: Asker,
     ) {
         // A rule may make a name of what a client has written.
-        if !desk.place.is_record_name(&name) {
-            return answer_value(desk, name, asker, Err(ReadFailed));
+        if !turn.shard.is_record_name(&name) {
+            return answer_value(turn, name, asker, Err(ReadFailed));
         }
-        let (name, record) = self.ensure(desk, name);
+        let (name, record) = self.ensure(turn, name);
         record.is_read_by_rules = true;
         if let Asker::Lagging(session, reader) = &asker
             && record.has_readers
@@ -306,36 +306,36 @@ impl RecordOwner {
                 values: Vec::new(),
                 read_failed: false,
                 after: None,
-                since: desk.now.monotonic,
+                since: turn.now.monotonic,
                 was_deferred: false,
             };
-            return self.take_now(desk, listens, name, job);
+            return self.take_now(turn, listens, name, job);
         }
         if matches!(record.value, Value::Unknown) {
             let waits = record.waiting_mut();
-            if waits.askers.len() >= desk.place.settings.limits.record_waiting_max {
-                desk.place.count(|refused| refused.waiting += 1);
-                return answer_value(desk, name, asker, Err(ReadFailed));
+            if waits.askers.len() >= turn.shard.settings.limits.record_waiting_max {
+                turn.shard.count(|refused| refused.waiting += 1);
+                return answer_value(turn, name, asker, Err(ReadFailed));
             }
             waits.askers.push(asker);
             if waits.blocked == Blocked::No {
                 waits.blocked = Blocked::Loading;
             }
             if !waits.loading {
-                self.load(desk, &name);
+                self.load(turn, &name);
             }
-            self.plan_timeout(desk, &name);
+            self.plan_timeout(turn, &name);
         } else {
             let value = record.value.read();
-            answer_value(desk, name.clone(), asker, Ok(value));
-            self.settle(desk, &name);
+            answer_value(turn, name.clone(), asker, Ok(value));
+            self.settle(turn, &name);
         }
     }
 
     /// A value that a waiting rule asked for.
     pub(crate) fn value<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         waiting: &Name,
         read: Name,
@@ -358,13 +358,13 @@ impl RecordOwner {
                 Err(ReadFailed) => job.read_failed = true,
             }
         }
-        self.go_on(desk, listens, waiting);
+        self.go_on(turn, listens, waiting);
     }
 
     /// The store's answer to a load.
     pub(crate) fn loaded<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         result: Result<Loaded, StoreError>,
@@ -380,13 +380,13 @@ impl RecordOwner {
         }
         match result {
             Ok(Loaded::Found(found)) => {
-                desk.place.count_work(found.data.len());
+                turn.shard.count_work(found.data.len());
                 self.cache.bytes += found.data.len();
                 record.value = Value::Present(found);
             }
             Ok(Loaded::Missing) => record.value = Value::Missing,
             Ok(Loaded::Corrupt) | Err(_) => {
-                return self.fail_waiting(desk, name, RecordRefusal::LoadFailed, None);
+                return self.fail_waiting(turn, name, RecordRefusal::LoadFailed, None);
             }
         }
         let (value, now) = (record.value.read(), record.value.clone());
@@ -397,20 +397,20 @@ impl RecordOwner {
             }
             overruled = waits.overruled.take();
             for asker in std::mem::take(&mut waits.askers) {
-                answer_value(desk, name.clone(), asker, Ok(value.clone()));
+                answer_value(turn, name.clone(), asker, Ok(value.clone()));
             }
         }
         if let Some(before) = overruled {
-            self.tell_reloaded(desk, listens, name, &before, &now);
+            self.tell_reloaded(turn, listens, name, &before, &now);
         }
-        self.go_on(desk, listens, name);
-        self.drop_load_timeouts(desk, name);
+        self.go_on(turn, listens, name);
+        self.drop_load_timeouts(turn, name);
     }
 
     /// The store's answer to a commit.
     pub(crate) fn committed<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         store: StoreId,
         batch: u64,
         result: Result<Vec<Written>, StoreError>,
@@ -418,28 +418,28 @@ impl RecordOwner {
         let Some(Lane { commits, .. }) = self.lanes.at_mut(store) else {
             return;
         };
-        let mut ended = Ended::new(desk);
+        let mut ended = Ended::new(turn);
         match result {
             Ok(written) => commits.committed(batch, &written, &mut ended),
             Err(error) if error.trouble == StoreTrouble::StaleTerm => {
                 commits.deposed(batch, &mut ended);
             }
-            Err(_) => commits.failed(batch, ended.desk.now.monotonic),
+            Err(_) => commits.failed(batch, ended.turn.now.monotonic),
         }
         let Ended {
             clean, overruled, ..
         } = ended;
         for name in clean {
-            self.settle_with(desk, &name, |record| record.is_dirty = false);
+            self.settle_with(turn, &name, |record| record.is_dirty = false);
         }
         for (name, from) in overruled {
             self.repeats.forget(&name, from);
-            self.overruled(desk, &name);
+            self.overruled(turn, &name);
         }
     }
 
     /// Another owner has written the record: what is in memory counts no more, and whoever has it gets what is stored.
-    fn overruled<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+    fn overruled<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
@@ -454,8 +454,8 @@ impl RecordOwner {
         if waits.blocked == Blocked::No {
             waits.blocked = Blocked::Loading;
         }
-        self.load(desk, name);
-        self.plan_timeout(desk, name);
+        self.load(turn, name);
+        self.plan_timeout(turn, name);
     }
 
     /// Asks each store for what this turn needs and gives it what this turn wrote.
@@ -482,36 +482,36 @@ impl RecordOwner {
     }
 
     /// Fails what has waited too long.
-    pub(crate) fn deadline_reached<E: Effects>(&mut self, desk: &mut Desk<'_, E>) {
-        let now = desk.now.monotonic;
+    pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+        let now = turn.now.monotonic;
         for (_, lane) in self.lanes.iter_mut() {
             lane.commits
-                .time_out(now, |name, waiter| outcome_unknown(desk, name, waiter));
+                .time_out(now, |name, waiter| outcome_unknown(turn, name, waiter));
         }
         while let Some(name) = self.overruled_loads.pop_due(now) {
             let waits = self.table.get(&name).and_then(|kept| kept.waiting.as_ref());
             if waits.is_some_and(|waits| waits.overruled.is_some()) {
-                self.load(desk, &name);
+                self.load(turn, &name);
             }
         }
-        let timeout = desk.place.settings.load_timeout.as_nanos();
+        let timeout = turn.shard.settings.load_timeout.as_nanos();
         let timeout = u64::try_from(timeout).unwrap_or(u64::MAX);
         while let Some((deadline, name)) = self.lanes.pop_due_load(now) {
             let before = Instant(deadline.0.saturating_sub(timeout));
-            self.fail_waiting(desk, &name, RecordRefusal::LoadTimeout, Some(before));
+            self.fail_waiting(turn, &name, RecordRefusal::LoadTimeout, Some(before));
         }
     }
 
     /// Tells the subscribers that a record has got, or lost, its provider.
     pub(crate) fn provider_changed<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         provided: bool,
     ) {
         if let Some(record) = self.table.get(name) {
             publish(
-                desk,
+                turn,
                 name,
                 &record.interest,
                 &Published::Provided(provided),
@@ -522,14 +522,18 @@ impl RecordOwner {
 
     /// The record's place in the table, with the name that the table has for it: to find it again with that one reads no other
     /// memory. One that is new there has no value yet, and is not asked for: a job may be refused without it.
-    fn ensure<E: Effects>(&mut self, desk: &Desk<'_, E>, name: Name) -> (Name, &mut OwnedRecord) {
+    fn ensure<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: Name,
+    ) -> (Name, &mut OwnedRecord) {
         let Self {
             table,
             cache,
             next_epoch,
             ..
         } = self;
-        let prefixes = &desk.place.settings.memory_only_prefixes;
+        let prefixes = &turn.shard.settings.memory_only_prefixes;
         let (name, record) = table.get_or_insert_with(name, |name| {
             *next_epoch += 1;
             cache.bytes += name.len() + RECORD_OVERHEAD_BYTES;
@@ -562,90 +566,98 @@ impl RecordOwner {
 
     pub(super) fn new_incarnation<E: Effects>(
         &mut self,
-        desk: &Desk<'_, E>,
+        turn: &TurnContext<'_, E>,
         name: &Name,
     ) -> Incarnation {
-        self.lane_mut(desk, name).new_incarnation()
+        self.lane_mut(turn, name).new_incarnation()
     }
 
     /// The way to the record's store.
-    pub(super) fn lane_mut<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) -> &mut Lane {
-        self.lanes.of_mut(&desk.place.settings.routes, name)
+    pub(super) fn lane_mut<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+    ) -> &mut Lane {
+        self.lanes.of_mut(&turn.shard.settings.routes, name)
     }
 
     /// Asks the record's store for it at the end of the turn.
-    pub(super) fn load<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+    pub(super) fn load<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         if let Some(record) = self.table.get_mut(name) {
             record.waiting_mut().loading = true;
         }
-        self.lane_mut(desk, name).to_load.push(name.clone());
+        self.lane_mut(turn, name).to_load.push(name.clone());
     }
 
     /// The same, unless its answer is on its way.
-    pub(super) fn load_unless_loading<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+    pub(super) fn load_unless_loading<E: Effects>(
+        &mut self,
+        turn: &TurnContext<'_, E>,
+        name: &Name,
+    ) {
         let waits = self.table.get(name).and_then(|kept| kept.waiting.as_ref());
         if !waits.is_some_and(|waits| waits.loading) {
-            self.load(desk, name);
+            self.load(turn, name);
         }
     }
 
     /// Does the job, or lets it wait behind the earlier ones.
     fn take<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: Name,
         job: Job,
     ) {
         if !self.deferred.has(job.session) || !job.is_deferrable() {
-            return self.take_now(desk, listens, name, job);
+            return self.take_now(turn, listens, name, job);
         }
-        if self.deferred.bytes() < desk.place.settings.limits.deferred_bytes_max {
+        if self.deferred.bytes() < turn.shard.settings.limits.deferred_bytes_max {
             return self.deferred.push(name, job);
         }
-        desk.place.count(|refused| refused.deferred += 1);
+        turn.shard.count(|refused| refused.deferred += 1);
         let why = job.overload_refusal();
-        refuse(desk, &name, job, why);
+        refuse(turn, &name, job, why);
     }
 
     /// Does the job now, or lets it wait behind the earlier ones of the record.
     fn take_now<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: Name,
         job: Job,
     ) {
-        let (name, record) = self.ensure(desk, name);
+        let (name, record) = self.ensure(turn, name);
         if record.waiting.is_some() {
-            return self.queue(desk, &name, job);
+            return self.queue(turn, &name, job);
         }
-        let step = self.run_counted(desk, listens, &name, job);
+        let step = self.run_counted(turn, listens, &name, job);
         let is_used = matches!(step, Step::Done);
         if let Step::Blocked(job, blocked) = step {
-            self.wait(desk, &name, job, blocked);
+            self.wait(turn, &name, job, blocked);
         }
-        self.settle_with(desk, &name, |record| record.is_used |= is_used);
+        self.settle_with(turn, &name, |record| record.is_used |= is_used);
     }
 
     /// Lets a job wait behind the earlier ones. A denial that does not depend on the record does not wait: how long that takes
     /// would tell whether others use the record.
-    fn queue<E: Effects>(&mut self, desk: &mut Desk<'_, E>, name: &Name, mut job: Job) {
+    fn queue<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name, mut job: Job) {
         if !is_repeated(&self.repeats, name, &job)
             && let Some(verdict @ (Verdict::Deny | Verdict::Failed)) =
-                judge_early(desk, &mut job, name, false)
+                judge_early(turn, &mut job, name, false)
         {
-            stopped(desk, name, job, verdict);
+            stopped(turn, name, job, verdict);
             return;
         }
         let waits = self.table.get_mut(name).map(OwnedRecord::waiting_mut);
         let Some(waits) = waits else {
             return;
         };
-        if waits.jobs.len() >= desk.place.settings.limits.record_waiting_max {
-            desk.place.count(|refused| refused.waiting += 1);
+        if waits.jobs.len() >= turn.shard.settings.limits.record_waiting_max {
+            turn.shard.count(|refused| refused.waiting += 1);
             let why = job.overload_refusal();
-            return refuse(desk, name, job, why);
+            return refuse(turn, name, job, why);
         }
         if job.was_deferred {
             // Those of its session that wait here came before it, and must not be deferred behind it.
@@ -657,33 +669,33 @@ impl RecordOwner {
         let bytes = job.bytes();
         waits.jobs.push_back(job);
         self.waiting_bytes += bytes;
-        self.plan_timeout(desk, name);
+        self.plan_timeout(turn, name);
     }
 
     /// Does the job, and defers the later ones of its session if that has cost too much in this turn.
     fn run_counted<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
         job: Job,
     ) -> Step {
         let (session, is_deferrable) = (job.session, job.is_deferrable() || job.was_deferred);
-        let before = desk.place.work.get();
-        let step = self.run(desk, listens, name, job);
-        let work = desk.place.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
-        let work_max = desk.place.settings.limits.connection_work_max as u64;
+        let before = turn.shard.work.get();
+        let step = self.run(turn, listens, name, job);
+        let work = turn.shard.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
+        let work_max = turn.shard.settings.limits.connection_work_max as u64;
         let sum = self.costs.add(session, work);
         if is_deferrable && work_max > 0 && sum > work_max && !self.deferred.has(session) {
             self.deferred.begin(session);
-            let owner = desk.place.address;
+            let owner = turn.shard.address;
             let work = sum;
             let deferred = WorkEntry::Deferred {
                 session,
                 owner,
                 work,
             };
-            desk.post(session.home, Entry::Work(deferred));
+            turn.post(session.home, Entry::Work(deferred));
         }
         step
     }
@@ -692,37 +704,37 @@ impl RecordOwner {
     /// reports that to the session's shard.
     pub(crate) fn proceed<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         session: SessionId,
     ) {
-        let work = self.do_deferred(desk, listens, session, |_| true);
+        let work = self.do_deferred(turn, listens, session, |_| true);
         // A session that has cost too much again stays deferred, even if nothing of it waits: the next request has to.
-        let work_max = desk.place.settings.limits.connection_work_max as u64;
+        let work_max = turn.shard.settings.limits.connection_work_max as u64;
         let is_done = work <= work_max && self.deferred.is_empty(session);
         if is_done {
             self.deferred.end(session);
         }
-        let owner = desk.place.address;
+        let owner = turn.shard.address;
         let proceeded = WorkEntry::Proceeded {
             session,
             owner,
             work,
             is_done,
         };
-        desk.post(session.home, Entry::Work(proceeded));
+        turn.post(session.home, Entry::Work(proceeded));
     }
 
     /// Does deferred requests of a session until they have cost as much as one connection may cost in a turn. Those that are not
     /// `wanted` are refused. What they have cost.
     fn do_deferred<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         session: SessionId,
         wanted: impl Fn(&Job) -> bool,
     ) -> u64 {
-        let work_max = desk.place.settings.limits.connection_work_max as u64;
+        let work_max = turn.shard.settings.limits.connection_work_max as u64;
         let mut work = 0;
         while work <= work_max
             && let Some((name, mut job, has_waited)) = self.deferred.pop(session)
@@ -731,16 +743,16 @@ impl RecordOwner {
             if has_waited && let Some(record) = self.table.get_mut(&name) {
                 record.deferred_count = record.deferred_count.saturating_sub(1);
             }
-            let before = desk.place.work.get();
+            let before = turn.shard.work.get();
             // The user may have been revoked since the request came. Rules are asked when it is done, but they do not know of that.
-            let is_revoked = desk.place.revocations.covers(&job.principal, desk.now.wall);
+            let is_revoked = turn.shard.revocations.covers(&job.principal, turn.now.wall);
             if wanted(&job) && !is_revoked {
-                self.take_now(desk, listens, name, job);
+                self.take_now(turn, listens, name, job);
             } else {
-                refuse(desk, &name, job, RecordRefusal::Denied);
-                self.settle(desk, &name);
+                refuse(turn, &name, job, RecordRefusal::Denied);
+                self.settle(turn, &name);
             }
-            work += desk.place.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
+            work += turn.shard.work.get().wrapping_sub(before) + MESSAGE_WORK as u64;
         }
         work
     }
@@ -754,13 +766,13 @@ impl RecordOwner {
     /// done. Those that only read are refused, which completes what gathers their answers.
     pub(crate) fn begin_turn<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
     ) {
         self.costs.begin_turn();
-        self.judge_more(desk, listens);
+        self.judge_more(turn, listens);
         if let Some(session) = self.deferred.next_ended() {
-            self.do_deferred(desk, listens, session, Job::changes_records);
+            self.do_deferred(turn, listens, session, Job::changes_records);
             if self.deferred.is_empty(session) {
                 self.deferred.ended_is_done(session);
             }
@@ -785,7 +797,7 @@ impl RecordOwner {
 
     pub(super) fn wait<E: Effects>(
         &mut self,
-        desk: &Desk<'_, E>,
+        turn: &TurnContext<'_, E>,
         name: &Name,
         job: Job,
         blocked: Blocked,
@@ -799,14 +811,14 @@ impl RecordOwner {
             let bytes = job.bytes();
             waits.jobs.push_front(job);
             self.waiting_bytes += bytes;
-            self.plan_timeout(desk, name);
+            self.plan_timeout(turn, name);
         }
     }
 
     /// Goes on with the waiting jobs until one has to wait again.
     pub(super) fn go_on<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
         name: &Name,
     ) {
@@ -827,7 +839,7 @@ impl RecordOwner {
                 }
                 if waits.overruled.is_some() {
                     waits.blocked = Blocked::Loading;
-                    self.load(desk, name);
+                    self.load(turn, name);
                     break;
                 }
                 if let Some(record) = self.table.get_mut(name) {
@@ -845,14 +857,14 @@ impl RecordOwner {
                 }
                 continue;
             }
-            match self.run_counted(desk, listens, name, job) {
+            match self.run_counted(turn, listens, name, job) {
                 Step::Done => is_used = true,
                 Step::Denied => {}
-                Step::Blocked(job, blocked) => self.wait(desk, name, job, blocked),
+                Step::Blocked(job, blocked) => self.wait(turn, name, job, blocked),
             }
         }
         self.defer_later(name, &deferred);
-        self.settle_with(desk, name, |record| record.is_used |= is_used);
+        self.settle_with(turn, name, |record| record.is_used |= is_used);
     }
 
     /// Defers the jobs of these sessions that still wait for the record: earlier ones of theirs were, and must not come behind them.
@@ -878,15 +890,15 @@ impl RecordOwner {
     }
 
     /// One timer for what waits for a load; it is planned anew as long as something does.
-    fn plan_timeout<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+    fn plan_timeout<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let loading = self
             .table
             .get(name)
             .and_then(|record| record.waiting.as_ref())
             .is_some_and(|waits| waits.loading);
         if loading {
-            let deadline = desk.now.monotonic + desk.place.settings.load_timeout;
-            self.lane_mut(desk, name)
+            let deadline = turn.now.monotonic + turn.shard.settings.load_timeout;
+            self.lane_mut(turn, name)
                 .load_timeouts
                 .push(deadline, name.clone());
         }
@@ -894,8 +906,8 @@ impl RecordOwner {
 
     /// Forgets the timers of loads that are over, so that a name which was only asked for is not kept for as long as a load may
     /// take.
-    fn drop_load_timeouts<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
-        let settings = &desk.place.settings;
+    fn drop_load_timeouts<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+        let settings = &turn.shard.settings;
         let Self { table, lanes, .. } = self;
         let lane = lanes.of_mut(&settings.routes, name);
         lane.load_timeouts.drop_due_front_while(|deadline, name| {
@@ -916,7 +928,7 @@ impl RecordOwner {
     /// Refuses the waiting jobs: all, or those that came at `before` or earlier while the load goes on.
     fn fail_waiting<E: Effects>(
         &mut self,
-        desk: &mut Desk<'_, E>,
+        turn: &mut TurnContext<'_, E>,
         name: &Name,
         why: RecordRefusal,
         before: Option<Instant>,
@@ -929,7 +941,7 @@ impl RecordOwner {
             return;
         };
         for asker in std::mem::take(&mut waits.askers) {
-            answer_value(desk, name.clone(), asker, Err(ReadFailed));
+            answer_value(turn, name.clone(), asker, Err(ReadFailed));
         }
         if waits.blocked != Blocked::Loading {
             return;
@@ -950,16 +962,16 @@ impl RecordOwner {
         waits.jobs = left;
         self.waiting_bytes -= failed.iter().map(Job::bytes).sum::<usize>();
         if before.is_none() {
-            self.forget(desk, name);
+            self.forget(turn, name);
         }
         for job in failed {
-            refuse(desk, name, job, why);
+            refuse(turn, name, job, why);
         }
     }
 
     /// Takes a record that could not be loaded out of the table, unless somebody is subscribed to it. The next request
     /// asks the store again; so does the clock, if subscribers have what another owner has overruled.
-    fn forget<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
+    fn forget<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
@@ -969,7 +981,7 @@ impl RecordOwner {
         record.value = Value::Unknown;
         let waits = record.waiting.as_ref();
         if waits.is_some_and(|waits| waits.overruled.is_some()) {
-            let again = desk.now.monotonic + OVERRULED_LOAD_PAUSE;
+            let again = turn.now.monotonic + OVERRULED_LOAD_PAUSE;
             self.overruled_loads.push(again, name.clone());
         } else {
             record.waiting = None;
@@ -991,18 +1003,18 @@ impl RecordOwner {
     /// After something happened to a record: notes that it is idle, if it is, and evicts the idle ones that were
     /// not used for longest while the cache is over its limit. Of records that were only asked for little is kept: clients must
     /// not have the server remember ever new names that do not exist or that they may not read.
-    fn settle<E: Effects>(&mut self, desk: &Desk<'_, E>, name: &Name) {
-        self.settle_with(desk, name, |_| {});
+    fn settle<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+        self.settle_with(turn, name, |_| {});
     }
 
     /// The same with a last change to the record.
     fn settle_with<E: Effects>(
         &mut self,
-        desk: &Desk<'_, E>,
+        turn: &TurnContext<'_, E>,
         name: &Name,
         change: impl FnOnce(&mut OwnedRecord),
     ) {
-        let settings = &desk.place.settings;
+        let settings = &turn.shard.settings;
         if let Some(record) = self.table.get_mut(name) {
             change(record);
             if record.is_unneeded() {
@@ -1077,16 +1089,16 @@ fn is_idle(settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
 
 /// Gathers what the end of a batch means and answers those who waited.
 struct Ended<'a, 'd, E> {
-    desk: &'a mut Desk<'d, E>,
+    turn: &'a mut TurnContext<'d, E>,
     clean: Vec<Name>,
     /// Each with the first key of a write that may not be in the store.
     overruled: Vec<(Name, u64)>,
 }
 
 impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
-    fn new(desk: &'a mut Desk<'d, E>) -> Self {
+    fn new(turn: &'a mut TurnContext<'d, E>) -> Self {
         Self {
-            desk,
+            turn,
             clean: Vec::new(),
             overruled: Vec::new(),
         }
@@ -1096,7 +1108,7 @@ impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
 impl<E: Effects> Ending for Ended<'_, '_, E> {
     fn answer(&mut self, name: &Name, waiter: Waiter) {
         let done = waiter.what.done();
-        answer(self.desk, waiter.session, name, None, done);
+        answer(self.turn, waiter.session, name, None, done);
     }
 
     fn clean(&mut self, name: &Name) {
@@ -1105,14 +1117,14 @@ impl<E: Effects> Ending for Ended<'_, '_, E> {
 
     fn overruled(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
         for waiter in waiters {
-            outcome_unknown(self.desk, name, waiter);
+            outcome_unknown(self.turn, name, waiter);
         }
         self.overruled.push((name.clone(), from));
     }
 }
 
 /// Answers somebody who waited for a write of which nobody can say what became of it.
-fn outcome_unknown<E: Effects>(desk: &mut Desk<'_, E>, name: &Name, waiter: Waiter) {
+fn outcome_unknown<E: Effects>(turn: &mut TurnContext<'_, E>, name: &Name, waiter: Waiter) {
     let why = waiter.what.refusal();
     let (action, correlation, write_ack) = match waiter.what {
         WaitsFor::Write {
@@ -1130,7 +1142,7 @@ fn outcome_unknown<E: Effects>(desk: &mut Desk<'_, E>, name: &Name, waiter: Wait
         correlation,
         write_ack,
     };
-    answer(desk, waiter.session, name, None, refused);
+    answer(turn, waiter.session, name, None, refused);
 }
 
 /// Whether a record that the store has not got is let go all the same, which is a planted fault.

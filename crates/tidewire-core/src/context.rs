@@ -1,6 +1,6 @@
 //! What every primitive needs to act: the turn's time, the sessions, the hub and the way out.
 //!
-//! A desk lives for one call of the engine. It decides nothing.
+//! [`TurnContext`] lives for one call of the engine, [`ShardContext`] as long as the shard. Neither decides anything.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -36,9 +36,9 @@ const READS_AT_ONCE_MAX: usize = 256;
 /// What a session may have kept however full the node's memory budget is: a thousand sessions take no more than 64 MB.
 const SMALL_HOLDING_BYTES: usize = 64 << 10;
 
-/// Where a shard stands among the others, and by what rules it works.
+/// What lasts for a shard and every primitive may read: its address, settings and permission, and the counters of what it refused.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ShardContext {
     pub(crate) address: Address,
     pub(crate) shard_count: u16,
     /// Whether there are any rates.
@@ -70,7 +70,7 @@ pub(crate) struct Place {
     pub(crate) revocations: Revocations,
 }
 
-impl Place {
+impl ShardContext {
     /// The shard that owns a name.
     pub(crate) fn owner(&self, name: &str) -> Address {
         let shard = self.owner_hash.hash_one(name) % u64::from(self.shard_count);
@@ -333,10 +333,10 @@ impl Sifted<'_> {
     }
 }
 
-/// See the head of this file.
-pub(crate) struct Desk<'a, E> {
+/// What one call of the engine works with: the time, the sessions, the hub, and the way out.
+pub(crate) struct TurnContext<'a, E> {
     pub(crate) now: Now,
-    pub(crate) place: &'a Place,
+    pub(crate) shard: &'a ShardContext,
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) hub: &'a mut Hub,
     pub(crate) interest: &'a mut Interest,
@@ -348,13 +348,13 @@ pub(crate) struct Desk<'a, E> {
     pub(crate) out: &'a mut E,
 }
 
-impl<E: Effects> Desk<'_, E> {
+impl<E: Effects> TurnContext<'_, E> {
     /// Sends a message to one session, unless it has ended.
     pub(crate) fn send(&mut self, to: SessionId, message: &Message<'_>) {
         if let Some(session) = self.sessions.find(to) {
             let format = session.format;
             let span = self.out.append(format, message);
-            self.place
+            self.shard
                 .count_work(span.len() as usize + self.out.take_compressed_bytes());
             self.hub.answer(to.index, format, span);
         }
@@ -453,7 +453,7 @@ impl<E: Effects> Desk<'_, E> {
         let except = except.and_then(|id| self.sessions.find(id));
         let except = except.map(|session| session.id.index);
         let missed = self.hub.pass_over(topic, name, except) as u64;
-        self.place.count_lag(|lag| match topic {
+        self.shard.count_lag(|lag| match topic {
             HubTopic::Record => lag.skipped_updates += missed,
             HubTopic::Interest(_) => lag.skipped_events += missed,
         });
@@ -479,7 +479,7 @@ impl<E: Effects> Desk<'_, E> {
             .map(|session| (session.id.index, session.format));
         for format in self.hub.formats(channel) {
             let span = self.out.append(format, message);
-            self.place
+            self.shard
                 .count_work(span.len() as usize + self.out.take_compressed_bytes());
             let except = except
                 .filter(|(_, own)| *own == format)
@@ -490,7 +490,7 @@ impl<E: Effects> Desk<'_, E> {
 
     /// Gives an entry to a shard, which may be this one.
     pub(crate) fn post(&mut self, to: Address, entry: Entry) {
-        if to == self.place.address {
+        if to == self.shard.address {
             self.local.push_back(entry);
         } else {
             self.out.post(to, entry);
@@ -499,7 +499,7 @@ impl<E: Effects> Desk<'_, E> {
 
     /// Gives an entry to every shard.
     pub(crate) fn post_all(&mut self, entry: &Entry) {
-        for shard in self.place.shards() {
+        for shard in self.shard.shards() {
             self.post(shard, entry.clone());
         }
     }
@@ -515,9 +515,9 @@ impl<E: Effects> Desk<'_, E> {
             .sessions
             .find(id)
             .map_or(0, Session::subscription_count);
-        let has_room = held + more <= self.place.settings.limits.subscriptions_max;
+        let has_room = held + more <= self.shard.settings.limits.subscriptions_max;
         if !has_room {
-            self.place.count(|refused| refused.subscriptions += 1);
+            self.shard.count(|refused| refused.subscriptions += 1);
         }
         has_room
     }
@@ -540,11 +540,11 @@ impl<E: Effects> Desk<'_, E> {
 
     /// Tells the owner of an event, if it wants to know, that this shard has its first subscriber or has lost its last.
     pub(crate) fn report_interest(&mut self, name: Name, wanted: bool) {
-        let owner = self.place.owner(&name);
+        let owner = self.shard.owner(&name);
         if let Some(&round) = self.interest.censuses.get(&owner) {
             let interest = Listening::Interest {
                 round,
-                shard: self.place.address.shard,
+                shard: self.shard.address.shard,
                 name,
                 wanted,
             };
@@ -569,12 +569,13 @@ impl<E: Effects> Desk<'_, E> {
         };
         let place_count = self.hub.place_count();
         let end = place_count.min(first + CENSUS_PLACES);
-        let place = self.place;
+        let shard_context = self.shard;
         let names: Vec<Name> = self
             .hub
             .names_at(first.min(end)..end)
             .filter(|(topic, name, _)| {
-                *topic == HubTopic::Interest(InterestTopic::Event) && place.owner(name) == owner
+                *topic == HubTopic::Interest(InterestTopic::Event)
+                    && shard_context.owner(name) == owner
             })
             .map(|(_, name, _)| name.clone())
             .collect();
@@ -582,7 +583,7 @@ impl<E: Effects> Desk<'_, E> {
             self.interest.census_walks.push_back((owner, round, end));
         }
         if !names.is_empty() {
-            let shard = place.address.shard;
+            let shard = shard_context.address.shard;
             let present = Listening::Present {
                 round,
                 shard,
@@ -710,7 +711,7 @@ impl<E: Effects> Desk<'_, E> {
             },
         );
         Gather {
-            home: self.place.address,
+            home: self.shard.address,
             place: 0,
             number,
         }
@@ -774,14 +775,14 @@ impl<E: Effects> Desk<'_, E> {
             now: wall,
             values,
         };
-        let verdict = match decide(&*self.place.permission, &question) {
+        let verdict = match decide(&*self.shard.permission, &question) {
             Decision::Allow => return Verdict::Allow,
             Decision::Deny => Verdict::Deny,
             Decision::Failed => Verdict::Failed,
             Decision::Need(_) if reads.is_some_and(|reads| reads.failed) => Verdict::Failed,
             Decision::Need(record) => self.ask_value(id, record),
         };
-        self.place.count_verdict(verdict);
+        self.shard.count_verdict(verdict);
         verdict
     }
 
@@ -794,7 +795,7 @@ impl<E: Effects> Desk<'_, E> {
         names: &[&'n str],
     ) -> Option<Sifted<'n>> {
         let wish = wish.into();
-        let round = self.place.rules_round;
+        let round = self.shard.rules_round;
         let principal = self.principal(id)?;
         let session = self.sessions.find_mut(id)?;
         let belongings = session.belongings.as_mut();
@@ -813,18 +814,18 @@ impl<E: Effects> Desk<'_, E> {
         }
         if !sifting.waiting.is_empty() {
             let session = self.sessions.find_mut(id)?;
-            session.belongings(self.place.seed).rule_reads.sifting = Some(sifting);
+            session.belongings(self.shard.seed).rule_reads.sifting = Some(sifting);
             return None;
         }
         // Each name that is left costs as much again where it takes effect.
-        self.place.count_work(names.len() * NAME_WORK);
+        self.shard.count_work(names.len() * NAME_WORK);
         let mut sifted = Sifted {
             allowed: Vec::with_capacity(names.len()),
             left_out: Vec::new(),
         };
         for (name, verdict) in names.iter().zip(&sifting.verdicts) {
             let why = match verdict {
-                Verdict::Allow if self.place.is_name(name) => {
+                Verdict::Allow if self.shard.is_name(name) => {
                     sifted.allowed.push(*name);
                     continue;
                 }
@@ -832,7 +833,7 @@ impl<E: Effects> Desk<'_, E> {
                 Verdict::Failed => LeftOut::RuleFailed(name),
                 Verdict::Deny | Verdict::Wait => LeftOut::Denied(name),
             };
-            self.place.count_verdict(*verdict);
+            self.shard.count_verdict(*verdict);
             sifted.left_out.push(why);
         }
         Some(sifted)
@@ -857,8 +858,8 @@ impl<E: Effects> Desk<'_, E> {
             now: self.now.wall,
             values: &reads.values,
         };
-        let reads_max = self.place.settings.limits.rule_reads_max;
-        let verdict = match self.place.permission.decide(&question) {
+        let reads_max = self.shard.settings.limits.rule_reads_max;
+        let verdict = match self.shard.permission.decide(&question) {
             Decision::Allow => Verdict::Allow,
             Decision::Deny => Verdict::Deny,
             Decision::Failed => Verdict::Failed,
@@ -866,7 +867,7 @@ impl<E: Effects> Desk<'_, E> {
             Decision::Need(name) => {
                 if !sifting.asks_for(&name) {
                     let asker = Asker::Session(id);
-                    let owner = self.place.owner(&name);
+                    let owner = self.shard.owner(&name);
                     let name = name.clone();
                     self.post(owner, Entry::ReadValue { name, asker });
                 }
@@ -879,28 +880,28 @@ impl<E: Effects> Desk<'_, E> {
 
     /// Leaves out the names for which the session has no room.
     pub(crate) fn fit(&mut self, id: SessionId, sifted: &mut Sifted<'_>) {
-        let limit = self.place.settings.limits.subscriptions_max;
+        let limit = self.shard.settings.limits.subscriptions_max;
         let held = self
             .sessions
             .find(id)
             .map_or(0, Session::subscription_count);
         let room = limit.saturating_sub(held).min(sifted.allowed.len());
         for name in sifted.allowed.drain(room..) {
-            self.place.count(|refused| refused.subscriptions += 1);
+            self.shard.count(|refused| refused.subscriptions += 1);
             sifted.left_out.push(LeftOut::Denied(name));
         }
     }
 
     fn ask_value(&mut self, id: SessionId, record: Name) -> Verdict {
-        let reads_max = self.place.settings.limits.rule_reads_max;
+        let reads_max = self.shard.settings.limits.rule_reads_max;
         let Some(session) = self.sessions.find_mut(id) else {
             return Verdict::Deny;
         };
-        let reads = &session.belongings(self.place.seed).rule_reads;
+        let reads = &session.belongings(self.shard.seed).rule_reads;
         if reads.values.len() >= reads_max {
             return Verdict::Failed;
         }
-        let owner = self.place.owner(&record);
+        let owner = self.shard.owner(&record);
         self.post(
             owner,
             Entry::ReadValue {
