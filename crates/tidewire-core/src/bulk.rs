@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::entry::Gather;
+use crate::entry::PendingReplyId;
 use crate::message::{Event, Message, Position, Presence, Record, RecordBulk, Rpc};
 use crate::table;
 
@@ -55,7 +55,7 @@ pub(crate) struct Progress {
     /// No names follow.
     pub(crate) is_last: bool,
     /// What acknowledges the message once all pieces are done.
-    pub(crate) gather: Option<Gather>,
+    pub(crate) reply: Option<PendingReplyId>,
 }
 
 /// The message, independent of the text that it was decoded from.
@@ -137,8 +137,8 @@ impl LongBulk {
     }
 
     /// What acknowledges the message.
-    pub(crate) fn gather(&self) -> Option<Gather> {
-        self.progress.gather
+    pub(crate) fn reply(&self) -> Option<PendingReplyId> {
+        self.progress.reply
     }
 
     fn range(&self) -> Range<usize> {

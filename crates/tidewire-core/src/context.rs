@@ -13,7 +13,7 @@ use crate::address::{Address, SessionId};
 use crate::bulk::Progress;
 use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
 use crate::entry::{
-    Asker, Entry, Gather, GatheredPart, GatheredRecords, Gathering, HeldAck, Listening,
+    Asker, BulkReply, Entry, HeldAck, Listening, PendingReplyId, ReplyAction, ReplyPart,
 };
 use crate::hub::{Hub, HubTopic};
 use crate::json;
@@ -207,39 +207,39 @@ impl Interest {
 /// Places of the hub that one part of an answer to a census looks at. About a tenth of a millisecond.
 const CENSUS_PLACES: usize = 1_000;
 
-/// The gatherings of this shard, by number.
+/// Replies of this shard that wait for parts from other shards, by number.
 #[derive(Debug)]
-pub(crate) struct Gatherings {
+pub(crate) struct PendingReplies {
     pub(crate) next: u64,
-    pub(crate) running: Map<u64, RunningGathering>,
+    pub(crate) running: Map<u64, PendingReply>,
 }
 
-impl Gatherings {
-    /// The session that waits for a gathering.
-    pub(crate) fn session(&self, gather: Gather) -> Option<SessionId> {
+impl PendingReplies {
+    /// The session that waits for a reply.
+    pub(crate) fn session(&self, reply: PendingReplyId) -> Option<SessionId> {
         self.running
-            .get(&gather.number)
+            .get(&reply.number)
             .map(|running| running.session)
     }
 
     /// The bulk action of records that a part belongs to.
-    pub(crate) fn records_mut(&mut self, gather: Gather) -> Option<&mut GatheredRecords> {
+    pub(crate) fn records_mut(&mut self, reply: PendingReplyId) -> Option<&mut BulkReply> {
         match self
             .running
-            .get_mut(&gather.number)
+            .get_mut(&reply.number)
             .map(|running| &mut running.what)
         {
-            Some(Gathering::Record(records)) => Some(records),
+            Some(ReplyAction::Record(records)) => Some(records),
             _ => None,
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct RunningGathering {
+pub(crate) struct PendingReply {
     pub(crate) session: SessionId,
     pub(crate) missing: usize,
-    pub(crate) what: Gathering,
+    pub(crate) what: ReplyAction,
 }
 
 /// What a message at its session's shard asks for.
@@ -340,7 +340,7 @@ pub(crate) struct TurnContext<'a, E> {
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) hub: &'a mut Hub,
     pub(crate) interest: &'a mut Interest,
-    pub(crate) gatherings: &'a mut Gatherings,
+    pub(crate) pending_replies: &'a mut PendingReplies,
     /// Entries for this shard itself, in order.
     pub(crate) local: &'a mut VecDeque<Entry>,
     /// The long message of which a piece is handled.
@@ -641,7 +641,7 @@ impl<E: Effects> TurnContext<'_, E> {
                     }),
                 );
             }
-            HeldAck::Part(gather) => self.part_done(*gather, GatheredPart::Done),
+            HeldAck::Part(reply) => self.part_done(*reply, ReplyPart::Done),
             HeldAck::Presence {
                 action,
                 correlation,
@@ -668,58 +668,68 @@ impl<E: Effects> TurnContext<'_, E> {
         self.bulk.as_ref().is_none_or(|bulk| bulk.is_last)
     }
 
-    /// Starts to gather `missing` parts for a bulk message, or adds them to what its pieces before this one gather.
-    pub(crate) fn gather_bulk(&mut self, id: SessionId, missing: usize, what: Gathering) -> Gather {
+    /// Begins a reply to a bulk message that waits for `missing` parts, or adds them to the reply that its earlier pieces began.
+    pub(crate) fn begin_bulk_reply(
+        &mut self,
+        id: SessionId,
+        missing: usize,
+        what: ReplyAction,
+    ) -> PendingReplyId {
         let Some(bulk) = &mut self.bulk else {
-            return self.gather(id, missing, what);
+            return self.begin_reply(id, missing, what);
         };
-        if let Some(gather) = bulk.gather
-            && let Some(running) = self.gatherings.running.get_mut(&gather.number)
+        if let Some(reply) = bulk.reply
+            && let Some(running) = self.pending_replies.running.get_mut(&reply.number)
         {
             running.missing += missing;
             running.what.add_names(what);
-            return gather;
+            return reply;
         }
         // The part beyond the missing ones is the message itself: it is done with the last piece.
-        let gather = self.gather(id, missing + 1, what);
+        let reply = self.begin_reply(id, missing + 1, what);
         if let Some(bulk) = &mut self.bulk {
-            bulk.gather = Some(gather);
+            bulk.reply = Some(reply);
         }
-        gather
+        reply
     }
 
     /// Acknowledges a bulk message as soon as all its pieces are done and the interest changes up to `number` are visible.
     pub(crate) fn ack_bulk(&mut self, id: SessionId, number: u64, ack: HeldAck) {
         let ack = if self.is_piece() {
-            HeldAck::Part(self.gather_bulk(id, 1, Gathering::Held(ack)))
+            HeldAck::Part(self.begin_bulk_reply(id, 1, ReplyAction::Held(ack)))
         } else {
             ack
         };
         self.ack_when_visible(number, id, ack);
     }
 
-    /// Starts to gather `missing` parts.
-    pub(crate) fn gather(&mut self, session: SessionId, missing: usize, what: Gathering) -> Gather {
-        let number = self.gatherings.next;
-        self.gatherings.next += 1;
-        self.gatherings.running.insert(
+    /// Begins a reply that waits for `missing` parts.
+    pub(crate) fn begin_reply(
+        &mut self,
+        session: SessionId,
+        missing: usize,
+        what: ReplyAction,
+    ) -> PendingReplyId {
+        let number = self.pending_replies.next;
+        self.pending_replies.next += 1;
+        self.pending_replies.running.insert(
             number,
-            RunningGathering {
+            PendingReply {
                 session,
                 missing,
                 what,
             },
         );
-        Gather {
+        PendingReplyId {
             home: self.shard.address,
             place: 0,
             number,
         }
     }
 
-    /// Tells a gathering shard that one part is done.
-    pub(crate) fn part_done(&mut self, gather: Gather, part: GatheredPart) {
-        self.post(gather.home, Entry::Gathered { gather, part });
+    /// Tells the shard with the pending reply that one part is done.
+    pub(crate) fn part_done(&mut self, reply: PendingReplyId, part: ReplyPart) {
+        self.post(reply.home, Entry::ReplyPart { reply, part });
     }
 
     /// Judges a message about one name, or about none, at its session's shard. At most one read is under way for it.

@@ -20,7 +20,7 @@ use self::leaving::Leaving;
 use crate::address::{Address, SessionId};
 use crate::barrier::Barrier;
 use crate::bulk::LongBulk;
-use crate::context::{Gatherings, Interest, ShardContext, TurnContext};
+use crate::context::{Interest, PendingReplies, ShardContext, TurnContext};
 use crate::effect::{CloseReason, Effects, Flow, Format, Input, Span, StoreCompletion};
 use crate::entry::{Entry, HistoryEntry, WorkEntry};
 use crate::event;
@@ -81,7 +81,7 @@ pub struct Shard {
     sessions: Sessions,
     hub: Hub,
     interest: Interest,
-    gatherings: Gatherings,
+    pending_replies: PendingReplies,
     local: VecDeque<Entry>,
     records: RecordOwner,
     listens: ListenOwner,
@@ -161,7 +161,7 @@ impl Shard {
             sessions: Sessions::new(),
             hub: Hub::new(seed),
             interest: Interest::default(),
-            gatherings: Gatherings {
+            pending_replies: PendingReplies {
                 next: 0,
                 running: table::map(seed),
             },
@@ -293,7 +293,7 @@ impl Shard {
             return Flow::Wait;
         }
         let mut work_before = self.context.work.get();
-        let gathering = self.gatherings.next;
+        let next_reply = self.pending_replies.next;
         let limits = &self.context.settings.limits;
         let bulk_names_max = match limits.connection_work_max {
             0 => 0,
@@ -327,7 +327,7 @@ impl Shard {
             }
         }
         if let Message::Presence(Presence::QueryAll) = message
-            && self.gatherings.next != gathering
+            && self.pending_replies.next != next_reply
         {
             // Its answer is charged when all shards have given their part. A burst of such questions must not be asked before.
             // A question that was denied asks no shard, and its cost must not tell how many users are online.
@@ -479,7 +479,7 @@ impl Shard {
             sessions: &mut self.sessions,
             hub: &mut self.hub,
             interest: &mut self.interest,
-            gatherings: &mut self.gatherings,
+            pending_replies: &mut self.pending_replies,
             local: &mut self.local,
             bulk: None,
             out,

@@ -98,17 +98,17 @@ pub enum Entry {
     },
     /// To a shard: which users are online?
     PresenceQuery {
-        /// Who gathers.
-        gather: Gather,
+        /// The pending reply.
+        reply: PendingReplyId,
         /// The users to look at, all that this shard owns if `None`.
         users: Option<Vec<Name>>,
     },
-    /// To a gathering shard: one part is done.
-    Gathered {
-        /// Which gathering.
-        gather: Gather,
+    /// To the shard with a pending reply: one part is done.
+    ReplyPart {
+        /// Which reply.
+        reply: PendingReplyId,
         /// What the part brings.
-        part: GatheredPart,
+        part: ReplyPart,
     },
     /// To the owner of a user id: a shard asks for some permits of a rate.
     RateAsked {
@@ -250,8 +250,8 @@ pub struct HistoryRead {
     pub after: Option<Position>,
     /// Bytes that the answer may have; one event may have more.
     pub bytes_max: usize,
-    /// Who waits for the answer.
-    pub gather: Option<Gather>,
+    /// The pending reply that waits for the answer.
+    pub reply: Option<PendingReplyId>,
 }
 
 /// Some of the events of a name, in their order.
@@ -266,7 +266,7 @@ pub struct HistoryPage {
     /// Whether a position was given.
     pub is_resumed: bool,
     /// As in the request.
-    pub gather: Option<Gather>,
+    pub reply: Option<PendingReplyId>,
     /// The position before the first of the events.
     pub before: Position,
     /// What is missing between the wanted position and that.
@@ -292,10 +292,10 @@ impl HistoryPage {
     }
 }
 
-/// A session that waits for several owners, by the number that its shard gave it.
+/// A reply that waits for parts from several owners, by the number that its shard gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gather {
-    /// The shard that gathers.
+pub struct PendingReplyId {
+    /// The shard that sends the reply.
     pub home: Address,
     /// Which name of a bulk message of records this part is about: its place in the message. 0 for all other parts.
     pub place: u32,
@@ -314,9 +314,9 @@ pub struct BulkName {
     pub serial: Option<u32>,
 }
 
-/// What one part of a gathering brings.
+/// What one part of a pending reply brings.
 #[derive(Clone, Debug)]
-pub enum GatheredPart {
+pub enum ReplyPart {
     /// It is done.
     Done,
     /// Users that are online.
@@ -391,8 +391,8 @@ pub enum RecordRequestKind {
         action: RecordBulk,
         /// The records.
         names: Vec<BulkName>,
-        /// Who waits until all are done.
-        gather: Option<Gather>,
+        /// The pending reply that waits until all are done.
+        reply: Option<PendingReplyId>,
         /// For refusals.
         correlation: Option<Box<str>>,
     },
@@ -528,8 +528,8 @@ pub struct RecordAnswer {
     pub session: SessionId,
     /// The record.
     pub name: Name,
-    /// Who waits until all names are done.
-    pub gather: Option<Gather>,
+    /// The pending reply that waits until all names are done.
+    pub reply: Option<PendingReplyId>,
     /// The answer.
     pub what: Answer,
 }
@@ -726,8 +726,8 @@ pub enum Listening {
         provider: SessionId,
         /// As whom: a name is offered if the rules allow this principal to listen for it.
         principal: Arc<Principal>,
-        /// Who waits until all shards know it.
-        gather: Gather,
+        /// The pending reply that waits until all shards know it.
+        reply: PendingReplyId,
     },
     /// A provider takes a pattern back; to all shards.
     Remove {
@@ -737,8 +737,8 @@ pub enum Listening {
         pattern: Name,
         /// Who listened.
         provider: SessionId,
-        /// Who waits until all shards know it, and so have said their last about it; nobody, if the right to listen was lost.
-        gather: Option<Gather>,
+        /// The pending reply that waits until all shards know it, and so have sent their last message about it; `None` if the right to listen was lost.
+        reply: Option<PendingReplyId>,
     },
     /// A session with patterns has another principal; to all shards.
     Renewed {
@@ -816,8 +816,8 @@ pub enum RpcEntry {
         names: Vec<Name>,
         /// Who.
         provider: SessionId,
-        /// Who waits until all owners know it.
-        gather: Gather,
+        /// The pending reply that waits until all owners know it.
+        reply: PendingReplyId,
     },
     /// A session provides these names no longer.
     Unprovide {
@@ -825,8 +825,8 @@ pub enum RpcEntry {
         names: Vec<Name>,
         /// Who.
         provider: SessionId,
-        /// Who waits until all owners know it.
-        gather: Gather,
+        /// The pending reply that waits until all owners know it.
+        reply: PendingReplyId,
     },
     /// A session must not provide this name any longer: its calls go to the next provider.
     Expel {
@@ -940,7 +940,7 @@ pub enum CallFailure {
 
 /// A bulk action of records whose names are not all done.
 #[derive(Clone, Debug)]
-pub(crate) struct GatheredRecords {
+pub(crate) struct BulkReply {
     pub(crate) action: RecordBulk,
     /// Echoed by some acks.
     pub(crate) names: Vec<Name>,
@@ -954,15 +954,15 @@ pub(crate) struct GatheredRecords {
     pub(crate) denied: Vec<(u32, Name, RecordRefusal)>,
     /// Whether all names are done, and `denied` is sorted: the last place first.
     pub(crate) is_sorted: bool,
-    /// The gathering of the message that these names are a piece of.
-    pub(crate) whole: Option<Gather>,
+    /// The pending reply of the message that these names are a piece of.
+    pub(crate) whole: Option<PendingReplyId>,
 }
 
-/// What a gathering does when its last part is in.
+/// What happens when the last part of a pending reply has arrived.
 #[derive(Clone, Debug)]
-pub(crate) enum Gathering {
+pub(crate) enum ReplyAction {
     /// Sends the denials of a bulk action of records, and acknowledges it unless every name was refused.
-    Record(GatheredRecords),
+    Record(BulkReply),
     /// Acknowledges subscriptions to events or users, of which not all are made at the same time.
     Held(HeldAck),
     /// Acknowledges a new pattern.
@@ -983,7 +983,7 @@ pub(crate) enum Gathering {
     },
 }
 
-impl Gathering {
+impl ReplyAction {
     /// Adds the names of a later piece of the same message.
     pub(crate) fn add_names(&mut self, later: Self) {
         match (self, later) {
@@ -1007,5 +1007,5 @@ pub(crate) enum HeldAck {
         correlation: Option<Box<str>>,
     },
     /// It is one part of several.
-    Part(Gather),
+    Part(PendingReplyId),
 }

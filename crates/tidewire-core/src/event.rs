@@ -3,7 +3,7 @@
 use crate::address::SessionId;
 use crate::context::{LeftOut, Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News};
-use crate::entry::{Entry, Gathering, HeldAck, HistoryEntry};
+use crate::entry::{Entry, HeldAck, HistoryEntry, ReplyAction};
 use crate::history::home as history;
 use crate::history::home::Wish;
 use crate::hub::{Edge, HubTopic};
@@ -203,9 +203,9 @@ fn subscribe<E: Effects>(
             turn.ack_bulk(id, visible_from, HeldAck::Event { correlation });
         }
     } else {
-        let ack = Gathering::Held(HeldAck::Event { correlation });
-        let gather = turn.gather_bulk(id, kept.len() + 1, ack);
-        turn.ack_when_visible(visible_from, id, HeldAck::Part(gather));
+        let ack = ReplyAction::Held(HeldAck::Event { correlation });
+        let reply = turn.begin_bulk_reply(id, kept.len() + 1, ack);
+        turn.ack_when_visible(visible_from, id, HeldAck::Part(reply));
         let mut wishes = table::map(turn.shard.seed);
         wishes.extend(positions.iter().copied());
         for name in kept {
@@ -214,7 +214,7 @@ fn subscribe<E: Effects>(
                 Some(None) => Wish::Begin,
                 Some(Some(position)) => Wish::Resume(*position),
             };
-            history::subscribe(turn, id, name, wish, gather);
+            history::subscribe(turn, id, name, wish, reply);
         }
         history::go_on(turn, id);
     }

@@ -14,7 +14,7 @@ use regex::{Regex, RegexBuilder};
 use crate::address::SessionId;
 use crate::context::{Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow};
-use crate::entry::{Entry, Gathering, ListenNotice, Listening};
+use crate::entry::{Entry, ListenNotice, Listening, ReplyAction};
 use crate::footprint::{PATTERN_BYTES, text_bytes};
 use crate::message::{
     Event, EventAction, EventError, Listen, Message, Record, RecordAction, RecordError, Refusal,
@@ -176,10 +176,10 @@ fn listen<E: Effects>(
     }
     turn.sessions.add_belonging(id, pattern_bytes(&name));
     let shards = usize::from(turn.shard.shard_count);
-    let gather = turn.gather(
+    let reply = turn.begin_reply(
         id,
         shards,
-        Gathering::Listen {
+        ReplyAction::Listen {
             topic,
             pattern: name.clone(),
         },
@@ -192,7 +192,7 @@ fn listen<E: Effects>(
         weight,
         provider: id,
         principal,
-        gather,
+        reply,
     }));
     Flow::Taken
 }
@@ -233,16 +233,16 @@ fn unlisten<E: Effects>(
     }
     turn.sessions.remove_belonging(id, pattern_bytes(&name));
     let shards = usize::from(turn.shard.shard_count);
-    let what = Gathering::Unlisten {
+    let what = ReplyAction::Unlisten {
         topic,
         pattern: name.clone(),
     };
-    let gather = turn.gather(id, shards, what);
+    let reply = turn.begin_reply(id, shards, what);
     turn.post_all(&Entry::Listening(Listening::Remove {
         topic,
         pattern: name,
         provider: id,
-        gather: Some(gather),
+        reply: Some(reply),
     }));
     Flow::Taken
 }
@@ -268,7 +268,7 @@ pub(crate) fn lose<E: Effects>(
         topic,
         pattern,
         provider: id,
-        gather: None,
+        reply: None,
     }));
     true
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::address::SessionId;
 use crate::context::{LeftOut, Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow, InterestTopic, News, Principal};
-use crate::entry::{Entry, Gather, GatheredPart, Gathering, HeldAck};
+use crate::entry::{Entry, HeldAck, PendingReplyId, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
@@ -66,7 +66,7 @@ impl PresenceOwner {
     pub(crate) fn query<E: Effects>(
         &self,
         turn: &mut TurnContext<'_, E>,
-        gather: Gather,
+        reply: PendingReplyId,
         users: Option<Vec<Name>>,
     ) {
         let online = match users {
@@ -76,7 +76,7 @@ impl PresenceOwner {
                 .filter(|user| self.online.contains_key(user))
                 .collect(),
         };
-        turn.part_done(gather, GatheredPart::Users(online));
+        turn.part_done(reply, ReplyPart::Users(online));
     }
 }
 
@@ -148,11 +148,12 @@ pub(crate) fn message<E: Effects>(
     match message {
         Presence::QueryAll => judged_all(turn, id, PresenceAction::QueryAll, |turn| {
             let shards = usize::from(turn.shard.shard_count);
-            let gather = turn.gather(id, shards, gathering(PresenceAction::QueryAll, &[], None));
-            turn.post_all(&Entry::PresenceQuery {
-                gather,
-                users: None,
-            });
+            let reply = turn.begin_reply(
+                id,
+                shards,
+                reply_action(PresenceAction::QueryAll, &[], None),
+            );
+            turn.post_all(&Entry::PresenceQuery { reply, users: None });
         }),
         Presence::Query { names, correlation } => judged(
             turn,
@@ -331,9 +332,9 @@ fn refuse<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, error: Prese
     turn.send(id, &Message::Presence(Presence::Error(error)));
 }
 
-fn gathering(action: PresenceAction, asked: &[&str], correlation: Option<&str>) -> Gathering {
+fn reply_action(action: PresenceAction, asked: &[&str], correlation: Option<&str>) -> ReplyAction {
     let asked = asked.iter().map(|user| Name::from(*user)).collect();
-    Gathering::Presence {
+    ReplyAction::Presence {
         action,
         correlation: correlation.map(Box::from),
         asked,
@@ -364,15 +365,15 @@ fn query<E: Effects>(
         );
         return;
     }
-    let what = gathering(PresenceAction::Query, users, correlation);
-    let gather = turn.gather_bulk(id, by_owner.len(), what);
+    let what = reply_action(PresenceAction::Query, users, correlation);
+    let reply = turn.begin_bulk_reply(id, by_owner.len(), what);
     let node = turn.shard.address.node;
     for (shard, users) in by_owner {
         let to = crate::address::Address { node, shard };
         turn.post(
             to,
             Entry::PresenceQuery {
-                gather,
+                reply,
                 users: Some(users),
             },
         );

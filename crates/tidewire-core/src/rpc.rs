@@ -12,7 +12,7 @@ use crate::address::{Address, SessionId};
 use crate::context::{LeftOut, Lost, TurnContext, Verdict};
 use crate::effect::{Effects, Flow};
 use crate::entry::{
-    CallAnswer, CallFailure, CallNotice, Entry, GatheredPart, Gathering, OwnedCall, RpcDelivery,
+    CallAnswer, CallFailure, CallNotice, Entry, OwnedCall, ReplyAction, ReplyPart, RpcDelivery,
     RpcEntry,
 };
 use crate::footprint::{CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, text_bytes};
@@ -259,23 +259,23 @@ fn register<E: Effects>(
         );
         return;
     }
-    let what = Gathering::Provide {
+    let what = ReplyAction::Provide {
         provide,
         correlation: correlation.map(Box::from),
     };
-    let gather = turn.gather_bulk(id, by_owner.len(), what);
+    let reply = turn.begin_bulk_reply(id, by_owner.len(), what);
     for (owner, names) in by_owner {
         let entry = if provide {
             RpcEntry::Provide {
                 names,
                 provider: id,
-                gather,
+                reply,
             }
         } else {
             RpcEntry::Unprovide {
                 names,
                 provider: id,
-                gather,
+                reply,
             }
         };
         turn.post(owner, Entry::Rpc(entry));
@@ -549,22 +549,22 @@ impl RpcOwner {
             RpcEntry::Provide {
                 names,
                 provider,
-                gather,
+                reply,
             } => {
                 for name in names {
                     self.add_provider(name, provider);
                 }
-                turn.part_done(gather, GatheredPart::Done);
+                turn.part_done(reply, ReplyPart::Done);
             }
             RpcEntry::Unprovide {
                 names,
                 provider,
-                gather,
+                reply,
             } => {
                 for name in &names {
                     self.take_provider(name, provider);
                 }
-                turn.part_done(gather, GatheredPart::Done);
+                turn.part_done(reply, ReplyPart::Done);
             }
             RpcEntry::Expel { name, provider } => self.expel(turn, &name, provider),
             RpcEntry::Request(call) => self.request(turn, *call),

@@ -1,11 +1,11 @@
 //! How messages of many names take effect piece by piece.
 
-use super::entry::gathered;
+use super::entry::add_reply_part;
 use super::{Shard, route};
 use crate::address::SessionId;
 use crate::bulk::LongBulk;
 use crate::effect::{Effects, Flow};
-use crate::entry::GatheredPart;
+use crate::entry::ReplyPart;
 use crate::record::home;
 use crate::session::RuleReads;
 use crate::time::Now;
@@ -87,12 +87,12 @@ impl Shard {
             return;
         }
         self.sessions.remove_belonging(id, bulk.kept_bytes());
-        if let Some(gather) = bulk.gather() {
-            gathered(
+        if let Some(reply) = bulk.reply() {
+            add_reply_part(
                 &mut self.turn_context(now, out),
-                gather,
+                reply,
                 false,
-                GatheredPart::Done,
+                ReplyPart::Done,
             );
         }
         if bulk.has_waiting && !self.debtors.holds_back(id) {

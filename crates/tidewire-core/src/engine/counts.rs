@@ -53,7 +53,7 @@ pub struct Counts {
     /// Bytes of what is kept for sessions, see [`Shard::kept_bytes`].
     pub kept_bytes: usize,
     /// Answers that wait for several shards.
-    pub gatherings: usize,
+    pub pending_replies: usize,
     /// Sessions that do not read fast enough, and what was left out for them.
     pub lag: LagCounts,
     /// Events with history that this shard owns.
@@ -161,7 +161,7 @@ impl Shard {
             provided_rpcs: self.rpcs.name_count(),
             users_online: self.presences.count_online(),
             kept_bytes: self.kept_bytes(),
-            gatherings: self.gatherings.running.len(),
+            pending_replies: self.pending_replies.running.len(),
             lag: self.context.lag.get(),
             history: self.histories.counts(),
             parked_names: self.hub.parked_count(),

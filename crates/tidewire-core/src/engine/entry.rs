@@ -2,11 +2,11 @@
 
 use super::{Parts, Shard};
 use crate::address::SessionId;
-use crate::context::{RunningGathering, TurnContext};
+use crate::context::{PendingReply, TurnContext};
 use crate::effect::{Effects, News};
 use crate::entry::{
-    Answer, Asker, Entry, Gather, GatheredPart, Gathering, HistoryEntry, ReadFailed, RecordAnswer,
-    WorkEntry,
+    Answer, Asker, Entry, HistoryEntry, PendingReplyId, ReadFailed, RecordAnswer, ReplyAction,
+    ReplyPart, WorkEntry,
 };
 use crate::history;
 use crate::listen;
@@ -56,7 +56,7 @@ impl Shard {
         // What it costs to answer a session is the session's.
         let answered = match &entry {
             Entry::RecordAnswer(answer) => Some(answer.session),
-            Entry::Gathered { gather, .. } => self.gatherings.session(*gather),
+            Entry::ReplyPart { reply, .. } => self.pending_replies.session(*reply),
             _ => None,
         };
         let work_before = self.context.work.get();
@@ -145,12 +145,12 @@ impl Shard {
             }) => recheck.record_judged(turn, ticket, lost),
             Entry::RecordAnswer(answer) => {
                 let part = answer
-                    .gather
-                    .map(|gather| (gather, !matches!(answer.what, Answer::Refused { .. })));
+                    .reply
+                    .map(|reply| (reply, !matches!(answer.what, Answer::Refused { .. })));
                 if home::answered(turn, answer)
-                    && let Some((gather, allowed)) = part
+                    && let Some((reply, allowed)) = part
                 {
-                    gathered(turn, gather, allowed, GatheredPart::Done);
+                    add_reply_part(turn, reply, allowed, ReplyPart::Done);
                 }
             }
             Entry::RecordPublished { name, what, except } => {
@@ -199,8 +199,8 @@ impl Shard {
             Entry::RpcDelivery(delivery) => rpc::deliver(turn, &delivery),
             Entry::Online { user, session } => presences.count(turn, user, Some(session)),
             Entry::Offline { user } => presences.count(turn, user, None),
-            Entry::PresenceQuery { gather, users } => presences.query(turn, gather, users),
-            Entry::Gathered { gather, part } => gathered(turn, gather, true, part),
+            Entry::PresenceQuery { reply, users } => presences.query(turn, reply, users),
+            Entry::ReplyPart { reply, part } => add_reply_part(turn, reply, true, part),
             Entry::SessionEnded { session } => {
                 listens.session_ended(turn, session);
                 rpcs.session_ended(turn, session);
@@ -278,23 +278,23 @@ fn value_read<E: Effects>(
     true
 }
 
-/// One part of a gathering is in; with the last one it is answered.
-pub(super) fn gathered<E: Effects>(
+/// Takes one part of a pending reply, and sends the reply when it was the last.
+pub(super) fn add_reply_part<E: Effects>(
     turn: &mut TurnContext<'_, E>,
-    gather: Gather,
+    reply: PendingReplyId,
     was_allowed: bool,
-    part: GatheredPart,
+    part: ReplyPart,
 ) {
-    let Some(running) = turn.gatherings.running.get_mut(&gather.number) else {
+    let Some(running) = turn.pending_replies.running.get_mut(&reply.number) else {
         return;
     };
     running.missing -= 1;
     match (&mut running.what, part) {
         // Once it is sorted no name is left, and the part only goes on with the denials.
-        (Gathering::Record(records), GatheredPart::Done) if !records.is_sorted => {
+        (ReplyAction::Record(records), ReplyPart::Done) if !records.is_sorted => {
             records.allowed |= was_allowed;
         }
-        (Gathering::Presence { online, .. }, GatheredPart::Users(mut users)) => {
+        (ReplyAction::Presence { online, .. }, ReplyPart::Users(mut users)) => {
             online.append(&mut users)
         }
         _ => {}
@@ -302,39 +302,39 @@ pub(super) fn gathered<E: Effects>(
     if running.missing > 0 {
         return;
     }
-    let Some(done) = turn.gatherings.running.remove(&gather.number) else {
+    let Some(done) = turn.pending_replies.running.remove(&reply.number) else {
         return;
     };
     let id = done.session;
     match done.what {
-        Gathering::Record(records) => {
+        ReplyAction::Record(records) => {
             let (whole, allowed) = (records.whole, records.allowed);
             if let Some(rest) = home::finish(turn, id, records) {
-                let more = RunningGathering {
+                let more = PendingReply {
                     session: id,
                     missing: 1,
-                    what: Gathering::Record(rest),
+                    what: ReplyAction::Record(rest),
                 };
-                turn.gatherings.running.insert(gather.number, more);
-                turn.part_done(gather, GatheredPart::Done);
+                turn.pending_replies.running.insert(reply.number, more);
+                turn.part_done(reply, ReplyPart::Done);
             } else if let Some(whole) = whole {
-                gathered(turn, whole, allowed, GatheredPart::Done);
+                add_reply_part(turn, whole, allowed, ReplyPart::Done);
             }
         }
-        Gathering::Held(ack) => turn.send_ack(id, &ack),
-        Gathering::Listen { topic, pattern } => {
+        ReplyAction::Held(ack) => turn.send_ack(id, &ack),
+        ReplyAction::Listen { topic, pattern } => {
             turn.send(
                 id,
                 &listen::wrap(topic, Listen::ListenAck { pattern: &pattern }),
             );
         }
-        Gathering::Unlisten { topic, pattern } => {
+        ReplyAction::Unlisten { topic, pattern } => {
             turn.send(
                 id,
                 &listen::wrap(topic, Listen::UnlistenAck { pattern: &pattern }),
             );
         }
-        Gathering::Provide {
+        ReplyAction::Provide {
             provide,
             correlation,
         } => {
@@ -346,7 +346,7 @@ pub(super) fn gathered<E: Effects>(
                 }),
             );
         }
-        Gathering::Presence {
+        ReplyAction::Presence {
             action,
             correlation,
             asked,

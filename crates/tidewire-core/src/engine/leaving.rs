@@ -110,9 +110,9 @@ impl Shard {
         let mut has_offered = false;
         if let Some(belongings) = &mut session.belongings {
             has_offered = belongings.has_offered;
-            if let Some(gather) = belongings.bulk.take().and_then(|bulk| bulk.gather()) {
+            if let Some(reply) = belongings.bulk.take().and_then(|bulk| bulk.reply()) {
                 // The message would have been its last part.
-                turn.gatherings.running.remove(&gather.number);
+                turn.pending_replies.running.remove(&reply.number);
             }
             if belongings.lag.is_some() {
                 turn.shard.count_lag(|lag| lag.sessions -= 1);

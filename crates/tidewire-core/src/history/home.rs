@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, InterestTopic};
-use crate::entry::{Entry, Gather, GatheredPart, HistoryEntry, HistoryPage, HistoryRead};
+use crate::entry::{Entry, HistoryEntry, HistoryPage, HistoryRead, PendingReplyId, ReplyPart};
 use crate::event;
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
@@ -53,7 +53,7 @@ struct Follow {
     /// Whether the session knows where the events begin.
     is_told: bool,
     /// Who waits for the first answer.
-    gather: Option<Gather>,
+    reply: Option<PendingReplyId>,
 }
 
 /// The subscriptions of a session to events with history.
@@ -91,13 +91,13 @@ impl Follows {
     }
 }
 
-/// The session wants to be subscribed; `gather` waits for the owner's first answer.
+/// The session wants to be subscribed; `reply` waits for the owner's first answer.
 pub(crate) fn subscribe<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
     wish: Wish,
-    gather: Gather,
+    reply: PendingReplyId,
 ) {
     let seed = turn.shard.seed;
     let Some(session) = turn.sessions.find_mut(id) else {
@@ -118,7 +118,7 @@ pub(crate) fn subscribe<E: Effects>(
     if follows.names.contains_key(name) {
         let error = EventError::MultipleSubscriptions { name };
         turn.send(id, &Message::Event(Event::Error(error)));
-        return turn.part_done(gather, GatheredPart::Done);
+        return turn.part_done(reply, ReplyPart::Done);
     }
     let name = Name::from(name);
     let follow = Follow {
@@ -126,7 +126,7 @@ pub(crate) fn subscribe<E: Effects>(
         is_granted: false,
         wish,
         is_told: false,
-        gather: wish.position().map(|_| gather),
+        reply: wish.position().map(|_| reply),
     };
     follows.names.insert(name.clone(), follow);
     follows.waiting += 1;
@@ -140,7 +140,7 @@ pub(crate) fn subscribe<E: Effects>(
         serial,
         after: None,
         bytes_max: 0,
-        gather: Some(gather),
+        reply: Some(reply),
     };
     ask(turn, read);
 }
@@ -172,7 +172,7 @@ pub(crate) fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
                 serial,
                 after: follow.wish.position(),
                 bytes_max: 0,
-                gather: follow.gather.take(),
+                reply: follow.reply.take(),
             });
         }
     }
@@ -206,8 +206,8 @@ pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage)
     } else if page.is_granted {
         release(turn, page.name);
     }
-    if let Some(gather) = page.gather {
-        turn.part_done(gather, GatheredPart::Done);
+    if let Some(reply) = page.reply {
+        turn.part_done(reply, ReplyPart::Done);
     }
     go_on(turn, id);
 }
@@ -243,9 +243,9 @@ fn give_up<E: Effects>(
 ) -> Option<Edge> {
     let follows = turn.sessions.find_mut(id).and_then(follows_of)?;
     let follow = follows.remove(name)?;
-    if let Some(gather) = follow.gather {
+    if let Some(reply) = follow.reply {
         // It was not even asked for.
-        turn.part_done(gather, GatheredPart::Done);
+        turn.part_done(reply, ReplyPart::Done);
     }
     if !follow.is_granted {
         // The grant, if it is on its way, is given back when it comes.

@@ -218,7 +218,7 @@ impl HistoryOwner {
             name: read.name,
             serial: read.serial,
             is_resumed: read.after.is_some(),
-            gather: read.gather,
+            reply: read.reply,
             before,
             gap,
             events,

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, Principal};
-use crate::entry::{Asker, Entry, GatheredPart, ListenNotice, Listening, ReadFailed};
+use crate::entry::{Asker, Entry, ListenNotice, Listening, ReadFailed, ReplyPart};
 use crate::footprint::{PATTERN_ENTRY_BYTES, WANTED_BYTES};
 use crate::message::Topic;
 use crate::permission::{Access, Asked, Decision, Question};
@@ -386,7 +386,7 @@ impl ListenOwner {
                 weight,
                 provider,
                 principal,
-                gather,
+                reply,
             } => {
                 let pattern = Pattern {
                     topic,
@@ -396,19 +396,19 @@ impl ListenOwner {
                     names: BTreeSet::new(),
                 };
                 self.add(turn, provider, principal, pattern);
-                turn.part_done(gather, GatheredPart::Done);
+                turn.part_done(reply, ReplyPart::Done);
             }
             Listening::Remove {
                 topic,
                 pattern,
                 provider,
-                gather,
+                reply,
             } => {
                 if let Some((listener, number)) = self.find(provider, topic, &pattern) {
                     self.withdraw(turn, listener, number);
                 }
-                if let Some(gather) = gather {
-                    turn.part_done(gather, GatheredPart::Done);
+                if let Some(reply) = reply {
+                    turn.part_done(reply, ReplyPart::Done);
                 }
             }
             Listening::Renewed {

@@ -195,7 +195,7 @@ impl RecordOwner {
         let JobKind::Bulk {
             action,
             serial,
-            gather,
+            reply,
             correlation,
             ..
         } = job.kind
@@ -224,7 +224,7 @@ impl RecordOwner {
                 }
             }
         };
-        answer(turn, job.session, name, gather, what);
+        answer(turn, job.session, name, reply, what);
         Step::Done
     }
 
@@ -264,7 +264,7 @@ impl RecordOwner {
         value: Value,
     ) -> Step {
         let JobKind::Bulk {
-            gather,
+            reply,
             ref mut reloaded,
             ..
         } = job.kind
@@ -273,7 +273,7 @@ impl RecordOwner {
         };
         if let Some(before) = reloaded.take() {
             self.tell_reloaded(turn, listens, name, &before, &value);
-            answer(turn, job.session, name, gather, Answer::Told(Told::Nothing));
+            answer(turn, job.session, name, reply, Answer::Told(Told::Nothing));
             return Step::Done;
         }
         let access = Access::RecordNotify;
@@ -284,7 +284,7 @@ impl RecordOwner {
         let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
         if memory_only || self.lanes.is_dirty(&turn.shard.settings, name) {
             // What is in memory is newer than anything the store can have.
-            answer(turn, job.session, name, gather, Answer::Told(Told::Nothing));
+            answer(turn, job.session, name, reply, Answer::Told(Told::Nothing));
             return Step::Done;
         }
         if let JobKind::Bulk { reloaded, .. } = &mut job.kind {

@@ -8,8 +8,8 @@ use crate::address::{Address, SessionId};
 use crate::context::TurnContext;
 use crate::effect::{Effects, Flow};
 use crate::entry::{
-    Answer, BulkName, Entry, Gather, GatheredRecords, Gathering, OwnedChange, OwnedPut, OwnedWrite,
-    Published, RecordAnswer, RecordRefusal, RecordRequest, RecordRequestKind, Told,
+    Answer, BulkName, BulkReply, Entry, OwnedChange, OwnedPut, OwnedWrite, PendingReplyId,
+    Published, RecordAnswer, RecordRefusal, RecordRequest, RecordRequestKind, ReplyAction, Told,
 };
 use crate::footprint::{HOLD_BYTES, text_bytes};
 use crate::hub::HubTopic;
@@ -96,7 +96,7 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
     let RecordAnswer {
         session: id,
         name,
-        gather,
+        reply,
         what,
     } = answer;
     match what {
@@ -110,13 +110,13 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             release(turn, name.clone(), epoch, (id, serial));
             let names = vec![BulkName {
                 name: name.clone(),
-                place: gather.map_or(0, |gather| gather.place),
+                place: reply.map_or(0, |reply| reply.place),
                 serial: Some(serial),
             }];
             let what = RecordRequestKind::Bulk {
                 action,
                 names,
-                gather,
+                reply,
                 correlation,
             };
             post_request(turn, id, &name, what);
@@ -239,11 +239,11 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             write_ack,
         } => {
             forget_hold(turn, id, &name, serial);
-            if let Some(gather) = gather
+            if let Some(reply) = reply
                 && matches!(why, RecordRefusal::Denied | RecordRefusal::RuleFailed)
-                && let Some(records) = turn.gatherings.records_mut(gather)
+                && let Some(records) = turn.pending_replies.records_mut(reply)
             {
-                records.denied.push((gather.place, name, why));
+                records.denied.push((reply.place, name, why));
                 return true;
             }
             let correlation = correlation.as_deref();
@@ -467,10 +467,10 @@ fn bulk<E: Effects>(
                 serial,
             });
     }
-    let gather = match reads {
+    let reply = match reads {
         // One denial has no order.
         true if count < 2 => None,
-        _ => gather(turn, id, action, names, correlation, count),
+        _ => begin_bulk_reply(turn, id, action, names, correlation, count),
     };
     let Some(principal) = turn.principal(id) else {
         return Flow::Taken;
@@ -480,7 +480,7 @@ fn bulk<E: Effects>(
         let what = RecordRequestKind::Bulk {
             action,
             names,
-            gather,
+            reply,
             correlation,
         };
         turn.post(
@@ -496,14 +496,14 @@ fn bulk<E: Effects>(
 }
 
 /// Has denials told and the bulk message acknowledged once `count` names are done; at once if there are none and none was refused.
-fn gather<E: Effects>(
+fn begin_bulk_reply<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: RecordBulk,
     names: &[&str],
     correlation: Option<&str>,
     count: usize,
-) -> Option<Gather> {
+) -> Option<PendingReplyId> {
     let echoed: &[&str] = if action == RecordBulk::Notify {
         names
     } else {
@@ -516,7 +516,7 @@ fn gather<E: Effects>(
         return None;
     }
     let names = echoed.iter().map(|name| Name::from(*name)).collect();
-    let mut records = GatheredRecords {
+    let mut records = BulkReply {
         action,
         names,
         correlation: correlation.map(Box::from),
@@ -528,11 +528,11 @@ fn gather<E: Effects>(
     };
     if turn.is_piece() && records.acknowledges {
         // A piece tells its denials, and is one part of what acknowledges the message.
-        let whole = Gathering::Record(records.clone());
-        records.whole = Some(turn.gather_bulk(id, 1, whole));
+        let whole = ReplyAction::Record(records.clone());
+        records.whole = Some(turn.begin_bulk_reply(id, 1, whole));
         records.acknowledges = false;
     }
-    Some(turn.gather(id, count, Gathering::Record(records)))
+    Some(turn.begin_reply(id, count, ReplyAction::Record(records)))
 }
 
 enum Held {
@@ -875,8 +875,8 @@ const DENIALS: usize = 256;
 pub(crate) fn finish<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
-    mut records: GatheredRecords,
-) -> Option<GatheredRecords> {
+    mut records: BulkReply,
+) -> Option<BulkReply> {
     if !records.is_sorted {
         records.denied.sort_by_key(|(place, ..)| Reverse(*place));
         records.is_sorted = true;

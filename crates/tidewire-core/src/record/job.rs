@@ -6,8 +6,8 @@ use crate::address::{Address, SessionId};
 use crate::context::{TurnContext, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
-    Answer, Asker, Entry, Gather, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, Published,
-    ReadFailed, RecordAnswer, RecordRefusal,
+    Answer, Asker, Entry, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, PendingReplyId,
+    Published, ReadFailed, RecordAnswer, RecordRefusal,
 };
 use crate::footprint::JOB_BYTES;
 use crate::message::{RecordAction, RecordBulk};
@@ -40,7 +40,7 @@ pub(super) enum JobKind {
     Bulk {
         action: RecordBulk,
         serial: Option<u32>,
-        gather: Option<Gather>,
+        reply: Option<PendingReplyId>,
         correlation: Option<Box<str>>,
         /// For `Notify`: the value before it was loaded again.
         reloaded: Option<Value>,
@@ -199,7 +199,7 @@ impl Job {
         }
     }
 
-    pub(super) fn refusal(self, why: RecordRefusal) -> (SessionId, Option<Gather>, Answer) {
+    pub(super) fn refusal(self, why: RecordRefusal) -> (SessionId, Option<PendingReplyId>, Answer) {
         let action = self.action();
         match &self.kind {
             JobKind::Recheck { ticket, .. } => {
@@ -212,13 +212,13 @@ impl Job {
             }
             _ => {}
         }
-        let (why, serial, gather, correlation, write_ack) = match self.kind {
+        let (why, serial, reply, correlation, write_ack) = match self.kind {
             JobKind::Bulk {
                 serial,
-                gather,
+                reply,
                 correlation,
                 ..
-            } => (why, serial, gather, correlation, false),
+            } => (why, serial, reply, correlation, false),
             JobKind::Write(write) => (why, None, None, write.correlation, write.write_ack),
             JobKind::Delete => (deletion(why), None, None, None, false),
             JobKind::Read
@@ -234,7 +234,7 @@ impl Job {
         };
         (
             self.session,
-            gather,
+            reply,
             Answer::Refused {
                 why,
                 action,
@@ -406,20 +406,20 @@ pub(super) fn refuse<E: Effects>(
         if !is_lost {
             return answer_value(turn, name.clone(), asker, Err(ReadFailed));
         }
-        let (session, gather, lost) = job.refusal(why);
-        answer(turn, session, name, gather, lost);
+        let (session, reply, lost) = job.refusal(why);
+        answer(turn, session, name, reply, lost);
         // The subscription has ended when this comes, so the session gets no message.
         return answer_value(turn, name.clone(), asker, Ok(None));
     }
-    let (session, gather, refused) = job.refusal(why);
-    answer(turn, session, name, gather, refused);
+    let (session, reply, refused) = job.refusal(why);
+    answer(turn, session, name, reply, refused);
 }
 
 pub(super) fn answer<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     session: SessionId,
     name: &Name,
-    gather: Option<Gather>,
+    reply: Option<PendingReplyId>,
     what: Answer,
 ) {
     // Encoding it at the session's shard costs as much, but the owner has to know now.
@@ -429,7 +429,7 @@ pub(super) fn answer<E: Effects>(
         Entry::RecordAnswer(RecordAnswer {
             session,
             name: name.clone(),
-            gather,
+            reply,
             what,
         }),
     );

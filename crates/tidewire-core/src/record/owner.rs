@@ -13,8 +13,8 @@ use crate::address::SessionId;
 use crate::context::{TurnContext, Verdict};
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
-    Answer, Asker, BulkName, Entry, Gather, Published, ReadFailed, RecordRefusal, RecordRequest,
-    RecordRequestKind, WorkEntry,
+    Answer, Asker, BulkName, Entry, PendingReplyId, Published, ReadFailed, RecordRefusal,
+    RecordRequest, RecordRequestKind, WorkEntry,
 };
 use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, WRITE_KEY_BYTES};
 use crate::listen::ListenOwner;
@@ -186,7 +186,7 @@ impl RecordOwner {
             RecordRequestKind::Bulk {
                 action,
                 names,
-                gather,
+                reply,
                 correlation,
             } => {
                 for BulkName {
@@ -196,11 +196,11 @@ impl RecordOwner {
                 } in names
                 {
                     let correlation = correlation.clone();
-                    let gather = gather.map(|gather| Gather { place, ..gather });
+                    let reply = reply.map(|reply| PendingReplyId { place, ..reply });
                     let kind = JobKind::Bulk {
                         action,
                         serial,
-                        gather,
+                        reply,
                         correlation,
                         reloaded: None,
                     };
@@ -763,7 +763,7 @@ impl RecordOwner {
     }
 
     /// Begins a turn: what sessions cost counts from zero, and one of the sessions that have ended gets some of its requests
-    /// done. Those that only read are refused, which completes what gathers their answers.
+    /// done. Those that only read are refused, which completes the replies that wait for their answers.
     pub(crate) fn begin_turn<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -1087,7 +1087,7 @@ fn is_idle(settings: &Settings, name: &Name, record: &OwnedRecord) -> bool {
         && (!record.is_dirty || is_forgotten(&record.value))
 }
 
-/// Gathers what the end of a batch means and answers those who waited.
+/// Collects what the end of a batch means and answers those who waited.
 struct Ended<'a, 'd, E> {
     turn: &'a mut TurnContext<'d, E>,
     clean: Vec<Name>,

@@ -351,7 +351,7 @@ fn denials_of_a_bulk_message_leave_in_the_order_of_its_names() {
             let is_read = is_mixed && action == RecordBulk::SubscribeAndRead;
             assert_eq!(values.count(), if is_read { 300 } else { 0 });
         }
-        let gatherings: usize = (0..2).map(|shard| node.counts(shard).gatherings).sum();
-        assert_eq!(gatherings, 0);
+        let pending_replies: usize = (0..2).map(|shard| node.counts(shard).pending_replies).sum();
+        assert_eq!(pending_replies, 0);
     }
 }

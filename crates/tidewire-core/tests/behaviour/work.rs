@@ -247,7 +247,7 @@ fn the_deferred_writes_of_a_session_that_has_ended_are_made() {
     assert!(made >= 2, "{made} writes");
     for shard in 0..3 {
         assert_eq!(node.counts(shard).deferred_bytes, 0);
-        assert_eq!(node.counts(shard).gatherings, 0);
+        assert_eq!(node.counts(shard).pending_replies, 0);
     }
 }
 
@@ -435,7 +435,7 @@ fn a_message_of_many_names_takes_effect_in_several_turns_and_is_answered_once() 
     // All that was subscribed to has ended again.
     for shard in 0..3 {
         let counts = node.counts(shard);
-        assert_eq!((counts.gatherings, counts.owing), (0, 0));
+        assert_eq!((counts.pending_replies, counts.owing), (0, 0));
         assert_eq!((counts.subscribed_names, counts.provided_rpcs), (0, 0));
     }
 }
@@ -453,7 +453,7 @@ fn a_session_that_ends_within_a_message_of_many_names_leaves_nothing() {
         while node.turn() {}
         for shard in 0..3 {
             let counts = node.counts(shard);
-            assert_eq!((counts.gatherings, counts.owing), (0, 0));
+            assert_eq!((counts.pending_replies, counts.owing), (0, 0));
             assert_eq!((counts.subscribed_names, counts.sessions), (0, 0));
         }
     }

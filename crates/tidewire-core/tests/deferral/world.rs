@@ -904,7 +904,7 @@ impl World {
                 counts.deferred_bytes,
                 counts.owing,
                 counts.dirty_records,
-                counts.gatherings,
+                counts.pending_replies,
             ];
             ensure(left == [0; 4], Check::Rest, || {
                 format!("shard {shard} keeps {counts:?}")

@@ -191,7 +191,7 @@ impl Sim {
                 counts.wanted_names,
                 counts.provided_rpcs,
                 counts.users_online,
-                counts.gatherings,
+                counts.pending_replies,
                 counts.detained,
                 counts.lag.sessions,
                 counts.parked_names,
