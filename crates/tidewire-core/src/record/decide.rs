@@ -282,7 +282,7 @@ impl RecordOwner {
             verdict => return refuse_by_rule(turn, name, job, access, verdict, &value),
         }
         let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
-        if memory_only || self.lanes.is_dirty(&turn.shard.settings, name) {
+        if memory_only || self.write_queues.is_dirty(&turn.shard.settings, name) {
             // What is in memory is newer than anything the store can have.
             answer(turn, job.session, name, reply, Answer::Told(Told::Nothing));
             return Step::Done;
@@ -371,7 +371,7 @@ impl RecordOwner {
             self.end_subscriptions(turn, listens, name, Some(job.session));
             // An earlier delete may still be on its way to the store.
             if self
-                .lane_mut(turn, name)
+                .write_queue_mut(turn, name)
                 .commits
                 .wait(name, waiter)
                 .is_some()
@@ -504,7 +504,7 @@ impl RecordOwner {
                 stored: None,
             },
         };
-        if let Some(waiter) = self.lane_mut(turn, name).commits.wait(name, waiter) {
+        if let Some(waiter) = self.write_queue_mut(turn, name).commits.wait(name, waiter) {
             answer(turn, session, name, None, waiter.what.done());
         }
     }
@@ -587,7 +587,7 @@ impl RecordOwner {
         if tag.is_some() {
             let by = (session, &*job.principal);
             self.put(turn, name, Value::Missing, by, Some(waiter), None);
-        } else if let Some(waiter) = self.lane_mut(turn, name).commits.wait(name, waiter) {
+        } else if let Some(waiter) = self.write_queue_mut(turn, name).commits.wait(name, waiter) {
             // No earlier delete is on its way to the store.
             answer(turn, session, name, None, waiter.what.done());
         }
@@ -698,7 +698,7 @@ impl RecordOwner {
             }
             return has_place;
         }
-        let commits = &self.lanes.of(&settings.routes, name).commits;
+        let commits = &self.write_queues.of(&settings.routes, name).commits;
         let (records_max, bytes_max) = (limits.dirty_records_max, limits.dirty_bytes_max);
         if !commits.has_place(name, name.len() + bytes, records_max, bytes_max) {
             turn.shard.count(|refused| refused.dirty += 1);
@@ -756,8 +756,8 @@ impl RecordOwner {
             let bytes = name.len() + new;
             let key = self.repeats.next();
             let share = Share::of(session, principal);
-            let lane = self.lane_mut(turn, name);
-            let commits = &mut lane.commits;
+            let queue = self.write_queue_mut(turn, name);
+            let commits = &mut queue.commits;
             return commits.add(name, before, bytes, key, share, waiter);
         }
         self.memory_only_bytes = self.memory_only_bytes - old + new;

@@ -98,7 +98,7 @@ pub(super) struct OwnedRecord {
     pub(super) value: Value,
     pub(super) interest: Interest,
     pub(super) waiting: Option<Box<Waiting>>,
-    /// Its store has not got the value yet. Its lane knows that, too; this saves the look.
+    /// Its store has not got the value yet. Its write queue knows that, too; this saves the look.
     pub(super) is_dirty: bool,
     /// Some subscribers are judged again before each change.
     pub(super) has_readers: bool,

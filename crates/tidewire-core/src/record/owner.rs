@@ -28,9 +28,9 @@ use crate::record::job::{
     Job, JobKind, Step, answer, answer_value, is_under, publish, refuse, stopped,
 };
 use crate::record::kept::{Blocked, Interest, OwnedRecord, Value};
-use crate::record::lane::{Lane, Lanes};
 use crate::record::readers::{READER_BYTES, Readers};
 use crate::record::repeat::Repeats;
+use crate::record::write_queue::{WriteQueue, WriteQueues};
 use crate::route::StoreId;
 use crate::settings::Settings;
 use crate::store::{Incarnation, Loaded, Opened, StoreChange, StoreError, StoreTrouble, Written};
@@ -72,7 +72,7 @@ pub(crate) struct RecordOwner {
     /// Records that have more of them than one turn takes.
     pub(super) judging: VecDeque<Name>,
     pub(super) cache: Cache,
-    pub(super) lanes: Lanes,
+    pub(super) write_queues: WriteQueues,
     /// Records that another owner has written, to be loaded once more.
     overruled_loads: DeadlineQueue<Name>,
     /// Bytes of records that are kept in memory only and can't be evicted.
@@ -94,7 +94,7 @@ impl RecordOwner {
             readers: table::map(seed),
             judging: VecDeque::new(),
             cache: Cache::default(),
-            lanes: Lanes::new(seed, opened, shard),
+            write_queues: WriteQueues::new(seed, opened, shard),
             overruled_loads: DeadlineQueue::new(),
             memory_only_bytes: 0,
             repeats: Repeats::new(seed),
@@ -118,7 +118,11 @@ impl RecordOwner {
     /// Bytes of what is kept beside the records: requests that wait, what the store has not got yet, and keys of writes.
     pub(crate) fn kept_bytes(&self) -> usize {
         let dirty: usize = self.dirty().map(Commits::count).sum();
-        let timers: usize = self.lanes.iter().map(|lane| lane.load_timeouts.len()).sum();
+        let timers: usize = self
+            .write_queues
+            .iter()
+            .map(|queue| queue.load_timeouts.len())
+            .sum();
         self.waiting_bytes
             + dirty * DIRTY_BYTES
             + timers * LOAD_TIMER_BYTES
@@ -134,7 +138,7 @@ impl RecordOwner {
 
     /// The writes on their way to each store.
     pub(crate) fn dirty(&self) -> impl Iterator<Item = &Commits> {
-        self.lanes.iter().map(|lane| &lane.commits)
+        self.write_queues.iter().map(|queue| &queue.commits)
     }
 
     /// Whether some store has not got everything yet.
@@ -149,11 +153,11 @@ impl RecordOwner {
 
     /// The earliest deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let of_lanes = self.lanes.iter().flat_map(|lane| {
-            let commits = &lane.commits;
-            [lane.load_timeouts.next(), commits.next_deadline()]
+        let of_queues = self.write_queues.iter().flat_map(|queue| {
+            let commits = &queue.commits;
+            [queue.load_timeouts.next(), commits.next_deadline()]
         });
-        of_lanes
+        of_queues
             .chain([self.overruled_loads.next()])
             .flatten()
             .min()
@@ -415,7 +419,7 @@ impl RecordOwner {
         batch: u64,
         result: Result<Vec<Written>, StoreError>,
     ) {
-        let Some(Lane { commits, .. }) = self.lanes.at_mut(store) else {
+        let Some(WriteQueue { commits, .. }) = self.write_queues.at_mut(store) else {
             return;
         };
         let mut ended = Ended::new(turn);
@@ -466,12 +470,12 @@ impl RecordOwner {
             Some(Value::Present(record)) => StoreChange::Put(record.clone()),
             _ => StoreChange::Delete,
         };
-        for (store, lane) in self.lanes.iter_mut() {
-            if !lane.to_load.is_empty() {
-                let names = std::mem::take(&mut lane.to_load);
+        for (store, queue) in self.write_queues.iter_mut() {
+            if !queue.to_load.is_empty() {
+                let names = std::mem::take(&mut queue.to_load);
                 out.store(StoreRequest::Load { store, names });
             }
-            if let Some((batch, writes)) = lane.commits.next_batch(now, bytes_max, newest) {
+            if let Some((batch, writes)) = queue.commits.next_batch(now, bytes_max, newest) {
                 out.store(StoreRequest::Commit {
                     store,
                     batch,
@@ -484,8 +488,9 @@ impl RecordOwner {
     /// Fails what has waited too long.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         let now = turn.now.monotonic;
-        for (_, lane) in self.lanes.iter_mut() {
-            lane.commits
+        for (_, queue) in self.write_queues.iter_mut() {
+            queue
+                .commits
                 .time_out(now, |name, waiter| outcome_unknown(turn, name, waiter));
         }
         while let Some(name) = self.overruled_loads.pop_due(now) {
@@ -496,7 +501,7 @@ impl RecordOwner {
         }
         let timeout = turn.shard.settings.load_timeout.as_nanos();
         let timeout = u64::try_from(timeout).unwrap_or(u64::MAX);
-        while let Some((deadline, name)) = self.lanes.pop_due_load(now) {
+        while let Some((deadline, name)) = self.write_queues.pop_due_load(now) {
             let before = Instant(deadline.0.saturating_sub(timeout));
             self.fail_waiting(turn, &name, RecordRefusal::LoadTimeout, Some(before));
         }
@@ -569,16 +574,16 @@ impl RecordOwner {
         turn: &TurnContext<'_, E>,
         name: &Name,
     ) -> Incarnation {
-        self.lane_mut(turn, name).new_incarnation()
+        self.write_queue_mut(turn, name).new_incarnation()
     }
 
     /// The way to the record's store.
-    pub(super) fn lane_mut<E: Effects>(
+    pub(super) fn write_queue_mut<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
         name: &Name,
-    ) -> &mut Lane {
-        self.lanes.of_mut(&turn.shard.settings.routes, name)
+    ) -> &mut WriteQueue {
+        self.write_queues.of_mut(&turn.shard.settings.routes, name)
     }
 
     /// Asks the record's store for it at the end of the turn.
@@ -586,7 +591,7 @@ impl RecordOwner {
         if let Some(record) = self.table.get_mut(name) {
             record.waiting_mut().loading = true;
         }
-        self.lane_mut(turn, name).to_load.push(name.clone());
+        self.write_queue_mut(turn, name).to_load.push(name.clone());
     }
 
     /// The same, unless its answer is on its way.
@@ -898,7 +903,7 @@ impl RecordOwner {
             .is_some_and(|waits| waits.loading);
         if loading {
             let deadline = turn.now.monotonic + turn.shard.settings.load_timeout;
-            self.lane_mut(turn, name)
+            self.write_queue_mut(turn, name)
                 .load_timeouts
                 .push(deadline, name.clone());
         }
@@ -908,9 +913,13 @@ impl RecordOwner {
     /// take.
     fn drop_load_timeouts<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let settings = &turn.shard.settings;
-        let Self { table, lanes, .. } = self;
-        let lane = lanes.of_mut(&settings.routes, name);
-        lane.load_timeouts.drop_due_front_while(|deadline, name| {
+        let Self {
+            table,
+            write_queues,
+            ..
+        } = self;
+        let queue = write_queues.of_mut(&settings.routes, name);
+        queue.load_timeouts.drop_due_front_while(|deadline, name| {
             // What waits for a rule may have to wait for another load, for no longer than since it came.
             let Some(waits) = table.get(name).and_then(|record| record.waiting.as_ref()) else {
                 return true;

@@ -15,7 +15,7 @@ use tidewire_core::text::{Name, Payload};
 
 use super::hashing::Hashing;
 use super::password::StoredPassword;
-use super::turns::Lane;
+use super::turns::WaiterGroup;
 use super::{Attempt, Authenticator, Judging, Verdict};
 use crate::config::Problem;
 use crate::config::document::Place;
@@ -99,7 +99,10 @@ impl File {
         };
         let users = Arc::clone(&*self.users.read());
         let user = users.by_name.get(&name).cloned();
-        let turn = self.hashing.turn(Lane::of(attempt.peer.address.ip())).await;
+        let turn = self
+            .hashing
+            .turn(WaiterGroup::of(attempt.peer.address.ip()))
+            .await;
         if attempt.is_held_off() {
             return Verdict::HeldOff;
         }

@@ -2,7 +2,7 @@
 
 use tokio::task::spawn_blocking;
 
-use super::turns::{Lane, Turn, Turns};
+use super::turns::{Turn, Turns, WaiterGroup};
 
 /// Gives turns; clones share them.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ impl Hashing {
     }
 
     /// Waits for a turn.
-    pub async fn turn(&self, lane: Lane) -> HashTurn {
-        HashTurn(self.0.turn(lane).await)
+    pub async fn turn(&self, group: WaiterGroup) -> HashTurn {
+        HashTurn(self.0.turn(group).await)
     }
 }
 

@@ -11,17 +11,17 @@ use tokio::sync::oneshot;
 
 use crate::penalty::subject;
 
-/// Those that wait in one lane are served in their order, and the lanes in turn.
+/// Those that wait in one group are served in their order, and the groups in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lane {
+pub enum WaiterGroup {
     /// Logins from this address, or this /64 of IPv6 addresses.
     Address(IpAddr),
     /// Changes of stored users.
     Changes,
 }
 
-impl Lane {
-    /// The lane of an address.
+impl WaiterGroup {
+    /// The group of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self::Address(subject(address))
@@ -38,14 +38,14 @@ struct Queue {
     free: usize,
     /// Counts up: the number of the next waiter, and of the next place in the order.
     next: u64,
-    lanes: HashMap<Lane, Waiters>,
-    /// The lanes that are not empty, in the order in which they are served.
-    order: BTreeMap<u64, Lane>,
+    groups: HashMap<WaiterGroup, Waiters>,
+    /// The groups that are not empty, in the order in which they are served.
+    order: BTreeMap<u64, WaiterGroup>,
 }
 
 #[derive(Debug)]
 struct Waiters {
-    /// The key of its lane in the order.
+    /// The key of its group in the order.
     place: u64,
     /// By the number of the waiter.
     senders: BTreeMap<u64, oneshot::Sender<Turn>>,
@@ -62,24 +62,24 @@ impl Turns {
         Self(Arc::new(Mutex::new(Queue {
             free: turns_max.max(1),
             next: 0,
-            lanes: HashMap::new(),
+            groups: HashMap::new(),
             order: BTreeMap::new(),
         })))
     }
 
     /// Waits for a turn.
-    pub async fn turn(&self, lane: Lane) -> Turn {
+    pub async fn turn(&self, group: WaiterGroup) -> Turn {
         let (number, given) = {
             let mut queue = self.0.lock();
             if queue.free > 0 {
                 queue.free -= 1;
                 return Turn(Some(self.clone()));
             }
-            queue.wait(lane)
+            queue.wait(group)
         };
         let waiting = Waiting {
             turns: self,
-            lane,
+            group,
             number,
         };
         let turn = given.await;
@@ -92,7 +92,7 @@ impl Turns {
     #[must_use]
     pub fn waiting_count(&self) -> usize {
         let queue = self.0.lock();
-        queue.lanes.values().map(|lane| lane.senders.len()).sum()
+        queue.groups.values().map(|group| group.senders.len()).sum()
     }
 
     /// Gives a turn to the next one that waits.
@@ -121,11 +121,11 @@ impl Queue {
         self.next
     }
 
-    fn wait(&mut self, lane: Lane) -> (u64, oneshot::Receiver<Turn>) {
+    fn wait(&mut self, group: WaiterGroup) -> (u64, oneshot::Receiver<Turn>) {
         let (number, place) = (self.number(), self.number());
         let (sender, given) = oneshot::channel();
-        let waiters = self.lanes.entry(lane).or_insert_with(|| {
-            self.order.insert(place, lane);
+        let waiters = self.groups.entry(group).or_insert_with(|| {
+            self.order.insert(place, group);
             Waiters {
                 place,
                 senders: BTreeMap::new(),
@@ -135,29 +135,29 @@ impl Queue {
         (number, given)
     }
 
-    /// The first one of the next lane, which goes to the end of the order.
+    /// The first one of the next group, which goes to the end of the order.
     fn pop(&mut self) -> Option<oneshot::Sender<Turn>> {
-        let (_, lane) = self.order.pop_first()?;
+        let (_, group) = self.order.pop_first()?;
         let place = self.number();
-        let waiters = self.lanes.get_mut(&lane)?;
+        let waiters = self.groups.get_mut(&group)?;
         let (_, sender) = waiters.senders.pop_first()?;
         if waiters.senders.is_empty() {
-            self.lanes.remove(&lane);
+            self.groups.remove(&group);
         } else {
             waiters.place = place;
-            self.order.insert(place, lane);
+            self.order.insert(place, group);
         }
         Some(sender)
     }
 
-    fn remove(&mut self, lane: Lane, number: u64) {
-        let Some(waiters) = self.lanes.get_mut(&lane) else {
+    fn remove(&mut self, group: WaiterGroup, number: u64) {
+        let Some(waiters) = self.groups.get_mut(&group) else {
             return;
         };
         waiters.senders.remove(&number);
         if waiters.senders.is_empty() {
             self.order.remove(&waiters.place);
-            self.lanes.remove(&lane);
+            self.groups.remove(&group);
         }
     }
 }
@@ -173,13 +173,13 @@ impl Drop for Turn {
 /// A place in the queue, until it is left.
 struct Waiting<'a> {
     turns: &'a Turns,
-    lane: Lane,
+    group: WaiterGroup,
     number: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.turns.0.lock().remove(self.lane, self.number);
+        self.turns.0.lock().remove(self.group, self.number);
     }
 }
 
@@ -191,8 +191,8 @@ mod tests {
 
     use super::*;
 
-    fn lane(number: u8) -> Lane {
-        Lane::of([192, 0, 2, number].into())
+    fn group(number: u8) -> WaiterGroup {
+        WaiterGroup::of([192, 0, 2, number].into())
     }
 
     fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
@@ -203,18 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn lanes_take_turns_however_many_wait_in_each() {
+    fn groups_take_turns_however_many_wait_in_each() {
         let turns = Turns::new(1);
-        let mut turn = poll(pin!(turns.turn(lane(1))));
+        let mut turn = poll(pin!(turns.turn(group(1))));
         assert!(turn.is_some());
-        let lanes = [1, 1, 1, 1, 2, 3, 1];
-        let mut waiting = lanes.map(|number| Some((number, Box::pin(turns.turn(lane(number))))));
+        let groups = [1, 1, 1, 1, 2, 3, 1];
+        let mut waiting = groups.map(|number| Some((number, Box::pin(turns.turn(group(number))))));
         for (_, waiting) in waiting.iter_mut().flatten() {
             assert!(poll(waiting.as_mut()).is_none());
         }
-        assert_eq!(turns.waiting_count(), lanes.len());
+        assert_eq!(turns.waiting_count(), groups.len());
         let mut served = Vec::new();
-        while served.len() < lanes.len() {
+        while served.len() < groups.len() {
             drop(turn.take());
             for place in &mut waiting {
                 if let Some((number, future)) = place
@@ -232,22 +232,22 @@ mod tests {
     #[test]
     fn a_waiter_that_is_gone_keeps_no_place_and_loses_no_turn() {
         let turns = Turns::new(1);
-        let turn = poll(pin!(turns.turn(lane(1))));
+        let turn = poll(pin!(turns.turn(group(1))));
         {
-            let mut gone = Box::pin(turns.turn(lane(2)));
+            let mut gone = Box::pin(turns.turn(group(2)));
             assert!(poll(gone.as_mut()).is_none());
             assert_eq!(turns.waiting_count(), 1);
         }
         assert_eq!(turns.waiting_count(), 0);
-        let mut given_and_gone = Box::pin(turns.turn(lane(2)));
+        let mut given_and_gone = Box::pin(turns.turn(group(2)));
         assert!(poll(given_and_gone.as_mut()).is_none());
         drop(turn);
         drop(given_and_gone);
         assert!(
-            poll(pin!(turns.turn(lane(3)))).is_some(),
+            poll(pin!(turns.turn(group(3)))).is_some(),
             "the turn is free again"
         );
         let queue = turns.0.lock();
-        assert!(queue.lanes.is_empty() && queue.order.is_empty());
+        assert!(queue.groups.is_empty() && queue.order.is_empty());
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, oneshot};
 use super::attempt::Attempt;
 use super::hashing::Hashing;
 use super::password::{self, StoredPassword};
-use super::turns::Lane;
+use super::turns::WaiterGroup;
 use super::{jwt, random_id};
 use crate::config::section::AuthStore;
 use crate::store::thread::{Scan, StoreClient};
@@ -204,7 +204,10 @@ impl Users {
         let stored = user.as_ref().map_or(DECOY, |user| &user.password);
         let stored = StoredPassword::Argon2id(stored.to_owned());
         let password = password.to_owned();
-        let turn = self.hashing.turn(Lane::of(attempt.peer.address.ip())).await;
+        let turn = self
+            .hashing
+            .turn(WaiterGroup::of(attempt.peer.address.ip()))
+            .await;
         if attempt.is_held_off() {
             return Err(UserError::HeldOff);
         }
@@ -405,7 +408,7 @@ impl Users {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, UserError> {
-        let turn = self.hashing.turn(Lane::Changes).await;
+        let turn = self.hashing.turn(WaiterGroup::Changes).await;
         turn.run(work).await.ok_or_else(stopped)
     }
 }

@@ -20,7 +20,7 @@ use tidewire_core::time::WallTime;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::attempt::Field;
-use super::turns::{Lane, Turns};
+use super::turns::{Turns, WaiterGroup};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound};
 use crate::config::Problem;
 use crate::config::section::AuthWebhook;
@@ -97,8 +97,8 @@ impl Webhook {
 
     async fn ask(&self, attempt: &Attempt) -> Verdict {
         // Whoever finds no place in the time of a request is better off coming back.
-        let lane = Lane::of(attempt.peer.address.ip());
-        let Ok(_place) = timeout(self.options.timeout, self.places.turn(lane)).await else {
+        let group = WaiterGroup::of(attempt.peer.address.ip());
+        let Ok(_place) = timeout(self.options.timeout, self.places.turn(group)).await else {
             return Verdict::Unavailable;
         };
         if attempt.is_held_off() {

@@ -87,7 +87,7 @@ struct Charge {
 
 /// The posts of one shard to one other.
 #[derive(Debug, Default)]
-struct Lane {
+struct Posts {
     /// Batches pushed so far.
     posted: u64,
     /// Bytes charged for the batch that is pushed next.
@@ -102,7 +102,7 @@ struct Lane {
 #[derive(Debug)]
 pub(crate) struct Credit {
     shard: u16,
-    lanes: Box<[Lane]>,
+    posts: Box<[Posts]>,
     bytes: usize,
     bytes_max: usize,
     /// Whether this shard counts as congested.
@@ -121,7 +121,7 @@ impl Credit {
     pub(crate) fn new(shard: u16, shard_count: usize, bytes_max: usize) -> Self {
         Self {
             shard,
-            lanes: (0..shard_count).map(|_| Lane::default()).collect(),
+            posts: (0..shard_count).map(|_| Posts::default()).collect(),
             bytes: 0,
             bytes_max,
             is_congested: false,
@@ -135,7 +135,7 @@ impl Credit {
 
     /// Whether every batch was handled.
     pub(crate) fn is_settled(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.seen == lane.posted)
+        self.posts.iter().all(|posts| posts.seen == posts.posted)
     }
 
     /// Whether more is in flight than this shard may have.
@@ -163,21 +163,21 @@ impl Credit {
     pub(crate) fn charge(&mut self, target: u16, key: Key, message_bytes: u32) -> u32 {
         let bytes = message_bytes.saturating_add(ENTRY_BYTES);
         self.bytes += bytes as usize;
-        let lane = &mut self.lanes[usize::from(target)];
-        let batch = lane.posted + 1;
-        lane.batch_bytes += bytes as usize;
-        match lane.charges.back_mut() {
+        let posts = &mut self.posts[usize::from(target)];
+        let batch = posts.posted + 1;
+        posts.batch_bytes += bytes as usize;
+        match posts.charges.back_mut() {
             Some(last) if last.key == key && last.batch == batch => last.bytes += bytes,
-            _ => lane.charges.push_back(Charge { batch, key, bytes }),
+            _ => posts.charges.push_back(Charge { batch, key, bytes }),
         }
         bytes
     }
 
     /// The batch that is pushed to `target` now: its number, and the bytes charged for it.
     pub(crate) fn next_batch(&mut self, target: u16) -> (u64, usize) {
-        let lane = &mut self.lanes[usize::from(target)];
-        lane.posted += 1;
-        (lane.posted, std::mem::take(&mut lane.batch_bytes))
+        let posts = &mut self.posts[usize::from(target)];
+        posts.posted += 1;
+        (posts.posted, std::mem::take(&mut posts.batch_bytes))
     }
 
     /// Appends what was confirmed since the last call.
@@ -186,14 +186,14 @@ impl Credit {
         confirmations: &Confirmations,
         confirmed: &mut Vec<Confirmed>,
     ) {
-        for (target, lane) in (0u16..).zip(&mut self.lanes) {
-            if lane.seen == lane.posted {
+        for (target, posts) in (0u16..).zip(&mut self.posts) {
+            if posts.seen == posts.posted {
                 continue;
             }
-            lane.seen = confirmations.handled(self.shard, target);
-            while let Some(charge) = lane
+            posts.seen = confirmations.handled(self.shard, target);
+            while let Some(charge) = posts
                 .charges
-                .pop_front_if(|charge| charge.batch <= lane.seen)
+                .pop_front_if(|charge| charge.batch <= posts.seen)
             {
                 self.bytes -= charge.bytes as usize;
                 confirmed.push(Confirmed {
@@ -209,8 +209,8 @@ impl Credit {
     pub(crate) fn set_waiting(&self, confirmations: &Confirmations, is_waiting: bool) -> bool {
         confirmations.set_waiting(self.shard, is_waiting);
         is_waiting
-            && (0u16..).zip(&self.lanes).any(|(target, lane)| {
-                lane.seen < lane.posted && confirmations.handled(self.shard, target) > lane.seen
+            && (0u16..).zip(&self.posts).any(|(target, posts)| {
+                posts.seen < posts.posted && confirmations.handled(self.shard, target) > posts.seen
             })
     }
 }

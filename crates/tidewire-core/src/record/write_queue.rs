@@ -1,4 +1,4 @@
-//! An owner's way to each of the node's stores. They have nothing in common, so that one that is down holds up no other.
+//! An owner's write queue to each of the node's stores. Stores share nothing, so that one that is down delays no other.
 
 use crate::planted_fault::is_planted;
 use crate::record::commit::Commits;
@@ -9,9 +9,9 @@ use crate::text::Name;
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 
-/// What is on its way to one store and from there.
+/// The writes and loads that wait for one store.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct WriteQueue {
     pub(crate) commits: Commits,
     /// Names to be asked for at the end of the turn.
     pub(super) to_load: Vec<Name>,
@@ -21,7 +21,7 @@ pub(crate) struct Lane {
     next_incarnation: u64,
 }
 
-impl Lane {
+impl WriteQueue {
     /// Incarnations are unique within a store because each of its openings and each shard has its own range of them.
     fn new(seed: u64, opened: Opened, shard: u16) -> Self {
         Self {
@@ -38,19 +38,19 @@ impl Lane {
     }
 }
 
-/// The lanes of all stores, by number.
+/// The write queues of all stores, by number.
 #[derive(Debug)]
-pub(crate) struct Lanes(Vec<Lane>);
+pub(crate) struct WriteQueues(Vec<WriteQueue>);
 
-impl Lanes {
+impl WriteQueues {
     /// One for each store that was opened.
     pub(super) fn new(seed: u64, opened: &[Opened], shard: u16) -> Self {
-        let lane = |opened: &Opened| Lane::new(seed, *opened, shard);
-        Self(opened.iter().map(lane).collect())
+        let queue = |opened: &Opened| WriteQueue::new(seed, *opened, shard);
+        Self(opened.iter().map(queue).collect())
     }
 
     /// That of a record.
-    pub(super) fn of(&self, routes: &StoreRoutes, name: &str) -> &Lane {
+    pub(super) fn of(&self, routes: &StoreRoutes, name: &str) -> &WriteQueue {
         &self.0[routes.find(name).index()]
     }
 
@@ -60,7 +60,7 @@ impl Lanes {
     }
 
     /// That of a record, to be changed.
-    pub(super) fn of_mut(&mut self, routes: &StoreRoutes, name: &str) -> &mut Lane {
+    pub(super) fn of_mut(&mut self, routes: &StoreRoutes, name: &str) -> &mut WriteQueue {
         let mut store = routes.find(name).index();
         if is_planted("record-route") {
             store = 0;
@@ -69,26 +69,26 @@ impl Lanes {
     }
 
     /// That of a store; none if there is no such store.
-    pub(super) fn at_mut(&mut self, store: StoreId) -> Option<&mut Lane> {
+    pub(super) fn at_mut(&mut self, store: StoreId) -> Option<&mut WriteQueue> {
         self.0.get_mut(store.index())
     }
 
     /// A record whose load has taken too long, if there is one, with the deadline.
     pub(super) fn pop_due_load(&mut self, now: Instant) -> Option<(Instant, Name)> {
-        self.0.iter_mut().find_map(|lane| {
-            let deadline = lane.load_timeouts.next()?;
-            let name = lane.load_timeouts.pop_due(now)?;
+        self.0.iter_mut().find_map(|queue| {
+            let deadline = queue.load_timeouts.next()?;
+            let name = queue.load_timeouts.pop_due(now)?;
             Some((deadline, name))
         })
     }
 
     /// All, in the order of their numbers.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WriteQueue> {
         self.0.iter()
     }
 
     /// All with their numbers, to be changed.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (StoreId, &mut Lane)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (StoreId, &mut WriteQueue)> {
         (0..).map(StoreId).zip(&mut self.0)
     }
 }
