@@ -287,8 +287,8 @@ pub(crate) enum Lost {
 }
 
 impl Lost {
-    /// What the session is told: the refusal of the action that it had the right to, which nobody waits for.
-    pub(crate) fn told<'a, A, R>(
+    /// The message to the session: a refusal of the action that it had the right to, without a correlation id.
+    pub(crate) fn refusal<'a, A, R>(
         self,
         action: A,
         name: Option<&'a str>,

@@ -547,8 +547,8 @@ pub enum Answer {
         provided: bool,
         /// Bytes of its value, which the owner keeps for its subscribers.
         value_bytes: usize,
-        /// What the session wants to know of the record now.
-        told: Told,
+        /// What the session asked to know of the record.
+        snapshot: Snapshot,
         /// As in the request, for who has to ask once more.
         action: RecordBulk,
         /// As in the request.
@@ -569,7 +569,7 @@ pub enum Answer {
         why: RecordRefusal,
     },
     /// An answer without a subscription.
-    Told(Told),
+    Snapshot(Snapshot),
     /// To a read of what does not exist.
     NotFound,
     /// The record is gone, durably.
@@ -594,7 +594,7 @@ pub enum Answer {
         stored: Stored,
     },
     /// The record is in another state than a `Put` wants.
-    Unmet {
+    PreconditionFailed {
         /// As in the request.
         correlation: Box<str>,
         /// The state, if there is such a record.
@@ -643,8 +643,8 @@ impl Answer {
     /// Bytes of the value that it carries.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Granted { told, .. } | Self::Told(told) => match told {
-                Told::Read(Some((_, data))) => data.len(),
+            Self::Granted { snapshot, .. } | Self::Snapshot(snapshot) => match snapshot {
+                Snapshot::Read(Some((_, data))) => data.len(),
                 _ => 0,
             },
             Self::Fetched {
@@ -657,9 +657,9 @@ impl Answer {
     }
 }
 
-/// What a session learns of a record.
+/// What an owner reports of a record: its value, its version or nothing.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum Snapshot {
     /// Version and value; `None` if it does not exist.
     Read(Option<(Version, Payload)>),
     /// The version; `None` if it does not exist.

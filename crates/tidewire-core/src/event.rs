@@ -112,7 +112,7 @@ pub(crate) fn lose<E: Effects>(
         }
     }
     let (action, name) = (EventAction::Subscribe, Some(name.as_str()));
-    let error = lost.told(
+    let error = lost.refusal(
         action,
         name,
         EventError::Denied,
@@ -233,10 +233,10 @@ fn tell_without_history<E: Effects>(
         return;
     }
     turn.shard.count_work(positions.len() * USER_WORK);
-    let mut told = table::set(turn.shard.seed);
+    let mut announced = table::set(turn.shard.seed);
     let resumed = positions.iter().filter(|(_, position)| position.is_some());
-    told.extend(resumed.map(|(name, _)| *name));
-    for name in plain.iter().filter(|name| told.contains(*name)) {
+    announced.extend(resumed.map(|(name, _)| *name));
+    for name in plain.iter().filter(|name| announced.contains(*name)) {
         let gap = Event::HistoryGap {
             name,
             missed: None,

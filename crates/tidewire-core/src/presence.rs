@@ -219,7 +219,7 @@ pub(crate) fn lose<E: Effects>(
         _ => (PresenceAction::Subscribe, Some(name.as_str())),
     };
     let (denied, failed) = (PresenceError::Denied, PresenceError::PermissionError);
-    refuse(turn, id, lost.told(action, name, denied, failed));
+    refuse(turn, id, lost.refusal(action, name, denied, failed));
     true
 }
 

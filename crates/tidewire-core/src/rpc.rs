@@ -207,8 +207,8 @@ pub(crate) fn lose<E: Effects>(
         return false;
     }
     turn.sessions.remove_belonging(id, provided_bytes(&name));
-    let (action, told) = (RpcAction::Provide, Some(name.as_str()));
-    let error = lost.told(action, told, RpcError::Denied, RpcError::PermissionError);
+    let (action, refused) = (RpcAction::Provide, Some(name.as_str()));
+    let error = lost.refusal(action, refused, RpcError::Denied, RpcError::PermissionError);
     turn.send(id, &Message::Rpc(Rpc::Error(error)));
     let owner = turn.shard.owner(&name);
     let provider = id;

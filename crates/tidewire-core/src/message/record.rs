@@ -168,7 +168,7 @@ pub enum Record<'a> {
         tag: Option<Tag>,
     },
     /// The answer to `Put`: nothing was done, because the record is in another state.
-    Unmet {
+    PreconditionFailed {
         /// The record.
         name: &'a str,
         /// As in the request.

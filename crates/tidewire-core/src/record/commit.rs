@@ -147,7 +147,7 @@ pub(crate) trait Ending {
     fn clean(&mut self, name: &Name);
     /// Another owner has written the record. All that was not in the store yet is dropped; nobody can say what became of
     /// what these have waited for, nor of the writes whose keys have this number or a later one.
-    fn overruled(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>);
+    fn superseded(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>);
 }
 
 /// The dirty records of a shard.
@@ -334,7 +334,7 @@ impl Commits {
         let dirty = RefCell::new(dirty);
         let mut writes = Vec::with_capacity(if takes_all { *queued_count } else { 0 });
         let mut take = |name: Name| {
-            // A record that was taken for another share, or was overruled, may be in the queue still.
+            // A record that was taken for another share, or was superseded, may be in the queue still.
             let mut dirty = dirty.borrow_mut();
             let Some(dirty) = dirty.get_mut(&name).filter(|dirty| dirty.queued) else {
                 return;
@@ -373,7 +373,7 @@ impl Commits {
         for (write, written) in batch.writes.iter().zip(written) {
             match written {
                 Written::Done => self.stored(write, ending),
-                Written::Refused => self.overruled(&write.name, ending),
+                Written::Refused => self.superseded(&write.name, ending),
             }
         }
         // A record that is written all the time is always dirty, so what counts is who still waits for it.
@@ -413,7 +413,7 @@ impl Commits {
         }
     }
 
-    fn overruled(&mut self, name: &Name, ending: &mut impl Ending) {
+    fn superseded(&mut self, name: &Name, ending: &mut impl Ending) {
         let Some(dirty) = self.dirty.remove(name) else {
             return;
         };
@@ -423,7 +423,7 @@ impl Commits {
             self.queued_cost -= dirty.cost();
         }
         let waiters = dirty.covered.into_iter().chain(dirty.waiting);
-        ending.overruled(name, dirty.unstored_from, waiters);
+        ending.superseded(name, dirty.unstored_from, waiters);
     }
 
     /// The batch failed: after a pause it is sent again.
@@ -550,7 +550,7 @@ mod tests {
     struct Seen {
         answered: Vec<u32>,
         clean: BTreeSet<usize>,
-        overruled: BTreeMap<usize, (u64, Vec<u32>)>,
+        superseded: BTreeMap<usize, (u64, Vec<u32>)>,
     }
 
     impl Ending for Seen {
@@ -562,9 +562,9 @@ mod tests {
             self.clean.insert(place(name));
         }
 
-        fn overruled(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
+        fn superseded(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
             let waiters = waiters.map(|waiter| waiter.session.index).collect();
-            self.overruled.insert(place(name), (from, waiters));
+            self.superseded.insert(place(name), (from, waiters));
         }
     }
 
@@ -691,7 +691,7 @@ mod tests {
                 let name = place(&write.name);
                 if outcome == Written::Refused {
                     assert!(self.foreign.remove(&name), "{name} has no other owner");
-                    self.overruled(name, &mut seen);
+                    self.superseded(name, &mut seen);
                     continue;
                 }
                 let StoreChange::Put(record) = &write.change else {
@@ -703,7 +703,7 @@ mod tests {
                     clean.insert(name);
                 }
             }
-            assert!(seen.overruled.is_empty(), "{:?}", seen.overruled);
+            assert!(seen.superseded.is_empty(), "{:?}", seen.superseded);
             for index in seen.answered {
                 let (name, change, _) = self.waiting.remove(&index).expect("answered once");
                 assert!(self.stored[name] >= change, "answered too early");
@@ -717,15 +717,15 @@ mod tests {
         }
 
         /// Nothing of the record is dirty any more, and all who waited know that it is not known what became of it.
-        fn overruled(&mut self, name: usize, seen: &mut Seen) {
-            let (from, mut told) = seen.overruled.remove(&name).expect("told so");
+        fn superseded(&mut self, name: usize, seen: &mut Seen) {
+            let (from, mut waiters) = seen.superseded.remove(&name).expect("told so");
             assert_eq!(from, self.stored[name] + 1, "the first that is not stored");
-            told.sort_unstable();
+            waiters.sort_unstable();
             let of_name = |(index, (waits_for, ..)): (&u32, &(usize, u64, Instant))| {
                 (*waits_for == name).then_some(*index)
             };
             let expected: Vec<u32> = self.waiting.iter().filter_map(of_name).collect();
-            assert_eq!(told, expected, "who waited for {name}");
+            assert_eq!(waiters, expected, "who waited for {name}");
             self.waiting.retain(|_, (waits_for, ..)| *waits_for != name);
             self.stored[name] = self.changes[name];
             self.known[name] = self.store[name]
@@ -828,12 +828,12 @@ mod tests {
         let (number, _) = both.batch.take().expect("a batch");
         let mut seen = Seen::default();
         both.commits.deposed(number + 1, &mut seen);
-        assert!(seen.overruled.is_empty(), "that was another batch");
+        assert!(seen.superseded.is_empty(), "that was another batch");
         both.commits.deposed(number, &mut seen);
         let waiters: Vec<_> = seen
-            .overruled
+            .superseded
             .into_values()
-            .flat_map(|(_, told)| told)
+            .flat_map(|(_, waiters)| waiters)
             .collect();
         assert_eq!(waiters, [1, 2, 3, 4]);
         assert_eq!((both.commits.count(), both.commits.bytes()), (0, 0));

@@ -8,7 +8,7 @@ use crate::address::SessionId;
 use crate::context::{TurnContext, Verdict};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
-    Answer, Asker, OwnedChange, OwnedWrite, Published, RecordRefusal, Stored, Told,
+    Answer, Asker, OwnedChange, OwnedWrite, Published, RecordRefusal, Snapshot, Stored,
 };
 use crate::json::PatchError;
 use crate::listen::ListenOwner;
@@ -96,12 +96,12 @@ impl RecordOwner {
                     Verdict::Allow => {}
                     verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
                 }
-                let told = match job.kind {
-                    JobKind::Head => Answer::Told(Told::Head(value.version())),
+                let snapshot = match job.kind {
+                    JobKind::Head => Answer::Snapshot(Snapshot::Head(value.version())),
                     _ if matches!(value, Value::Missing) => Answer::NotFound,
-                    _ => Answer::Told(value.told()),
+                    _ => Answer::Snapshot(value.snapshot()),
                 };
-                answer(turn, job.session, name, None, told);
+                answer(turn, job.session, name, None, snapshot);
                 Step::Done
             }
             JobKind::Delete => self.delete(turn, listens, name, job, &value),
@@ -202,13 +202,13 @@ impl RecordOwner {
         else {
             return Step::Done;
         };
-        let told = match action {
-            RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead => value.told(),
-            RecordBulk::SubscribeAndHead => Told::Head(value.version()),
-            _ => Told::Nothing,
+        let snapshot = match action {
+            RecordBulk::SubscribeCreateAndRead | RecordBulk::SubscribeAndRead => value.snapshot(),
+            RecordBulk::SubscribeAndHead => Snapshot::Head(value.version()),
+            _ => Snapshot::Nothing,
         };
         let what = match serial {
-            None => Answer::Told(told),
+            None => Answer::Snapshot(snapshot),
             Some(serial) => {
                 let epoch = self.add_interest(turn, listens, name, job.session.home.shard);
                 self.add_reader(turn, name, (job.session, serial), &job.principal);
@@ -218,7 +218,7 @@ impl RecordOwner {
                     epoch,
                     provided,
                     value_bytes: value.data().map_or(0, Payload::len),
-                    told,
+                    snapshot,
                     action,
                     correlation,
                 }
@@ -273,7 +273,13 @@ impl RecordOwner {
         };
         if let Some(before) = reloaded.take() {
             self.tell_reloaded(turn, listens, name, &before, &value);
-            answer(turn, job.session, name, reply, Answer::Told(Told::Nothing));
+            answer(
+                turn,
+                job.session,
+                name,
+                reply,
+                Answer::Snapshot(Snapshot::Nothing),
+            );
             return Step::Done;
         }
         let access = Access::RecordNotify;
@@ -284,7 +290,13 @@ impl RecordOwner {
         let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
         if memory_only || self.write_queues.is_dirty(&turn.shard.settings, name) {
             // What is in memory is newer than anything the store can have.
-            answer(turn, job.session, name, reply, Answer::Told(Told::Nothing));
+            answer(
+                turn,
+                job.session,
+                name,
+                reply,
+                Answer::Snapshot(Snapshot::Nothing),
+            );
             return Step::Done;
         }
         if let JobKind::Bulk { reloaded, .. } = &mut job.kind {
@@ -571,8 +583,8 @@ impl RecordOwner {
         };
         let correlation = put.correlation;
         if !is_met {
-            let unmet = Answer::Unmet { correlation, tag };
-            answer(turn, session, name, None, unmet);
+            let failed = Answer::PreconditionFailed { correlation, tag };
+            answer(turn, session, name, None, failed);
             return Step::Done;
         }
         let waiter = Waiter {

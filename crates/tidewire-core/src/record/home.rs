@@ -9,7 +9,8 @@ use crate::context::TurnContext;
 use crate::effect::{Effects, Flow};
 use crate::entry::{
     Answer, BulkName, BulkReply, Entry, OwnedChange, OwnedPut, OwnedWrite, PendingReplyId,
-    Published, RecordAnswer, RecordRefusal, RecordRequest, RecordRequestKind, ReplyAction, Told,
+    Published, RecordAnswer, RecordRefusal, RecordRequest, RecordRequestKind, ReplyAction,
+    Snapshot,
 };
 use crate::footprint::{HOLD_BYTES, text_bytes};
 use crate::hub::HubTopic;
@@ -84,7 +85,7 @@ pub(crate) fn message<E: Effects>(
         | Record::WriteAck { .. }
         | Record::Fetched { .. }
         | Record::Stored { .. }
-        | Record::Unmet { .. }
+        | Record::PreconditionFailed { .. }
         | Record::HasProvider { .. }
         | Record::Error(_) => {}
     }
@@ -127,7 +128,7 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             epoch,
             provided,
             value_bytes,
-            told,
+            snapshot,
             ..
         } => {
             if !grant(turn, id, &name, serial, epoch, value_bytes) {
@@ -142,9 +143,9 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
                     }),
                 );
             }
-            tell(turn, id, &name, &told);
+            tell(turn, id, &name, &snapshot);
         }
-        Answer::Told(told) => tell(turn, id, &name, &told),
+        Answer::Snapshot(snapshot) => tell(turn, id, &name, &snapshot),
         Answer::NotFound => {
             turn.send(
                 id,
@@ -188,13 +189,13 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             };
             turn.send(id, &Message::Record(stored));
         }
-        Answer::Unmet { correlation, tag } => {
-            let unmet = Record::Unmet {
+        Answer::PreconditionFailed { correlation, tag } => {
+            let failed = Record::PreconditionFailed {
                 name: &name,
                 correlation: &correlation,
                 tag,
             };
-            turn.send(id, &Message::Record(unmet));
+            turn.send(id, &Message::Record(failed));
         }
         Answer::VersionExists {
             version,
@@ -813,23 +814,28 @@ fn put<E: Effects>(
     );
 }
 
-fn tell<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name, told: &Told) {
-    let message = match told {
-        Told::Read(Some((version, data))) => Record::ReadResponse {
+fn tell<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    name: &Name,
+    snapshot: &Snapshot,
+) {
+    let message = match snapshot {
+        Snapshot::Read(Some((version, data))) => Record::ReadResponse {
             name,
             version: on_wire(*version),
             data: data.as_str(),
         },
-        Told::Read(None) => Record::ReadResponse {
+        Snapshot::Read(None) => Record::ReadResponse {
             name,
             version: MISSING,
             data: "{}",
         },
-        Told::Head(version) => Record::HeadResponse {
+        Snapshot::Head(version) => Record::HeadResponse {
             name,
             version: version.map_or(MISSING, on_wire),
         },
-        Told::Nothing => return,
+        Snapshot::Nothing => return,
     };
     turn.send(id, &Message::Record(message));
 }

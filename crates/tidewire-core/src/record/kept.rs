@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use crate::entry::{Asker, Told};
+use crate::entry::{Asker, Snapshot};
 use crate::message::Tag;
 use crate::record::job::Job;
 use crate::store::{Expected, StoredRecord, Version};
@@ -56,8 +56,8 @@ impl Value {
         }
     }
 
-    pub(super) fn told(&self) -> Told {
-        Told::Read(self.read())
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot::Read(self.read())
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Waiting {
     /// Rules that want the value as soon as it is loaded.
     pub(super) askers: Vec<Asker>,
     /// What subscribers have, since another owner has written the record; the stored value is on its way.
-    pub(super) overruled: Option<Value>,
+    pub(super) superseded: Option<Value>,
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl OwnedRecord {
                 loading: false,
                 jobs: VecDeque::new(),
                 askers: Vec::new(),
-                overruled: None,
+                superseded: None,
             })
         })
     }

@@ -74,7 +74,7 @@ pub(crate) struct RecordOwner {
     pub(super) cache: Cache,
     pub(super) write_queues: WriteQueues,
     /// Records that another owner has written, to be loaded once more.
-    overruled_loads: DeadlineQueue<Name>,
+    superseded_loads: DeadlineQueue<Name>,
     /// Bytes of records that are kept in memory only and can't be evicted.
     pub(super) memory_only_bytes: usize,
     pub(super) repeats: Repeats,
@@ -95,7 +95,7 @@ impl RecordOwner {
             judging: VecDeque::new(),
             cache: Cache::default(),
             write_queues: WriteQueues::new(seed, opened, shard),
-            overruled_loads: DeadlineQueue::new(),
+            superseded_loads: DeadlineQueue::new(),
             memory_only_bytes: 0,
             repeats: Repeats::new(seed),
             next_epoch: 1,
@@ -158,7 +158,7 @@ impl RecordOwner {
             [queue.load_timeouts.next(), commits.next_deadline()]
         });
         of_queues
-            .chain([self.overruled_loads.next()])
+            .chain([self.superseded_loads.next()])
             .flatten()
             .min()
     }
@@ -394,17 +394,17 @@ impl RecordOwner {
             }
         }
         let (value, now) = (record.value.read(), record.value.clone());
-        let mut overruled = None;
+        let mut superseded = None;
         if let Some(waits) = &mut record.waiting {
             if waits.blocked == Blocked::Loading {
                 waits.blocked = Blocked::No;
             }
-            overruled = waits.overruled.take();
+            superseded = waits.superseded.take();
             for asker in std::mem::take(&mut waits.askers) {
                 answer_value(turn, name.clone(), asker, Ok(value.clone()));
             }
         }
-        if let Some(before) = overruled {
+        if let Some(before) = superseded {
             self.tell_reloaded(turn, listens, name, &before, &now);
         }
         self.go_on(turn, listens, name);
@@ -431,19 +431,19 @@ impl RecordOwner {
             Err(_) => commits.failed(batch, ended.turn.now.monotonic),
         }
         let Ended {
-            clean, overruled, ..
+            clean, superseded, ..
         } = ended;
         for name in clean {
             self.settle_with(turn, &name, |record| record.is_dirty = false);
         }
-        for (name, from) in overruled {
+        for (name, from) in superseded {
             self.repeats.forget(&name, from);
-            self.overruled(turn, &name);
+            self.superseded(turn, &name);
         }
     }
 
     /// Another owner has written the record: what is in memory counts no more, and whoever has it gets what is stored.
-    fn overruled<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
+    fn superseded<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
         };
@@ -454,7 +454,7 @@ impl RecordOwner {
         let before = std::mem::replace(&mut record.value, Value::Unknown);
         self.cache.bytes -= before.data().map_or(0, Payload::len);
         let waits = record.waiting_mut();
-        waits.overruled = Some(before);
+        waits.superseded = Some(before);
         if waits.blocked == Blocked::No {
             waits.blocked = Blocked::Loading;
         }
@@ -493,9 +493,9 @@ impl RecordOwner {
                 .commits
                 .time_out(now, |name, waiter| outcome_unknown(turn, name, waiter));
         }
-        while let Some(name) = self.overruled_loads.pop_due(now) {
+        while let Some(name) = self.superseded_loads.pop_due(now) {
             let waits = self.table.get(&name).and_then(|kept| kept.waiting.as_ref());
-            if waits.is_some_and(|waits| waits.overruled.is_some()) {
+            if waits.is_some_and(|waits| waits.superseded.is_some()) {
                 self.load(turn, &name);
             }
         }
@@ -842,7 +842,7 @@ impl RecordOwner {
                     waits.blocked = Blocked::Loading;
                     break;
                 }
-                if waits.overruled.is_some() {
+                if waits.superseded.is_some() {
                     waits.blocked = Blocked::Loading;
                     self.load(turn, name);
                     break;
@@ -979,7 +979,7 @@ impl RecordOwner {
     }
 
     /// Takes a record that could not be loaded out of the table, unless somebody is subscribed to it. The next request
-    /// asks the store again; so does the clock, if subscribers have what another owner has overruled.
+    /// asks the store again; so does the clock, if subscribers have what another owner has superseded.
     fn forget<E: Effects>(&mut self, turn: &TurnContext<'_, E>, name: &Name) {
         let Some(record) = self.table.get_mut(name) else {
             return;
@@ -989,9 +989,9 @@ impl RecordOwner {
         }
         record.value = Value::Unknown;
         let waits = record.waiting.as_ref();
-        if waits.is_some_and(|waits| waits.overruled.is_some()) {
+        if waits.is_some_and(|waits| waits.superseded.is_some()) {
             let again = turn.now.monotonic + OVERRULED_LOAD_PAUSE;
-            self.overruled_loads.push(again, name.clone());
+            self.superseded_loads.push(again, name.clone());
         } else {
             record.waiting = None;
         }
@@ -1101,7 +1101,7 @@ struct Ended<'a, 'd, E> {
     turn: &'a mut TurnContext<'d, E>,
     clean: Vec<Name>,
     /// Each with the first key of a write that may not be in the store.
-    overruled: Vec<(Name, u64)>,
+    superseded: Vec<(Name, u64)>,
 }
 
 impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
@@ -1109,7 +1109,7 @@ impl<'a, 'd, E: Effects> Ended<'a, 'd, E> {
         Self {
             turn,
             clean: Vec::new(),
-            overruled: Vec::new(),
+            superseded: Vec::new(),
         }
     }
 }
@@ -1124,11 +1124,11 @@ impl<E: Effects> Ending for Ended<'_, '_, E> {
         self.clean.push(name.clone());
     }
 
-    fn overruled(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
+    fn superseded(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
         for waiter in waiters {
             outcome_unknown(self.turn, name, waiter);
         }
-        self.overruled.push((name.clone(), from));
+        self.superseded.push((name.clone(), from));
     }
 }
 

@@ -81,10 +81,12 @@ fn an_expired_session_gives_back_what_it_held() {
     node.ask(session, &subscribe("own"));
     node.take(watcher);
     node.pass(seconds(5));
-    let told = node.take(watcher);
+    let received = node.take(watcher);
     assert!(
-        told.iter().any(|message| message.contains("online: false")),
-        "{told:?}"
+        received
+            .iter()
+            .any(|message| message.contains("online: false")),
+        "{received:?}"
     );
     assert_eq!(node.counts(0).subscribed_names, 1);
     assert_eq!(node.counts(0).users_online, 1);
@@ -113,10 +115,12 @@ fn a_login_that_has_expired_by_the_time_of_its_answer_is_refused() {
     node.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
     node.take(session);
     node.pass(seconds(4));
-    let told = node.take(session);
+    let received = node.take(session);
     assert!(
-        told.len() == 1 && told[0].contains("Unsuccessful") && told[0].contains("LOGIN_EXPIRED"),
-        "{told:?}"
+        received.len() == 1
+            && received[0].contains("Unsuccessful")
+            && received[0].contains("LOGIN_EXPIRED"),
+        "{received:?}"
     );
     assert_eq!(node.counts(0).expiring, 0);
     assert_eq!(

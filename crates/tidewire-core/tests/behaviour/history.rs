@@ -60,7 +60,7 @@ fn resume<'a>(names: &[(&'a str, Option<Position>)]) -> Message<'a> {
 }
 
 /// What a session saw, short.
-fn told(node: &mut Node, session: SessionId) -> Vec<String> {
+fn received(node: &mut Node, session: SessionId) -> Vec<String> {
     let part = |text: &str, begin: &str| {
         let start = text.find(begin)? + begin.len();
         let rest = &text[start..];
@@ -141,7 +141,7 @@ fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
         assert_eq!(position.offset, 0);
         emit(&mut node, writer, name, 2);
         let expected = [format!("{name} 1"), format!("{name} 2")];
-        assert_eq!(told(&mut node, reader), expected);
+        assert_eq!(received(&mut node, reader), expected);
         node.close(reader);
         emit(&mut node, writer, name, 3);
         let reader = node.login_on(home);
@@ -151,12 +151,12 @@ fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
         let mut expected = vec![format!("{name} behind 2")];
         expected.extend(offsets);
         expected.extend(["ack".into(), format!("{name} 6")]);
-        assert_eq!(told(&mut node, reader), expected);
+        assert_eq!(received(&mut node, reader), expected);
         // Who is behind nothing gets nothing.
         let reader = node.login_on(home);
         node.send(reader, &resume(&[(name, at(position, 6))]));
         assert_eq!(
-            told(&mut node, reader),
+            received(&mut node, reader),
             [format!("{name} behind 6"), "ack".into()]
         );
     }
@@ -172,7 +172,7 @@ fn a_gap_is_told_once_with_its_length_and_the_first_that_is_left() {
     let expected = ["news 1", "news 2", "news 3", "news 4", "news 5", "ack"];
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", at(position, 0))]));
-    assert_eq!(told(&mut node, reader)[1..], expected);
+    assert_eq!(received(&mut node, reader)[1..], expected);
     emit(&mut node, writer, "news", 4);
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", at(position, 0))]));
@@ -185,7 +185,7 @@ fn a_gap_is_told_once_with_its_length_and_the_first_that_is_left() {
         "news 9",
         "ack",
     ];
-    assert_eq!(told(&mut node, reader), expected);
+    assert_eq!(received(&mut node, reader), expected);
     assert_eq!(
         (0..2)
             .map(|shard| node.counts(shard).history.gaps)
@@ -216,7 +216,7 @@ fn positions_of_another_counting_are_a_gap_of_unknown_length() {
         let reader = node.login_on(0);
         node.send(reader, &resume(&[("news", Some(position))]));
         let expected = ["news lost ?, first 1", "news 1", "news 2", "ack"];
-        assert_eq!(told(&mut node, reader), expected);
+        assert_eq!(received(&mut node, reader), expected);
     }
 }
 
@@ -232,10 +232,13 @@ fn without_history_a_position_is_a_gap_and_events_have_no_numbers() {
         reader,
         &resume(&[("plain", Some(position)), ("other", None)]),
     );
-    assert_eq!(told(&mut node, reader), ["plain lost ?, first ?", "ack"]);
+    assert_eq!(
+        received(&mut node, reader),
+        ["plain lost ?, first ?", "ack"]
+    );
     emit(&mut node, writer, "plain", 1);
     emit(&mut node, writer, "other", 1);
-    assert_eq!(told(&mut node, reader), ["plain plain", "other plain"]);
+    assert_eq!(received(&mut node, reader), ["plain plain", "other plain"]);
     for shard in 0..2 {
         assert_eq!(node.counts(shard).history.names, 0);
     }
@@ -246,11 +249,11 @@ fn who_knows_no_offsets_gets_events_as_ever() {
     let mut node = node();
     let (writer, reader) = (node.login_on(0), node.login_on(1));
     node.send(reader, &subscribe(&["news", "plain", "a/log"]));
-    assert_eq!(told(&mut node, reader), ["ack"]);
+    assert_eq!(received(&mut node, reader), ["ack"]);
     emit(&mut node, writer, "news", 1);
     emit(&mut node, writer, "plain", 1);
     emit(&mut node, writer, "a/log", 1);
-    let mut seen = told(&mut node, reader);
+    let mut seen = received(&mut node, reader);
     seen.sort();
     assert_eq!(seen, ["a/log 1", "news 1", "plain plain"]);
     node.send(reader, &subscribe(&["news"]));
@@ -259,9 +262,9 @@ fn who_knows_no_offsets_gets_events_as_ever() {
     assert!(seen[1].contains("Ack"), "{seen:?}");
     assert_eq!(seen.len(), 2);
     node.send(reader, &unsubscribe("news"));
-    assert_eq!(told(&mut node, reader), ["ack"]);
+    assert_eq!(received(&mut node, reader), ["ack"]);
     emit(&mut node, writer, "news", 1);
-    assert_eq!(told(&mut node, reader), [""; 0]);
+    assert_eq!(received(&mut node, reader), [""; 0]);
 }
 
 #[test]
@@ -272,12 +275,12 @@ fn own_events_do_not_come_back_but_when_they_were_missed() {
     begin(&mut node, other, "news");
     emit(&mut node, own, "news", 1);
     emit(&mut node, other, "news", 1);
-    assert_eq!(told(&mut node, own), ["news 2"]);
-    assert_eq!(told(&mut node, other), ["news 1"]);
+    assert_eq!(received(&mut node, own), ["news 2"]);
+    assert_eq!(received(&mut node, other), ["news 1"]);
     let again = node.login_on(0);
     node.send(again, &resume(&[("news", at(position, 0))]));
     assert_eq!(
-        told(&mut node, again),
+        received(&mut node, again),
         ["news behind 0", "news 1", "news 2", "ack"]
     );
 }
@@ -297,7 +300,7 @@ fn much_is_given_page_by_page_as_it_is_read() {
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", at(position, 0))]));
     assert_eq!(
-        told(&mut node, reader),
+        received(&mut node, reader),
         ["news behind 0", "news 1", "news 2", "ack"]
     );
     let mut expected = 3;
@@ -306,16 +309,16 @@ fn much_is_given_page_by_page_as_it_is_read() {
         if expected < 8 {
             emit(&mut node, writer, "news", 1);
         }
-        assert_eq!(told(&mut node, reader), [""; 0]);
+        assert_eq!(received(&mut node, reader), [""; 0]);
         node.drained(reader);
-        for seen in told(&mut node, reader) {
+        for seen in received(&mut node, reader) {
             assert_eq!(seen, format!("news {expected}"));
             expected += 1;
         }
     }
     let published = expected;
     emit(&mut node, writer, "news", 1);
-    assert_eq!(told(&mut node, reader), [format!("news {published}")]);
+    assert_eq!(received(&mut node, reader), [format!("news {published}")]);
     assert!(published > 10, "{published} events before it was there");
 }
 
@@ -333,13 +336,13 @@ fn what_is_forgotten_while_somebody_reads_is_a_gap() {
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", at(position, 0))]));
     assert_eq!(
-        told(&mut node, reader),
+        received(&mut node, reader),
         ["news behind 0", "news 1", "news 2", "ack"]
     );
     emit(&mut node, writer, "news", 5);
     node.drained(reader);
     assert_eq!(
-        told(&mut node, reader),
+        received(&mut node, reader),
         ["news lost 3, first 6", "news 6", "news 7"]
     );
 }
@@ -363,7 +366,7 @@ fn several_names_are_resumed_together() {
         .map(|(name, position)| (name.as_str(), Some(*position)))
         .collect();
     node.send(reader, &resume(&wanted));
-    let seen = told(&mut node, reader);
+    let seen = received(&mut node, reader);
     assert_eq!(seen.iter().filter(|seen| *seen == "ack").count(), 1);
     for name in &names {
         let begin = format!("{name} ");
@@ -389,7 +392,7 @@ fn several_names_are_resumed_together() {
     node.take(reader);
     node.drained(reader);
     emit(&mut node, writer, "news", 1);
-    assert_eq!(told(&mut node, reader), [""; 0]);
+    assert_eq!(received(&mut node, reader), [""; 0]);
 }
 
 /// Denies subscriptions to names that begin like this.
@@ -429,7 +432,7 @@ fn a_lost_right_ends_what_was_granted_and_what_is_still_read() {
     node.drained(reading);
     emit(&mut node, writer, "news", 1);
     for session in [live, reading] {
-        assert_eq!(told(&mut node, session), [""; 0]);
+        assert_eq!(received(&mut node, session), [""; 0]);
         node.send(session, &resume(&[("news", Some(position))]));
         let seen = node.take(session);
         assert!(seen.len() == 1 && seen[0].contains("Denied"), "{seen:?}");
@@ -437,7 +440,10 @@ fn a_lost_right_ends_what_was_granted_and_what_is_still_read() {
     // Nobody counts as a subscriber any more.
     node.set_rules(Arc::new(AllowAll));
     node.send(live, &resume(&[("news", at(position, 9))]));
-    assert_eq!(told(&mut node, live), ["news behind 9", "news 10", "ack"]);
+    assert_eq!(
+        received(&mut node, live),
+        ["news behind 9", "news 10", "ack"]
+    );
 }
 
 #[test]
@@ -460,7 +466,7 @@ fn events_are_forgotten_when_they_are_too_old() {
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", at(position, 1))]));
     assert_eq!(
-        told(&mut node, reader),
+        received(&mut node, reader),
         ["news lost 1, first 3", "news 3", "ack"]
     );
     node.pass(Duration::from_secs(30));
@@ -470,7 +476,7 @@ fn events_are_forgotten_when_they_are_too_old() {
     // What is known of the name stays: who has all is told of no gap.
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", at(position, 3))]));
-    assert_eq!(told(&mut node, reader), ["news behind 3", "ack"]);
+    assert_eq!(received(&mut node, reader), ["news behind 3", "ack"]);
 }
 
 #[test]
@@ -497,10 +503,10 @@ fn names_used_least_lately_are_forgotten_first() {
     assert_eq!(second.offset, 0);
     node.take(reader);
     emit(&mut node, writer, "news/live", 1);
-    assert_eq!(told(&mut node, reader), ["news/live 2"]);
+    assert_eq!(received(&mut node, reader), ["news/live 2"]);
     node.send(again, &resume(&[("news/live", Some(live))]));
     assert_eq!(
-        told(&mut node, again),
+        received(&mut node, again),
         ["news/live behind 0", "news/live 1", "news/live 2", "ack"]
     );
 }
@@ -527,7 +533,7 @@ fn a_name_that_was_forgotten_has_another_epoch() {
         "news/1 3",
         "ack",
     ];
-    assert_eq!(told(&mut node, reader), expected);
+    assert_eq!(received(&mut node, reader), expected);
 }
 
 #[test]
@@ -550,7 +556,7 @@ fn all_histories_together_stay_within_their_bytes() {
     }
     let counts = node.counts(0).history;
     assert!(counts.events > 100 && counts.forgotten > 0, "{counts:?}");
-    assert_eq!(told(&mut node, reader).len(), 1_000);
+    assert_eq!(received(&mut node, reader).len(), 1_000);
 }
 
 #[test]
@@ -591,7 +597,7 @@ fn who_lags_is_told_what_it_missed_as_of_other_events() {
         "{seen:?}"
     );
     emit(&mut node, writer, "news", 1);
-    assert_eq!(told(&mut node, reader), ["news 4"]);
+    assert_eq!(received(&mut node, reader), ["news 4"]);
 }
 
 /// The same settings with everything kept in the store.
@@ -626,13 +632,13 @@ fn a_restart_makes_no_gap_in_what_the_store_keeps() {
     let (writer, reader) = (node.login_on(0), node.login_on(1));
     let position = begin(&mut node, reader, "news");
     emit(&mut node, writer, "news", 3);
-    assert_eq!(told(&mut node, reader), ["news 1", "news 2", "news 3"]);
+    assert_eq!(received(&mut node, reader), ["news 1", "news 2", "news 3"]);
     let mut node = restarted(node, 5);
     let (writer, reader) = (node.login_on(1), node.login_on(0));
     emit(&mut node, writer, "news", 1);
     node.send(reader, &resume(&[("news", at(position, 1))]));
     let expected = ["news behind 1", "news 2", "news 3", "news 4", "ack"];
-    assert_eq!(told(&mut node, reader), expected);
+    assert_eq!(received(&mut node, reader), expected);
     emit(&mut node, writer, "news", 4);
     let mut node = restarted(node, 5);
     let reader = node.login_on(0);
@@ -646,7 +652,7 @@ fn a_restart_makes_no_gap_in_what_the_store_keeps() {
         "news 8",
         "ack",
     ];
-    assert_eq!(told(&mut node, reader), expected);
+    assert_eq!(received(&mut node, reader), expected);
     // Rows that are not kept any more are gone, and nobody has a position of another counting.
     assert_eq!(node.stored_count(), 6);
 }
@@ -661,7 +667,10 @@ fn a_subscription_alone_stores_nothing_and_keeps_its_place() {
     let (writer, reader) = (node.login_on(1), node.login_on(0));
     emit(&mut node, writer, "news", 1);
     node.send(reader, &resume(&[("news", Some(position))]));
-    assert_eq!(told(&mut node, reader), ["news behind 0", "news 1", "ack"]);
+    assert_eq!(
+        received(&mut node, reader),
+        ["news behind 0", "news 1", "ack"]
+    );
 }
 
 #[test]
@@ -673,14 +682,14 @@ fn an_event_is_shown_when_it_is_durable_and_not_before() {
     emit(&mut node, writer, "news", 2);
     let late = node.login_on(1);
     node.send(late, &resume(&[("news", Some(position))]));
-    assert_eq!(told(&mut node, late), ["news behind 0", "ack"]);
+    assert_eq!(received(&mut node, late), ["news behind 0", "ack"]);
     assert_eq!(node.take(reader).len(), 0);
     let pending: usize = (0..2).map(|shard| node.counts(shard).history.pending).sum();
     assert_eq!(pending, 2);
     node.commits_fail = false;
     node.pass(Duration::from_secs(5));
     for session in [reader, late] {
-        assert_eq!(told(&mut node, session), ["news 1", "news 2"]);
+        assert_eq!(received(&mut node, session), ["news 1", "news 2"]);
     }
 }
 
@@ -701,7 +710,7 @@ fn what_the_store_can_not_read_is_waited_for() {
         node.pass(Duration::from_secs(5));
     }
     let expected = ["news behind 0", "news 1", "news 2", "ack", "news 3"];
-    assert_eq!(told(&mut node, reader), expected);
+    assert_eq!(received(&mut node, reader), expected);
 }
 
 #[test]
@@ -715,7 +724,7 @@ fn a_corrupt_event_is_a_gap() {
     let reader = node.login_on(1);
     node.send(reader, &resume(&[("news", Some(position))]));
     let expected = ["news lost 2, first 3", "news 3", "news 4", "ack"];
-    assert_eq!(told(&mut node, reader), expected);
+    assert_eq!(received(&mut node, reader), expected);
 }
 
 #[test]
@@ -735,7 +744,7 @@ fn what_waits_for_the_store_is_bounded() {
     );
     node.commits_fail = false;
     node.pass(Duration::from_secs(5));
-    assert_eq!(told(&mut node, reader).len(), 10);
+    assert_eq!(received(&mut node, reader).len(), 10);
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -772,7 +781,7 @@ fn the_sweep_removes_the_histories_of_forgotten_names() {
     // Offsets go on as long as that is kept.
     let session = node.login();
     node.send(session, &resume(&[("n0", at(position, 1))]));
-    let seen = told(&mut node, session);
+    let seen = received(&mut node, session);
     assert_eq!(seen, ["n0 lost 2, first 4", "ack"], "{seen:?}");
     node.pass(DAY);
     node.sweep_histories(&rules);
@@ -786,7 +795,7 @@ fn the_sweep_removes_the_histories_of_forgotten_names() {
     // A position of what was removed is never taken for one of what follows.
     emit(&mut node, session, "n0", 5);
     node.send(session, &resume(&[("n0", at(position, 1))]));
-    let seen = told(&mut node, session);
+    let seen = received(&mut node, session);
     assert!(seen.contains(&"n0 lost ?, first 1".to_owned()), "{seen:?}");
 }
 

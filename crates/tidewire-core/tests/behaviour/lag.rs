@@ -38,7 +38,7 @@ fn emit<'a>(name: &'a str, data: &'a str) -> Message<'a> {
 }
 
 /// The version and data of each change in what was seen, and the name and number of each gap.
-fn told(seen: &Seen) -> Vec<String> {
+fn received(seen: &Seen) -> Vec<String> {
     let part = |text: &str, begin: &str| {
         let start = text.find(begin)? + begin.len();
         let rest = &text[start..];
@@ -102,7 +102,7 @@ impl Three {
     }
 
     fn jumper_saw(&mut self) -> Vec<String> {
-        told(&self.node.take(self.jumper))
+        received(&self.node.take(self.jumper))
     }
 }
 
@@ -137,7 +137,7 @@ fn who_does_not_follow_jumps_gets_every_step() {
         three.write("a", "{}");
         three.node.send(three.writer, &emit("news", "1"));
     }
-    let seen = told(&three.node.take(three.stock));
+    let seen = received(&three.node.take(three.stock));
     assert_eq!(seen.len(), 6, "{seen:?}");
     three.node.drained(three.stock);
     assert!(three.node.take(three.stock).is_empty());

@@ -179,21 +179,25 @@ fn new_rules_and_a_new_login_take_names_away() {
     assert_eq!(accept_all(&mut node, ann), 2);
     node.take(reader);
     node.set_rules(Arc::new(Own::default()));
-    let told = node.take(ann);
-    assert!(told.len() == 1 && told[0].contains("Removed"), "{told:?}");
-    assert!(told[0].contains("bob/1"), "{told:?}");
-    let told = node.take(reader);
-    assert!(told[0].contains("provided: false"), "{told:?}");
+    let received = node.take(ann);
+    assert!(
+        received.len() == 1 && received[0].contains("Removed"),
+        "{received:?}"
+    );
+    assert!(received[0].contains("bob/1"), "{received:?}");
+    let received = node.take(reader);
+    assert!(received[0].contains("provided: false"), "{received:?}");
     let retired = Principal::new(Name::from("ann"));
     let retired = retired.with_data(Some(Payload::from_checked("\"retired\"")), None);
     node.login_outcome = Some(AuthOutcome::Accepted(Arc::new(retired)));
     node.ask(ann, &Message::Auth(Auth::Request { data: Some("{}") }));
     node.finish_work();
-    let told = node.take(ann);
+    let received = node.take(ann);
     assert!(
-        told.iter()
-            .any(|told| told.contains("Removed") && told.contains("ann/1")),
-        "{told:?}"
+        received
+            .iter()
+            .any(|received| received.contains("Removed") && received.contains("ann/1")),
+        "{received:?}"
     );
     assert!(node.take(reader)[0].contains("provided: false"));
 }

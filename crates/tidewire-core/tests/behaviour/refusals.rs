@@ -301,8 +301,8 @@ fn listening_asks_one_after_the_other_and_tells_who_provides() {
     node.send(second, &accept);
     assert!(node.take(subscriber)[0].contains("provided: true"));
     node.close(second);
-    let told = node.take(subscriber);
-    assert!(told[0].contains("provided: false"), "{told:?}");
+    let received = node.take(subscriber);
+    assert!(received[0].contains("provided: false"), "{received:?}");
     assert!(node.take(first)[0].contains("Found"));
     node.send(first, &accept);
     assert!(node.take(subscriber)[0].contains("provided: true"));

@@ -65,10 +65,10 @@ fn exactly_the_sessions_of_who_was_revoked_end() {
             let reason = ended.then_some(CloseReason::Revoked);
             assert_eq!(node.close_reason(session), reason, "{what:?}");
             let seen = node.take(session);
-            let told = seen.len() == 2
+            let received = seen.len() == 2
                 && seen[0].contains("LOGIN_REVOKED")
                 && seen[1].contains("TooManyAttempts");
-            assert_eq!(told, ended, "{seen:?}");
+            assert_eq!(received, ended, "{seen:?}");
         }
         node.login_outcome = None;
         let writer = node.login_on(1);

@@ -26,7 +26,7 @@ impl Problem {
         "RECORD_NOT_FOUND",
         "there is no such record",
     );
-    pub(super) const UNMET: Self = Self::new(
+    pub(super) const PRECONDITION_FAILED: Self = Self::new(
         StatusCode::PRECONDITION_FAILED,
         "PRECONDITION_FAILED",
         "the record is not in the state that the request wants",

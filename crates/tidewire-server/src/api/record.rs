@@ -43,7 +43,7 @@ enum Reply {
     /// A durable change.
     Stored { existed: bool, tag: Option<Tag> },
     /// The record is in another state.
-    Unmet,
+    PreconditionFailed,
 }
 
 /// A tree of values with the memory that is reserved for it.
@@ -126,13 +126,13 @@ impl Api {
         let met = conditions.judge(state.as_ref().map(|(tag, _)| *tag));
         let Some((tag, data)) = state else {
             return Err(if met == Met::No {
-                Problem::UNMET
+                Problem::PRECONDITION_FAILED
             } else {
                 Problem::NOT_FOUND
             });
         };
         let mut answer = match met {
-            Met::No => return Err(Problem::UNMET),
+            Met::No => return Err(Problem::PRECONDITION_FAILED),
             Met::Known => {
                 let mut answer = Answer::default();
                 *answer.status_mut() = StatusCode::NOT_MODIFIED;
@@ -204,7 +204,7 @@ impl Api {
             let mut caller = self.call(request, credentials, &put(name, only, data))?;
             return match reply(&mut caller).await? {
                 Reply::Stored { existed, tag } => self.stored(name, existed, tag),
-                _ => Err(Problem::UNMET),
+                _ => Err(Problem::PRECONDITION_FAILED),
             };
         }
         let mut memory = self.memory(request, self.limits.record_bytes_max).await?;
@@ -215,7 +215,7 @@ impl Api {
             };
             let tag = state.as_ref().map(|(tag, _)| *tag);
             if conditions.judge(tag) != Met::Yes {
-                return Err(Problem::UNMET);
+                return Err(Problem::PRECONDITION_FAILED);
             }
             if let Some((_, data)) = &state {
                 let bytes = data.len().saturating_mul(TREE_FACTOR);
@@ -326,7 +326,9 @@ async fn reply(caller: &mut Caller) -> Result<Reply, Problem> {
                 Message::Record(Record::Stored { existed, tag, .. }) => {
                     return Ok(Reply::Stored { existed, tag });
                 }
-                Message::Record(Record::Unmet { .. }) => return Ok(Reply::Unmet),
+                Message::Record(Record::PreconditionFailed { .. }) => {
+                    return Ok(Reply::PreconditionFailed);
+                }
                 Message::Record(Record::Error(error)) => return Err(refused(&error)),
                 _ => {}
             }

@@ -172,7 +172,7 @@ impl Keyed {
                 self.acknowledge(number, out)
             }
             (
-                Record::Unmet {
+                Record::PreconditionFailed {
                     correlation, tag, ..
                 },
                 Step::Removing(number),

@@ -269,7 +269,7 @@ fn name_of<'a>(message: &Record<'a>) -> Option<&'a str> {
         | Record::DeleteSuccess { name }
         | Record::Fetched { name, .. }
         | Record::Stored { name, .. }
-        | Record::Unmet { name, .. } => Some(name),
+        | Record::PreconditionFailed { name, .. } => Some(name),
         Record::Error(error) => match error {
             RecordError::VersionExists { name, .. }
             | RecordError::InvalidVersion { name, .. }

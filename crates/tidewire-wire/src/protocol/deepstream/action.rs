@@ -74,7 +74,7 @@ pub mod record {
     pub const FETCHED: u32 = 61;
     pub const PUT: u32 = 62;
     pub const STORED: u32 = 63;
-    pub const UNMET: u32 = 64;
+    pub const PRECONDITION_FAILED: u32 = 64;
     pub const CACHE_RETRIEVAL_TIMEOUT: u32 = 100;
     pub const STORAGE_RETRIEVAL_TIMEOUT: u32 = 101;
     pub const VERSION_EXISTS: u32 = 102;

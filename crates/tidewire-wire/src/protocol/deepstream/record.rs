@@ -80,7 +80,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
             existed: fields.existed == Some(true),
             tag: tag_from_wire(&fields),
         },
-        action::UNMET => Record::Unmet {
+        action::PRECONDITION_FAILED => Record::PreconditionFailed {
             name,
             correlation: correlation.unwrap_or_default(),
             tag: tag_from_wire(&fields),
@@ -286,11 +286,11 @@ pub(super) fn to_wire<'m>(dialect: Dialect, message: &'m Record<'_>) -> Fields<'
             existed: Some(*existed),
             ..tagged(action::STORED, name, correlation, *tag)
         },
-        Record::Unmet {
+        Record::PreconditionFailed {
             name,
             correlation,
             tag,
-        } => tagged(action::UNMET, name, correlation, *tag),
+        } => tagged(action::PRECONDITION_FAILED, name, correlation, *tag),
         Record::WriteAck { name, correlation } => Fields {
             correlation: *correlation,
             is_write_ack: Some(true),

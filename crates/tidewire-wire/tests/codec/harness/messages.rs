@@ -344,7 +344,7 @@ impl Pool {
                 existed: true,
                 tag: Some(tag),
             },
-            Record::Unmet {
+            Record::PreconditionFailed {
                 name,
                 correlation: name,
                 tag: None,
