@@ -1,8 +1,8 @@
-//! How a shard knows that nothing judged before a change of rights is on its way any more.
+//! How a shard knows that nothing authorized before a change of rights is still on its way.
 //!
 //! A shard that learns of a change, from the node or from another shard, takes it over at once, and posts a marker to all
 //! others behind everything that it has posted before. The marker is the change itself, so whatever a shard posts after it
-//! is handled by rules at least as new. With the markers of all others in, and everybody judged again, nothing judged before is on
+//! is handled by rules at least as new. With the markers of all others in, and all sessions reauthorized, nothing authorized before is on
 //! its way here. But what it has led to may be on its way elsewhere: a call goes from its requestor's shard to the owner, and
 //! from there to a provider. So a shard that has all markers says so to all others, once more behind everything that it has
 //! posted, and the change is settled here when all have said that. With all shards settled it may be acknowledged.
@@ -17,8 +17,8 @@ pub(crate) struct Barrier {
     markers: Vec<u64>,
     /// The last change of which each shard has all markers, as it has said.
     passed: Vec<u64>,
-    /// The oldest change after which not everybody was judged again.
-    unjudged: Option<u64>,
+    /// The oldest change after which not all sessions were reauthorized.
+    unsettled_rights: Option<u64>,
 }
 
 impl Barrier {
@@ -28,7 +28,7 @@ impl Barrier {
             own: usize::from(own.shard),
             markers: vec![0; usize::from(shard_count)],
             passed: vec![0; usize::from(shard_count)],
-            unjudged: None,
+            unsettled_rights: None,
         }
     }
 
@@ -37,11 +37,11 @@ impl Barrier {
         number > self.markers[self.own]
     }
 
-    /// This shard has taken over a change. `rejudges` says that everybody is judged again for it.
-    pub(crate) fn take_over(&mut self, number: u64, rejudges: bool) {
+    /// This shard has taken over a change. `reauthorizes` says that all sessions are reauthorized for it.
+    pub(crate) fn take_over(&mut self, number: u64, reauthorizes: bool) {
         self.markers[self.own] = number;
-        if rejudges {
-            self.unjudged.get_or_insert(number);
+        if reauthorizes {
+            self.unsettled_rights.get_or_insert(number);
         }
     }
 
@@ -66,15 +66,15 @@ impl Barrier {
         }
     }
 
-    /// Everybody was judged again by the newest rules.
-    pub(crate) fn all_judged(&mut self) {
-        self.unjudged = None;
+    /// All sessions were reauthorized by the newest rules.
+    pub(crate) fn all_reauthorized(&mut self) {
+        self.unsettled_rights = None;
     }
 
     /// Changes up to this number are settled here.
     pub(crate) fn settled(&self) -> u64 {
         let passed = self.passed.iter().copied().min().unwrap_or(0);
-        match self.unjudged {
+        match self.unsettled_rights {
             Some(number) => passed.min(number - 1),
             None => passed,
         }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_settled_when_all_have_all_markers_and_everybody_is_judged() {
+    fn a_change_is_settled_when_all_have_all_markers_and_all_are_reauthorized() {
         let mut barrier = Barrier::new(shard(1), 3);
         assert!(barrier.is_new(1));
         barrier.take_over(1, true);
@@ -104,7 +104,7 @@ mod tests {
         barrier.mark(shard(2), 1);
         assert_eq!(barrier.newly_passed(), Some(1));
         assert_eq!(barrier.newly_passed(), None);
-        barrier.all_judged();
+        barrier.all_reauthorized();
         assert_eq!(barrier.settled(), 0);
         barrier.pass(shard(2), 1);
         assert_eq!(barrier.settled(), 1);
@@ -117,14 +117,14 @@ mod tests {
         Change(u64),
         Marker(Address, u64),
         Passed(Address, u64),
-        /// Something judged by the rules of this number, which leads to so many more posts, one after the other.
-        Judged {
+        /// A decision by the rules of this number, which leads to `leads_to` more posts, one after the other.
+        Decided {
             by: u64,
             leads_to: usize,
         },
     }
 
-    /// Shards with one FIFO mailbox each, that talk about what they judge while rights change.
+    /// Shards with one FIFO mailbox each, that post what they decide while rights change.
     struct Shards {
         barriers: Vec<Barrier>,
         mailboxes: Vec<VecDeque<Mail>>,
@@ -164,7 +164,7 @@ mod tests {
         /// A client of the shard asks for something that goes to its owner, and from there to somebody else.
         fn ask(&mut self, own: usize) {
             let by = self.barriers[own].markers[own];
-            self.post_anywhere(own, Mail::Judged { by, leads_to: 1 });
+            self.post_anywhere(own, Mail::Decided { by, leads_to: 1 });
         }
 
         fn change(&mut self, own: usize, number: u64) {
@@ -184,12 +184,12 @@ mod tests {
                     self.barriers[own].mark(from, number);
                 }
                 Some(Mail::Passed(from, number)) => self.barriers[own].pass(from, number),
-                Some(Mail::Judged { by, leads_to }) if leads_to > 0 => {
+                Some(Mail::Decided { by, leads_to }) if leads_to > 0 => {
                     let leads_to = leads_to - 1;
-                    self.post_anywhere(own, Mail::Judged { by, leads_to });
+                    self.post_anywhere(own, Mail::Decided { by, leads_to });
                 }
-                Some(Mail::Judged { .. }) => {}
-                None if self.below(2) == 0 => self.barriers[own].all_judged(),
+                Some(Mail::Decided { .. }) => {}
+                None if self.below(2) == 0 => self.barriers[own].all_reauthorized(),
                 None => {}
             }
             if let Some(number) = self.barriers[own].newly_passed() {
@@ -197,17 +197,17 @@ mod tests {
             }
         }
 
-        /// The oldest rules by which something was judged that is on its way.
+        /// The oldest rules behind a decision that is on its way.
         fn oldest(&self) -> Option<u64> {
-            let judged = self
+            let oldest = self
                 .mailboxes
                 .iter()
                 .flatten()
                 .filter_map(|mail| match mail {
-                    Mail::Judged { by, .. } => Some(*by),
+                    Mail::Decided { by, .. } => Some(*by),
                     _ => None,
                 });
-            judged.min()
+            oldest.min()
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_judged_before_is_on_its_way_once_a_change_is_settled() {
+    fn nothing_authorized_before_is_on_its_way_once_a_change_is_settled() {
         assert_eq!(old_on_the_way(2_000, Barrier::settled), 0);
         // With one round alone it is: what the markers have pushed out leads to more.
         let after_one_round =
@@ -254,12 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_alone_settles_when_everybody_is_judged() {
+    fn a_shard_alone_settles_when_all_are_reauthorized() {
         let mut barrier = Barrier::new(shard(0), 1);
         barrier.take_over(1, true);
         assert_eq!(barrier.newly_passed(), Some(1));
         assert_eq!(barrier.settled(), 0);
-        barrier.all_judged();
+        barrier.all_reauthorized();
         assert_eq!(barrier.settled(), 1);
     }
 
@@ -276,7 +276,7 @@ mod tests {
         barrier.take_over(2, true);
         assert_eq!(barrier.settled(), 0);
         other_marks(&mut barrier, 2);
-        barrier.all_judged();
+        barrier.all_reauthorized();
         assert_eq!(barrier.settled(), 2);
         barrier.take_over(3, false);
         assert_eq!(barrier.settled(), 2);

@@ -22,7 +22,7 @@ use crate::message::{Event, Message, Presence, PresenceAction, Refusal};
 use crate::permission::{Access, Asked, Decision, Permission, Question};
 use crate::quota::Quotas;
 use crate::rights::Revocations;
-use crate::session::{NameReads, Session, Sessions, Sifting};
+use crate::session::{BulkAuthorization, NameReads, Session, Sessions};
 use crate::settings::Settings;
 use crate::table::Map;
 use crate::text::{Name, RESERVED};
@@ -30,7 +30,7 @@ use crate::time::{Instant, Now};
 use crate::work::NAME_WORK;
 
 /// Names of one bulk message whose rules wait for other records at once. It bounds what a message asks for in a turn, and with how many
-/// names each value that comes is compared. It is no option, because it refuses nothing: all names are judged, this many at a time.
+/// names each value that comes is compared. It is no option, because it refuses nothing: all names are authorized, this many at a time.
 const READS_AT_ONCE_MAX: usize = 256;
 
 /// What a session may have kept however full the node's memory budget is: a thousand sessions take no more than 64 MB.
@@ -120,12 +120,12 @@ impl ShardContext {
         self.lag.set(lag);
     }
 
-    /// Counts what a judge refused.
-    pub(crate) fn count_verdict(&self, verdict: Verdict) {
-        self.count(|refused| match verdict {
-            Verdict::Deny => refused.denied += 1,
-            Verdict::Failed => refused.rule_failed += 1,
-            Verdict::Allow | Verdict::Wait => {}
+    /// Counts what the permission refused.
+    pub(crate) fn count_denial(&self, authorization: Authorization) {
+        self.count(|refused| match authorization {
+            Authorization::Deny => refused.denied += 1,
+            Authorization::Failed => refused.rule_failed += 1,
+            Authorization::Allow | Authorization::Wait => {}
         });
     }
 
@@ -242,14 +242,14 @@ pub(crate) struct PendingReply {
     pub(crate) what: ReplyAction,
 }
 
-/// What a message at its session's shard asks for.
+/// What a message asks the permission for, at its session's shard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct AccessRequest {
     access: Access,
     by: Asked,
 }
 
-impl From<Access> for Wish {
+impl From<Access> for AccessRequest {
     fn from(access: Access) -> Self {
         Self {
             access,
@@ -258,7 +258,7 @@ impl From<Access> for Wish {
     }
 }
 
-impl From<PresenceAction> for Wish {
+impl From<PresenceAction> for AccessRequest {
     fn from(action: PresenceAction) -> Self {
         Self {
             access: Access::Presence,
@@ -267,9 +267,9 @@ impl From<PresenceAction> for Wish {
     }
 }
 
-/// What a judge said of a message at its session's shard.
+/// The permission's answer to a message, at its session's shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Authorization {
     Allow,
     Deny,
     Failed,
@@ -308,9 +308,9 @@ impl Lost {
     }
 }
 
-/// Why a name of a bulk message is left out.
+/// Why a name of a bulk message is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeftOut<'n> {
+pub(crate) enum DeniedName<'n> {
     /// By a rule, or for want of room.
     Denied(&'n str),
     /// Its rule failed.
@@ -319,17 +319,17 @@ pub(crate) enum LeftOut<'n> {
     NoName,
 }
 
-/// The names of a bulk message after they were judged.
+/// The names of a bulk message after they were authorized.
 #[derive(Debug)]
-pub(crate) struct Sifted<'n> {
+pub(crate) struct AuthorizedNames<'n> {
     pub(crate) allowed: Vec<&'n str>,
-    pub(crate) left_out: Vec<LeftOut<'n>>,
+    pub(crate) denied: Vec<DeniedName<'n>>,
 }
 
-impl Sifted<'_> {
+impl AuthorizedNames<'_> {
     /// Whether the message is acknowledged: if something is left of it, or nothing was in it.
     pub(crate) fn is_acknowledged(&self) -> bool {
-        !self.allowed.is_empty() || self.left_out.is_empty()
+        !self.allowed.is_empty() || self.denied.is_empty()
     }
 }
 
@@ -732,136 +732,145 @@ impl<E: Effects> TurnContext<'_, E> {
         self.post(reply.home, Entry::ReplyPart { reply, part });
     }
 
-    /// Judges a message about one name, or about none, at its session's shard. At most one read is under way for it.
-    pub(crate) fn judge(
+    /// Authorizes a message about one name, or about none, at its session's shard. At most one read is under way for it.
+    pub(crate) fn authorize(
         &mut self,
         id: SessionId,
-        wish: impl Into<Wish>,
+        request: impl Into<AccessRequest>,
         name: Option<&str>,
         data: Option<&str>,
-    ) -> Verdict {
-        self.judge_by(id, wish.into(), name, data, |judge, question| {
-            judge.decide(question)
+    ) -> Authorization {
+        self.authorize_with(id, request.into(), name, data, |permission, question| {
+            permission.decide(question)
         })
     }
 
     /// Authorizes a pattern whose matches begin with `prefix`.
-    pub(crate) fn judge_pattern(
+    pub(crate) fn authorize_pattern(
         &mut self,
         id: SessionId,
         access: Access,
         pattern: &str,
         prefix: &str,
-    ) -> Verdict {
-        self.judge_by(id, access.into(), Some(pattern), None, |judge, question| {
-            judge.decide_pattern(question, prefix)
-        })
+    ) -> Authorization {
+        self.authorize_with(
+            id,
+            access.into(),
+            Some(pattern),
+            None,
+            |permission, question| permission.decide_pattern(question, prefix),
+        )
     }
 
-    fn judge_by(
+    fn authorize_with(
         &mut self,
         id: SessionId,
-        wish: Wish,
+        request: AccessRequest,
         name: Option<&str>,
         data: Option<&str>,
         decide: impl FnOnce(&dyn Permission, &Question<'_>) -> Decision,
-    ) -> Verdict {
+    ) -> Authorization {
         let Some(session) = self.sessions.find(id) else {
-            return Verdict::Deny;
+            return Authorization::Deny;
         };
         let Some(principal) = session.principal() else {
-            return Verdict::Deny;
+            return Authorization::Deny;
         };
         let reads = session.belongings.as_ref().map(|with| &with.rule_reads);
         let values = reads.map_or(&[][..], |reads| reads.values.as_slice());
         let wall = self.now.wall;
         let question = Question {
             principal,
-            access: wish.access,
-            by: wish.by,
+            access: request.access,
+            by: request.by,
             name,
             data,
             old_data: None,
             now: wall,
             values,
         };
-        let verdict = match decide(&*self.shard.permission, &question) {
-            Decision::Allow => return Verdict::Allow,
-            Decision::Deny => Verdict::Deny,
-            Decision::Failed => Verdict::Failed,
-            Decision::Need(_) if reads.is_some_and(|reads| reads.failed) => Verdict::Failed,
+        let authorization = match decide(&*self.shard.permission, &question) {
+            Decision::Allow => return Authorization::Allow,
+            Decision::Deny => Authorization::Deny,
+            Decision::Failed => Authorization::Failed,
+            Decision::Need(_) if reads.is_some_and(|reads| reads.failed) => Authorization::Failed,
             Decision::Need(record) => self.ask_value(id, record),
         };
-        self.shard.count_verdict(verdict);
-        verdict
+        self.shard.count_denial(authorization);
+        authorization
     }
 
-    /// Judges every name of a bulk message and sorts out those that can't be used; `None` if the message has to
-    /// wait. No name has taken effect before all are judged. A message that is given again goes on where it stopped.
-    pub(crate) fn sift<'n>(
+    /// Authorizes every name of a bulk message and separates those that can't be used; `None` if the message has to
+    /// wait. No name takes effect before all are authorized. A message that is given again goes on where it stopped.
+    pub(crate) fn authorize_names<'n>(
         &mut self,
         id: SessionId,
-        wish: impl Into<Wish>,
+        request: impl Into<AccessRequest>,
         names: &[&'n str],
-    ) -> Option<Sifted<'n>> {
-        let wish = wish.into();
+    ) -> Option<AuthorizedNames<'n>> {
+        let request = request.into();
         let round = self.shard.rules_round;
         let principal = self.principal(id)?;
         let session = self.sessions.find_mut(id)?;
         let belongings = session.belongings.as_mut();
-        let begun = belongings.and_then(|with| with.rule_reads.sifting.take());
+        let begun = belongings.and_then(|with| with.rule_reads.bulk_authorization.take());
         // What other rules, or another principal, have decided counts no more.
         let begun = begun.filter(|begun| begun.is_of(round, &principal));
-        let mut sifting =
-            begun.unwrap_or_else(|| Box::new(Sifting::new(round, &principal, names.len())));
-        for waiting in std::mem::take(&mut sifting.waiting) {
-            self.judge_name(id, &mut sifting, wish, names, waiting);
+        let mut bulk_authorization = begun
+            .unwrap_or_else(|| Box::new(BulkAuthorization::new(round, &principal, names.len())));
+        for waiting in std::mem::take(&mut bulk_authorization.waiting) {
+            self.authorize_name(id, &mut bulk_authorization, request, names, waiting);
         }
-        while sifting.next < names.len() && sifting.waiting.len() < READS_AT_ONCE_MAX {
-            let waiting = NameReads::new(sifting.next);
-            sifting.next += 1;
-            self.judge_name(id, &mut sifting, wish, names, waiting);
+        while bulk_authorization.next < names.len()
+            && bulk_authorization.waiting.len() < READS_AT_ONCE_MAX
+        {
+            let waiting = NameReads::new(bulk_authorization.next);
+            bulk_authorization.next += 1;
+            self.authorize_name(id, &mut bulk_authorization, request, names, waiting);
         }
-        if !sifting.waiting.is_empty() {
+        if !bulk_authorization.waiting.is_empty() {
             let session = self.sessions.find_mut(id)?;
-            session.belongings(self.shard.seed).rule_reads.sifting = Some(sifting);
+            session
+                .belongings(self.shard.seed)
+                .rule_reads
+                .bulk_authorization = Some(bulk_authorization);
             return None;
         }
         // Each name that is left costs as much again where it takes effect.
         self.shard.count_work(names.len() * NAME_WORK);
-        let mut sifted = Sifted {
+        let mut authorized = AuthorizedNames {
             allowed: Vec::with_capacity(names.len()),
-            left_out: Vec::new(),
+            denied: Vec::new(),
         };
-        for (name, verdict) in names.iter().zip(&sifting.verdicts) {
-            let why = match verdict {
-                Verdict::Allow if self.shard.is_name(name) => {
-                    sifted.allowed.push(*name);
+        for (name, authorization) in names.iter().zip(&bulk_authorization.results) {
+            let why = match authorization {
+                Authorization::Allow if self.shard.is_name(name) => {
+                    authorized.allowed.push(*name);
                     continue;
                 }
-                Verdict::Allow => LeftOut::NoName,
-                Verdict::Failed => LeftOut::RuleFailed(name),
-                Verdict::Deny | Verdict::Wait => LeftOut::Denied(name),
+                Authorization::Allow => DeniedName::NoName,
+                Authorization::Failed => DeniedName::RuleFailed(name),
+                Authorization::Deny | Authorization::Wait => DeniedName::Denied(name),
             };
-            self.shard.count_verdict(*verdict);
-            sifted.left_out.push(why);
+            self.shard.count_denial(*authorization);
+            authorized.denied.push(why);
         }
-        Some(sifted)
+        Some(authorized)
     }
 
-    /// Judges one name of a bulk message; if its rule needs another record, that is asked for, once for all names that need it.
-    fn judge_name(
+    /// Authorizes one name of a bulk message; if its rule needs another record, that is asked for, once for all names that need it.
+    fn authorize_name(
         &mut self,
         id: SessionId,
-        sifting: &mut Sifting,
-        wish: Wish,
+        bulk_authorization: &mut BulkAuthorization,
+        request: AccessRequest,
         names: &[&str],
         mut reads: NameReads,
     ) {
         let question = Question {
-            principal: &sifting.principal,
-            access: wish.access,
-            by: wish.by,
+            principal: &bulk_authorization.principal,
+            access: request.access,
+            by: request.by,
             name: names.get(reads.place).copied(),
             data: None,
             old_data: None,
@@ -869,47 +878,49 @@ impl<E: Effects> TurnContext<'_, E> {
             values: &reads.values,
         };
         let reads_max = self.shard.settings.limits.rule_reads_max;
-        let verdict = match self.shard.permission.decide(&question) {
-            Decision::Allow => Verdict::Allow,
-            Decision::Deny => Verdict::Deny,
-            Decision::Failed => Verdict::Failed,
-            Decision::Need(_) if reads.failed || reads.values.len() >= reads_max => Verdict::Failed,
+        let authorization = match self.shard.permission.decide(&question) {
+            Decision::Allow => Authorization::Allow,
+            Decision::Deny => Authorization::Deny,
+            Decision::Failed => Authorization::Failed,
+            Decision::Need(_) if reads.failed || reads.values.len() >= reads_max => {
+                Authorization::Failed
+            }
             Decision::Need(name) => {
-                if !sifting.asks_for(&name) {
+                if !bulk_authorization.asks_for(&name) {
                     let asker = Asker::Session(id);
                     let owner = self.shard.owner(&name);
                     let name = name.clone();
                     self.post(owner, Entry::ReadValue { name, asker });
                 }
                 reads.needs = Some(name);
-                return sifting.waiting.push(reads);
+                return bulk_authorization.waiting.push(reads);
             }
         };
-        sifting.verdicts[reads.place] = verdict;
+        bulk_authorization.results[reads.place] = authorization;
     }
 
-    /// Leaves out the names for which the session has no room.
-    pub(crate) fn fit(&mut self, id: SessionId, sifted: &mut Sifted<'_>) {
+    /// Denies the names for which the session has no room.
+    pub(crate) fn fit(&mut self, id: SessionId, authorized: &mut AuthorizedNames<'_>) {
         let limit = self.shard.settings.limits.subscriptions_max;
         let held = self
             .sessions
             .find(id)
             .map_or(0, Session::subscription_count);
-        let room = limit.saturating_sub(held).min(sifted.allowed.len());
-        for name in sifted.allowed.drain(room..) {
+        let room = limit.saturating_sub(held).min(authorized.allowed.len());
+        for name in authorized.allowed.drain(room..) {
             self.shard.count(|refused| refused.subscriptions += 1);
-            sifted.left_out.push(LeftOut::Denied(name));
+            authorized.denied.push(DeniedName::Denied(name));
         }
     }
 
-    fn ask_value(&mut self, id: SessionId, record: Name) -> Verdict {
+    fn ask_value(&mut self, id: SessionId, record: Name) -> Authorization {
         let reads_max = self.shard.settings.limits.rule_reads_max;
         let Some(session) = self.sessions.find_mut(id) else {
-            return Verdict::Deny;
+            return Authorization::Deny;
         };
         let reads = &session.belongings(self.shard.seed).rule_reads;
         if reads.values.len() >= reads_max {
-            return Verdict::Failed;
+            return Authorization::Failed;
         }
         let owner = self.shard.owner(&record);
         self.post(
@@ -919,6 +930,6 @@ impl<E: Effects> TurnContext<'_, E> {
                 asker: Asker::Session(id),
             },
         );
-        Verdict::Wait
+        Authorization::Wait
     }
 }

@@ -326,7 +326,7 @@ pub struct AuthCompletion {
     pub outcome: AuthOutcome,
 }
 
-/// The verdict of the auth chain.
+/// The answer of the auth chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
     /// Let in.

@@ -64,7 +64,7 @@ pub struct ShardConfig {
     pub shard_count: u16,
     /// Durations, switches and limits.
     pub settings: Settings,
-    /// The judge.
+    /// Decides what principals may do.
     pub permission: Arc<dyn Permission>,
     /// For tables and dice; clients must not be able to guess it.
     pub seed: u64,
@@ -268,7 +268,7 @@ impl Shard {
         }
         self.tell_self(now, out);
         if !self.recheck.is_sweeping() && !self.listens.is_authorizing_again() {
-            self.barrier.all_judged();
+            self.barrier.all_reauthorized();
         }
     }
 

@@ -137,7 +137,7 @@ pub enum Entry {
         /// The change, for who does not know it yet.
         change: RightsChange,
     },
-    /// To every other shard: the sender has all markers of a change, and so has handled everything that was judged before it.
+    /// To every other shard: the sender has all markers of a change, and so has handled everything that was authorized before it.
     RightsPassed {
         /// Who says so.
         from: Address,
@@ -237,7 +237,7 @@ pub enum HistoryEntry {
     Page(Box<HistoryPage>),
 }
 
-/// The wish for what follows a position.
+/// The request for what follows a position.
 #[derive(Clone, Debug)]
 pub struct HistoryRead {
     /// Who wants it.
@@ -342,9 +342,9 @@ pub enum Asker {
         /// Its number there.
         number: u64,
     },
-    /// A right that is judged again.
+    /// A right that is reauthorized.
     Recheck {
-        /// The shard that judges.
+        /// The shard that reauthorizes.
         home: Address,
         /// Its number there.
         ticket: u64,
@@ -358,7 +358,7 @@ pub enum Asker {
     },
 }
 
-/// What an owner needs to judge whether a session may read what it has missed.
+/// What an owner needs to authorize a session to read what it has missed.
 #[derive(Clone, Debug)]
 pub struct LaggingReader {
     /// As whom the session has logged in.
@@ -396,7 +396,7 @@ pub enum RecordRequestKind {
         /// For refusals.
         correlation: Option<Box<str>>,
     },
-    /// Judges again whether the session may read what it is subscribed to.
+    /// Reauthorizes a session to read what it is subscribed to.
     Recheck(Name, Recheck),
     /// Reads a snapshot.
     Read(Name),
@@ -412,7 +412,7 @@ pub enum RecordRequestKind {
     Put(Name, Box<OwnedPut>),
 }
 
-/// A subscription that is judged again.
+/// A subscription that is reauthorized.
 #[derive(Clone, Copy, Debug)]
 pub struct Recheck {
     /// The number under which the session's shard waits.

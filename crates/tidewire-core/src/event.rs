@@ -1,11 +1,11 @@
 //! Events: publish and subscribe, at most once, not stored. Those with history go another way, see [`crate::history`].
 
 use crate::address::SessionId;
-use crate::context::{LeftOut, Lost, TurnContext, Verdict};
+use crate::context::{Authorization, DeniedName, Lost, TurnContext};
 use crate::effect::{Effects, Flow, InterestTopic, News};
 use crate::entry::{Entry, HeldAck, HistoryEntry, ReplyAction};
 use crate::history::home as history;
-use crate::history::home::Wish;
+use crate::history::home::Start;
 use crate::hub::{Edge, HubTopic};
 use crate::lag;
 use crate::listen;
@@ -138,11 +138,11 @@ fn emit<E: Effects>(
     if !turn.shard.is_name(name) || !turn.shard.is_json(data) {
         return refuse(turn, id, EventError::InvalidData(shown(turn, refusal)));
     }
-    match turn.judge(id, Access::EventPublish, Some(name), data) {
-        Verdict::Wait => return Flow::Wait,
-        Verdict::Deny => return refuse(turn, id, EventError::Denied(refusal)),
-        Verdict::Failed => return refuse(turn, id, EventError::PermissionError(refusal)),
-        Verdict::Allow => {}
+    match turn.authorize(id, Access::EventPublish, Some(name), data) {
+        Authorization::Wait => return Flow::Wait,
+        Authorization::Deny => return refuse(turn, id, EventError::Denied(refusal)),
+        Authorization::Failed => return refuse(turn, id, EventError::PermissionError(refusal)),
+        Authorization::Allow => {}
     }
     if turn.shard.settings.history.find(name).is_some() {
         let emit = HistoryEntry::Emit {
@@ -176,20 +176,20 @@ fn subscribe<E: Effects>(
     if !turn.shard.is_bulk(names) || positions.len() > names.len() {
         return refuse(turn, id, EventError::InvalidData(refusal(None)));
     }
-    let Some(mut sifted) = turn.sift(id, Access::EventSubscribe, names) else {
+    let Some(mut authorized) = turn.authorize_names(id, Access::EventSubscribe, names) else {
         return Flow::Wait;
     };
-    turn.fit(id, &mut sifted);
-    for why in &sifted.left_out {
+    turn.fit(id, &mut authorized);
+    for why in &authorized.denied {
         let error = match *why {
-            LeftOut::Denied(name) => EventError::Denied(refusal(Some(name))),
-            LeftOut::RuleFailed(name) => EventError::PermissionError(refusal(Some(name))),
-            LeftOut::NoName => EventError::InvalidData(refusal(None)),
+            DeniedName::Denied(name) => EventError::Denied(refusal(Some(name))),
+            DeniedName::RuleFailed(name) => EventError::PermissionError(refusal(Some(name))),
+            DeniedName::NoName => EventError::InvalidData(refusal(None)),
         };
         turn.send(id, &Message::Event(Event::Error(error)));
     }
     let rules = &turn.shard.settings.history;
-    let (kept, plain): (Vec<&str>, Vec<&str>) = sifted
+    let (kept, plain): (Vec<&str>, Vec<&str>) = authorized
         .allowed
         .iter()
         .partition(|name| rules.find(name).is_some());
@@ -199,7 +199,7 @@ fn subscribe<E: Effects>(
     }
     let correlation = correlation.map(Box::from);
     if kept.is_empty() {
-        if sifted.is_acknowledged() {
+        if authorized.is_acknowledged() {
             turn.ack_bulk(id, visible_from, HeldAck::Event { correlation });
         }
     } else {
@@ -209,12 +209,12 @@ fn subscribe<E: Effects>(
         let mut wishes = table::map(turn.shard.seed);
         wishes.extend(positions.iter().copied());
         for name in kept {
-            let wish = match wishes.get(name) {
-                None => Wish::Plain,
-                Some(None) => Wish::Begin,
-                Some(Some(position)) => Wish::Resume(*position),
+            let start = match wishes.get(name) {
+                None => Start::Plain,
+                Some(None) => Start::Begin,
+                Some(Some(position)) => Start::Resume(*position),
             };
-            history::subscribe(turn, id, name, wish, reply);
+            history::subscribe(turn, id, name, start, reply);
         }
         history::go_on(turn, id);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 
 use crate::address::SessionId;
-use crate::context::{Lost, TurnContext, Verdict};
+use crate::context::{Authorization, Lost, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{Entry, ListenNotice, Listening, ReplyAction};
 use crate::footprint::{PATTERN_BYTES, text_bytes};
@@ -134,14 +134,17 @@ fn listen<E: Effects>(
     } else {
         Access::EventListen
     };
-    let verdict = turn.judge_pattern(id, access, pattern, &literal_prefix(pattern));
-    let allowed = match verdict {
-        Verdict::Wait => return Flow::Wait,
-        Verdict::Allow => turn.has_room(id, 1) && has_room(turn, id),
-        Verdict::Deny | Verdict::Failed => false,
+    let authorization = turn.authorize_pattern(id, access, pattern, &literal_prefix(pattern));
+    let allowed = match authorization {
+        Authorization::Wait => return Flow::Wait,
+        Authorization::Allow => turn.has_room(id, 1) && has_room(turn, id),
+        Authorization::Deny | Authorization::Failed => false,
     };
     if !allowed {
-        turn.send(id, &refusal(topic, pattern, verdict == Verdict::Failed));
+        turn.send(
+            id,
+            &refusal(topic, pattern, authorization == Authorization::Failed),
+        );
         return Flow::Taken;
     }
     let regex = if turn.shard.is_name(pattern) {

@@ -1,6 +1,6 @@
-//! The permission seam: the only judge of what a principal may do.
+//! The permission seam: the only authorizer of what a principal may do.
 //!
-//! A judge is pure and shared by all shards. It may answer that it first needs another record; the engine reads
+//! A permission is pure and shared by all shards. It may answer that it first needs another record; the engine reads
 //! that record's current value from its owner and asks again.
 
 use std::fmt;
@@ -85,7 +85,7 @@ impl Question<'_> {
     }
 }
 
-/// The answer of a judge.
+/// The answer of a permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Go on.
@@ -126,26 +126,26 @@ pub enum ReadRight {
     ByRecord,
 }
 
-/// A judge. Implementations are pure: the same question has the same answer.
+/// Decides what principals may do. Implementations are pure: the same question has the same answer.
 pub trait Permission: Send + Sync + fmt::Debug {
     /// Decides. `Need` may only name a record that is not among the question's values.
     fn decide(&self, question: &Question<'_>) -> Decision;
 
     /// Decides before some documents are known, as [`Permission::decide`] would decide whatever they are. `None` if that depends on
-    /// them. What is denied here costs neither a load of the record nor a change of its value, and tells nothing about it; a judge
+    /// them. What is denied here costs neither a load of the record nor a change of its value, and tells nothing about it; a permission
     /// that always gives `None` is right, too.
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
         let _ = (question, unknown);
         None
     }
 
-    /// Whether a principal that may ask for everyone's presence may be denied that of single users, who are judged one by one then.
+    /// Whether a principal that may ask for everyone's presence may be denied that of single users, who are authorized one by one then.
     fn tells_users_apart(&self, principal: &Principal) -> bool {
         let _ = principal;
         true
     }
 
-    /// What the right of a principal to read this record depends on. Unless it is fixed, the right of a subscriber is judged again
+    /// What the right of a principal to read this record depends on. Unless it is fixed, the right of a subscriber is checked again
     /// before it gets a change.
     fn read_right(&self, principal: &Principal, name: &str) -> ReadRight {
         let _ = (principal, name);

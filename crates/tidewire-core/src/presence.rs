@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::address::SessionId;
-use crate::context::{LeftOut, Lost, TurnContext, Verdict};
+use crate::context::{Authorization, DeniedName, Lost, TurnContext};
 use crate::effect::{Effects, Flow, InterestTopic, News, Principal};
 use crate::entry::{Entry, HeldAck, PendingReplyId, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
@@ -146,7 +146,7 @@ pub(crate) fn message<E: Effects>(
     message: &Presence<'_>,
 ) -> Flow {
     match message {
-        Presence::QueryAll => judged_all(turn, id, PresenceAction::QueryAll, |turn| {
+        Presence::QueryAll => authorize_all_users(turn, id, PresenceAction::QueryAll, |turn| {
             let shards = usize::from(turn.shard.shard_count);
             let reply = turn.begin_reply(
                 id,
@@ -155,7 +155,7 @@ pub(crate) fn message<E: Effects>(
             );
             turn.post_all(&Entry::PresenceQuery { reply, users: None });
         }),
-        Presence::Query { names, correlation } => judged(
+        Presence::Query { names, correlation } => authorize_users(
             turn,
             id,
             PresenceAction::Query,
@@ -163,7 +163,7 @@ pub(crate) fn message<E: Effects>(
             *correlation,
             |turn, allowed| query(turn, id, allowed, *correlation),
         ),
-        Presence::Subscribe { names, correlation } => judged(
+        Presence::Subscribe { names, correlation } => authorize_users(
             turn,
             id,
             PresenceAction::Subscribe,
@@ -173,9 +173,11 @@ pub(crate) fn message<E: Effects>(
                 subscribe(turn, id, PresenceAction::Subscribe, allowed, *correlation);
             },
         ),
-        Presence::SubscribeAll => judged_all(turn, id, PresenceAction::SubscribeAll, |turn| {
-            subscribe(turn, id, PresenceAction::SubscribeAll, &[""], None);
-        }),
+        Presence::SubscribeAll => {
+            authorize_all_users(turn, id, PresenceAction::SubscribeAll, |turn| {
+                subscribe(turn, id, PresenceAction::SubscribeAll, &[""], None);
+            })
+        }
         Presence::Unsubscribe { names, correlation } => {
             unsubscribe(turn, id, PresenceAction::Unsubscribe, names, *correlation)
         }
@@ -267,8 +269,8 @@ pub(crate) fn answer<E: Effects>(
     );
 }
 
-/// Judges a request about all users and goes on with it if it is allowed.
-fn judged_all<E: Effects>(
+/// Authorizes a request about all users and goes on with it if it is allowed.
+fn authorize_all_users<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: PresenceAction,
@@ -280,17 +282,17 @@ fn judged_all<E: Effects>(
         correlation: None,
         write_ack: false,
     };
-    match turn.judge(id, action, None, None) {
-        Verdict::Wait => return Flow::Wait,
-        Verdict::Allow => act(turn),
-        Verdict::Failed => refuse(turn, id, PresenceError::PermissionError(refusal)),
-        Verdict::Deny => refuse(turn, id, PresenceError::Denied(refusal)),
+    match turn.authorize(id, action, None, None) {
+        Authorization::Wait => return Flow::Wait,
+        Authorization::Allow => act(turn),
+        Authorization::Failed => refuse(turn, id, PresenceError::PermissionError(refusal)),
+        Authorization::Deny => refuse(turn, id, PresenceError::Denied(refusal)),
     }
     Flow::Taken
 }
 
-/// Judges all names and goes on with those that are allowed.
-fn judged<'n, E: Effects>(
+/// Authorizes all names and goes on with those that are allowed.
+fn authorize_users<'n, E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     action: PresenceAction,
@@ -308,22 +310,22 @@ fn judged<'n, E: Effects>(
         refuse(turn, id, PresenceError::InvalidData(refusal(None)));
         return Flow::Taken;
     }
-    let Some(mut sifted) = turn.sift(id, action, names) else {
+    let Some(mut authorized) = turn.authorize_names(id, action, names) else {
         return Flow::Wait;
     };
     if action == PresenceAction::Subscribe {
-        turn.fit(id, &mut sifted);
+        turn.fit(id, &mut authorized);
     }
-    for why in &sifted.left_out {
+    for why in &authorized.denied {
         let error = match *why {
-            LeftOut::Denied(name) => PresenceError::Denied(refusal(Some(name))),
-            LeftOut::RuleFailed(name) => PresenceError::PermissionError(refusal(Some(name))),
-            LeftOut::NoName => PresenceError::InvalidData(refusal(None)),
+            DeniedName::Denied(name) => PresenceError::Denied(refusal(Some(name))),
+            DeniedName::RuleFailed(name) => PresenceError::PermissionError(refusal(Some(name))),
+            DeniedName::NoName => PresenceError::InvalidData(refusal(None)),
         };
         refuse(turn, id, error);
     }
-    if sifted.is_acknowledged() {
-        act(turn, &sifted.allowed);
+    if authorized.is_acknowledged() {
+        act(turn, &authorized.allowed);
     }
     Flow::Taken
 }

@@ -1,14 +1,14 @@
-//! Judging again: after a change of rules everybody who holds something, after a renewal one session.
+//! Reauthorizing: after a change of rules all sessions that hold something, after a renewal one session.
 //!
 //! It goes on in slices, one a turn, so that nobody waits long for it. A session's rights are listed when its turn comes; each
-//! is judged where its value is, so that of a record at its owner, and whoever has lost one is told as if it were refused
-//! now. What was asked for and not granted yet is judged again when the grant comes.
+//! is checked where its value is, so that of a record at its owner, and a session that has lost one hears the same as if it were refused
+//! now. What was asked for and not granted yet is checked again when the grant comes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::context::{Lost, TurnContext, Verdict};
+use crate::context::{Authorization, Lost, TurnContext};
 use crate::effect::{Effects, InterestTopic, Principal};
 use crate::entry::{
     self, Asker, Entry, Listening, ReadFailed, RecordRefusal, RecordRequest, RecordRequestKind,
@@ -26,10 +26,10 @@ use crate::table::{self, Map};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
-/// Rights that are judged, and sessions that are looked at, in one slice. About a millisecond.
+/// Rights that are checked, and sessions that are visited, in one slice. About a millisecond.
 const SLICE: usize = 500;
 
-/// Judgements that may wait for other shards at a time.
+/// Checks that may wait for other shards at a time.
 const WAITING_MAX: usize = 1_000;
 
 /// Something that a session holds by right.
@@ -45,7 +45,7 @@ pub(crate) enum Right {
     Listen(Topic, Name),
 }
 
-/// A judgement that waits for another record, or for a record's owner.
+/// A check that waits for another record, or for a record's owner.
 #[derive(Debug)]
 struct Waiting {
     session: SessionId,
@@ -59,7 +59,7 @@ struct Waiting {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Recheck {
-    /// All sessions are judged again; sessions with a new principal have their turn afterwards.
+    /// All sessions are reauthorized; sessions with a new principal have their turn afterwards.
     is_sweeping: bool,
     /// The next place to look at, while all sessions are.
     place: Option<u32>,
@@ -92,7 +92,7 @@ impl Recheck {
         }
     }
 
-    /// Everybody is to be judged again. What is under way by older rules counts for nothing.
+    /// All sessions are to be reauthorized. What is under way by older rules counts for nothing.
     pub(crate) fn begin(&mut self) {
         self.is_sweeping = true;
         self.place = Some(0);
@@ -102,14 +102,14 @@ impl Recheck {
         self.waiting.clear();
     }
 
-    /// One session is to be judged again.
+    /// One session is to be reauthorized.
     pub(crate) fn renew(&mut self, id: SessionId) {
         if !self.renewed.contains(&id) {
             self.renewed.push_back(id);
         }
     }
 
-    /// Whether somebody is still to be judged by the newest rules.
+    /// Whether a session is still to be reauthorized by the newest rules.
     pub(crate) fn is_sweeping(&self) -> bool {
         self.is_sweeping
     }
@@ -141,13 +141,13 @@ impl Recheck {
         }
     }
 
-    /// Judges a slice.
+    /// Reauthorizes a slice.
     pub(crate) fn advance<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
-        self.judge_slice(turn);
+        self.authorize_slice(turn);
         self.end_sweep();
     }
 
-    fn judge_slice<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
+    fn authorize_slice<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         for _ in 0..SLICE {
             if self.waiting.len() >= WAITING_MAX {
                 return;
@@ -165,7 +165,7 @@ impl Recheck {
                     right,
                     values: Vec::new(),
                 };
-                self.judge(turn, waiting, false);
+                self.authorize(turn, waiting, false);
             }
         }
     }
@@ -185,13 +185,13 @@ impl Recheck {
         waiting.values.extend(value.map(|value| (name, value)));
         if let Some(principal) = turn.principal(waiting.session) {
             waiting.principal = principal;
-            self.judge(turn, waiting, has_failed);
+            self.authorize(turn, waiting, has_failed);
         }
         self.end_sweep();
     }
 
-    /// The owner of a record has judged.
-    pub(crate) fn record_judged<E: Effects>(
+    /// The owner of a record has decided.
+    pub(crate) fn record_reauthorized<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         ticket: u64,
@@ -287,7 +287,7 @@ impl Recheck {
         self.current = Some(id);
     }
 
-    fn judge<E: Effects>(
+    fn authorize<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         waiting: Waiting,
@@ -347,9 +347,9 @@ impl Recheck {
             Right::Record(..) => false,
         };
         if has_lost {
-            turn.shard.count_verdict(match lost {
-                Lost::Denied => Verdict::Deny,
-                Lost::RuleFailed => Verdict::Failed,
+            turn.shard.count_denial(match lost {
+                Lost::Denied => Authorization::Deny,
+                Lost::RuleFailed => Authorization::Failed,
             });
             self.count(turn, id);
         }
@@ -413,7 +413,7 @@ impl Recheck {
 
 impl Session {
     /// What it holds beside memberships, in an order that does not depend on hash tables. Record subscriptions that are not
-    /// granted yet are judged again when the grant comes.
+    /// granted yet are checked again when the grant comes.
     fn hold_again(&mut self) -> Held {
         let mut held = Held::default();
         let Some(with) = &mut self.belongings else {

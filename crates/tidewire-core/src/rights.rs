@@ -14,7 +14,7 @@ use crate::time::WallTime;
 /// A change of rights.
 #[derive(Clone, Debug)]
 pub enum RightsChange {
-    /// Another judge. Whoever holds a subscription is judged again by it.
+    /// Another permission. It reauthorizes every session that holds a subscription.
     Rules(Arc<dyn Permission>),
     /// Somebody is nobody any more: its sessions end, and it does not get in again.
     Revoke(Revocation),

@@ -9,7 +9,7 @@ use hashbrown::Equivalent;
 use smallvec::SmallVec;
 
 use crate::address::{Address, SessionId};
-use crate::context::{LeftOut, Lost, TurnContext, Verdict};
+use crate::context::{Authorization, DeniedName, Lost, TurnContext};
 use crate::effect::{Effects, Flow};
 use crate::entry::{
     CallAnswer, CallFailure, CallNotice, Entry, OwnedCall, ReplyAction, ReplyPart, RpcDelivery,
@@ -143,20 +143,20 @@ fn provide<E: Effects>(
     if !turn.shard.is_bulk(names) {
         return refuse(turn, id, RpcError::InvalidData(refusal(None)));
     }
-    let Some(mut sifted) = turn.sift(id, Access::RpcProvide, names) else {
+    let Some(mut authorized) = turn.authorize_names(id, Access::RpcProvide, names) else {
         return Flow::Wait;
     };
-    turn.fit(id, &mut sifted);
-    for why in &sifted.left_out {
+    turn.fit(id, &mut authorized);
+    for why in &authorized.denied {
         let error = match *why {
-            LeftOut::Denied(name) => RpcError::Denied(refusal(Some(name))),
-            LeftOut::RuleFailed(name) => RpcError::PermissionError(refusal(Some(name))),
-            LeftOut::NoName => RpcError::InvalidData(refusal(None)),
+            DeniedName::Denied(name) => RpcError::Denied(refusal(Some(name))),
+            DeniedName::RuleFailed(name) => RpcError::PermissionError(refusal(Some(name))),
+            DeniedName::NoName => RpcError::InvalidData(refusal(None)),
         };
         turn.send(id, &Message::Rpc(Rpc::Error(error)));
     }
     let mut added = Vec::new();
-    for name in &sifted.allowed {
+    for name in &authorized.allowed {
         let owned = Name::from(*name);
         if take_up(turn, id, &owned) {
             added.push(owned);
@@ -167,7 +167,7 @@ fn provide<E: Effects>(
             );
         }
     }
-    if sifted.is_acknowledged() {
+    if authorized.is_acknowledged() {
         register(turn, id, added, true, correlation);
     }
     Flow::Taken
@@ -312,11 +312,11 @@ fn request<E: Effects>(
             }),
         );
     }
-    match turn.judge(id, Access::RpcRequest, Some(call.name), data) {
-        Verdict::Wait => return Flow::Wait,
-        Verdict::Deny => return refuse(turn, id, RpcError::Denied(refusal)),
-        Verdict::Failed => return refuse(turn, id, RpcError::PermissionError(refusal)),
-        Verdict::Allow => {}
+    match turn.authorize(id, Access::RpcRequest, Some(call.name), data) {
+        Authorization::Wait => return Flow::Wait,
+        Authorization::Deny => return refuse(turn, id, RpcError::Denied(refusal)),
+        Authorization::Failed => return refuse(turn, id, RpcError::PermissionError(refusal)),
+        Authorization::Allow => {}
     }
     let calls_max = turn.shard.settings.limits.calls_max;
     let draining = turn.shard.draining;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
 use crate::bulk::LongBulk;
-use crate::context::Verdict;
+use crate::context::Authorization;
 use crate::effect::{AuthOutcome, Format, Principal};
 use crate::entry::ReadFailed;
 use crate::history::home::Follows;
@@ -87,18 +87,18 @@ pub(crate) struct RuleReads {
     pub(crate) values: Vec<(Name, Option<Payload>)>,
     /// Whether a read failed.
     pub(crate) failed: bool,
-    /// How far the names of a bulk message are judged.
-    pub(crate) sifting: Option<Box<Sifting>>,
+    /// How far the names of a bulk message are authorized.
+    pub(crate) bulk_authorization: Option<Box<BulkAuthorization>>,
 }
 
-/// The names of a bulk message that are judged, and those that wait.
+/// The names of a bulk message that are authorized, and those that wait.
 #[derive(Debug)]
-pub(crate) struct Sifting {
-    /// Whose rights were judged, and by the rules after how many changes.
+pub(crate) struct BulkAuthorization {
+    /// For which principal, and by the rules after how many changes.
     pub(crate) principal: Arc<Principal>,
     round: u64,
-    /// By place; of the names that are not judged yet it is `Wait`.
-    pub(crate) verdicts: Vec<Verdict>,
+    /// By index; `Wait` for the names that are not authorized yet.
+    pub(crate) results: Vec<Authorization>,
     /// The first name that was not looked at.
     pub(crate) next: usize,
     pub(crate) waiting: Vec<NameReads>,
@@ -129,19 +129,19 @@ impl NameReads {
     }
 }
 
-impl Sifting {
-    /// No name is judged.
+impl BulkAuthorization {
+    /// No name is authorized yet.
     pub(crate) fn new(round: u64, principal: &Arc<Principal>, count: usize) -> Self {
         Self {
             principal: Arc::clone(principal),
             round,
-            verdicts: vec![Verdict::Wait; count],
+            results: vec![Authorization::Wait; count],
             next: 0,
             waiting: Vec::new(),
         }
     }
 
-    /// Whether these rules have judged, and this principal was judged.
+    /// Whether it is by these rules and for this principal.
     pub(crate) fn is_of(&self, round: u64, principal: &Arc<Principal>) -> bool {
         self.round == round && Arc::ptr_eq(&self.principal, principal)
     }

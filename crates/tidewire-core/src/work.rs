@@ -24,7 +24,7 @@ pub(crate) const REQUEST_WORK: usize = 768;
 pub(crate) const NAME_WORK: usize = 2_048;
 /// What a patch of a list costs beside the bytes of record and patch: a step in the tree of their paths.
 pub(crate) const PATCH_WORK: usize = 64;
-/// What the judgement of one rule costs beside the bytes that it looks at.
+/// What evaluating one rule costs apart from the bytes that it reads.
 pub(crate) const RULE_WORK: usize = 512;
 /// What a user costs in the answer to who is online: a copy of the name on its shard, and its text.
 pub(crate) const USER_WORK: usize = 64;

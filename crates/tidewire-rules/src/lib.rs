@@ -6,9 +6,9 @@
 
 mod action;
 mod coerce;
+pub mod decide;
 mod evaluate;
 mod expression;
-pub mod judge;
 mod lexer;
 pub mod limits;
 pub mod load;

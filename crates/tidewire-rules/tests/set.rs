@@ -157,13 +157,13 @@ fn a_decision_is_explained_by_line() {
     let lines = |access, name| -> Vec<u64> {
         rules
             .candidates(&question(&ann, access, name))
-            .filter_map(|verdict| verdict.rule.map(|rule| rule.place.line))
+            .filter_map(|explanation| explanation.rule.map(|rule| rule.place.line))
             .collect()
     };
     assert_eq!(lines(Access::RecordWrite, "profile/ann"), [4, 3]);
     assert_eq!(lines(Access::RecordRead, "profile/ann"), [3]);
-    let verdict = rules.explain(&question(&ann, Access::RecordWrite, "profile/ann"));
-    let rule = verdict.rule.expect("a rule decides");
+    let explanation = rules.explain(&question(&ann, Access::RecordWrite, "profile/ann"));
+    let rule = explanation.rule.expect("a rule decides");
     assert_eq!(
         (rule.text(), rule.place.line, rule.place.column),
         ("user.id === $id", 4, 28)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::permission::{AllowAll, Decision, Permission, Question, ReadRight, Unknown};
-use tidewire_rules::judge::Verdict;
+use tidewire_rules::decide::Explanation;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
@@ -148,27 +148,27 @@ impl Reported {
     }
 
     /// The decision, which is logged if it is a refusal.
-    fn reported(&self, question: &Question<'_>, verdict: Verdict<'_>) -> Decision {
-        let is_refused = matches!(verdict.decision, Decision::Deny | Decision::Failed);
+    fn reported(&self, question: &Question<'_>, explanation: Explanation<'_>) -> Decision {
+        let is_refused = matches!(explanation.decision, Decision::Deny | Decision::Failed);
         if is_refused && (self.is_development || tracing::enabled!(tracing::Level::DEBUG)) {
-            self.report(question, &verdict);
+            self.report(question, &explanation);
         }
-        verdict.decision
+        explanation.decision
     }
 
     #[cold]
-    fn report(&self, question: &Question<'_>, verdict: &Verdict<'_>) {
+    fn report(&self, question: &Question<'_>, explanation: &Explanation<'_>) {
         if !self.may_report(question.now.0) {
             return;
         }
         let user = question.principal.user_id.as_str();
         let name = question.name.unwrap_or_default();
-        let outcome = if verdict.decision == Decision::Failed {
+        let outcome = if explanation.decision == Decision::Failed {
             "the rule failed"
         } else {
             "denied"
         };
-        let by = verdict.rule.map_or_else(
+        let by = explanation.rule.map_or_else(
             || {
                 format!(
                     "no path of {} that takes the name has this rule",
@@ -193,8 +193,8 @@ impl Permission for Reported {
     }
 
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
-        let verdict = self.rules.explain_without(question, unknown)?;
-        Some(self.reported(question, verdict))
+        let explanation = self.rules.explain_without(question, unknown)?;
+        Some(self.reported(question, explanation))
     }
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
@@ -208,7 +208,7 @@ impl Permission for Reported {
     fn decide_pattern(&self, question: &Question<'_>, prefix: &str) -> Decision {
         let decision = self.rules.decide_pattern(question, prefix);
         let rule = None;
-        self.reported(question, Verdict { decision, rule })
+        self.reported(question, Explanation { decision, rule })
     }
 }
 
@@ -228,11 +228,13 @@ pub(crate) fn describe(rules: &RuleSet, rule: &PlacedRule) -> String {
 /// The next rule that takes the name and would have allowed it, if there is one.
 fn allowing(rules: &RuleSet, question: &Question<'_>) -> String {
     let mut candidates = rules.candidates(question);
-    let allowing = candidates.find(|verdict| verdict.decision == Decision::Allow);
-    allowing.and_then(|verdict| verdict.rule).map_or_else(
-        || "no rule for this name".to_owned(),
-        |rule| describe(rules, rule),
-    )
+    let allowing = candidates.find(|explanation| explanation.decision == Decision::Allow);
+    allowing
+        .and_then(|explanation| explanation.rule)
+        .map_or_else(
+            || "no rule for this name".to_owned(),
+            |rule| describe(rules, rule),
+        )
 }
 
 fn kind_of(question: &Question<'_>) -> String {

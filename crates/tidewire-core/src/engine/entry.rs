@@ -142,7 +142,7 @@ impl Shard {
             Entry::RecordAnswer(RecordAnswer {
                 what: Answer::Rechecked { ticket, lost },
                 ..
-            }) => recheck.record_judged(turn, ticket, lost),
+            }) => recheck.record_reauthorized(turn, ticket, lost),
             Entry::RecordAnswer(answer) => {
                 let part = answer
                     .reply
@@ -268,8 +268,8 @@ fn value_read<E: Effects>(
         return false;
     };
     let reads = &mut session.belongings(turn.shard.seed).rule_reads;
-    if let Some(sifting) = &mut reads.sifting {
-        return sifting.take(&name, &value);
+    if let Some(bulk_authorization) = &mut reads.bulk_authorization {
+        return bulk_authorization.take(&name, &value);
     }
     match value {
         Ok(value) => reads.values.push((name, value)),

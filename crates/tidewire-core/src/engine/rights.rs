@@ -1,4 +1,4 @@
-//! Changes of rights: taken over in one order, passed on to the other shards, and settled when nothing judged before is on its way.
+//! Changes of rights: taken over in one order, passed on to the other shards, and settled when nothing authorized before is on its way.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::time::Now;
 
 impl Shard {
     /// Changes of rights up to this number are settled here: the sessions of this shard hold what they may, and nothing
-    /// that was judged before is on its way to it.
+    /// that was authorized before is on its way to it.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.barrier.settled()

@@ -24,7 +24,7 @@ const ASKED_MAX: usize = 64;
 
 /// What a session wants of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Start {
     /// Events, as clients that know no offsets do.
     Plain,
     /// Events from now on, and the position at which they begin.
@@ -33,7 +33,7 @@ pub(crate) enum Wish {
     Resume(Position),
 }
 
-impl Wish {
+impl Start {
     fn position(self) -> Option<Position> {
         match self {
             Self::Resume(position) => Some(position),
@@ -42,14 +42,14 @@ impl Wish {
     }
 }
 
-/// A subscription, or the wish for one.
+/// A subscription, or the request for one.
 #[derive(Debug)]
 struct Follow {
     /// Tells it from an earlier one to the same name.
     serial: u32,
     is_granted: bool,
     /// For one that was not granted yet: what it wants.
-    wish: Wish,
+    start: Start,
     /// Whether the session knows where the events begin.
     is_told: bool,
     /// Who waits for the first answer.
@@ -96,7 +96,7 @@ pub(crate) fn subscribe<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     name: &str,
-    wish: Wish,
+    start: Start,
     reply: PendingReplyId,
 ) {
     let seed = turn.shard.seed;
@@ -124,13 +124,13 @@ pub(crate) fn subscribe<E: Effects>(
     let follow = Follow {
         serial,
         is_granted: false,
-        wish,
+        start,
         is_told: false,
-        reply: wish.position().map(|_| reply),
+        reply: start.position().map(|_| reply),
     };
     follows.names.insert(name.clone(), follow);
     follows.waiting += 1;
-    if wish.position().is_some() {
+    if start.position().is_some() {
         follows.queue.push_back((name, serial));
         return;
     }
@@ -170,7 +170,7 @@ pub(crate) fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
                 session: id,
                 name,
                 serial,
-                after: follow.wish.position(),
+                after: follow.start.position(),
                 bytes_max: 0,
                 reply: follow.reply.take(),
             });
@@ -269,7 +269,7 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
     else {
         return;
     };
-    let knows_offsets = follow.wish != Wish::Plain;
+    let knows_offsets = follow.start != Start::Plain;
     let is_first = !std::mem::replace(&mut follow.is_told, true);
     if let Some(gap) = page.gap {
         let missed = gap
@@ -305,7 +305,7 @@ fn give<E: Effects>(turn: &mut TurnContext<'_, E>, page: &HistoryPage) {
         return;
     };
     if !page.is_granted {
-        follow.wish = Wish::Resume(Position {
+        follow.start = Start::Resume(Position {
             offset,
             ..page.before
         });

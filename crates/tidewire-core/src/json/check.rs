@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn size_is_judged_before_content() {
+    fn size_is_checked_before_content() {
         let limits = JsonLimits {
             array_gap_max: usize::MAX,
             bytes_max: 4,

@@ -1,6 +1,6 @@
 //! Finds where strings, values and the entries of containers begin and end.
 //!
-//! It serves text that [`super::check`] has accepted and does not judge again. On any other text it answers
+//! It serves text that [`super::check`] has accepted and does not check it again. On any other text it answers
 //! [`Malformed`] or a meaningless place, but it never panics and always ends.
 
 use std::ops::Range;

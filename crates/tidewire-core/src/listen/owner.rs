@@ -123,7 +123,7 @@ enum Search {
     /// All listeners that match have too many questions to answer.
     Postponed,
     /// The rule of the next listener needs a record.
-    Judging(Box<Judging>),
+    Authorizing(Box<Authorizing>),
     /// One is asked.
     Asking(Box<Asking>),
     /// The one.
@@ -131,7 +131,7 @@ enum Search {
 }
 
 #[derive(Debug)]
-struct Judging {
+struct Authorizing {
     candidate: Candidate,
     number: u64,
     values: Vec<(Name, Option<Payload>)>,
@@ -520,19 +520,20 @@ impl ListenOwner {
         let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) else {
             return;
         };
-        let is_asked = |judging: &Judging| judging.number == number;
-        if !matches!(&wanted.search, Search::Judging(judging) if is_asked(judging)) {
+        let is_asked = |authorizing: &Authorizing| authorizing.number == number;
+        if !matches!(&wanted.search, Search::Authorizing(authorizing) if is_asked(authorizing)) {
             return;
         }
-        let Search::Judging(judging) = std::mem::replace(&mut wanted.search, Search::Idle) else {
+        let Search::Authorizing(authorizing) = std::mem::replace(&mut wanted.search, Search::Idle)
+        else {
             return;
         };
-        let Judging {
+        let Authorizing {
             candidate,
             mut values,
             progress,
             ..
-        } = *judging;
+        } = *authorizing;
         match value {
             Ok(value) => {
                 values.push((record, value));
@@ -1294,7 +1295,7 @@ impl ListenOwner {
                     },
                 );
                 if let Some(wanted) = self.side_mut(topic).wanted.get_mut(&name) {
-                    wanted.search = Search::Judging(Box::new(Judging {
+                    wanted.search = Search::Authorizing(Box::new(Authorizing {
                         candidate,
                         number,
                         values,

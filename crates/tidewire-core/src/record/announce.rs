@@ -1,32 +1,32 @@
-//! Changes of records whose read rule depends on data: before subscribers get one, the owner judges again who may read it.
+//! Changes of records whose read rule depends on data: before subscribers get one, the owner checks again who may read it.
 //!
 //! The sessions that have lost the right lose their subscription ahead of the change. If a rule needs another record, or there is more to
-//! judge than a turn takes, the record's later requests wait behind the change, so everything keeps its order.
+//! authorize than a turn takes, the record's later requests wait behind the change, so everything keeps its order.
 
 use std::sync::Arc;
 
 use crate::address::SessionId;
-use crate::context::{TurnContext, Verdict};
+use crate::context::{Authorization, TurnContext};
 use crate::effect::{Effects, Principal};
 use crate::entry::{Answer, Published};
 use crate::listen::ListenOwner;
 use crate::permission::{Access, ReadRight};
 use crate::record::authorize::loss;
-use crate::record::job::{Announcement, Job, JobKind, Step, answer, judge, publish};
+use crate::record::job::{Announcement, Job, JobKind, Step, answer, authorize, publish};
 use crate::record::kept::Blocked;
 use crate::record::owner::RecordOwner;
 use crate::record::readers::READER_BYTES;
 use crate::text::Name;
 use crate::work::RULE_WORK;
 
-/// Groups that are judged in one turn. Usually less than a millisecond.
+/// Groups that are authorized in one turn. Usually less than a millisecond.
 const SLICE: usize = 500;
 
 /// Records that are kept for the rules of later groups.
 const KNOWN_MAX: usize = 64;
 
 impl RecordOwner {
-    /// Has the right of a subscriber judged again before each change, if it depends on data.
+    /// Has the right of a subscriber checked again before each change, if it depends on data.
     pub(super) fn add_reader<E: Effects>(
         &mut self,
         turn: &TurnContext<'_, E>,
@@ -133,7 +133,7 @@ impl RecordOwner {
         }
     }
 
-    /// Judges the subscribers, ends the subscriptions of those that may not read the change, and gives it to the others.
+    /// Authorizes the subscribers, ends the subscriptions of those that may not read the change, and gives it to the others.
     pub(super) fn announce<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -141,7 +141,7 @@ impl RecordOwner {
         mut job: Job,
     ) -> Step {
         let work_max = turn.shard.settings.limits.connection_work_max;
-        let (mut judged, mut work) = (0, 0);
+        let (mut authorized, mut work) = (0, 0);
         loop {
             let JobKind::Announce(announcement) = &mut job.kind else {
                 return Step::Done;
@@ -158,7 +158,7 @@ impl RecordOwner {
             };
             let right = turn.shard.permission.read_right(principal, name);
             if right != ReadRight::Fixed {
-                if judged >= SLICE || (work_max > 0 && work > work_max) {
+                if authorized >= SLICE || (work_max > 0 && work > work_max) {
                     return Step::Blocked(job, Blocked::Turn);
                 }
                 announcement.depends = true;
@@ -169,13 +169,13 @@ impl RecordOwner {
                     _ => RULE_WORK,
                 };
                 turn.shard.count_work(cost);
-                judged += 1;
+                authorized += 1;
                 work += cost;
                 let read = Access::RecordRead;
-                match judge(turn, &mut job, read, name, None, Some(&full)) {
-                    Verdict::Allow => {}
-                    Verdict::Wait => return Step::Blocked(job, Blocked::Rule),
-                    verdict => self.end_group(turn, name, &mut job, verdict),
+                match authorize(turn, &mut job, read, name, None, Some(&full)) {
+                    Authorization::Allow => {}
+                    Authorization::Wait => return Step::Blocked(job, Blocked::Rule),
+                    authorization => self.end_group(turn, name, &mut job, authorization),
                 }
             }
             job.next_group();
@@ -194,16 +194,16 @@ impl RecordOwner {
         Step::Done
     }
 
-    /// Ends the subscriptions of the group that was judged last. They are counted until their shards give them back.
+    /// Ends the subscriptions of the group that was authorized last. They are counted until their shards give them back.
     fn end_group<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
         job: &mut Job,
-        verdict: Verdict,
+        authorization: Authorization,
     ) {
-        turn.shard.count_verdict(verdict);
-        let why = loss(turn, job, name, verdict);
+        turn.shard.count_denial(authorization);
+        let why = loss(turn, job, name, authorization);
         let (JobKind::Announce(announcement), Some(readers)) =
             (&job.kind, self.readers.get_mut(name))
         else {
@@ -221,13 +221,13 @@ impl RecordOwner {
         }
     }
 
-    /// Goes on with a record whose subscribers were too many to be judged in one turn.
-    pub(super) fn judge_more<E: Effects>(
+    /// Goes on with a record whose subscribers were too many to be authorized in one turn.
+    pub(super) fn authorize_more<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         listens: &mut ListenOwner,
     ) {
-        let Some(name) = self.judging.pop_front() else {
+        let Some(name) = self.to_authorize.pop_front() else {
             return;
         };
         let waits = self.table.get_mut(&name);
@@ -240,7 +240,7 @@ impl RecordOwner {
 }
 
 impl Job {
-    /// The group that was judged is done with. What its rule has read is kept for the next one.
+    /// The group that was authorized is done with. What its rule has read is kept for the next one.
     fn next_group(&mut self) {
         let JobKind::Announce(announcement) = &mut self.kind else {
             return;

@@ -3,7 +3,7 @@
 //! What a rule decides without the record is decided first, so that a denial costs neither a load nor a patch. What is answered to a
 //! session without the right to read does not depend on the record: `spec/rights.md` has the whole table.
 
-use crate::context::{TurnContext, Verdict};
+use crate::context::{Authorization, TurnContext};
 use crate::effect::Effects;
 use crate::entry::RecordRefusal;
 use crate::message::{RecordAction, RecordBulk};
@@ -40,14 +40,14 @@ fn needed(kind: &JobKind) -> &'static [Access] {
     }
 }
 
-/// Judges a job while nothing is known of its record. `None` if the record has to be looked at, or may be: nothing has refused the
+/// Authorizes a job while nothing is known of its record. `None` if the record has to be looked at, or may be: nothing has refused the
 /// job so far. Without `may_wait` no other record is asked for, because one read is under way for each record at most.
-pub(super) fn judge_early<E: Effects>(
+pub(super) fn authorize_early<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
     may_wait: bool,
-) -> Option<Verdict> {
+) -> Option<Authorization> {
     let new = job.new_value();
     for access in needed(&job.kind) {
         let asking = Asking {
@@ -58,7 +58,7 @@ pub(super) fn judge_early<E: Effects>(
             may_wait,
         };
         match ask(turn, job, name, asking)? {
-            Verdict::Allow => {}
+            Authorization::Allow => {}
             refusing => return Some(refusing),
         }
     }
@@ -66,12 +66,12 @@ pub(super) fn judge_early<E: Effects>(
 }
 
 /// Whether the job's session may read the record as it is. An answer that depends on the record is for a session that may.
-pub(super) fn judge_sight<E: Effects>(
+pub(super) fn authorize_read<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
     value: &Value,
-) -> Verdict {
+) -> Authorization {
     let asking = Asking {
         access: Access::RecordRead,
         by: RecordAction::Read,
@@ -79,7 +79,7 @@ pub(super) fn judge_sight<E: Effects>(
         old: Given::Known(value.data()),
         may_wait: true,
     };
-    ask(turn, job, name, asking).unwrap_or(Verdict::Deny)
+    ask(turn, job, name, asking).unwrap_or(Authorization::Deny)
 }
 
 /// What becomes of a job that a rule has not allowed, with the record at hand. A rule can fail because of what the record is, and
@@ -90,20 +90,22 @@ pub(super) fn refuse_by_rule<E: Effects>(
     name: &Name,
     mut job: Job,
     access: Access,
-    verdict: Verdict,
+    authorization: Authorization,
     value: &Value,
 ) -> Step {
-    if verdict == Verdict::Wait || !has_looked(turn, &mut job, access, name) {
-        return stopped(turn, name, job, verdict);
+    if authorization == Authorization::Wait || !has_looked(turn, &mut job, access, name) {
+        return stopped(turn, name, job, authorization);
     }
     let sight = match access {
-        Access::RecordRead => Verdict::Deny,
-        _ => judge_sight(turn, &mut job, name, value),
+        Access::RecordRead => Authorization::Deny,
+        _ => authorize_read(turn, &mut job, name, value),
     };
     match sight {
-        Verdict::Allow => stopped(turn, name, job, verdict),
-        Verdict::Wait => Step::Blocked(job, Blocked::Rule),
-        Verdict::Deny | Verdict::Failed => stopped(turn, name, job, Verdict::Deny),
+        Authorization::Allow => stopped(turn, name, job, authorization),
+        Authorization::Wait => Step::Blocked(job, Blocked::Rule),
+        Authorization::Deny | Authorization::Failed => {
+            stopped(turn, name, job, Authorization::Deny)
+        }
     }
 }
 
@@ -113,10 +115,10 @@ pub(super) fn loss<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
-    verdict: Verdict,
+    authorization: Authorization,
 ) -> RecordRefusal {
-    match verdict {
-        Verdict::Failed if !has_looked(turn, job, Access::RecordRead, name) => {
+    match authorization {
+        Authorization::Failed if !has_looked(turn, job, Access::RecordRead, name) => {
             RecordRefusal::RuleFailed
         }
         _ => RecordRefusal::Denied,
@@ -131,13 +133,15 @@ pub(super) fn refuse_change<E: Effects>(
     mut job: Job,
     value: &Value,
 ) -> Step {
-    match judge_sight(turn, &mut job, name, value) {
-        Verdict::Allow => {
+    match authorize_read(turn, &mut job, name, value) {
+        Authorization::Allow => {
             refuse(turn, name, job, RecordRefusal::InvalidData);
             Step::Done
         }
-        Verdict::Wait => Step::Blocked(job, Blocked::Rule),
-        Verdict::Deny | Verdict::Failed => stopped(turn, name, job, Verdict::Deny),
+        Authorization::Wait => Step::Blocked(job, Blocked::Rule),
+        Authorization::Deny | Authorization::Failed => {
+            stopped(turn, name, job, Authorization::Deny)
+        }
     }
 }
 

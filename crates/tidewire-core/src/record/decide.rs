@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::context::{TurnContext, Verdict};
+use crate::context::{Authorization, TurnContext};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
     Answer, Asker, OwnedChange, OwnedWrite, Published, RecordRefusal, Snapshot, Stored,
@@ -16,12 +16,12 @@ use crate::message::{Only, RecordAction, RecordBulk, Topic};
 use crate::permission::Access;
 use crate::planted_fault::is_planted;
 use crate::quota::QuotaLimit;
-use crate::record::authorize::{judge_early, judge_sight, refuse_by_rule, refuse_change};
+use crate::record::authorize::{authorize_early, authorize_read, refuse_by_rule, refuse_change};
 use crate::record::change;
 use crate::record::commit::{Waiter, WaitsFor};
 use crate::record::job::{
-    Asking, Given, Job, JobKind, Step, answer, answer_value, ask, is_under, judge, publish, refuse,
-    stopped,
+    Asking, Given, Job, JobKind, Step, answer, answer_value, ask, authorize, is_under, publish,
+    refuse, stopped,
 };
 use crate::record::kept::{Blocked, Interest, Value};
 use crate::record::owner::RecordOwner;
@@ -56,9 +56,11 @@ impl RecordOwner {
             JobKind::CatchUp(reader) => {
                 let reader = Arc::clone(reader);
                 let read = Access::RecordRead;
-                match judge(turn, &mut job, read, name, None, value.data()) {
-                    Verdict::Allow => {}
-                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
                 }
                 let asker = Asker::Lagging(job.session, reader);
                 answer_value(turn, name.clone(), asker, Ok(value.read()));
@@ -71,9 +73,11 @@ impl RecordOwner {
             } => {
                 let (ticket, serial, epoch) = (*ticket, *serial, *epoch);
                 let read = Access::RecordRead;
-                match judge(turn, &mut job, read, name, None, value.data()) {
-                    Verdict::Allow => {}
-                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
                 }
                 let kept = self.table.get(name);
                 if epoch.is_some_and(|epoch| kept.is_some_and(|kept| kept.interest.epoch == epoch))
@@ -92,9 +96,11 @@ impl RecordOwner {
             }
             JobKind::Read | JobKind::Head => {
                 let read = Access::RecordRead;
-                match judge(turn, &mut job, read, name, None, value.data()) {
-                    Verdict::Allow => {}
-                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
                 }
                 let snapshot = match job.kind {
                     JobKind::Head => Answer::Snapshot(Snapshot::Head(value.version())),
@@ -108,9 +114,11 @@ impl RecordOwner {
             JobKind::Write(_) => self.write(turn, name, job, &value),
             JobKind::Fetch(_) => {
                 let read = Access::RecordRead;
-                match judge(turn, &mut job, read, name, None, value.data()) {
-                    Verdict::Allow => {}
-                    verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
+                match authorize(turn, &mut job, read, name, None, value.data()) {
+                    Authorization::Allow => {}
+                    authorization => {
+                        return refuse_by_rule(turn, name, job, read, authorization, &value);
+                    }
                 }
                 if let JobKind::Fetch(correlation) = job.kind {
                     let state = match value {
@@ -143,9 +151,9 @@ impl RecordOwner {
             }
         );
         if !is_begun && !is_repeated(&self.repeats, name, &job) {
-            match judge_early(turn, &mut job, name, true) {
-                None | Some(Verdict::Allow) => {}
-                Some(verdict) => return stopped(turn, name, job, verdict),
+            match authorize_early(turn, &mut job, name, true) {
+                None | Some(Authorization::Allow) => {}
+                Some(authorization) => return stopped(turn, name, job, authorization),
             }
         }
         self.load_unless_loading(turn, name);
@@ -169,15 +177,17 @@ impl RecordOwner {
         let empty = creates.then(|| Payload::from_checked(change::EMPTY));
         let seen = empty.as_ref().or(value.data());
         let read = Access::RecordRead;
-        match judge(turn, &mut job, read, name, None, seen) {
-            Verdict::Allow => {}
-            verdict => return refuse_by_rule(turn, name, job, read, verdict, &value),
+        match authorize(turn, &mut job, read, name, None, seen) {
+            Authorization::Allow => {}
+            authorization => return refuse_by_rule(turn, name, job, read, authorization, &value),
         }
         if let Some(data) = empty {
             let create = Access::RecordCreate;
-            match judge(turn, &mut job, create, name, None, None) {
-                Verdict::Allow => {}
-                verdict => return refuse_by_rule(turn, name, job, create, verdict, &value),
+            match authorize(turn, &mut job, create, name, None, None) {
+                Authorization::Allow => {}
+                authorization => {
+                    return refuse_by_rule(turn, name, job, create, authorization, &value);
+                }
             }
             let created = StoredRecord {
                 incarnation: self.new_incarnation(turn, name),
@@ -283,9 +293,9 @@ impl RecordOwner {
             return Step::Done;
         }
         let access = Access::RecordNotify;
-        match judge(turn, &mut job, access, name, None, value.data()) {
-            Verdict::Allow => {}
-            verdict => return refuse_by_rule(turn, name, job, access, verdict, &value),
+        match authorize(turn, &mut job, access, name, None, value.data()) {
+            Authorization::Allow => {}
+            authorization => return refuse_by_rule(turn, name, job, access, authorization, &value),
         }
         let memory_only = is_under(&turn.shard.settings.memory_only_prefixes, name);
         if memory_only || self.write_queues.is_dirty(&turn.shard.settings, name) {
@@ -369,9 +379,9 @@ impl RecordOwner {
         value: &Value,
     ) -> Step {
         let access = Access::RecordDelete;
-        match judge(turn, &mut job, access, name, None, value.data()) {
-            Verdict::Allow => {}
-            verdict => return refuse_by_rule(turn, name, job, access, verdict, value),
+        match authorize(turn, &mut job, access, name, None, value.data()) {
+            Authorization::Allow => {}
+            authorization => return refuse_by_rule(turn, name, job, access, authorization, value),
         }
         let deadline = turn.now.monotonic + turn.shard.settings.write_timeout;
         let waiter = Waiter {
@@ -440,25 +450,31 @@ impl RecordOwner {
         };
         let early = ask(turn, &mut job, name, asking);
         match early {
-            None | Some(Verdict::Allow) => {}
-            Some(verdict) => return refuse_by_rule(turn, name, job, access, verdict, value),
+            None | Some(Authorization::Allow) => {}
+            Some(authorization) => {
+                return refuse_by_rule(turn, name, job, access, authorization, value);
+            }
         }
         if early.is_none() {
             let Some(after) = change_of(turn, &job, old) else {
                 return refuse_change(turn, name, job, value);
             };
             job.after = Some(after.clone());
-            match judge(turn, &mut job, access, name, Some(&after), old) {
-                Verdict::Allow => {}
-                verdict => return refuse_by_rule(turn, name, job, access, verdict, value),
+            match authorize(turn, &mut job, access, name, Some(&after), old) {
+                Authorization::Allow => {}
+                authorization => {
+                    return refuse_by_rule(turn, name, job, access, authorization, value);
+                }
             }
         }
         // Only now: a denied write asks nothing that depends on whether there is a record.
         if creates || (old.is_none() && upserts) {
             let create = Access::RecordCreate;
-            match judge(turn, &mut job, create, name, new.as_ref(), old) {
-                Verdict::Allow => {}
-                verdict => return refuse_by_rule(turn, name, job, create, verdict, value),
+            match authorize(turn, &mut job, create, name, new.as_ref(), old) {
+                Authorization::Allow => {}
+                authorization => {
+                    return refuse_by_rule(turn, name, job, create, authorization, value);
+                }
             }
         }
         if hot && action == RecordAction::CreateAndPatch {
@@ -541,9 +557,11 @@ impl RecordOwner {
             (Some(_), _) => &[Access::RecordWrite, Access::RecordCreate],
         };
         for access in accesses {
-            match judge(turn, &mut job, *access, name, data.as_ref(), value.data()) {
-                Verdict::Allow => {}
-                verdict => return refuse_by_rule(turn, name, job, *access, verdict, value),
+            match authorize(turn, &mut job, *access, name, data.as_ref(), value.data()) {
+                Authorization::Allow => {}
+                authorization => {
+                    return refuse_by_rule(turn, name, job, *access, authorization, value);
+                }
             }
         }
         let (session, tag) = (job.session, value.tag());
@@ -820,10 +838,10 @@ fn answer_conflict<E: Effects>(
     let current = value.version().unwrap_or(Version::CREATED);
     let exists = version <= current;
     let sight = match exists {
-        true => judge_sight(turn, &mut job, name, value),
-        false => Verdict::Deny,
+        true => authorize_read(turn, &mut job, name, value),
+        false => Authorization::Deny,
     };
-    if sight == Verdict::Wait {
+    if sight == Authorization::Wait {
         return Step::Blocked(job, Blocked::Rule);
     }
     let JobKind::Write(write) = job.kind else {
@@ -840,7 +858,7 @@ fn answer_conflict<E: Effects>(
         let data = data.unwrap_or_else(|| Payload::from_checked(change::EMPTY));
         Answer::VersionExists {
             version: current,
-            data: (sight == Verdict::Allow).then_some(data),
+            data: (sight == Authorization::Allow).then_some(data),
             action,
             correlation,
             write_ack,

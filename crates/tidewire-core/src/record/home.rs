@@ -576,7 +576,7 @@ fn hold_bytes(name: &Name) -> usize {
     HOLD_BYTES + text_bytes(name)
 }
 
-/// Whether rights have changed since the subscription was asked for, so that it has to be judged again.
+/// Whether rights have changed since the subscription was asked for, so that it has to be authorized again.
 fn is_asked_again<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,

@@ -1,9 +1,9 @@
-//! A session's request for one record, how it is judged and how it is answered.
+//! A session's request for one record, how it is authorized and how it is answered.
 
 use std::sync::Arc;
 
 use crate::address::{Address, SessionId};
-use crate::context::{TurnContext, Verdict};
+use crate::context::{Authorization, TurnContext};
 use crate::effect::{Effects, Principal};
 use crate::entry::{
     Answer, Asker, Entry, LaggingReader, OwnedChange, OwnedPut, OwnedWrite, PendingReplyId,
@@ -63,14 +63,14 @@ pub(super) enum JobKind {
     Put(Box<OwnedPut>),
 }
 
-/// A change on its way to subscribers whose right to read is judged again.
+/// A change on its way to subscribers whose right to read is checked again.
 #[derive(Debug)]
 pub(super) struct Announcement {
     pub(super) what: Published,
     pub(super) except: Option<SessionId>,
     /// The record as the change has made it.
     pub(super) full: Payload,
-    /// The place of the group that is judged next.
+    /// The index of the group that is authorized next.
     pub(super) place: usize,
     /// Whether the right of some group depends on data.
     pub(super) depends: bool,
@@ -129,7 +129,7 @@ impl Job {
         Some(value.clone())
     }
 
-    /// The subscription has ended that it judges again.
+    /// The subscription that it reauthorizes has ended.
     pub(super) fn forget_subscription(&mut self, session: SessionId, ended: u32) {
         if let JobKind::Recheck { serial, epoch, .. } = &mut self.kind
             && (self.session, *serial) == (session, ended)
@@ -282,7 +282,7 @@ impl<'p> Given<'p> {
     }
 }
 
-/// What a judge is asked for a job.
+/// What the permission is asked for a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking<'p> {
     pub(super) access: Access,
@@ -296,15 +296,15 @@ pub(super) struct Asking<'p> {
     pub(super) may_wait: bool,
 }
 
-/// Judges a job with the old value and the new one at hand.
-pub(super) fn judge<E: Effects>(
+/// Authorizes a job with the old value and the new one at hand.
+pub(super) fn authorize<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     access: Access,
     name: &Name,
     data: Option<&Payload>,
     old: Option<&Payload>,
-) -> Verdict {
+) -> Authorization {
     let asking = Asking {
         access,
         by: job.action(),
@@ -312,17 +312,17 @@ pub(super) fn judge<E: Effects>(
         old: Given::Known(old),
         may_wait: true,
     };
-    ask(turn, job, name, asking).unwrap_or(Verdict::Failed)
+    ask(turn, job, name, asking).unwrap_or(Authorization::Failed)
 }
 
-/// Judges a job with the documents that are known; `None` if the rule looks at another one, or at another record for which it must
+/// Authorizes a job with the documents that are known; `None` if the rule looks at another one, or at another record for which it must
 /// not wait. At most one read is under way for each record.
 pub(super) fn ask<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     job: &mut Job,
     name: &Name,
     asking: Asking<'_>,
-) -> Option<Verdict> {
+) -> Option<Authorization> {
     let Asking { data, old, .. } = asking;
     let unknown = Unknown {
         data: data.is_unknown(),
@@ -339,21 +339,21 @@ pub(super) fn ask<E: Effects>(
             now: turn.now.wall,
             values: &job.values,
         };
-        let judge = &turn.shard.permission;
+        let permission = &turn.shard.permission;
         let decision = match unknown {
             Unknown {
                 data: false,
                 old_data: false,
-            } => judge.decide(&question),
-            _ => judge.decide_without(&question, unknown)?,
+            } => permission.decide(&question),
+            _ => permission.decide_without(&question, unknown)?,
         };
         let reads_max = turn.shard.settings.limits.rule_reads_max;
         match (decision, old) {
-            (Decision::Allow, _) => return Some(Verdict::Allow),
-            (Decision::Deny, _) => return Some(Verdict::Deny),
-            (Decision::Failed, _) => return Some(Verdict::Failed),
+            (Decision::Allow, _) => return Some(Authorization::Allow),
+            (Decision::Deny, _) => return Some(Authorization::Deny),
+            (Decision::Failed, _) => return Some(Authorization::Failed),
             (Decision::Need(_), _) if job.read_failed || job.values.len() >= reads_max => {
-                return Some(Verdict::Failed);
+                return Some(Authorization::Failed);
             }
             (Decision::Need(read), Given::Known(old)) if read == *name => {
                 job.values.push((read, old.cloned()));
@@ -372,7 +372,7 @@ pub(super) fn ask<E: Effects>(
                     turn.shard.owner(&read),
                     Entry::ReadValue { name: read, asker },
                 );
-                return Some(Verdict::Wait);
+                return Some(Authorization::Wait);
             }
         }
     }
@@ -383,13 +383,15 @@ pub(super) fn stopped<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     name: &Name,
     job: Job,
-    verdict: Verdict,
+    authorization: Authorization,
 ) -> Step {
-    turn.shard.count_verdict(verdict);
-    match verdict {
-        Verdict::Wait => return Step::Blocked(job, Blocked::Rule),
-        Verdict::Failed => refuse(turn, name, job, RecordRefusal::RuleFailed),
-        Verdict::Deny | Verdict::Allow => refuse(turn, name, job, RecordRefusal::Denied),
+    turn.shard.count_denial(authorization);
+    match authorization {
+        Authorization::Wait => return Step::Blocked(job, Blocked::Rule),
+        Authorization::Failed => refuse(turn, name, job, RecordRefusal::RuleFailed),
+        Authorization::Deny | Authorization::Allow => {
+            refuse(turn, name, job, RecordRefusal::Denied)
+        }
     }
     Step::Denied
 }

@@ -75,7 +75,7 @@ pub(super) enum Blocked {
     No,
     Loading,
     Rule,
-    /// Enough was judged in this turn.
+    /// Enough was authorized in this turn.
     Turn,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct OwnedRecord {
     pub(super) waiting: Option<Box<Waiting>>,
     /// Its store has not got the value yet. Its write queue knows that, too; this saves the look.
     pub(super) is_dirty: bool,
-    /// Some subscribers are judged again before each change.
+    /// Some subscribers are authorized again before each change.
     pub(super) has_readers: bool,
     /// Whether a session was allowed something with it since it is in memory.
     pub(super) is_used: bool,

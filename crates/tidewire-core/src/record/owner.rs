@@ -10,7 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::address::SessionId;
-use crate::context::{TurnContext, Verdict};
+use crate::context::{Authorization, TurnContext};
 use crate::effect::{Effects, StoreRequest};
 use crate::entry::{
     Answer, Asker, BulkName, Entry, PendingReplyId, Published, ReadFailed, RecordRefusal,
@@ -20,7 +20,7 @@ use crate::footprint::{DIRTY_BYTES, LOAD_TIMER_BYTES, WRITE_KEY_BYTES};
 use crate::listen::ListenOwner;
 use crate::message::RecordAction;
 use crate::planted_fault::is_planted;
-use crate::record::authorize::judge_early;
+use crate::record::authorize::authorize_early;
 use crate::record::commit::{Commits, Ending, Waiter, WaitsFor};
 use crate::record::decide::is_repeated;
 use crate::record::deferred::Deferred;
@@ -67,10 +67,10 @@ pub(super) struct Cache {
 #[derive(Debug)]
 pub(crate) struct RecordOwner {
     pub(super) table: NameMap<OwnedRecord>,
-    /// Subscribers that are judged again before each change, of the records that have some.
+    /// Subscribers that are authorized again before each change, of the records that have some.
     pub(super) readers: Map<Name, Readers>,
     /// Records that have more of them than one turn takes.
-    pub(super) judging: VecDeque<Name>,
+    pub(super) to_authorize: VecDeque<Name>,
     pub(super) cache: Cache,
     pub(super) write_queues: WriteQueues,
     /// Records that another owner has written, to be loaded once more.
@@ -92,7 +92,7 @@ impl RecordOwner {
         Self {
             table: NameMap::new(seed),
             readers: table::map(seed),
-            judging: VecDeque::new(),
+            to_authorize: VecDeque::new(),
             cache: Cache::default(),
             write_queues: WriteQueues::new(seed, opened, shard),
             superseded_loads: DeadlineQueue::new(),
@@ -257,7 +257,7 @@ impl RecordOwner {
         if record.interest.epoch != epoch {
             return;
         }
-        // Its shard may have asked to judge it again.
+        // Its shard may have asked to reauthorize it.
         for job in record.waiting.iter_mut().flat_map(|waits| &mut waits.jobs) {
             job.forget_subscription(session, serial);
         }
@@ -649,10 +649,10 @@ impl RecordOwner {
     /// would tell whether others use the record.
     fn queue<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name, mut job: Job) {
         if !is_repeated(&self.repeats, name, &job)
-            && let Some(verdict @ (Verdict::Deny | Verdict::Failed)) =
-                judge_early(turn, &mut job, name, false)
+            && let Some(authorization @ (Authorization::Deny | Authorization::Failed)) =
+                authorize_early(turn, &mut job, name, false)
         {
-            stopped(turn, name, job, verdict);
+            stopped(turn, name, job, authorization);
             return;
         }
         let waits = self.table.get_mut(name).map(OwnedRecord::waiting_mut);
@@ -775,7 +775,7 @@ impl RecordOwner {
         listens: &mut ListenOwner,
     ) {
         self.costs.begin_turn();
-        self.judge_more(turn, listens);
+        self.authorize_more(turn, listens);
         if let Some(session) = self.deferred.next_ended() {
             self.do_deferred(turn, listens, session, Job::changes_records);
             if self.deferred.is_empty(session) {
@@ -784,10 +784,10 @@ impl RecordOwner {
         }
     }
 
-    /// Whether sessions that have ended left something to do, or subscribers are still to be judged, so that the next turn must
+    /// Whether sessions that have ended left something to do, or subscribers are still to be authorized, so that the next turn must
     /// come at once.
     pub(crate) fn has_work(&self) -> bool {
-        self.deferred.has_ended() || !self.judging.is_empty()
+        self.deferred.has_ended() || !self.to_authorize.is_empty()
     }
 
     /// Bytes that deferred requests keep.
@@ -808,7 +808,7 @@ impl RecordOwner {
         blocked: Blocked,
     ) {
         if blocked == Blocked::Turn {
-            self.judging.push_back(name.clone());
+            self.to_authorize.push_back(name.clone());
         }
         if let Some(record) = self.table.get_mut(name) {
             let waits = record.waiting_mut();

@@ -1,4 +1,4 @@
-//! The subscribers of a record whose read rule depends on data. Their right is judged again before they get a change, once for all
+//! The subscribers of a record whose read rule depends on data. Their right is checked again before they get a change, once for all
 //! sessions that a rule can't tell apart.
 
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ impl Readers {
     }
 }
 
-/// What judges see of a principal beside its user id.
+/// What a permission sees of a principal apart from its user id.
 fn seen_of(principal: &Principal) -> (bool, Option<&str>) {
     let data = principal.server_data().map(Payload::as_str);
     (principal.is_operator(), data)

@@ -7,7 +7,7 @@ use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
 use crate::driver::{Node, Seen, set};
-use crate::judge::{OWNER, Rule, judge};
+use crate::permission::{OWNER, Rule, permission_of};
 
 const NAME: &str = "r";
 
@@ -21,7 +21,7 @@ fn stored(data: &str) -> StoredRecord {
 
 /// A node of two shards with these rules, and the record in its store, if there is one.
 fn node(rules: &[(Access, Rule)], record: Option<&str>) -> Node {
-    let mut node = Node::with(2, Settings::default(), judge(rules));
+    let mut node = Node::with(2, Settings::default(), permission_of(rules));
     if let Some(data) = record {
         node.store_has(NAME, stored(data));
     }

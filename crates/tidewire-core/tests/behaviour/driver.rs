@@ -458,7 +458,7 @@ impl Node {
         panic!("the change is never settled");
     }
 
-    /// One slice of what is judged again on each shard.
+    /// One slice of what is reauthorized on each shard.
     pub fn go_on(&mut self) {
         for shard in 0..self.world.shards {
             let due = self.shards[usize::from(shard)].next_deadline();

@@ -1,6 +1,7 @@
 //! Behaviour of the engine that can be shown with one or two shards and no randomness: what happens at each limit,
 //! and the answers where the original server is wrong.
 
+mod bulk_authorization;
 mod calls;
 mod denials;
 mod detention;
@@ -8,11 +9,11 @@ mod driver;
 mod everyone;
 mod expiry;
 mod history;
-mod judge;
 mod lag;
 mod limits;
 mod listening;
 mod memory;
+mod permission;
 mod rates;
 mod readers;
 mod refusals;
@@ -22,6 +23,5 @@ mod revocation;
 mod rights;
 mod routes;
 mod rules;
-mod sifting;
 mod superseded;
 mod work;

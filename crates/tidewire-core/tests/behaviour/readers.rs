@@ -1,4 +1,4 @@
-//! Subscribers whose right to read depends on data: it is judged again before each change.
+//! Subscribers whose right to read depends on data: it is checked again before each change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidewire_core::permission::{Access, AllowAll};
 use tidewire_core::settings::Settings;
 
 use crate::driver::{Node, Seen, foreign, set};
-use crate::judge::{Judge, OWNER, Rule, judge};
+use crate::permission::{OWNER, Rule, TestPermission, permission_of};
 
 const OPEN: &str = r#"{"open":true}"#;
 const SHUT: &str = r#"{"open":false}"#;
@@ -46,22 +46,26 @@ fn patch<'a>(name: &'a str, path: &'a str, data: &'a str) -> Message<'a> {
     changed(name, Change::Patch { path, data })
 }
 
-/// A node whose rule for reading is this one, the owner, who may do everything, and what the judge was asked.
+/// A node whose rule for reading is this one, the owner, who may do everything, and what the permission was asked.
 struct Scene {
     node: Node,
-    judge: Arc<Judge>,
+    permission: Arc<TestPermission>,
     owner: SessionId,
 }
 
 /// The scene with a gate and a record that are open.
 fn scene(rule: Rule, settings: Settings) -> Scene {
-    let judge = judge(&[(Access::RecordRead, rule)]);
-    let mut node = Node::with(2, settings, judge.clone());
+    let permission = permission_of(&[(Access::RecordRead, rule)]);
+    let mut node = Node::with(2, settings, permission.clone());
     let owner = node.login_as_user(0, OWNER);
     for name in ["gate", "gate/r", "r"] {
         node.ask(owner, &set(name, OPEN));
     }
-    Scene { node, judge, owner }
+    Scene {
+        node,
+        permission,
+        owner,
+    }
 }
 
 impl Scene {
@@ -189,21 +193,21 @@ fn who_writes_away_its_own_right_loses_its_subscription() {
 }
 
 #[test]
-fn sessions_that_a_rule_cannot_tell_apart_are_judged_once() {
+fn sessions_that_a_rule_cannot_tell_apart_are_authorized_once() {
     let mut scene = scene(Rule::Old, Settings::default());
     for _ in 0..10 {
         scene.reader(0, "ann");
         scene.reader(1, "bob");
     }
-    scene.judge.take_asked();
+    scene.permission.take_asked();
     scene.write("r", r#"{"open":true,"n":1}"#);
-    assert_eq!(scene.judge.take_asked(), 2);
+    assert_eq!(scene.permission.take_asked(), 2);
     // A rule that knows nothing of the record is not asked again.
     let mut fixed = self::scene(Rule::Allow, Settings::default());
     fixed.reader(0, "ann");
-    fixed.judge.take_asked();
+    fixed.permission.take_asked();
     fixed.write("r", OPEN);
-    assert_eq!(fixed.judge.take_asked(), 0);
+    assert_eq!(fixed.permission.take_asked(), 0);
 }
 
 #[test]
@@ -242,7 +246,7 @@ fn a_rule_whose_record_cannot_be_read_ends_the_subscription() {
 }
 
 #[test]
-fn a_session_that_lags_is_judged_when_it_catches_up() {
+fn a_session_that_lags_is_authorized_when_it_catches_up() {
     for rule in [Rule::Gate, Rule::Old] {
         let mut scene = scene(rule, Settings::default());
         let (ann, bob) = (scene.jumper("ann"), scene.jumper("bob"));
@@ -267,7 +271,7 @@ fn a_session_that_lags_is_judged_when_it_catches_up() {
 }
 
 #[test]
-fn what_a_slow_session_asks_for_comes_behind_the_change_that_is_judged() {
+fn what_a_slow_session_asks_for_comes_behind_the_change_that_is_authorized() {
     let mut scene = scene(Rule::Gate, Settings::default());
     let ann = scene.jumper("ann");
     scene.node.lag(ann);
@@ -287,24 +291,24 @@ fn what_a_slow_session_asks_for_comes_behind_the_change_that_is_judged() {
 }
 
 #[test]
-fn more_readers_than_a_turn_takes_are_judged_in_several() {
+fn more_readers_than_a_turn_takes_are_authorized_in_several() {
     let mut scene = scene(Rule::Old, Settings::default());
     let readers: Vec<_> = (0..1_200)
         .map(|number| scene.reader(number % 2, &format!("user{number}")))
         .collect();
-    let asked_before = scene.judge.take_asked();
+    let asked_before = scene.permission.take_asked();
     assert_eq!(asked_before, 1_200);
     scene
         .node
         .send(scene.owner, &set("r", r#"{"open":true,"n":1}"#));
     scene.node.send(scene.owner, &set("r", SHUT));
     scene.hears(readers[0], &[]);
-    let first = scene.judge.take_asked();
+    let first = scene.permission.take_asked();
     assert_eq!(first, 500);
     let mut turns = 0;
     while scene.node.turn() {
         turns += 1;
-        let asked = scene.judge.take_asked();
+        let asked = scene.permission.take_asked();
         assert!(asked <= 1_000, "{asked} in one turn");
     }
     assert_eq!(turns, 3);
@@ -324,14 +328,14 @@ fn more_readers_than_a_turn_takes_are_judged_in_several() {
 }
 
 #[test]
-fn an_ended_subscription_is_judged_no_more() {
+fn an_ended_subscription_is_not_authorized_again() {
     let mut scene = scene(Rule::Old, Settings::default());
     let (ann, bob) = (scene.reader(0, "ann"), scene.reader(1, "bob"));
     scene.node.ask(ann, &bulk(RecordBulk::Unsubscribe, "r"));
     scene.node.close(bob);
-    scene.judge.take_asked();
+    scene.permission.take_asked();
     scene.write("r", SHUT);
-    assert_eq!(scene.judge.take_asked(), 0);
+    assert_eq!(scene.permission.take_asked(), 0);
     scene.hears(ann, &[]);
     // Nothing of it is left in memory.
     let bytes: usize = (0..2)
@@ -349,7 +353,7 @@ fn an_ended_subscription_is_judged_no_more() {
 fn rules_that_begin_to_depend_on_data_hold_for_open_subscriptions() {
     let mut scene = scene(Rule::Allow, Settings::default());
     let (ann, bob) = (scene.reader(0, "ann"), scene.reader(1, "bob"));
-    let by_data = judge(&[(Access::RecordRead, Rule::Old)]);
+    let by_data = permission_of(&[(Access::RecordRead, Rule::Old)]);
     scene.node.set_rules(by_data.clone());
     scene.node.ask(bob, &bulk(RecordBulk::Unsubscribe, "r"));
     by_data.take_asked();
@@ -373,14 +377,14 @@ fn a_record_that_is_made_again_has_no_readers_from_before() {
     scene.node.ask(scene.owner, &delete);
     scene.hears(ann, &["Deleted {"]);
     scene.write("r", OPEN);
-    scene.judge.take_asked();
+    scene.permission.take_asked();
     scene.write("r", SHUT);
-    assert_eq!(scene.judge.take_asked(), 0);
+    assert_eq!(scene.permission.take_asked(), 0);
     scene.hears(ann, &[]);
 }
 
 #[test]
-fn what_another_server_has_written_is_judged_too() {
+fn what_another_server_has_written_is_authorized_too() {
     let mut scene = scene(Rule::Old, Settings::default());
     let ann = scene.reader(1, "ann");
     scene.node.store_has("r", foreign(9));

@@ -19,9 +19,9 @@ struct ByRole;
 
 impl Permission for ByRole {
     fn decide(&self, question: &Question<'_>) -> Decision {
-        let judged = matches!(question.access, Access::EventSubscribe | Access::RecordRead);
+        let decided = matches!(question.access, Access::EventSubscribe | Access::RecordRead);
         let role = question.principal.server_data().map(Payload::as_str);
-        match judged && role != Some("\"reader\"") {
+        match decided && role != Some("\"reader\"") {
             true => Decision::Deny,
             false => Decision::Allow,
         }

@@ -72,7 +72,7 @@ fn a_repetition_is_answered_when_the_first_is_durable_and_not_before() {
 }
 
 #[test]
-fn a_refused_write_is_judged_anew() {
+fn a_refused_write_is_authorized_anew() {
     let mut node = node();
     let session = node.login();
     let update = |version| {

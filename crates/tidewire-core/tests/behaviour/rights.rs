@@ -12,7 +12,7 @@ use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
 use crate::driver::{Node, Seen};
-use crate::judge::{OWNER, Rule, judge};
+use crate::permission::{OWNER, Rule, permission_of};
 
 const SPEC: &str = include_str!("../../../../spec/rights.md");
 
@@ -331,13 +331,13 @@ fn trace(
     scene: Scene,
     counts_work: bool,
 ) -> Trace {
-    let judge = judge(rules);
+    let permission = permission_of(rules);
     let mut settings = Settings::default();
     if counts_work {
         settings.limits.connection_work_max = 1;
         settings.limits.turn_work_max = WORK_STEP;
     }
-    let mut node = Node::with(2, settings, judge.clone());
+    let mut node = Node::with(2, settings, permission.clone());
     set_scene(&mut node, scene);
     let session = node.login_as_user(0, "asker");
     while node.turn() {}
@@ -345,7 +345,7 @@ fn trace(
     // What follows counts from zero.
     node.take_hops();
     node.take_loads();
-    judge.take_asked();
+    permission.take_asked();
     node.send(session, message);
     let mut turns = 0;
     while node.turn() {
@@ -355,7 +355,7 @@ fn trace(
     assert!((0..2).all(|shard| node.counts(shard).owing == 0));
     Trace {
         answers: node.take(session),
-        evaluations: judge.take_asked(),
+        evaluations: permission.take_asked(),
         loads: node.take_loads().iter().map(ToString::to_string).collect(),
         hops: node.take_hops(),
         turns,

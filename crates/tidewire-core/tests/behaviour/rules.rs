@@ -122,7 +122,7 @@ fn exactly_the_subscriptions_without_right_end() {
 }
 
 #[test]
-fn everything_that_is_held_by_right_is_judged_again() {
+fn everything_that_is_held_by_right_is_reauthorized() {
     let mut node = node(2);
     let session = node.login_on(1);
     let other = node.login_on(0);
@@ -204,7 +204,7 @@ fn a_call_goes_on_to_the_next_provider_when_the_first_has_lost_its_right() {
 }
 
 #[test]
-fn a_rule_may_read_other_records_when_it_judges_again() {
+fn a_rule_may_read_other_records_when_it_reauthorizes() {
     let mut node = node(3);
     let writer = node.login_on(0);
     node.ask(writer, &set("gate/open", "{\"open\":true}"));
@@ -251,7 +251,7 @@ fn a_rule_that_fails_ends_subscriptions_and_says_so() {
 }
 
 #[test]
-fn a_subscription_that_was_asked_for_by_the_old_rules_is_judged_by_the_new_ones() {
+fn a_subscription_that_was_asked_for_by_the_old_rules_is_authorized_by_the_new_ones() {
     let mut node = node(2);
     node.store_hangs = true;
     let reader = node.login_on(0);
@@ -266,7 +266,7 @@ fn a_subscription_that_was_asked_for_by_the_old_rules_is_judged_by_the_new_ones(
 }
 
 #[test]
-fn many_rights_are_judged_slice_by_slice() {
+fn many_rights_are_authorized_slice_by_slice() {
     let mut node = node(1);
     let names: Vec<String> = (0..3_000)
         .map(|number| format!("secret/{number}"))

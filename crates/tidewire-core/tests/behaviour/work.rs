@@ -13,7 +13,7 @@ use tidewire_core::settings::Settings;
 use tidewire_core::time::WallTime;
 
 use crate::driver::{Node, set};
-use crate::judge::{Rule, judge};
+use crate::permission::{Rule, permission_of};
 
 /// A record of so many bytes costs more than a session may cost in a turn.
 const LARGE: usize = 10_000;
@@ -460,7 +460,7 @@ fn a_session_that_ends_within_a_message_of_many_names_leaves_nothing() {
 }
 
 #[test]
-fn later_pieces_of_a_message_are_judged_by_the_rules_of_their_moment() {
+fn later_pieces_of_a_message_are_authorized_by_the_rules_of_their_moment() {
     let names = numbered(MANY);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut node = Node::with(3, Settings::default(), Arc::new(AllowAll));
@@ -468,7 +468,7 @@ fn later_pieces_of_a_message_are_judged_by_the_rules_of_their_moment() {
     let correlation = Some("1");
     let subscribe = Event::Subscribe { names, correlation };
     assert!(node.offer(session, &Message::Event(subscribe)));
-    node.set_rules(judge(&[(Access::EventSubscribe, Rule::Deny)]));
+    node.set_rules(permission_of(&[(Access::EventSubscribe, Rule::Deny)]));
     node.finish_changes();
     let mut seen = finish(&mut node, session);
     node.finish_work();

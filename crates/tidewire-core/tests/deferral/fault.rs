@@ -3,7 +3,7 @@
 /// Planted faults: each breaks one promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A deferred request is judged by the rules that held when its session's shard took it.
+    /// A deferred request is authorized by the rules that held when its session's shard took it.
     OldRules,
     /// A later request of a session overtakes one that the owner has deferred.
     Overtaken,
@@ -13,7 +13,7 @@ pub enum Fault {
     ProceedLost,
     /// A session is not told that it has lost the right to read a record.
     LossUntold,
-    /// A rule that judges subscribers again reads a record that it takes for missing.
+    /// A rule that reauthorizes subscribers reads a record that it takes for missing.
     GateMisled,
 }
 

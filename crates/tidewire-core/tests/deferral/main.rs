@@ -5,8 +5,8 @@
 //! found by its check. `SIM_SEEDS` and `SIM_FIRST` say which seeds, `SEED` runs one.
 
 mod fault;
-mod judge;
 mod outside;
+mod permission;
 #[path = "../sim/random.rs"]
 mod random;
 #[path = "../sim/seeds.rs"]

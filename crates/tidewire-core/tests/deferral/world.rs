@@ -1,5 +1,5 @@
 //! One run: a node of three shards whose turns are short of work, writers, and a watcher of everything on each shard. In half of the
-//! runs rules change, in the others readers are judged by data.
+//! runs rules change, in the others the right of readers depends on data.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -19,8 +19,8 @@ use tidewire_core::text::Name;
 use tidewire_core::time::{Instant, Now, WallTime};
 
 use crate::fault::{Check, Fault};
-use crate::judge::{GATE, Judge, Muted, READER, TakenBy, is_shut};
 use crate::outside::{Heard, Outside};
+use crate::permission::{GATE, Muted, READER, TakenBy, TestPermission, is_shut};
 use crate::random::Random;
 
 const SHARDS: usize = 3;
@@ -92,7 +92,7 @@ struct Taken {
     name: &'static str,
     session: SessionId,
     writer: usize,
-    /// Rules that may have judged it let its user not write.
+    /// Rules that may have decided it let its user not write.
     may_be_refused: bool,
     answers: usize,
     refused: bool,
@@ -140,7 +140,7 @@ pub struct World {
     outside: Outside,
     clients: Vec<Client>,
     readers: Vec<Reader>,
-    /// Readers are judged by data, and rules don't change.
+    /// the right of readers depends on data, and rules don't change.
     is_sighted: bool,
     steps: usize,
     next_place: u32,
@@ -178,7 +178,7 @@ impl World {
                     address: Address { node: 0, shard },
                     shard_count: SHARDS as u16,
                     settings: settings.clone(),
-                    permission: Arc::new(Judge {
+                    permission: Arc::new(TestPermission {
                         muted: Arc::default(),
                         is_sighted,
                         taken_by: taken_by.clone(),
@@ -587,14 +587,14 @@ impl World {
             taken.may_be_refused |= muted.contains(&user(taken.writer));
         }
         self.newest = Arc::new(muted);
-        let judge = Judge {
+        let permission = TestPermission {
             muted: self.newest.clone(),
             is_sighted: self.is_sighted,
             taken_by: self.taken_by.clone(),
         };
         let shard = self.random.below(SHARDS);
         self.rules[shard] = self.newest.clone();
-        let change = RightsChange::Rules(Arc::new(judge));
+        let change = RightsChange::Rules(Arc::new(permission));
         let number = self.change;
         self.input(shard, Input::Rights { number, change });
     }

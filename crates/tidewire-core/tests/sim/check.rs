@@ -58,7 +58,7 @@ pub enum Check {
     Detained,
     /// A change of rights ends exactly what its rules forbid, and the sessions of exactly those who were revoked.
     RightsEnded,
-    /// Once a change of rights is acknowledged, nothing is delivered that was judged before it.
+    /// Once a change of rights is acknowledged, nothing is delivered that was authorized before it.
     OldRules,
     /// Every change of rights is acknowledged.
     Settled,

@@ -4,7 +4,7 @@ use crate::expected::name_of;
 use crate::services::{EVENT_PATTERNS, RECORD_PATTERNS, RPCS, USERS};
 use crate::wire::{Heard, RpcHeard};
 
-/// The records whose reading rules may forbid. The model of other records does not predict when somebody is judged again,
+/// The records whose reading rules may forbid. The model of other records does not predict when a session is reauthorized,
 /// so that these have one of their own and others are left alone in runs in which rules change.
 pub const GUARDED: [&str; 3] = ["shut/0", "shut/1", "shut/2"];
 /// The events that rules may forbid.

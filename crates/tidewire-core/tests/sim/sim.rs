@@ -36,8 +36,8 @@ use crate::client::{Client, Sent};
 use crate::event_model::EventModel;
 use crate::fault::{Fault, Faults};
 use crate::guarded::GuardedModel;
-use crate::judge::{Judge, Rulings};
 use crate::outside::Outside;
+use crate::permission::{Rulings, TestPermission};
 use crate::presence_model::PresenceModel;
 use crate::random::Random;
 use crate::record_model::{RecordModel, Stamp, Terms};
@@ -412,7 +412,7 @@ impl Sim {
                     address: address(shard),
                     shard_count: SHARDS as u16,
                     settings: self.settings.clone(),
-                    permission: Arc::new(Judge {
+                    permission: Arc::new(TestPermission {
                         rulings: self.rulings.clone(),
                         rules: Arc::default(),
                     }),

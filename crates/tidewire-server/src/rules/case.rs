@@ -158,21 +158,21 @@ impl Case {
                 now: self.now,
                 values: &values,
             };
-            let mut verdict = rules.explain(&question);
-            match verdict.decision {
+            let mut explanation = rules.explain(&question);
+            match explanation.decision {
                 Decision::Need(name) if values.len() < READS_MAX => {
                     let value = self.records.get(name.as_str()).cloned().flatten();
                     values.push((name, value));
                     continue;
                 }
-                Decision::Need(_) => verdict.decision = Decision::Failed,
+                Decision::Need(_) => explanation.decision = Decision::Failed,
                 _ => {}
             }
             let others = rules.candidates(&question).skip(1);
             let others = others.filter_map(|other| Some((other.rule?, other.decision)));
             return Decided {
-                decision: verdict.decision,
-                rule: verdict.rule,
+                decision: explanation.decision,
+                rule: explanation.rule,
                 others: others.collect(),
                 reads: values
                     .iter()

@@ -7,7 +7,7 @@ use super::RecordModel;
 use super::request::{Kind, Request, is_same};
 use super::state::{Bulk, Waiting};
 use crate::check::{Check, Checked, Violation, ensure, violated};
-use crate::judge::{Ruling, Said, gate_of};
+use crate::permission::{Ruling, Said, gate_of};
 use crate::wire::Refused;
 
 impl RecordModel {
@@ -81,7 +81,7 @@ impl RecordModel {
         self.bulks.insert((session, id.into()), bulk);
     }
 
-    /// The judge has looked at the first request of a record whose writes are ruled.
+    /// The permission has looked at the first request of a record whose writes are ruled.
     pub fn ruled(&mut self, now: u64, ruling: &Ruling) -> Checked {
         let Some(record) = self.records.get_mut(&ruling.name) else {
             return Ok(());
@@ -133,7 +133,7 @@ impl RecordModel {
             until >= step && state.is_open() == open
         });
         ensure(held || (states.is_empty() && !open), Check::Ruling, || {
-            format!("{name} was judged as open: {open}, since step {step} its gate was {states:?}")
+            format!("{name} was taken as open: {open}, since step {step} its gate was {states:?}")
         })
     }
 

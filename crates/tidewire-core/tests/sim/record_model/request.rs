@@ -7,7 +7,7 @@ use tidewire_core::address::SessionId;
 use tidewire_core::entry::RecordRequestKind;
 use tidewire_core::message::{RecordAction, RecordBulk};
 
-use crate::judge::gate_of;
+use crate::permission::gate_of;
 use crate::wire::{Act, Delta};
 
 /// Which message of which session caused something, and what its sender had seen by then.
@@ -52,7 +52,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether the judge looks at a gate for it.
+    /// Whether the permission looks at a gate for it.
     pub(super) fn is_ruled(&self, name: &str) -> bool {
         matches!(self, Self::Delete | Self::Write { .. }) && gate_of(name).is_some()
     }

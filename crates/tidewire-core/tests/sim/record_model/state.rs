@@ -51,7 +51,7 @@ pub(super) struct ModelRecord {
     pub(super) waiting: VecDeque<Waiting>,
     /// When somebody looks for requests that have waited too long for a load.
     pub(super) timers: Vec<u64>,
-    /// The judge waits for the gate of the first request.
+    /// The permission waits for the gate of the first request.
     pub(super) needs_gate: bool,
     /// By the number of changes, so that what the store has can be compared with what was acknowledged.
     pub(super) states: Vec<State>,

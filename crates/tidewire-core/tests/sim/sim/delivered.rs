@@ -36,7 +36,7 @@ impl Sim {
         }
         self.not_detained(session, &heard)?;
         self.not_expelled(session, &heard)?;
-        self.judged_by_new_rules(session, &heard)?;
+        self.authorized_by_new_rules(session, &heard)?;
         let now = self.now.monotonic.0;
         if let Some(name) = written_or_shown(&heard).filter(|name| is_shared(name)) {
             let kept = self.stores.of(name).shared(name);

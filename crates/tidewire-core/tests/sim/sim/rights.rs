@@ -14,7 +14,7 @@ use super::{SHARDS, Sim};
 use crate::check::{Check, Checked, ensure};
 use crate::fault::Fault;
 use crate::guarded::written_number;
-use crate::judge::{Judge, Rules};
+use crate::permission::{Rules, TestPermission};
 use crate::right::{GUARDED, Holding, Right, holding_of, is_guarded, mutable};
 use crate::wire::{Heard, RpcHeard};
 
@@ -48,7 +48,7 @@ pub struct Rights {
     /// The last one that each shard has settled, with everything sent.
     settled: [u64; SHARDS],
     acknowledged: u64,
-    /// By number of an event, a call, or a write to a guarded record: the last change that the shard had taken over which judged it.
+    /// By number of an event, a call, or a write to a guarded record: the last change that the shard had taken over when it decided.
     published: BTreeMap<String, u64>,
     /// Writes to guarded records that their owners must have refused.
     refused: BTreeSet<String>,
@@ -57,13 +57,13 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// The rules by which a shard judges.
+    /// The rules by which a shard decides.
     pub fn at(&self, shard: usize) -> Arc<Rules> {
         self.after(self.taken[shard])
     }
 
-    /// An owner judges a write to a guarded record.
-    pub fn judged_write(&mut self, name: &str, number: &str, owner: usize) {
+    /// An owner authorizes a write to a guarded record.
+    pub fn authorized_write(&mut self, name: &str, number: &str, owner: usize) {
         if self.at(owner).mute.contains(name) {
             self.refused.insert(number.into());
         }
@@ -185,7 +185,7 @@ impl Sim {
             let change = match self.rights.changes[number as usize - 1].clone() {
                 Change::Rules(_) if forgotten => {
                     let (rules, rulings) = (self.rights.after(number - 1), self.rulings.clone());
-                    RightsChange::Rules(Arc::new(Judge { rulings, rules }))
+                    RightsChange::Rules(Arc::new(TestPermission { rulings, rules }))
                 }
                 Change::Rules(mut rules) => {
                     let known = Arc::make_mut(&mut rules);
@@ -199,7 +199,7 @@ impl Sim {
                         _ => {}
                     }
                     let rulings = self.rulings.clone();
-                    RightsChange::Rules(Arc::new(Judge { rulings, rules }))
+                    RightsChange::Rules(Arc::new(TestPermission { rulings, rules }))
                 }
                 Change::Revoke { mut user, until } => {
                     if self.outside.faults.is_on(Fault::RevokedOther) {
@@ -292,8 +292,8 @@ impl Sim {
         self.rights.held.remove(&(session, right));
     }
 
-    /// What was judged before an acknowledged change is not delivered, and what ends has to.
-    pub(super) fn judged_by_new_rules(&mut self, session: SessionId, heard: &Heard) -> Checked {
+    /// What was authorized before an acknowledged change is not delivered, and what ends has to.
+    pub(super) fn authorized_by_new_rules(&mut self, session: SessionId, heard: &Heard) -> Checked {
         if let Heard::Ended { right, asked } = heard {
             return self.right_ended(session, right, *asked);
         }
@@ -322,15 +322,15 @@ impl Sim {
             } if self.rpcs.is_fresh(number) => Some(number.clone()),
             _ => None,
         };
-        let judged = number.map_or(newest, |number| {
+        let decided = number.map_or(newest, |number| {
             rights.published.get(&number).copied().unwrap_or(0)
         });
         ensure(
-            rights.any(rights.acknowledged, newest, allows) && judged >= needed,
+            rights.any(rights.acknowledged, newest, allows) && decided >= needed,
             Check::OldRules,
             || {
                 let acknowledged = rights.acknowledged;
-                format!("{session:?} hears {heard:?} of {judged} after {acknowledged}")
+                format!("{session:?} hears {heard:?} of {decided} after {acknowledged}")
             },
         )?;
         // Only an answer to a subscription is a value here.

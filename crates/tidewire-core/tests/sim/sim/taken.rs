@@ -8,7 +8,7 @@ use tidewire_core::message::RecordBulk;
 
 use super::{SHARDS, Sim, shown};
 use crate::check::{Checked, Violation};
-use crate::judge;
+use crate::permission;
 use crate::record_model::{Kind, Request, Stamp};
 use crate::right::{Right, is_guarded};
 use crate::shared::is_shared;
@@ -142,7 +142,7 @@ impl Sim {
             Said::Write { name, id, .. } if is_guarded(name) => {
                 let (owner, id) = (self.owner(name), id.as_deref().unwrap_or_default());
                 if owner == usize::from(session.home.shard) {
-                    self.rights.judged_write(name, id, owner);
+                    self.rights.authorized_write(name, id, owner);
                 }
                 true
             }
@@ -151,15 +151,15 @@ impl Sim {
         }
     }
 
-    /// Whether the judge allowed the event that was just taken; it was given since the step `given`.
+    /// Whether the permission allowed the event that was just taken; it was given since the step `given`.
     pub(super) fn event_ruling(&mut self, name: &str, given: u64) -> Result<bool, Violation> {
         let Some(ruling) = self.rulings.take().pop() else {
             return Ok(true);
         };
         match ruling.said {
-            judge::Said::Needs => Ok(false),
+            permission::Said::Needs => Ok(false),
             said => {
-                let allowed = said == judge::Said::Allowed;
+                let allowed = said == permission::Said::Allowed;
                 self.records.gate_was(name, allowed, given)?;
                 Ok(allowed)
             }

@@ -165,7 +165,7 @@ impl Sim {
                     && is_guarded(name)
                 {
                     let id = write.correlation.as_deref().unwrap_or_default();
-                    self.rights.judged_write(name, id, shard);
+                    self.rights.authorized_write(name, id, shard);
                 }
                 if let RecordRequestKind::Write(name, write) = &request.what
                     && is_shared(name)

@@ -1,4 +1,4 @@
-//! A set of rules as the engine's judge.
+//! A set of rules as the engine's permission.
 
 use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
@@ -10,7 +10,7 @@ use crate::set::{Body, EVERY_NAME, PlacedRule, RuleSet};
 
 /// A decision and the rule that it comes from; without a rule nothing allows it.
 #[derive(Clone, Debug)]
-pub struct Verdict<'s> {
+pub struct Explanation<'s> {
     /// The decision.
     pub decision: Decision,
     /// The rule.
@@ -20,15 +20,15 @@ pub struct Verdict<'s> {
 impl RuleSet {
     /// Decides, and says by which rule.
     #[must_use]
-    pub fn explain(&self, question: &Question<'_>) -> Verdict<'_> {
+    pub fn explain(&self, question: &Question<'_>) -> Explanation<'_> {
         let Some((rule, variables)) = self.deciding(question) else {
-            return Verdict {
+            return Explanation {
                 decision: Decision::Deny,
                 rule: None,
             };
         };
-        Verdict {
-            decision: self.judge(rule, &variables, question),
+        Explanation {
+            decision: self.evaluate(rule, &variables, question),
             rule: Some(rule),
         }
     }
@@ -39,9 +39,9 @@ impl RuleSet {
         &self,
         question: &Question<'_>,
         unknown: Unknown,
-    ) -> Option<Verdict<'_>> {
+    ) -> Option<Explanation<'_>> {
         let Some((rule, variables)) = self.deciding(question) else {
-            return Some(Verdict {
+            return Some(Explanation {
                 decision: Decision::Deny,
                 rule: None,
             });
@@ -54,14 +54,17 @@ impl RuleSet {
             true => Document::Unknown,
             false => Document::or_null(question.old_data),
         };
-        Some(Verdict {
-            decision: self.judge_with(rule, &variables, question, data, old_data)?,
+        Some(Explanation {
+            decision: self.evaluate_with(rule, &variables, question, data, old_data)?,
             rule: Some(rule),
         })
     }
 
     /// What each rule would say whose path takes the name; the first one is the one that decides.
-    pub fn candidates<'s>(&'s self, question: &Question<'_>) -> impl Iterator<Item = Verdict<'s>> {
+    pub fn candidates<'s>(
+        &'s self,
+        question: &Question<'_>,
+    ) -> impl Iterator<Item = Explanation<'s>> {
         let name = question.name;
         self.rules(question.access).iter().filter_map(move |rule| {
             let variables = match name {
@@ -69,8 +72,8 @@ impl RuleSet {
                 None if rule.path.as_str() == EVERY_NAME => Variables::new(),
                 None => return None,
             };
-            Some(Verdict {
-                decision: self.judge(rule, &variables, question),
+            Some(Explanation {
+                decision: self.evaluate(rule, &variables, question),
                 rule: Some(rule),
             })
         })
@@ -85,25 +88,25 @@ impl RuleSet {
     }
 
     /// Whether a rule may allow some of the names that its path takes: yes, if it depends on the name or on records.
-    fn judge_pattern(&self, rule: &PlacedRule, question: &Question<'_>) -> Decision {
+    fn decide_pattern_of(&self, rule: &PlacedRule, question: &Question<'_>) -> Decision {
         if let Body::Rule(rule) = &rule.body
             && (rule.uses().name || rule.uses().records)
         {
             return Decision::Allow;
         }
-        self.judge(rule, &[], question)
+        self.evaluate(rule, &[], question)
     }
 
-    fn judge(&self, rule: &PlacedRule, variables: &[&str], question: &Question<'_>) -> Decision {
+    fn evaluate(&self, rule: &PlacedRule, variables: &[&str], question: &Question<'_>) -> Decision {
         let data = Document::or_undefined(question.data);
         let old_data = Document::or_null(question.old_data);
-        let decision = self.judge_with(rule, variables, question, data, old_data);
+        let decision = self.evaluate_with(rule, variables, question, data, old_data);
         // With both documents at hand there is one.
         decision.unwrap_or(Decision::Failed)
     }
 
     /// Decides with these documents; `None` if the rule looks at one that is not known.
-    fn judge_with(
+    fn evaluate_with(
         &self,
         rule: &PlacedRule,
         variables: &[&str],
@@ -144,8 +147,8 @@ impl Permission for RuleSet {
     }
 
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
-        let verdict = self.explain_without(question, unknown)?;
-        Some(verdict.decision)
+        let explanation = self.explain_without(question, unknown)?;
+        Some(explanation.decision)
     }
 
     fn tells_users_apart(&self, _principal: &Principal) -> bool {
@@ -171,7 +174,7 @@ impl Permission for RuleSet {
         let mut decision = Decision::Deny;
         let rules = self.rules(question.access).iter();
         for rule in rules.filter(|rule| rule.path.may_begin_with(prefix)) {
-            match self.judge_pattern(rule, question) {
+            match self.decide_pattern_of(rule, question) {
                 Decision::Allow => return Decision::Allow,
                 Decision::Failed => decision = Decision::Failed,
                 Decision::Deny | Decision::Need(_) => {}

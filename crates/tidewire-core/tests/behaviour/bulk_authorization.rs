@@ -1,4 +1,4 @@
-//! Bulk messages whose rules read other records: each name is judged once, and goes on where it stopped.
+//! Bulk messages whose rules read other records: each name is authorized once, and goes on where it stopped.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tidewire_core::store::{Incarnation, StoredRecord, Version};
 use tidewire_core::text::Payload;
 
 use crate::driver::Node;
-use crate::judge::{Judge, Rule, judge};
+use crate::permission::{Rule, TestPermission, permission_of};
 
 /// More than wait for records at once.
 const COUNT: usize = 600;
@@ -26,8 +26,8 @@ fn names() -> Vec<String> {
 }
 
 /// A node with a gate for each name; every third is shut.
-fn node(judge: &Arc<Judge>) -> Node {
-    let mut node = Node::with(3, Settings::default(), judge.clone());
+fn node(permission: &Arc<TestPermission>) -> Node {
+    let mut node = Node::with(3, Settings::default(), permission.clone());
     for (place, name) in names().iter().enumerate() {
         let data = format!("{{\"open\":{}}}", place % 3 != 0);
         let record = StoredRecord {
@@ -40,7 +40,7 @@ fn node(judge: &Arc<Judge>) -> Node {
     node
 }
 
-/// Messages about all names that are judged at the session's shard.
+/// Messages about all names that are authorized at the session's shard.
 fn messages<'a>(names: &[&'a str]) -> [Message<'a>; 4] {
     let names = names.to_vec();
     let correlation = Some("1");
@@ -62,16 +62,16 @@ fn messages<'a>(names: &[&'a str]) -> [Message<'a>; 4] {
 }
 
 #[test]
-fn each_name_is_judged_once_for_each_record_that_it_reads() {
+fn each_name_is_authorized_once_for_each_record_that_it_reads() {
     let names = names();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for message in messages(&names) {
-        let judge = judge(&RULES);
-        let mut node = node(&judge);
+        let permission = permission_of(&RULES);
+        let mut node = node(&permission);
         let session = node.login();
-        judge.take_asked();
+        permission.take_asked();
         let seen = node.ask(session, &message);
-        assert_eq!(judge.take_asked(), 2 * COUNT);
+        assert_eq!(permission.take_asked(), 2 * COUNT);
         // The refused ones in their order, and the answer.
         assert_eq!(seen.len(), COUNT / 3 + 1);
         for (place, seen) in seen[..COUNT / 3].iter().enumerate() {
@@ -84,22 +84,22 @@ fn each_name_is_judged_once_for_each_record_that_it_reads() {
 #[test]
 fn a_record_that_many_names_read_is_asked_for_once_at_a_time() {
     let rules = [(Access::EventSubscribe, Rule::Record("gate/n/1"))];
-    let judge = judge(&rules);
-    let mut node = node(&judge);
+    let permission = permission_of(&rules);
+    let mut node = node(&permission);
     let session = node.login();
     let names = names();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    judge.take_asked();
+    permission.take_asked();
     node.take_hops();
     let seen = node.ask(session, &messages(&names)[0]);
     assert_eq!(seen.len(), 1, "the acknowledgement");
-    assert_eq!(judge.take_asked(), 2 * COUNT);
+    assert_eq!(permission.take_asked(), 2 * COUNT);
     assert!(node.take_hops() <= 2 * COUNT.div_ceil(256));
 }
 
 #[test]
-fn names_that_old_rules_have_allowed_are_judged_again_by_new_ones() {
-    let mut node = node(&judge(&[(Access::EventSubscribe, Rule::Gate)]));
+fn names_that_old_rules_have_allowed_are_authorized_again_by_new_ones() {
+    let mut node = node(&permission_of(&[(Access::EventSubscribe, Rule::Gate)]));
     let session = node.login();
     node.store_hangs = true;
     let message = Message::Event(Event::Subscribe {
@@ -107,7 +107,7 @@ fn names_that_old_rules_have_allowed_are_judged_again_by_new_ones() {
         correlation: Some("1"),
     });
     assert!(!node.offer(session, &message));
-    node.begin_change(RightsChange::Rules(judge(&[(
+    node.begin_change(RightsChange::Rules(permission_of(&[(
         Access::EventSubscribe,
         Rule::Deny,
     )])));
@@ -122,7 +122,7 @@ fn names_that_old_rules_have_allowed_are_judged_again_by_new_ones() {
 
 #[test]
 fn a_record_that_can_not_be_read_fails_the_names_that_need_it() {
-    let mut node = node(&judge(&[(Access::EventSubscribe, Rule::Gate)]));
+    let mut node = node(&permission_of(&[(Access::EventSubscribe, Rule::Gate)]));
     let session = node.login();
     // Two gates are in memory.
     let before = Message::Event(Event::Subscribe {

@@ -1,4 +1,4 @@
-//! The judge of the simulation: events under `gated/` and writes under `ruled/` need a record, everything else is
+//! The permission of the simulation: events under `gated/` and writes under `ruled/` need a record, everything else is
 //! allowed, but for what rules that change forbid. It writes down every ruling, because the model can't know which value a rule has read.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::right::{Right, is_guarded};
 use crate::rude::FAILING;
 use crate::wire::parse;
 
-/// What the judge said to one question.
+/// What the permission said to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     Allowed,
@@ -92,12 +92,12 @@ fn right_of(question: &Question<'_>) -> Option<Right> {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Judge {
+pub struct TestPermission {
     pub rulings: Rulings,
     pub rules: Arc<Rules>,
 }
 
-impl Permission for Judge {
+impl Permission for TestPermission {
     fn decide(&self, question: &Question<'_>) -> Decision {
         let name = question.name.unwrap_or_default();
         if name == FAILING {
@@ -110,13 +110,13 @@ impl Permission for Judge {
         if is_mute || right_of(question).is_some_and(|right| self.rules.forbids(&right)) {
             return Decision::Deny;
         }
-        let judged = matches!(
+        let decided = matches!(
             question.access,
             Access::EventPublish | Access::RecordWrite | Access::RecordDelete
         );
         let Some((name, gate)) = question
             .name
-            .filter(|_| judged)
+            .filter(|_| decided)
             .and_then(|name| Some((name, gate_of(name)?)))
         else {
             return Decision::Allow;

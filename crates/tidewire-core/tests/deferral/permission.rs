@@ -29,23 +29,23 @@ pub type TakenBy = Arc<Mutex<BTreeMap<u64, Arc<Muted>>>>;
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Judge {
+pub struct TestPermission {
     pub muted: Arc<Muted>,
-    /// Whether readers are judged by data.
+    /// Whether the right of readers depends on data.
     pub is_sighted: bool,
     /// Empty, unless a fault is planted.
     pub taken_by: TakenBy,
 }
 
-impl Judge {
-    fn judges(&self, principal: &Principal) -> bool {
+impl TestPermission {
+    fn reads_by_data(&self, principal: &Principal) -> bool {
         self.is_sighted && principal.user_id.starts_with(READER)
     }
 }
 
-impl Permission for Judge {
+impl Permission for TestPermission {
     fn decide(&self, question: &Question<'_>) -> Decision {
-        if question.access == Access::RecordRead && self.judges(question.principal) {
+        if question.access == Access::RecordRead && self.reads_by_data(question.principal) {
             let name = question.name.unwrap_or_default();
             if is_shut(name, question.old_data.map_or(0, number_of)) {
                 return Decision::Deny;
@@ -73,14 +73,14 @@ impl Permission for Judge {
 
     fn decide_without(&self, question: &Question<'_>, unknown: Unknown) -> Option<Decision> {
         let looks = match question.access {
-            Access::RecordRead => unknown.old_data && self.judges(question.principal),
+            Access::RecordRead => unknown.old_data && self.reads_by_data(question.principal),
             _ => unknown.data,
         };
         (!looks).then(|| self.decide(question))
     }
 
     fn read_right(&self, principal: &Principal, _name: &str) -> ReadRight {
-        match self.judges(principal) {
+        match self.reads_by_data(principal) {
             true => ReadRight::ByRecord,
             false => ReadRight::Fixed,
         }

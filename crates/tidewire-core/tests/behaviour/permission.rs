@@ -1,4 +1,4 @@
-//! A judge whose rules are given by the test, and which counts what it was asked. The user [`OWNER`] may do everything.
+//! A permission whose rules are given by the test, and which counts what it was asked. The user [`OWNER`] may do everything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,16 +28,16 @@ pub enum Rule {
     New,
 }
 
-/// The judge: the first rule of an access decides, and what has no rule is allowed.
+/// The first rule of an access decides, and what has no rule is allowed.
 #[derive(Debug)]
-pub struct Judge {
+pub struct TestPermission {
     rules: Vec<(Access, Rule)>,
     asked: AtomicUsize,
 }
 
-/// A judge with these rules.
-pub fn judge(rules: &[(Access, Rule)]) -> Arc<Judge> {
-    Arc::new(Judge {
+/// A permission with these rules.
+pub fn permission_of(rules: &[(Access, Rule)]) -> Arc<TestPermission> {
+    Arc::new(TestPermission {
         rules: rules.to_vec(),
         asked: AtomicUsize::new(0),
     })
@@ -55,7 +55,7 @@ fn is_open(document: &str) -> bool {
     value["open"] == true
 }
 
-impl Judge {
+impl TestPermission {
     /// How often it was asked since the last call.
     pub fn take_asked(&self) -> usize {
         self.asked.swap(0, Ordering::Relaxed)
@@ -68,7 +68,7 @@ impl Judge {
     }
 }
 
-impl Permission for Judge {
+impl Permission for TestPermission {
     fn decide(&self, question: &Question<'_>) -> Decision {
         if question.principal.user_id.as_str() == OWNER {
             return Decision::Allow;
