@@ -2,10 +2,12 @@
 // again to the same bytes. The vectors among them came from that codec; the others came from ours.
 
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { resolve } from 'node:path';
-import { test } from 'node:test';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { after, test } from 'node:test';
 
 interface JsMessage {
   parseError?: boolean;
@@ -21,7 +23,10 @@ const { getMessage } = require('@deepstream/protobuf/dist/src/message-builder') 
   getMessage(message: JsMessage, isAck: boolean): Uint8Array;
 };
 
-const CORPUS = resolve(import.meta.dirname, '../../fuzz/corpus/decode');
+const ARCHIVE = resolve(import.meta.dirname, '../../fuzz/corpus/decode.tar.gz');
+const CORPUS = mkdtempSync(join(tmpdir(), 'corpus-'));
+execFileSync('tar', ['-xzf', ARCHIVE, '-C', CORPUS]);
+after(() => rmSync(CORPUS, { recursive: true }));
 
 /** The payload of the one frame of a seed: two bytes of settings, then a frame whose mask, if any, is zero. */
 function payload(seed: Buffer): Buffer {

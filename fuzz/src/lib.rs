@@ -1,6 +1,7 @@
 //! What the fuzz targets and their tools share: the judges, which `cargo test` runs over the committed corpora, too, and the
 //! way in for planted faults.
 
+pub mod corpus;
 #[path = "../../crates/tidewire-wire/tests/codec/harness/mod.rs"]
 pub mod harness;
 #[cfg(feature = "server")]

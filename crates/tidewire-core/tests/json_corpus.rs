@@ -1,24 +1,19 @@
 //! The fuzzer's committed corpus for JSON, replayed.
 
+#[path = "../../../fuzz/src/corpus.rs"]
+mod corpus;
 mod json_judge;
 #[cfg(feature = "fuzzing")]
 #[path = "../../tidewire-wire/tests/codec/harness/mutate.rs"]
 mod mutate;
 
-use std::fs;
-use std::path::Path;
-
 /// The texts of the corpus; the fuzz target skips what is not UTF-8, too.
 fn inputs() -> Vec<String> {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/json");
-    let entries = fs::read_dir(corpus).expect("the corpus is in the repository");
-    let mut inputs: Vec<String> = entries
-        .map(|entry| fs::read(entry.expect("an entry of the corpus").path()).expect("readable"))
-        .filter_map(|input| String::from_utf8(input).ok())
-        .collect();
-    // So that mutations do not depend on the order of a folder.
-    inputs.sort();
+    let inputs = corpus::read("json").expect("the corpus is in the repository");
     inputs
+        .into_iter()
+        .filter_map(|(_, input)| String::from_utf8(input).ok())
+        .collect()
 }
 
 #[test]

@@ -1,31 +1,23 @@
 //! The fuzzer's committed corpus of rules, replayed, and the seeds that it grew from.
 
+#[path = "../../../fuzz/src/corpus.rs"]
+mod archive;
 #[cfg(feature = "fuzzing")]
 #[path = "../../tidewire-wire/tests/codec/harness/mutate.rs"]
 mod mutate;
 mod rule_judge;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::rule::Rule;
 use tidewire_rules::tree::Tree;
 
-fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rules")
-}
-
 /// The texts of the corpus; the fuzz target skips what is not UTF-8, too.
 fn inputs() -> Vec<String> {
-    let entries = fs::read_dir(corpus()).expect("the corpus is in the repository");
-    let mut inputs: Vec<String> = entries
-        .map(|entry| fs::read(entry.expect("an entry of the corpus").path()).expect("readable"))
-        .filter_map(|input| String::from_utf8(input).ok())
-        .collect();
-    // So that mutations do not depend on the order of a folder.
-    inputs.sort();
+    let inputs = archive::read("rules").expect("the corpus is in the repository");
     inputs
+        .into_iter()
+        .filter_map(|(_, input)| String::from_utf8(input).ok())
+        .collect()
 }
 
 #[test]

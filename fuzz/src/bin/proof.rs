@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use tidewire_fuzz::{PLANTED_FAULT, SEEDS_FOLDER};
+use tidewire_fuzz::{PLANTED_FAULT, SEEDS_FOLDER, corpus};
 
 /// Faults by their target.
 const FAULTS: [(&str, &[&str]); 8] = [
@@ -96,10 +96,7 @@ fn prove_clean(targets: &[&str], seconds: u64) -> Result<bool> {
     for target in targets {
         let fuzzer = Fuzzer::build(target, None)?;
         let folder = Folder::empty(&format!("clean-{target}"))?;
-        for input in corpus(target)? {
-            let name = input.file_name().ok_or("an input has a name")?;
-            fs::copy(&input, folder.corpus.join(name))?;
-        }
+        unpack(target, &folder.corpus)?;
         let run = fuzzer.run(&folder, seconds)?;
         all_clean &= run.finding.is_none();
         match run.finding {
@@ -114,9 +111,12 @@ fn prove_clean(targets: &[&str], seconds: u64) -> Result<bool> {
     Ok(all_clean)
 }
 
-/// The committed inputs of a target.
-fn corpus(target: &str) -> Result<Vec<PathBuf>> {
-    paths_in(&fuzz_folder().join("corpus").join(target))
+/// Writes the committed inputs of a target to a folder.
+fn unpack(target: &str, folder: &Path) -> Result<()> {
+    for (name, input) in corpus::read(target)? {
+        fs::write(folder.join(name), input)?;
+    }
+    Ok(())
 }
 
 /// The files of a folder by their names.
@@ -132,6 +132,7 @@ fn paths_in(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Where one run works: its own copy of the corpus, because the fuzzer adds to it.
 struct Folder {
     corpus: PathBuf,
+    /// The inputs to choose from: the committed ones, or the target's own.
     seeds: PathBuf,
     artifacts: PathBuf,
     /// For what shows a fault and is left out.
@@ -208,7 +209,10 @@ impl<'a> Fuzzer<'a> {
     /// Copies the inputs to begin with that do not show the fault; returns how many they are, in words.
     fn copy_passing(&self, folder: &Folder) -> Result<String> {
         let (mut passing, what) = match WITHOUT_SERVER.contains(&self.target) {
-            true => (corpus(self.target)?, "inputs"),
+            true => {
+                unpack(self.target, &folder.seeds)?;
+                (paths_in(&folder.seeds)?, "inputs")
+            }
             false => (self.seeds(folder)?, "seeds"),
         };
         let mut dropped = 0;

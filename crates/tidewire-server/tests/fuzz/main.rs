@@ -1,13 +1,13 @@
 //! The parsers of outside bytes before their fuzz targets: the committed corpora are replayed, they reach everything that can be
-//! reached, and mutations of them find each fault that is planted and nothing else. `TIDEWIRE_WRITE=1` writes the seeds.
+//! reached, and mutations of them find each fault that is planted and nothing else.
 
+#[path = "../../../../fuzz/src/corpus.rs"]
+mod archive;
 mod judge;
 #[path = "../../../tidewire-wire/tests/codec/harness/mutate.rs"]
 mod mutate;
 
-use std::fs;
 use std::panic::catch_unwind;
-use std::path::{Path, PathBuf};
 
 use tidewire_core::planted_fault::plant;
 
@@ -21,29 +21,11 @@ const CLEAN_MUTATIONS: usize = 20_000;
 /// A corpus stays small enough to clone and to replay in seconds.
 const CORPUS_BYTES_MAX: usize = 1 << 20;
 
-fn folder(target: &Target) -> PathBuf {
-    let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    corpora.join(target.name)
-}
-
-/// The corpus in the order of its file names, the seeds in it.
+/// The committed corpus in the order of its names, and the seeds as they are now.
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
-    let folder = folder(target);
-    if std::env::var_os("TIDEWIRE_WRITE").is_some() {
-        fs::create_dir_all(&folder).expect("a folder for the corpus");
-        for (index, seed) in (target.seeds)().iter().enumerate() {
-            fs::write(folder.join(format!("seed-{index:03}")), seed).expect("a seed is written");
-        }
-    }
-    let entries = fs::read_dir(&folder).expect("the corpus is in the repository");
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("an entry of the corpus").path())
-        .collect();
-    paths.sort();
-    let read = |path: &PathBuf| fs::read(path).expect("an input");
-    let mut inputs: Vec<Vec<u8>> = paths.iter().map(read).collect();
-    inputs.extend((target.seeds)());
-    inputs
+    let committed = archive::read(target.name).expect("the corpus is in the repository");
+    let inputs = committed.into_iter().map(|(_, input)| input);
+    inputs.chain((target.seeds)()).collect()
 }
 
 fn replay(target: &Target) {

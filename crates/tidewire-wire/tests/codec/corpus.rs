@@ -1,8 +1,8 @@
 //! The fuzzer's committed corpus, replayed: every input passes all checks, and together they reach every action of
 //! every topic, read by the side that it is meant for, in protobuf and in JSON.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+#[path = "../../../../fuzz/src/corpus.rs"]
+mod archive;
 
 use crate::harness::{Reached, check};
 
@@ -42,23 +42,9 @@ const ACTIONS: [(u32, &[u32], &[u32]); 6] = [
     ),
 ];
 
-/// Where the corpus is.
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/decode")
-}
-
-/// The inputs with their file names, in the order of the names.
+/// The inputs with their names, in the order of the names.
 pub fn inputs() -> Vec<(String, Vec<u8>)> {
-    let mut inputs: Vec<(String, Vec<u8>)> = fs::read_dir(folder())
-        .expect("the corpus is in the repository")
-        .map(|entry| {
-            let entry = entry.expect("an entry of the corpus");
-            let name = entry.file_name().to_string_lossy().into_owned();
-            (name, fs::read(entry.path()).expect("an input"))
-        })
-        .collect();
-    inputs.sort();
-    inputs
+    archive::read("decode").expect("the corpus is in the repository")
 }
 
 #[test]

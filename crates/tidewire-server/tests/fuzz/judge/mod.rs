@@ -25,7 +25,7 @@ fn judge_by_letter(input: &[u8], judge: impl FnOnce(u8, &str, &mut Reached)) -> 
 
 /// One fuzz target.
 pub struct Target {
-    /// Of the target and of its folder in `fuzz/corpus`.
+    /// Of the target and of its archive in `fuzz/corpus`.
     pub name: &'static str,
     /// Panics if the input shows a fault.
     pub judge: fn(&[u8]) -> Reached,
