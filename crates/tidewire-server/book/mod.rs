@@ -60,7 +60,7 @@ const MENU: [(&str, Group); 5] = [
     (
         "Measure",
         &[
-            ("docs/performance.md", "performance.html"),
+            ("docs/internals/performance.md", "performance.html"),
             ("docs/bench.md", "bench.html"),
             ("docs/proof.md", "proof.html"),
         ],
