@@ -71,7 +71,7 @@ proof-autobahn: $(NODE_TESTS)
 	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/proof.ts autobahn
 
 .PHONY: proof
-proof: ## what takes hours, part by part; each adds its line to docs/proof.md
+proof: ## what takes hours, part by part; each replaces its line in docs/proof.md
 	@for part in fuzz fuzz-rules fuzz-outside fuzz-faults rules sim resume attacks work crash torture million autobahn scale bytes ringless compression penalty schemathesis offline browsers demo store-speed image release unit; do $(MAKE) --no-print-directory proof-$$part || exit 1; done
 
 proof-%: $(NODE_TESTS)

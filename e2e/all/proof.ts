@@ -1,12 +1,15 @@
-// `make proof-NAME`: runs one part of what takes hours and adds its line to docs/proof.md. A part that is repeated starts
-// afresh; parts are independent, so a proof that was interrupted goes on with the parts that have no line yet.
+// `make proof-NAME`: runs one proof that takes minutes or hours. Its line replaces the earlier line of the same target in
+// docs/proof.md, unless the tree has changes that are not committed: then the program only prints the line, because a reader could
+// not repeat the run. Proofs are independent: after an interruption, run those again that have no line.
 
 import { execFileSync, spawn } from 'node:child_process';
-import { appendFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
 import { resolve } from 'node:path';
+import { withNewest } from './proof-page.ts';
 import { PROOFS, type Proof } from './proofs.ts';
 
+const PAGE = 'docs/proof.md';
 /** An hour, and what building takes. */
 const LONGEST_SECONDS = 4_200;
 
@@ -22,21 +25,29 @@ if (proof === undefined) {
 
 async function prove(proof: Proof): Promise<number> {
   const start = performance.now();
+  // Before the run, which may take an hour in which the tree may change.
+  const isCommitted = git('status', '--porcelain', '--untracked-files=no', '--', '.', `:!${PAGE}`) === '';
+  const commit = git('rev-parse', '--short', 'HEAD');
   const { code, output } = await run(proof);
   const minutes = ((performance.now() - start) / 60_000).toFixed(1);
   const figures = proof.figures.flatMap((pattern) => output.match(pattern)?.[0] ?? `no figure ${pattern}`);
   const state = code === 0 ? 'passed' : `FAILED with ${code}`;
+  const target = `make proof-${proof.name}`;
   const cells = [
     new Date().toISOString().slice(0, 10),
-    `\`make proof-${proof.name}\``,
-    commit(),
+    `\`${target}\``,
+    commit,
     machine(),
     `${minutes} min`,
     `${state}: ${figures.join('; ')}`,
   ];
-  const line = `| ${cells.map((cell) => cell.replaceAll('|', '\\|').replaceAll('\n', ' ')).join(' | ')} |\n`;
-  appendFileSync('docs/proof.md', line);
-  console.log(`\n${line}`);
+  const line = `| ${cells.map((cell) => cell.replaceAll('|', '\\|').replaceAll('\n', ' ')).join(' | ')} |`;
+  console.log(`\n${line}\n`);
+  if (isCommitted) {
+    writeFileSync(PAGE, withNewest(readFileSync(PAGE, 'utf8'), target, line));
+  } else {
+    console.log(`${PAGE} stays as it is: commit the changes of the tree and run the proof again`);
+  }
   return code;
 }
 
@@ -60,10 +71,8 @@ function run({ command, env }: Proof): Promise<{ code: number; output: string }>
   });
 }
 
-function commit(): string {
-  const git = (...args: string[]): string => execFileSync('git', args, { encoding: 'utf8' }).trim();
-  const changed = git('status', '--porcelain', '--untracked-files=no', '--', '.', ':!docs/proof.md') === '' ? '' : ' and changes';
-  return git('rev-parse', '--short', 'HEAD') + changed;
+function git(...args: string[]): string {
+  return execFileSync('git', args, { encoding: 'utf8' }).trim();
 }
 
 function machine(): string {
