@@ -403,7 +403,7 @@ impl Principal {
         self
     }
 
-    /// With the moment from which on it is nobody any more: its session is ended then, unless it was renewed.
+    /// With the moment at which its login expires: its session ends then, unless it was renewed.
     #[must_use]
     pub fn with_expiry(mut self, expires_at: WallTime) -> Self {
         self.expires_at = expires_at;

@@ -38,7 +38,7 @@ use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
 use crate::quota::Quotas;
 use crate::rate::{RateKeeper, RateOwner, is_compiled};
-use crate::recheck::Recheck;
+use crate::reauthorize::Reauthorizer;
 use crate::record::{home, owner::RecordOwner};
 use crate::rights::Revocations;
 use crate::route::StoreId;
@@ -98,7 +98,7 @@ pub struct Shard {
     detentions: BTreeSet<(Instant, SessionId)>,
     expiries: Expiries,
     barrier: Barrier,
-    recheck: Recheck,
+    reauthorizer: Reauthorizer,
     /// What sessions of this shard have cost in this turn.
     costs: TurnCosts,
     debtors: Debtors,
@@ -120,7 +120,7 @@ struct Parts<'a> {
     retries: &'a mut DeadlineQueue<(Seat, u32)>,
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
     expiries: &'a mut Expiries,
-    recheck: &'a mut Recheck,
+    reauthorizer: &'a mut Reauthorizer,
     debtors: &'a mut Debtors,
 }
 
@@ -179,7 +179,7 @@ impl Shard {
             detentions: BTreeSet::new(),
             expiries: Expiries::default(),
             barrier: Barrier::new(address, shard_count),
-            recheck: Recheck::new(seed),
+            reauthorizer: Reauthorizer::new(seed),
             costs: TurnCosts::new(),
             debtors: Debtors::default(),
             leaving: VecDeque::new(),
@@ -256,7 +256,7 @@ impl Shard {
                 match login::decided(&mut turn, session, completion.outcome) {
                     Decided::Revoked => {
                         self.context.revoked += 1;
-                        self.expel(now, session, CloseReason::Revoked, out);
+                        self.end_session(now, session, CloseReason::Revoked, out);
                     }
                     decided => parts.logged_in(&turn, session, decided),
                 }
@@ -267,7 +267,7 @@ impl Shard {
             Input::Drain => self.context.draining = true,
         }
         self.tell_self(now, out);
-        if !self.recheck.is_sweeping() && !self.listens.is_authorizing_again() {
+        if !self.reauthorizer.is_sweeping() && !self.listens.is_authorizing_again() {
             self.barrier.all_reauthorized();
         }
     }
@@ -497,7 +497,7 @@ impl Shard {
             retries: &mut self.retries,
             detentions: &mut self.detentions,
             expiries: &mut self.expiries,
-            recheck: &mut self.recheck,
+            reauthorizer: &mut self.reauthorizer,
             debtors: &mut self.debtors,
         };
         (turn, parts)
@@ -589,8 +589,14 @@ impl Shard {
         }
     }
 
-    /// Ends a session that is nobody any more: it gets nothing from here on, not even what it is owed.
-    fn expel<E: Effects>(&mut self, now: Now, id: SessionId, reason: CloseReason, out: &mut E) {
+    /// Ends a session whose login was revoked or has expired: it gets nothing from here on, not even what it is owed.
+    fn end_session<E: Effects>(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        reason: CloseReason,
+        out: &mut E,
+    ) {
         out.close(id, reason);
         self.closed(now, id, out);
     }
@@ -635,7 +641,7 @@ impl Parts<'_> {
                 self.expiries.remove(expires_at, Seat::of(id));
             }
             if !before.is_alike(principal) {
-                self.recheck.renew(id);
+                self.reauthorizer.renew(id);
             }
         }
         if let Some(expires_at) = principal.expires_at() {

@@ -343,7 +343,7 @@ pub enum Asker {
         number: u64,
     },
     /// A right that is reauthorized.
-    Recheck {
+    Reauthorize {
         /// The shard that reauthorizes.
         home: Address,
         /// Its number there.
@@ -397,7 +397,7 @@ pub enum RecordRequestKind {
         correlation: Option<Box<str>>,
     },
     /// Reauthorizes a session to read what it is subscribed to.
-    Recheck(Name, Recheck),
+    Reauthorize(Name, Reauthorization),
     /// Reads a snapshot.
     Read(Name),
     /// Asks for a version.
@@ -414,7 +414,7 @@ pub enum RecordRequestKind {
 
 /// A subscription that is reauthorized.
 #[derive(Clone, Copy, Debug)]
-pub struct Recheck {
+pub struct Reauthorization {
     /// The number under which the session's shard waits.
     pub ticket: u64,
     /// The serial of the subscription.
@@ -554,8 +554,8 @@ pub enum Answer {
         /// As in the request.
         correlation: Option<Box<str>>,
     },
-    /// The answer to `Recheck`.
-    Rechecked {
+    /// The answer to `Reauthorize`.
+    Reauthorized {
         /// As in the request.
         ticket: u64,
         /// Why the subscription has to end; `None` if it may stay.
@@ -828,8 +828,8 @@ pub enum RpcEntry {
         /// The pending reply that waits until all owners know it.
         reply: PendingReplyId,
     },
-    /// A session must not provide this name any longer: its calls go to the next provider.
-    Expel {
+    /// A session has lost the right to provide this name: its calls go to the next provider.
+    Revoke {
         /// The rpc.
         name: Name,
         /// Who.

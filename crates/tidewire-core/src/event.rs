@@ -105,7 +105,7 @@ pub(crate) fn lose<E: Effects>(
     lost: Lost,
 ) -> bool {
     if !history::lose(turn, id, &name) {
-        match turn.hub.expel(TOPIC, &name, id, turn.sessions) {
+        match turn.hub.revoke(TOPIC, &name, id, turn.sessions) {
             Edge::Unchanged => return false,
             Edge::Inside => {}
             Edge::Crossed => lost_last(turn, name.clone()),

@@ -37,7 +37,7 @@ mod login;
 mod presence;
 pub mod quota;
 pub mod rate;
-mod recheck;
+mod reauthorize;
 mod record;
 mod rpc;
 mod session;

@@ -211,7 +211,7 @@ pub(crate) fn lose<E: Effects>(
     lost: Lost,
 ) -> bool {
     let key = HubTopic::Interest(topic);
-    match turn.hub.expel(key, &name, id, turn.sessions) {
+    match turn.hub.revoke(key, &name, id, turn.sessions) {
         Edge::Unchanged => return false,
         Edge::Inside => {}
         Edge::Crossed => lost_last(turn, topic, name.clone()),

@@ -16,7 +16,7 @@ use crate::time::WallTime;
 pub enum RightsChange {
     /// Another permission. It reauthorizes every session that holds a subscription.
     Rules(Arc<dyn Permission>),
-    /// Somebody is nobody any more: its sessions end, and it does not get in again.
+    /// A user or credential is revoked: its sessions end, and it can't log in again.
     Revoke(Revocation),
     /// The opposite of a revocation, for logins from now on.
     Restore(Revoked),

@@ -212,7 +212,7 @@ pub(crate) fn lose<E: Effects>(
     turn.send(id, &Message::Rpc(Rpc::Error(error)));
     let owner = turn.shard.owner(&name);
     let provider = id;
-    turn.post(owner, Entry::Rpc(RpcEntry::Expel { name, provider }));
+    turn.post(owner, Entry::Rpc(RpcEntry::Revoke { name, provider }));
     true
 }
 
@@ -566,7 +566,7 @@ impl RpcOwner {
                 }
                 turn.part_done(reply, ReplyPart::Done);
             }
-            RpcEntry::Expel { name, provider } => self.expel(turn, &name, provider),
+            RpcEntry::Revoke { name, provider } => self.revoke(turn, &name, provider),
             RpcEntry::Request(call) => self.request(turn, *call),
             RpcEntry::Answer {
                 name,
@@ -634,7 +634,7 @@ impl RpcOwner {
                 Some(Ending::Session(session)) => self.end_step(turn, *session),
                 Some(Ending::Provider(name, provider)) => {
                     let (name, provider) = (name.clone(), *provider);
-                    self.expel_step(turn, &name, provider)
+                    self.revoke_step(turn, &name, provider)
                 }
             };
             self.steps += 1;
@@ -665,7 +665,7 @@ impl RpcOwner {
     }
 
     /// Takes one call away from a provider that has lost its right to the name; false if it has none left.
-    fn expel_step<E: Effects>(
+    fn revoke_step<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,
@@ -735,7 +735,7 @@ impl RpcOwner {
     }
 
     /// A provider has lost its right: what it was asked is asked of the next one.
-    fn expel<E: Effects>(
+    fn revoke<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
         name: &Name,

@@ -145,7 +145,7 @@ impl Shard {
             expired: self.context.expired,
             revoked: self.context.revoked,
             revocations: self.context.revocations.count(),
-            rights_lost: self.recheck.lost_count(),
+            rights_lost: self.reauthorizer.lost_count(),
             subscribed_names: self.hub.name_count(),
             records: self.records.count(),
             record_bytes: self.records.bytes(),

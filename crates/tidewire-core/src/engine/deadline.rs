@@ -21,7 +21,7 @@ impl Shard {
             self.retries.next(),
             self.detentions.first().map(|(until, _)| *until),
             self.expiries.next(),
-            self.recheck.next(),
+            self.reauthorizer.next(),
             self.interest.next(),
         ];
         // As numbers, because this is asked several times a turn, and comparing options takes four times as long.
@@ -32,7 +32,7 @@ impl Shard {
 
     pub(super) fn deadline_reached<E: Effects>(&mut self, now: Now, out: &mut E) {
         let (mut turn, mut parts) = self.split(now, out);
-        parts.recheck.advance(&mut turn);
+        parts.reauthorizer.advance(&mut turn);
         turn.go_on_with_census();
         parts.records.deadline_reached(&mut turn);
         parts.listens.deadline_reached(&mut turn);
@@ -81,7 +81,7 @@ impl Shard {
             });
         while let Some(seat) = self.expiries.pop_due(now) {
             self.context.expired += 1;
-            self.expel(now, seat.session(home), CloseReason::Expired, out);
+            self.end_session(now, seat.session(home), CloseReason::Expired, out);
         }
     }
 }

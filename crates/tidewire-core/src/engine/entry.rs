@@ -79,7 +79,7 @@ impl Shard {
             histories,
             rates,
             user_rates,
-            recheck,
+            reauthorizer,
             ..
         } = parts;
         match entry {
@@ -138,11 +138,11 @@ impl Shard {
                 name,
                 what: Answer::Lost { serial, why },
                 ..
-            }) => recheck.lost(turn, session, &name, serial, why),
+            }) => reauthorizer.lost(turn, session, &name, serial, why),
             Entry::RecordAnswer(RecordAnswer {
-                what: Answer::Rechecked { ticket, lost },
+                what: Answer::Reauthorized { ticket, lost },
                 ..
-            }) => recheck.record_reauthorized(turn, ticket, lost),
+            }) => reauthorizer.record_reauthorized(turn, ticket, lost),
             Entry::RecordAnswer(answer) => {
                 let part = answer
                     .reply
@@ -164,9 +164,9 @@ impl Shard {
             } => lag::value_came(turn, session, &name, value),
             Entry::Value {
                 name,
-                asker: Asker::Recheck { ticket, .. },
+                asker: Asker::Reauthorize { ticket, .. },
                 value,
-            } => recheck.value(turn, ticket, name, data_of(value)),
+            } => reauthorizer.value(turn, ticket, name, data_of(value)),
             Entry::Value {
                 name: record,
                 asker:

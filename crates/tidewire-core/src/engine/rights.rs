@@ -19,7 +19,7 @@ impl Shard {
 
     /// The sessions that have lost something to a change of rights since the last call.
     pub fn take_losers(&mut self) -> BTreeSet<SessionId> {
-        self.recheck.take_losers()
+        self.reauthorizer.take_losers()
     }
 
     /// Takes a change of rights over, unless it is known, and says so to all others behind everything posted before.
@@ -37,7 +37,7 @@ impl Shard {
             RightsChange::Rules(permission) => {
                 self.context.permission = permission.clone();
                 self.context.rules_round += 1;
-                self.recheck.begin();
+                self.reauthorizer.begin();
                 self.listens.rules_changed();
                 self.barrier.take_over(number, true);
             }
@@ -87,7 +87,7 @@ impl Shard {
             });
             if let Some(id) = revoked.map(|session| session.id) {
                 self.context.revoked += 1;
-                self.expel(now, id, CloseReason::Revoked, out);
+                self.end_session(now, id, CloseReason::Revoked, out);
             }
         }
     }

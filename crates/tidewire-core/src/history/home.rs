@@ -223,7 +223,7 @@ pub(crate) fn leave<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, na
 /// The session may have no more of a name, not even what was published and not sent; false if it wanted nothing.
 pub(crate) fn lose<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
     let edge = give_up(turn, id, name, |turn| {
-        turn.hub.expel(TOPIC, name, id, turn.sessions)
+        turn.hub.revoke(TOPIC, name, id, turn.sessions)
     });
     edge.is_some()
 }

@@ -62,7 +62,7 @@ impl Hub {
     }
 
     /// Ends a membership whose right was lost: what was published and not sent before is not owed any more.
-    pub(crate) fn expel(
+    pub(crate) fn revoke(
         &mut self,
         topic: HubTopic,
         name: &str,

@@ -21,7 +21,7 @@ fn needed(kind: &JobKind) -> &'static [Access] {
             ..
         } => &[Access::RecordNotify],
         JobKind::Bulk { .. }
-        | JobKind::Recheck { .. }
+        | JobKind::Reauthorize { .. }
         | JobKind::CatchUp(_)
         | JobKind::Announce(_)
         | JobKind::Read

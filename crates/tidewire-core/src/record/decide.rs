@@ -66,7 +66,7 @@ impl RecordOwner {
                 answer_value(turn, name.clone(), asker, Ok(value.read()));
                 Step::Done
             }
-            JobKind::Recheck {
+            JobKind::Reauthorize {
                 ticket,
                 serial,
                 epoch,
@@ -90,7 +90,7 @@ impl RecordOwner {
                     job.session,
                     name,
                     None,
-                    Answer::Rechecked { ticket, lost },
+                    Answer::Reauthorized { ticket, lost },
                 );
                 Step::Done
             }

@@ -257,7 +257,7 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             turn.send(id, &error(refused(why, refusal)));
         }
         // The engine gives them to those who asked.
-        Answer::Rechecked { .. } | Answer::Lost { .. } => {}
+        Answer::Reauthorized { .. } | Answer::Lost { .. } => {}
     }
     true
 }
@@ -305,7 +305,7 @@ pub(crate) fn lose<E: Effects>(
     };
     with.holds.remove(name);
     turn.sessions.remove_belonging(id, hold_bytes(name));
-    turn.hub.expel(TOPIC, name, id, turn.sessions);
+    turn.hub.revoke(TOPIC, name, id, turn.sessions);
     release(turn, name.clone(), epoch, (id, serial));
     let refusal = Refusal {
         action: RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead),

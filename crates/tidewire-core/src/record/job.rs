@@ -46,7 +46,7 @@ pub(super) enum JobKind {
         reloaded: Option<Value>,
     },
     /// Whether a subscription may stay. Without epoch it has ended meanwhile.
-    Recheck {
+    Reauthorize {
         ticket: u64,
         serial: u32,
         epoch: Option<u64>,
@@ -107,7 +107,7 @@ impl Job {
     pub(super) fn is_deferrable(&self) -> bool {
         let is_own = matches!(
             self.kind,
-            JobKind::Recheck { .. }
+            JobKind::Reauthorize { .. }
                 | JobKind::CatchUp(_)
                 | JobKind::Announce(_)
                 | JobKind::Bulk {
@@ -131,7 +131,7 @@ impl Job {
 
     /// The subscription that it reauthorizes has ended.
     pub(super) fn forget_subscription(&mut self, session: SessionId, ended: u32) {
-        if let JobKind::Recheck { serial, epoch, .. } = &mut self.kind
+        if let JobKind::Reauthorize { serial, epoch, .. } = &mut self.kind
             && (self.session, *serial) == (session, ended)
         {
             *epoch = None;
@@ -159,7 +159,7 @@ impl Job {
     pub(super) fn action(&self) -> RecordAction {
         match &self.kind {
             JobKind::Bulk { action, .. } => RecordAction::Bulk(*action),
-            JobKind::Recheck { .. } | JobKind::CatchUp(_) | JobKind::Announce(_) => {
+            JobKind::Reauthorize { .. } | JobKind::CatchUp(_) | JobKind::Announce(_) => {
                 RecordAction::Bulk(RecordBulk::SubscribeCreateAndRead)
             }
             JobKind::Read | JobKind::Fetch(_) => RecordAction::Read,
@@ -202,9 +202,9 @@ impl Job {
     pub(super) fn refusal(self, why: RecordRefusal) -> (SessionId, Option<PendingReplyId>, Answer) {
         let action = self.action();
         match &self.kind {
-            JobKind::Recheck { ticket, .. } => {
+            JobKind::Reauthorize { ticket, .. } => {
                 let (ticket, lost) = (*ticket, Some(why));
-                return (self.session, None, Answer::Rechecked { ticket, lost });
+                return (self.session, None, Answer::Reauthorized { ticket, lost });
             }
             JobKind::CatchUp(reader) => {
                 let serial = reader.serial;
@@ -223,7 +223,7 @@ impl Job {
             JobKind::Delete => (deletion(why), None, None, None, false),
             JobKind::Read
             | JobKind::Head
-            | JobKind::Recheck { .. }
+            | JobKind::Reauthorize { .. }
             | JobKind::CatchUp(_)
             | JobKind::Announce(_) => (why, None, None, None, false),
             JobKind::Fetch(correlation) => (why, None, None, Some(correlation), false),
@@ -446,7 +446,7 @@ pub(super) fn answer_value<E: Effects>(
     let to = match &asker {
         Asker::Session(session) | Asker::Lagging(session, _) => session.home,
         Asker::Record { owner, .. } | Asker::Listening { owner, .. } => *owner,
-        Asker::Recheck { home, .. } => *home,
+        Asker::Reauthorize { home, .. } => *home,
     };
     turn.post(to, Entry::Value { name, asker, value });
 }

@@ -211,11 +211,11 @@ impl RecordOwner {
                     self.take(turn, listens, name, job(principal.clone(), kind));
                 }
             }
-            RecordRequestKind::Recheck(name, recheck) => {
-                let kind = JobKind::Recheck {
-                    ticket: recheck.ticket,
-                    serial: recheck.serial,
-                    epoch: Some(recheck.epoch),
+            RecordRequestKind::Reauthorize(name, reauthorization) => {
+                let kind = JobKind::Reauthorize {
+                    ticket: reauthorization.ticket,
+                    serial: reauthorization.serial,
+                    epoch: Some(reauthorization.epoch),
                 };
                 self.take(turn, listens, name, job(principal, kind));
             }

@@ -63,7 +63,7 @@ pub enum Check {
     /// Every change of rights is acknowledged.
     Settled,
     /// A session gets nothing once its login has expired or was revoked.
-    Expelled,
+    Revoked,
     /// When nobody begins anything, everything comes to an end.
     Quiet,
     /// No shard panics, whatever comes.

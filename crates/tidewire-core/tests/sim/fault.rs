@@ -195,7 +195,7 @@ impl Fault {
         (Self::RightKept(Holding::Rpc), &[Check::OldRules]),
         (Self::RightKept(Holding::Presence), &[Check::OldRules]),
         (Self::RightKept(Holding::Listening), &[Check::OldRules]),
-        (Self::ExpiryLate, &[Check::Expelled]),
+        (Self::ExpiryLate, &[Check::Revoked]),
         (Self::RevokedOther, &[Check::RightsEnded]),
         (Self::ShardPanics, &[Check::NoPanic]),
         (

@@ -35,7 +35,7 @@ impl Sim {
             *kinds.entry(heard.kind()).or_insert(0) += 1;
         }
         self.not_detained(session, &heard)?;
-        self.not_expelled(session, &heard)?;
+        self.not_after_end(session, &heard)?;
         self.authorized_by_new_rules(session, &heard)?;
         let now = self.now.monotonic.0;
         if let Some(name) = written_or_shown(&heard).filter(|name| is_shared(name)) {

@@ -419,7 +419,7 @@ impl Sim {
     }
 
     /// The engine has ended a session.
-    pub(super) fn expel(&mut self, session: SessionId, reason: CloseReason) -> Checked {
+    pub(super) fn ended_by_engine(&mut self, session: SessionId, reason: CloseReason) -> Checked {
         let Some(connection) = self.connections.get(&session) else {
             return Ok(());
         };
@@ -436,13 +436,13 @@ impl Sim {
         self.close(session)
     }
 
-    /// Who is nobody any more hears nothing.
-    pub(super) fn not_expelled(&self, session: SessionId, heard: &Heard) -> Checked {
+    /// A session whose login was revoked or has expired hears nothing.
+    pub(super) fn not_after_end(&self, session: SessionId, heard: &Heard) -> Checked {
         let connection = self.connections.get(&session);
         let expires_at = connection.and_then(|connection| connection.expires_at);
         let has_expired = expires_at.is_some_and(|end| end <= self.now.wall);
         let is_gone = self.rights.gone.contains(&session);
-        ensure(!is_gone && !has_expired, Check::Expelled, || {
+        ensure(!is_gone && !has_expired, Check::Revoked, || {
             format!("{session:?} hears {heard:?} after its end")
         })
     }

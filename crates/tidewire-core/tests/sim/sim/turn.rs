@@ -284,7 +284,7 @@ impl Sim {
         }
         for (session, reason) in std::mem::take(&mut self.outside.closes) {
             if matches!(reason, CloseReason::Expired | CloseReason::Revoked) {
-                self.expel(session, reason)?;
+                self.ended_by_engine(session, reason)?;
             } else if let Some(connection) = self.connections.get_mut(&session) {
                 connection.dropped = true;
                 connection.closing = true;
@@ -299,7 +299,7 @@ fn is_about_others(what: &RecordRequestKind) -> bool {
     let is_other = |name: &str| is_guarded(name) || is_rude(name) || is_shared(name);
     match what {
         RecordRequestKind::Bulk { names, .. } => names.iter().any(|one| is_other(&one.name)),
-        RecordRequestKind::Recheck(name, _)
+        RecordRequestKind::Reauthorize(name, _)
         | RecordRequestKind::Head(name)
         | RecordRequestKind::Write(name, _) => is_other(name),
         _ => false,

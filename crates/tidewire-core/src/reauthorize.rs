@@ -58,7 +58,7 @@ struct Waiting {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct Recheck {
+pub(crate) struct Reauthorizer {
     /// All sessions are reauthorized; sessions with a new principal have their turn afterwards.
     is_sweeping: bool,
     /// The next place to look at, while all sessions are.
@@ -76,7 +76,7 @@ pub(crate) struct Recheck {
     lost: u64,
 }
 
-impl Recheck {
+impl Reauthorizer {
     /// Nothing to do.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
@@ -369,7 +369,7 @@ impl Recheck {
         record: Name,
     ) {
         let ticket = self.wait(waiting);
-        let asker = Asker::Recheck {
+        let asker = Asker::Reauthorize {
             home: turn.shard.address,
             ticket,
         };
@@ -388,12 +388,12 @@ impl Recheck {
         let (session, principal) = (waiting.session, Arc::clone(&waiting.principal));
         let owner = turn.shard.owner(&name);
         let ticket = self.wait(waiting);
-        let recheck = entry::Recheck {
+        let reauthorization = entry::Reauthorization {
             ticket,
             serial,
             epoch,
         };
-        let what = RecordRequestKind::Recheck(name, recheck);
+        let what = RecordRequestKind::Reauthorize(name, reauthorization);
         turn.post(
             owner,
             Entry::RecordRequest(RecordRequest {
