@@ -13,7 +13,7 @@ use crate::address::{Address, SessionId};
 use crate::bulk::Progress;
 use crate::effect::{Effects, InterestChange, InterestTopic, Principal};
 use crate::entry::{
-    Asker, BulkReply, Entry, HeldAck, Listening, PendingReplyId, ReplyAction, ReplyPart,
+    Asker, BulkReply, DelayedAck, Entry, Listening, PendingReplyId, ReplyAction, ReplyPart,
 };
 use crate::hub::{Hub, HubTopic};
 use crate::json;
@@ -190,7 +190,7 @@ pub(crate) struct Interest {
     /// The last number given out.
     given: u64,
     visible: u64,
-    held: VecDeque<(u64, SessionId, HeldAck)>,
+    delayed_acks: VecDeque<(u64, SessionId, DelayedAck)>,
     /// The owners that want to know which events have subscribers here, with the number of their census.
     censuses: BTreeMap<Address, u64>,
     /// The answers to censuses that are not complete, each with the next place of the hub to look at.
@@ -601,17 +601,17 @@ impl<E: Effects> TurnContext<'_, E> {
     }
 
     /// Sends an acknowledgement as soon as the interest change `number` is visible, and not before an earlier one.
-    pub(crate) fn ack_when_visible(&mut self, number: u64, id: SessionId, ack: HeldAck) {
+    pub(crate) fn ack_when_visible(&mut self, number: u64, id: SessionId, ack: DelayedAck) {
         if number <= self.interest.visible {
             self.send_ack(id, &ack);
             return;
         }
-        // Held in the order of their numbers, so one queue is enough.
+        // In the order of their numbers, so one queue is enough.
         let place = self
             .interest
-            .held
+            .delayed_acks
             .partition_point(|(held, _, _)| *held <= number);
-        self.interest.held.insert(place, (number, id, ack));
+        self.interest.delayed_acks.insert(place, (number, id, ack));
     }
 
     /// Interest changes up to this number are visible.
@@ -619,19 +619,19 @@ impl<E: Effects> TurnContext<'_, E> {
         self.interest.visible = self.interest.visible.max(up_to);
         while self
             .interest
-            .held
+            .delayed_acks
             .front()
             .is_some_and(|(number, _, _)| *number <= self.interest.visible)
         {
-            if let Some((_, id, ack)) = self.interest.held.pop_front() {
+            if let Some((_, id, ack)) = self.interest.delayed_acks.pop_front() {
                 self.send_ack(id, &ack);
             }
         }
     }
 
-    pub(crate) fn send_ack(&mut self, id: SessionId, ack: &HeldAck) {
+    pub(crate) fn send_ack(&mut self, id: SessionId, ack: &DelayedAck) {
         match ack {
-            HeldAck::Event { correlation } => {
+            DelayedAck::Event { correlation } => {
                 let action = crate::message::EventBulk::Subscribe;
                 self.send(
                     id,
@@ -641,8 +641,8 @@ impl<E: Effects> TurnContext<'_, E> {
                     }),
                 );
             }
-            HeldAck::Part(reply) => self.part_done(*reply, ReplyPart::Done),
-            HeldAck::Presence {
+            DelayedAck::Part(reply) => self.part_done(*reply, ReplyPart::Done),
+            DelayedAck::Presence {
                 action,
                 correlation,
             } => {
@@ -694,9 +694,9 @@ impl<E: Effects> TurnContext<'_, E> {
     }
 
     /// Acknowledges a bulk message as soon as all its pieces are done and the interest changes up to `number` are visible.
-    pub(crate) fn ack_bulk(&mut self, id: SessionId, number: u64, ack: HeldAck) {
+    pub(crate) fn ack_bulk(&mut self, id: SessionId, number: u64, ack: DelayedAck) {
         let ack = if self.is_piece() {
-            HeldAck::Part(self.begin_bulk_reply(id, 1, ReplyAction::Held(ack)))
+            DelayedAck::Part(self.begin_bulk_reply(id, 1, ReplyAction::Ack(ack)))
         } else {
             ack
         };
@@ -776,7 +776,7 @@ impl<E: Effects> TurnContext<'_, E> {
         let Some(principal) = session.principal() else {
             return Authorization::Deny;
         };
-        let reads = session.belongings.as_ref().map(|with| &with.rule_reads);
+        let reads = session.state.as_ref().map(|with| &with.rule_reads);
         let values = reads.map_or(&[][..], |reads| reads.values.as_slice());
         let wall = self.now.wall;
         let question = Question {
@@ -812,8 +812,8 @@ impl<E: Effects> TurnContext<'_, E> {
         let round = self.shard.rules_round;
         let principal = self.principal(id)?;
         let session = self.sessions.find_mut(id)?;
-        let belongings = session.belongings.as_mut();
-        let begun = belongings.and_then(|with| with.rule_reads.bulk_authorization.take());
+        let state = session.state.as_mut();
+        let begun = state.and_then(|with| with.rule_reads.bulk_authorization.take());
         // What other rules, or another principal, have decided counts no more.
         let begun = begun.filter(|begun| begun.is_of(round, &principal));
         let mut bulk_authorization = begun
@@ -830,10 +830,7 @@ impl<E: Effects> TurnContext<'_, E> {
         }
         if !bulk_authorization.waiting.is_empty() {
             let session = self.sessions.find_mut(id)?;
-            session
-                .belongings(self.shard.seed)
-                .rule_reads
-                .bulk_authorization = Some(bulk_authorization);
+            session.state(self.shard.seed).rule_reads.bulk_authorization = Some(bulk_authorization);
             return None;
         }
         // Each name that is left costs as much again where it takes effect.
@@ -918,7 +915,7 @@ impl<E: Effects> TurnContext<'_, E> {
         let Some(session) = self.sessions.find_mut(id) else {
             return Authorization::Deny;
         };
-        let reads = &session.belongings(self.shard.seed).rule_reads;
+        let reads = &session.state(self.shard.seed).rule_reads;
         if reads.values.len() >= reads_max {
             return Authorization::Failed;
         }

@@ -43,7 +43,7 @@ use crate::record::{home, owner::RecordOwner};
 use crate::rights::Revocations;
 use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
-use crate::session::{Mark, Phase, RuleReads, Seat, Session, Sessions};
+use crate::session::{LocalSessionId, Mark, Phase, RuleReads, Session, Sessions};
 use crate::settings::Settings;
 use crate::store::Opened;
 use crate::sweep::Sweep;
@@ -91,9 +91,9 @@ pub struct Shard {
     rates: RateKeeper,
     user_rates: RateOwner,
     heartbeats: Sweep,
-    logins: DeadlineQueue<Seat>,
+    logins: DeadlineQueue<LocalSessionId>,
     /// Sessions whose login was refused, with the number of refusals, by the end of their time to log in again.
-    retries: DeadlineQueue<(Seat, u32)>,
+    retries: DeadlineQueue<(LocalSessionId, u32)>,
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
     detentions: BTreeSet<(Instant, SessionId)>,
     expiries: Expiries,
@@ -116,8 +116,8 @@ struct Parts<'a> {
     rates: &'a mut RateKeeper,
     user_rates: &'a mut RateOwner,
     heartbeats: &'a mut Sweep,
-    logins: &'a mut DeadlineQueue<Seat>,
-    retries: &'a mut DeadlineQueue<(Seat, u32)>,
+    logins: &'a mut DeadlineQueue<LocalSessionId>,
+    retries: &'a mut DeadlineQueue<(LocalSessionId, u32)>,
     detentions: &'a mut BTreeSet<(Instant, SessionId)>,
     expiries: &'a mut Expiries,
     reauthorizer: &'a mut Reauthorizer,
@@ -316,13 +316,13 @@ impl Shard {
         };
         if flow == Flow::Taken
             && let Some(session) = self.sessions.find_mut(id)
-            && let Some(belongings) = &mut session.belongings
+            && let Some(state) = &mut session.state
         {
             // Else they are those of its first piece.
-            if belongings.bulk.is_none() {
-                belongings.rule_reads = RuleReads::default();
+            if state.bulk.is_none() {
+                state.rule_reads = RuleReads::default();
             }
-            if let Some(spending) = &mut belongings.spending {
+            if let Some(spending) = &mut state.spending {
                 spending.has_paid = false;
             }
         }
@@ -509,11 +509,12 @@ impl Shard {
             .begin(now.monotonic, self.context.settings.heartbeat_interval);
         if let Some(timeout) = self.context.settings.login_timeout {
             let (sessions, home) = (&self.sessions, self.context.address);
-            self.logins.drop_front_while(|seat| {
-                let waiting = sessions.find(seat.session(home));
+            self.logins.drop_front_while(|local_id| {
+                let waiting = sessions.find(local_id.session(home));
                 waiting.is_none_or(|session| session.principal().is_some() || session.refused > 0)
             });
-            self.logins.push(now.monotonic + timeout, Seat::of(session));
+            self.logins
+                .push(now.monotonic + timeout, LocalSessionId::of(session));
         }
     }
 
@@ -609,14 +610,15 @@ impl Parts<'_> {
             return;
         };
         let (sessions, home) = (&turn.sessions, turn.shard.address);
-        self.retries.drop_front_while(|(seat, refused)| {
-            let waiting = sessions.find(seat.session(home));
+        self.retries.drop_front_while(|(local_id, refused)| {
+            let waiting = sessions.find(local_id.session(home));
             waiting.is_none_or(|session| {
                 session.principal().is_some() || u32::from(session.refused) != *refused
             })
         });
         let deadline = turn.now.monotonic + timeout;
-        self.retries.push(deadline, (Seat::of(id), refused));
+        self.retries
+            .push(deadline, (LocalSessionId::of(id), refused));
     }
 
     /// The auth chain has decided about a session: it is held back, or it may be open now, or it has another principal.
@@ -628,7 +630,7 @@ impl Parts<'_> {
     ) {
         let Some(principal) = turn.sessions.find(id).and_then(Session::principal) else {
             match decided {
-                Decided::Held(until) => {
+                Decided::Delayed(until) => {
                     self.detentions.insert((until, id));
                 }
                 Decided::Refused(refused) => self.begin_retry(turn, id, refused),
@@ -638,14 +640,15 @@ impl Parts<'_> {
         };
         if let Decided::Renewed(before) = decided {
             if let Some(expires_at) = before.expires_at() {
-                self.expiries.remove(expires_at, Seat::of(id));
+                self.expiries.remove(expires_at, LocalSessionId::of(id));
             }
             if !before.is_alike(principal) {
                 self.reauthorizer.renew(id);
             }
         }
         if let Some(expires_at) = principal.expires_at() {
-            self.expiries.add(turn.now, expires_at, Seat::of(id));
+            self.expiries
+                .add(turn.now, expires_at, LocalSessionId::of(id));
         }
     }
 }

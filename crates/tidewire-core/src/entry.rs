@@ -964,7 +964,7 @@ pub(crate) enum ReplyAction {
     /// Sends the denials of a bulk action of records, and acknowledges it unless every name was refused.
     Record(BulkReply),
     /// Acknowledges subscriptions to events or users, of which not all are made at the same time.
-    Held(HeldAck),
+    Ack(DelayedAck),
     /// Acknowledges a new pattern.
     Listen { topic: Topic, pattern: Name },
     /// Acknowledges that a pattern was taken back.
@@ -998,7 +998,7 @@ impl ReplyAction {
 
 /// An acknowledgement that is held back until interest is visible.
 #[derive(Clone, Debug)]
-pub(crate) enum HeldAck {
+pub(crate) enum DelayedAck {
     Event {
         correlation: Option<Box<str>>,
     },

@@ -3,7 +3,7 @@
 use crate::address::SessionId;
 use crate::context::{Authorization, DeniedName, Lost, TurnContext};
 use crate::effect::{Effects, Flow, InterestTopic, News};
-use crate::entry::{Entry, HeldAck, HistoryEntry, ReplyAction};
+use crate::entry::{DelayedAck, Entry, HistoryEntry, ReplyAction};
 use crate::history::home as history;
 use crate::history::home::Start;
 use crate::hub::{Edge, HubTopic};
@@ -200,12 +200,12 @@ fn subscribe<E: Effects>(
     let correlation = correlation.map(Box::from);
     if kept.is_empty() {
         if authorized.is_acknowledged() {
-            turn.ack_bulk(id, visible_from, HeldAck::Event { correlation });
+            turn.ack_bulk(id, visible_from, DelayedAck::Event { correlation });
         }
     } else {
-        let ack = ReplyAction::Held(HeldAck::Event { correlation });
+        let ack = ReplyAction::Ack(DelayedAck::Event { correlation });
         let reply = turn.begin_bulk_reply(id, kept.len() + 1, ack);
-        turn.ack_when_visible(visible_from, id, HeldAck::Part(reply));
+        turn.ack_when_visible(visible_from, id, DelayedAck::Part(reply));
         let mut wishes = table::map(turn.shard.seed);
         wishes.extend(positions.iter().copied());
         for name in kept {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::session::Seat;
+use crate::session::LocalSessionId;
 use crate::time::{Instant, Now, WallTime};
 
 /// An expiry is late by no more than this where the wall clock is set forward.
@@ -15,7 +15,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// The sessions whose logins expire, by the time of that.
 #[derive(Debug, Default)]
 pub(crate) struct Expiries {
-    by_time: BTreeSet<(WallTime, Seat)>,
+    by_time: BTreeSet<(WallTime, LocalSessionId)>,
     /// When the first of them is looked at.
     due: Option<Instant>,
 }
@@ -32,27 +32,27 @@ impl Expiries {
     }
 
     /// The login of a session expires.
-    pub(crate) fn add(&mut self, now: Now, expires_at: WallTime, seat: Seat) {
-        self.by_time.insert((expires_at, seat));
+    pub(crate) fn add(&mut self, now: Now, expires_at: WallTime, local_id: LocalSessionId) {
+        self.by_time.insert((expires_at, local_id));
         self.plan(now);
     }
 
     /// It does not any more: the session has ended, or its login was renewed.
-    pub(crate) fn remove(&mut self, expires_at: WallTime, seat: Seat) {
-        self.by_time.remove(&(expires_at, seat));
+    pub(crate) fn remove(&mut self, expires_at: WallTime, local_id: LocalSessionId) {
+        self.by_time.remove(&(expires_at, local_id));
         if self.by_time.is_empty() {
             self.due = None;
         }
     }
 
     /// The next session whose login has expired.
-    pub(crate) fn pop_due(&mut self, now: Now) -> Option<Seat> {
+    pub(crate) fn pop_due(&mut self, now: Now) -> Option<LocalSessionId> {
         let first = self.by_time.first()?;
         if first.0 > now.wall {
             self.plan(now);
             return None;
         }
-        self.by_time.pop_first().map(|(_, seat)| seat)
+        self.by_time.pop_first().map(|(_, local_id)| local_id)
     }
 
     fn plan(&mut self, now: Now) {
@@ -74,8 +74,8 @@ mod tests {
         }
     }
 
-    fn seat(index: u32) -> Seat {
-        Seat {
+    fn local_id(index: u32) -> LocalSessionId {
+        LocalSessionId {
             index,
             generation: 0,
         }
@@ -84,14 +84,14 @@ mod tests {
     #[test]
     fn logins_expire_in_the_order_of_their_times() {
         let mut expiries = Expiries::default();
-        expiries.add(at(0, 100), WallTime(120_000), seat(1));
-        expiries.add(at(0, 100), WallTime(110_000), seat(2));
+        expiries.add(at(0, 100), WallTime(120_000), local_id(1));
+        expiries.add(at(0, 100), WallTime(110_000), local_id(2));
         assert_eq!(expiries.next(), Some(at(10, 0).monotonic));
         assert_eq!(expiries.pop_due(at(9, 109)), None);
-        assert_eq!(expiries.pop_due(at(10, 110)), Some(seat(2)));
+        assert_eq!(expiries.pop_due(at(10, 110)), Some(local_id(2)));
         assert_eq!(expiries.pop_due(at(10, 110)), None);
         assert_eq!(expiries.next(), Some(at(20, 0).monotonic));
-        expiries.remove(WallTime(120_000), seat(1));
+        expiries.remove(WallTime(120_000), local_id(1));
         assert_eq!(expiries.next(), None);
         assert_eq!(expiries.pop_due(at(99, 999)), None);
     }
@@ -99,10 +99,10 @@ mod tests {
     #[test]
     fn a_wall_clock_that_is_set_is_followed_within_a_minute() {
         let mut expiries = Expiries::default();
-        expiries.add(at(0, 0), WallTime(86_400_000), seat(1));
+        expiries.add(at(0, 0), WallTime(86_400_000), local_id(1));
         assert_eq!(expiries.next(), Some(at(60, 0).monotonic));
         assert_eq!(expiries.pop_due(at(60, 60)), None);
         assert_eq!(expiries.next(), Some(at(120, 0).monotonic));
-        assert_eq!(expiries.pop_due(at(120, 90_000)), Some(seat(1)));
+        assert_eq!(expiries.pop_due(at(120, 90_000)), Some(local_id(1)));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) const INTEREST_BYTES: usize = 144;
 pub(crate) const MEMBERSHIP_BYTES: usize = 32;
 
 /// A record that a session is subscribed to or has asked for: its place among the session's own.
-pub(crate) const HOLD_BYTES: usize = 96;
+pub(crate) const SUBSCRIPTION_BYTES: usize = 96;
 
 /// An rpc that a session provides: its place among the session's own.
 pub(crate) const PROVIDED_BYTES: usize = 40;

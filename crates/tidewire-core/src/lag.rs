@@ -52,7 +52,7 @@ pub(crate) fn fell_behind<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
     if !session.has(Mark::FollowsJumps) || !matches!(session.phase, Phase::Open(_)) {
         return;
     }
-    let lag = &mut session.belongings(context.seed).lag;
+    let lag = &mut session.state(context.seed).lag;
     if lag.is_none() {
         context.count_lag(|lag| lag.sessions += 1);
     }
@@ -192,8 +192,8 @@ fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
         return;
     };
     if names.is_empty() {
-        if let Some(belongings) = &mut session.belongings {
-            belongings.lag = None;
+        if let Some(state) = &mut session.state {
+            state.lag = None;
         }
         return turn.shard.count_lag(|lag| lag.sessions -= 1);
     }
@@ -228,7 +228,7 @@ fn give<E: Effects>(
 }
 
 fn lag_of(session: &mut Session) -> Option<&mut Lag> {
-    session.belongings.as_mut()?.lag.as_deref_mut()
+    session.state.as_mut()?.lag.as_deref_mut()
 }
 
 /// Whether a session that lags is left out of what is published to names of the topic. Presence is not: what changed

@@ -96,7 +96,7 @@ pub(crate) fn notify<E: Effects>(
     let listens = turn
         .sessions
         .find(provider)
-        .and_then(|session| session.belongings.as_ref())
+        .and_then(|session| session.state.as_ref())
         .is_some_and(|with| with.patterns.contains(&key));
     if !listens {
         return;
@@ -177,7 +177,7 @@ fn listen<E: Effects>(
         turn.send(id, &wrap(topic, Listen::AlreadyListening { pattern }));
         return Flow::Taken;
     }
-    turn.sessions.add_belonging(id, pattern_bytes(&name));
+    turn.sessions.add_state_bytes(id, pattern_bytes(&name));
     let shards = usize::from(turn.shard.shard_count);
     let reply = turn.begin_reply(
         id,
@@ -234,7 +234,7 @@ fn unlisten<E: Effects>(
         turn.send(id, &wrap(topic, Listen::UnlistenAck { pattern }));
         return Flow::Taken;
     }
-    turn.sessions.remove_belonging(id, pattern_bytes(&name));
+    turn.sessions.remove_state_bytes(id, pattern_bytes(&name));
     let shards = usize::from(turn.shard.shard_count);
     let what = ReplyAction::Unlisten {
         topic,
@@ -260,12 +260,13 @@ pub(crate) fn lose<E: Effects>(
 ) -> bool {
     let session = turn.sessions.find_mut(id);
     let has_listened = session
-        .and_then(|session| session.belongings.as_mut())
+        .and_then(|session| session.state.as_mut())
         .is_some_and(|with| with.patterns.remove(&(topic, pattern.clone())));
     if !has_listened {
         return false;
     }
-    turn.sessions.remove_belonging(id, pattern_bytes(&pattern));
+    turn.sessions
+        .remove_state_bytes(id, pattern_bytes(&pattern));
     turn.send(id, &refusal(topic, &pattern, lost == Lost::RuleFailed));
     turn.post_all(&Entry::Listening(Listening::Remove {
         topic,

@@ -121,7 +121,7 @@ pub(crate) enum Decided {
     /// Nothing; the session may be open now.
     Done,
     /// The session is held back until then.
-    Held(Instant),
+    Delayed(Instant),
     /// The login was refused, and this many were on this session; another one may follow.
     Refused(u32),
     /// The session has another principal than this.
@@ -209,7 +209,7 @@ pub(crate) fn decided<E: Effects>(
                 refuse: false,
                 stage: DetentionStage::Unavailable,
             }));
-            return Decided::Held(until);
+            return Decided::Delayed(until);
         }
     }
     turn.out.resume(id);

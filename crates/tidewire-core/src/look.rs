@@ -69,12 +69,12 @@ pub struct SessionView {
 impl SessionView {
     pub(crate) fn new(session: &Session) -> Self {
         let principal = session.principal();
-        let belongings = session.belongings.as_ref();
+        let state = session.state.as_ref();
         Self {
             user: principal.map(|principal| principal.user_id.clone()),
             is_operator: principal.is_some_and(|principal| principal.is_operator()),
             subscription_count: session.subscription_count(),
-            is_lagging: belongings.is_some_and(|with| with.lag.is_some()),
+            is_lagging: state.is_some_and(|with| with.lag.is_some()),
         }
     }
 }

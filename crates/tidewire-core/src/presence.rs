@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::address::SessionId;
 use crate::context::{Authorization, DeniedName, Lost, TurnContext};
 use crate::effect::{Effects, Flow, InterestTopic, News, Principal};
-use crate::entry::{Entry, HeldAck, PendingReplyId, ReplyAction, ReplyPart};
+use crate::entry::{DelayedAck, Entry, PendingReplyId, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
 use crate::message::{Message, Presence, PresenceAction, PresenceError, Refusal};
@@ -408,7 +408,7 @@ fn subscribe<E: Effects>(
         }
         visible_from = visible_from.max(turn.hub.interest(topic, name));
     }
-    let ack = HeldAck::Presence {
+    let ack = DelayedAck::Presence {
         action,
         correlation: correlation.map(Box::from),
     };

@@ -21,7 +21,7 @@ use crate::permission::{Access, Asked, Decision, Question};
 use crate::presence;
 use crate::record::home;
 use crate::rpc;
-use crate::session::{Held, Session};
+use crate::session::{Session, SessionRights};
 use crate::table::{self, Map};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
@@ -256,17 +256,17 @@ impl Reauthorizer {
         let Some(session) = turn.sessions.find_mut(id) else {
             return;
         };
-        let belongings = session.belongings.as_ref();
-        let follows = belongings.and_then(|with| with.follows.as_ref());
+        let state = session.state.as_ref();
+        let follows = state.and_then(|with| with.follows.as_ref());
         let waiting = follows.map_or_else(Vec::new, |follows| follows.waiting_names());
         let waiting = waiting.into_iter();
         self.rights
             .extend(waiting.map(|name| Right::Member(InterestTopic::Event, name)));
-        let Held {
+        let SessionRights {
             records,
             provided,
             patterns,
-        } = session.hold_again();
+        } = session.rights_to_check();
         if !patterns.is_empty()
             && let Some(principal) = turn.principal(id)
         {
@@ -414,15 +414,15 @@ impl Reauthorizer {
 impl Session {
     /// What it holds beside memberships, in an order that does not depend on hash tables. Record subscriptions that are not
     /// granted yet are checked again when the grant comes.
-    fn hold_again(&mut self) -> Held {
-        let mut held = Held::default();
-        let Some(with) = &mut self.belongings else {
+    fn rights_to_check(&mut self) -> SessionRights {
+        let mut held = SessionRights::default();
+        let Some(with) = &mut self.state else {
             return held;
         };
-        for (name, hold) in &mut with.holds {
-            match hold.granted {
-                Some(_) => held.records.push((name.clone(), hold.serial)),
-                None => hold.again = true,
+        for (name, subscription) in &mut with.subscriptions {
+            match subscription.granted {
+                Some(_) => held.records.push((name.clone(), subscription.serial)),
+                None => subscription.again = true,
             }
         }
         held.provided.extend(with.provided.iter().cloned());

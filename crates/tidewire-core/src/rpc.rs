@@ -111,7 +111,7 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, delivery: &RpcD
 /// when it chose it.
 fn has_withdrawn<E: Effects>(turn: &TurnContext<'_, E>, delivery: &RpcDelivery) -> bool {
     turn.sessions.find(delivery.session).is_some_and(|session| {
-        let with = session.belongings.as_ref();
+        let with = session.state.as_ref();
         with.is_none_or(|with| !with.provided.contains(&delivery.name))
     })
 }
@@ -187,7 +187,7 @@ fn unprovide<E: Effects>(
         removed.extend(names.iter().filter_map(|name| provided.take(*name)));
     }
     let bytes = removed.iter().map(provided_bytes).sum();
-    turn.sessions.remove_belonging(id, bytes);
+    turn.sessions.remove_state_bytes(id, bytes);
     register(turn, id, removed, false, correlation);
     Flow::Taken
 }
@@ -201,12 +201,12 @@ pub(crate) fn lose<E: Effects>(
 ) -> bool {
     let session = turn.sessions.find_mut(id);
     let has_provided = session
-        .and_then(|session| session.belongings.as_mut())
+        .and_then(|session| session.state.as_mut())
         .is_some_and(|with| with.provided.remove(&name));
     if !has_provided {
         return false;
     }
-    turn.sessions.remove_belonging(id, provided_bytes(&name));
+    turn.sessions.remove_state_bytes(id, provided_bytes(&name));
     let (action, refused) = (RpcAction::Provide, Some(name.as_str()));
     let error = lost.refusal(action, refused, RpcError::Denied, RpcError::PermissionError);
     turn.send(id, &Message::Rpc(Rpc::Error(error)));
@@ -224,7 +224,7 @@ fn take_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name
         .find_mut(id)
         .is_some_and(|session| session.offers(seed).provided.insert(name.clone()));
     if is_new {
-        turn.sessions.add_belonging(id, provided_bytes(name));
+        turn.sessions.add_state_bytes(id, provided_bytes(name));
     }
     is_new
 }

@@ -60,7 +60,7 @@ pub(crate) enum DetentionStage {
 
 /// A record that the session is subscribed to, or wants to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct RecordSubscription {
     /// Tells this subscription from an earlier one of the same name.
     pub(crate) serial: u32,
     /// The owner's interest epoch once it is granted.
@@ -71,7 +71,7 @@ pub(crate) struct Hold {
 
 /// What a session holds beside memberships.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct SessionRights {
     /// Granted record subscriptions, with their serials.
     pub(crate) records: Vec<(Name, u32)>,
     /// The rpcs that it provides.
@@ -174,11 +174,11 @@ impl BulkAuthorization {
 
 /// What only some sessions have; boxed, so that the others don't pay for it.
 #[derive(Debug)]
-pub(crate) struct Belongings {
-    /// Bytes of `holds`, `provided` and `patterns`.
+pub(crate) struct SessionState {
+    /// Bytes of `subscriptions`, `provided` and `patterns`.
     bytes: usize,
     /// The records that it is subscribed to, or wants to be.
-    pub(crate) holds: Map<Name, Hold>,
+    pub(crate) subscriptions: Map<Name, RecordSubscription>,
     /// The rpcs that it provides.
     pub(crate) provided: Set<Name>,
     /// The patterns that it listens with.
@@ -213,7 +213,7 @@ pub(crate) enum Mark {
     Ended = 16,
 }
 
-/// A session. There are as many as connections, so what few have lies in [`Belongings`].
+/// A session. There are as many as connections, so what few of them have is in the boxed [`SessionState`].
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -236,7 +236,7 @@ pub(crate) struct Session {
     pub(crate) kept_bytes: u32,
     /// Everything it gets publications of.
     pub(crate) memberships: Memberships,
-    pub(crate) belongings: Option<Box<Belongings>>,
+    pub(crate) state: Option<Box<SessionState>>,
 }
 
 impl Phase {
@@ -264,7 +264,7 @@ impl Session {
             serial: 0,
             kept_bytes: 0,
             memberships: Memberships::new(),
-            belongings: None,
+            state: None,
         }
     }
 
@@ -285,8 +285,8 @@ impl Session {
     /// Whether its next message has to wait for one that has not wholly taken effect; if so it is remembered that one does.
     #[inline]
     pub(crate) fn is_held_back(&mut self) -> bool {
-        let belongings = self.belongings.as_mut();
-        let Some(bulk) = belongings.and_then(|with| with.bulk.as_mut()) else {
+        let state = self.state.as_mut();
+        let Some(bulk) = state.and_then(|with| with.bulk.as_mut()) else {
             return false;
         };
         bulk.has_waiting = true;
@@ -295,9 +295,7 @@ impl Session {
 
     /// Whether a message of it has not wholly taken effect.
     pub(crate) fn has_bulk(&self) -> bool {
-        self.belongings
-            .as_ref()
-            .is_some_and(|with| with.bulk.is_some())
+        self.state.as_ref().is_some_and(|with| with.bulk.is_some())
     }
 
     /// The principal of an open session.
@@ -308,29 +306,29 @@ impl Session {
     /// Names, patterns and registrations that it holds.
     pub(crate) fn subscription_count(&self) -> usize {
         let member_count = self.memberships.len();
-        self.belongings.as_ref().map_or(member_count, |with| {
-            // A granted record is both a hold and a membership, one that is not granted yet is a hold only. The larger
+        self.state.as_ref().map_or(member_count, |with| {
+            // A granted record is both a subscription and a membership, one that is not granted yet is only a subscription. The larger
             // number is exact once the owners have answered, and bounds what waits by the same limit.
             let waiting = with
                 .follows
                 .as_ref()
                 .map_or(0, |follows| follows.waiting_count());
-            with.holds.len().max(member_count) + waiting + with.provided.len() + with.patterns.len()
+            with.subscriptions.len().max(member_count)
+                + waiting
+                + with.provided.len()
+                + with.patterns.len()
         })
     }
 
     /// Patterns that it listens with.
     pub(crate) fn pattern_count(&self) -> usize {
-        let belongings = self.belongings.as_ref();
-        belongings.map_or(0, |with| with.patterns.len())
+        let state = self.state.as_ref();
+        state.map_or(0, |with| with.patterns.len())
     }
 
     /// Whether its next message waits for a rate, so that it can't be heard.
     pub(crate) fn is_throttled(&self) -> bool {
-        let spending = self
-            .belongings
-            .as_ref()
-            .and_then(|with| with.spending.as_ref());
+        let spending = self.state.as_ref().and_then(|with| with.spending.as_ref());
         spending.is_some_and(|spending| spending.is_waiting)
     }
 
@@ -345,11 +343,11 @@ impl Session {
     }
 
     /// What it has beside memberships, made on first use.
-    pub(crate) fn belongings(&mut self, seed: u64) -> &mut Belongings {
-        self.belongings.get_or_insert_with(|| {
-            Box::new(Belongings {
+    pub(crate) fn state(&mut self, seed: u64) -> &mut SessionState {
+        self.state.get_or_insert_with(|| {
+            Box::new(SessionState {
                 bytes: 0,
-                holds: table::map(seed),
+                subscriptions: table::map(seed),
                 provided: table::set(seed),
                 patterns: table::set(seed),
                 has_offered: false,
@@ -363,10 +361,10 @@ impl Session {
     }
 
     /// What it offers: it counts as somebody of whom owners know from now on.
-    pub(crate) fn offers(&mut self, seed: u64) -> &mut Belongings {
-        let belongings = self.belongings(seed);
-        belongings.has_offered = true;
-        belongings
+    pub(crate) fn offers(&mut self, seed: u64) -> &mut SessionState {
+        let state = self.state(seed);
+        state.has_offered = true;
+        state
     }
 }
 
@@ -376,12 +374,12 @@ fn saturated(bytes: usize) -> u32 {
 
 /// A session of this shard: the part of its id that differs. Every session waits in a queue of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seat {
+pub(crate) struct LocalSessionId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-impl Seat {
+impl LocalSessionId {
     /// The part of an id.
     pub(crate) fn of(id: SessionId) -> Self {
         Self {
@@ -468,8 +466,8 @@ impl Sessions {
         };
         let session = std::mem::replace(session, ended);
         self.count -= 1;
-        let belongings = session.belongings.as_ref();
-        self.bytes -= belongings.map_or(0, |with| with.bytes);
+        let state = session.state.as_ref();
+        self.bytes -= state.map_or(0, |with| with.bytes);
         Some(session)
     }
 
@@ -488,26 +486,26 @@ impl Sessions {
     }
 
     /// The session has something more beside memberships.
-    pub(crate) fn add_belonging(&mut self, id: SessionId, bytes: usize) {
+    pub(crate) fn add_state_bytes(&mut self, id: SessionId, bytes: usize) {
         let Some(session) = self.find_mut(id) else {
             return;
         };
         session.keep(bytes);
-        if let Some(with) = &mut session.belongings {
+        if let Some(with) = &mut session.state {
             with.bytes += bytes;
             self.bytes += bytes;
         }
     }
 
     /// It has that no more.
-    pub(crate) fn remove_belonging(&mut self, id: SessionId, bytes: usize) {
+    pub(crate) fn remove_state_bytes(&mut self, id: SessionId, bytes: usize) {
         let Some(session) = self.find_mut(id) else {
             return;
         };
         session.let_go(bytes);
-        if let Some(with) = &mut session.belongings {
+        if let Some(with) = &mut session.state {
             with.bytes -= bytes;
-            table::shrink_map(&mut with.holds);
+            table::shrink_map(&mut with.subscriptions);
             table::shrink_set(&mut with.provided);
             self.bytes -= bytes;
         }

@@ -45,8 +45,8 @@ impl Shard {
         let seed = self.context.seed;
         if let Some(session) = self.sessions.find_mut(id) {
             let bytes = bulk.kept_bytes();
-            session.belongings(seed).bulk = Some(bulk);
-            self.sessions.add_belonging(id, bytes);
+            session.state(seed).bulk = Some(bulk);
+            self.sessions.add_state_bytes(id, bytes);
         }
         self.go_on_with_bulk(now, id, out);
     }
@@ -55,8 +55,7 @@ impl Shard {
     fn go_on_with_bulk<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         let seed = self.context.seed;
         let session = self.sessions.find_mut(id);
-        let Some(mut bulk) = session.and_then(|session| session.belongings(seed).bulk.take())
-        else {
+        let Some(mut bulk) = session.and_then(|session| session.state(seed).bulk.take()) else {
             return;
         };
         let work_before = self.context.work.get();
@@ -71,22 +70,22 @@ impl Shard {
         };
         // It sends nothing while it waits for its names, and is not silent for that.
         session.heard = now.monotonic;
-        let belongings = session.belongings(seed);
+        let state = session.state(seed);
         if flow == Flow::Wait {
             // A rule waits for the value of a record.
-            belongings.bulk = Some(bulk);
+            state.bulk = Some(bulk);
             return;
         }
-        belongings.rule_reads = RuleReads::default();
+        state.rule_reads = RuleReads::default();
         if !bulk.advance() {
-            belongings.bulk = Some(bulk);
+            state.bulk = Some(bulk);
             if !self.debtors.has(id) {
                 self.owe(id, 1);
             }
             self.debtors.holds_back(id);
             return;
         }
-        self.sessions.remove_belonging(id, bulk.kept_bytes());
+        self.sessions.remove_state_bytes(id, bulk.kept_bytes());
         if let Some(reply) = bulk.reply() {
             add_reply_part(
                 &mut self.turn_context(now, out),

@@ -48,19 +48,19 @@ impl Shard {
             parts.logged_in(&turn, session, decided);
         }
         let home = turn.shard.address;
-        while let Some(seat) = parts.logins.pop_due(now.monotonic) {
-            if login::timed_out(&mut turn, seat.session(home), 0)
+        while let Some(local_id) = parts.logins.pop_due(now.monotonic) {
+            if login::timed_out(&mut turn, local_id.session(home), 0)
                 && let Some(timeout) = turn.shard.settings.login_timeout
             {
-                parts.logins.push(now.monotonic + timeout, seat);
+                parts.logins.push(now.monotonic + timeout, local_id);
             }
         }
-        while let Some((seat, refused)) = parts.retries.pop_due(now.monotonic) {
-            if login::timed_out(&mut turn, seat.session(home), refused)
+        while let Some((local_id, refused)) = parts.retries.pop_due(now.monotonic) {
+            if login::timed_out(&mut turn, local_id.session(home), refused)
                 && let Some(timeout) = turn.shard.settings.auth_retry_timeout
             {
                 let deadline = now.monotonic + timeout;
-                parts.retries.push(deadline, (seat, refused));
+                parts.retries.push(deadline, (local_id, refused));
             }
         }
         let interval = turn.shard.settings.heartbeat_interval;
@@ -79,9 +79,9 @@ impl Shard {
                     closes.close(session.id, CloseReason::Silent);
                 }
             });
-        while let Some(seat) = self.expiries.pop_due(now) {
+        while let Some(local_id) = self.expiries.pop_due(now) {
             self.context.expired += 1;
-            self.end_session(now, seat.session(home), CloseReason::Expired, out);
+            self.end_session(now, local_id.session(home), CloseReason::Expired, out);
         }
     }
 }

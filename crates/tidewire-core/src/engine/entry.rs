@@ -267,7 +267,7 @@ fn value_read<E: Effects>(
     let Some(session) = turn.sessions.find_mut(id) else {
         return false;
     };
-    let reads = &mut session.belongings(turn.shard.seed).rule_reads;
+    let reads = &mut session.state(turn.shard.seed).rule_reads;
     if let Some(bulk_authorization) = &mut reads.bulk_authorization {
         return bulk_authorization.take(&name, &value);
     }
@@ -321,7 +321,7 @@ pub(super) fn add_reply_part<E: Effects>(
                 add_reply_part(turn, whole, allowed, ReplyPart::Done);
             }
         }
-        ReplyAction::Held(ack) => turn.send_ack(id, &ack),
+        ReplyAction::Ack(ack) => turn.send_ack(id, &ack),
         ReplyAction::Listen { topic, pattern } => {
             turn.send(
                 id,

@@ -10,7 +10,7 @@ use crate::entry::{Entry, WorkEntry};
 use crate::history::home as history;
 use crate::hub::{ChannelId, HubTopic};
 use crate::record::home;
-use crate::session::{Mark, Phase, Seat, Session};
+use crate::session::{LocalSessionId, Mark, Phase, Session};
 use crate::text::Name;
 use crate::time::Now;
 use crate::{event, login, presence};
@@ -31,11 +31,15 @@ pub(super) struct Leaving {
 
 impl Leaving {
     fn of(session: SessionId, ended: &mut Session, channels: Vec<ChannelId>) -> Self {
-        let mut belongings = ended.belongings.take();
-        let follows = belongings.as_mut().and_then(|with| with.follows.take());
-        let holds = belongings.into_iter().flat_map(|with| with.holds);
-        let mut records: Vec<(Name, u64, u32)> = holds
-            .filter_map(|(name, hold)| hold.granted.map(|epoch| (name, epoch, hold.serial)))
+        let mut state = ended.state.take();
+        let follows = state.as_mut().and_then(|with| with.follows.take());
+        let subscriptions = state.into_iter().flat_map(|with| with.subscriptions);
+        let mut records: Vec<(Name, u64, u32)> = subscriptions
+            .filter_map(|(name, subscription)| {
+                subscription
+                    .granted
+                    .map(|epoch| (name, epoch, subscription.serial))
+            })
             .collect();
         let mut histories = history::granted(follows);
         // The order of the posts must not depend on the hash table. For more names it costs too much to sort them; the seed
@@ -108,16 +112,16 @@ impl Shard {
             turn.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
         }
         let mut has_offered = false;
-        if let Some(belongings) = &mut session.belongings {
-            has_offered = belongings.has_offered;
-            if let Some(reply) = belongings.bulk.take().and_then(|bulk| bulk.reply()) {
+        if let Some(state) = &mut session.state {
+            has_offered = state.has_offered;
+            if let Some(reply) = state.bulk.take().and_then(|bulk| bulk.reply()) {
                 // The message would have been its last part.
                 turn.pending_replies.running.remove(&reply.number);
             }
-            if belongings.lag.is_some() {
+            if state.lag.is_some() {
                 turn.shard.count_lag(|lag| lag.sessions -= 1);
             }
-            if let Some(spending) = belongings.spending.take() {
+            if let Some(spending) = state.spending.take() {
                 let user = session
                     .phase
                     .principal()
@@ -132,7 +136,7 @@ impl Shard {
         }
         if let Some(principal) = session.principal() {
             if let Some(expires_at) = principal.expires_at() {
-                parts.expiries.remove(expires_at, Seat::of(id));
+                parts.expiries.remove(expires_at, LocalSessionId::of(id));
             }
             if !session.has(Mark::Passing) {
                 login::count_online(&mut turn, &principal.user_id, id, false);

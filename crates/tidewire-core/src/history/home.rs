@@ -105,7 +105,7 @@ pub(crate) fn subscribe<E: Effects>(
     };
     session.serial = session.serial.wrapping_add(1);
     let serial = session.serial;
-    let follows = session.belongings(seed).follows.get_or_insert_with(|| {
+    let follows = session.state(seed).follows.get_or_insert_with(|| {
         Box::new(Follows {
             names: table::map(seed),
             waiting: 0,
@@ -331,7 +331,7 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, name: Name) {
 }
 
 fn follows_of(session: &mut Session) -> Option<&mut Follows> {
-    session.belongings.as_mut()?.follows.as_deref_mut()
+    session.state.as_mut()?.follows.as_deref_mut()
 }
 
 fn sorted(names: impl Iterator<Item = Name>) -> Vec<Name> {

@@ -95,7 +95,7 @@ impl RateKeeper {
             .principal()
             .map(|principal| principal.user_id.clone());
         let seed = turn.shard.seed;
-        let spending = session.belongings(seed).spending.get_or_insert_default();
+        let spending = session.state(seed).spending.get_or_insert_default();
         if spending.has_paid {
             return true;
         }

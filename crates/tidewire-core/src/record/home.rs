@@ -12,7 +12,7 @@ use crate::entry::{
     Published, RecordAnswer, RecordRefusal, RecordRequest, RecordRequestKind, ReplyAction,
     Snapshot,
 };
-use crate::footprint::{HOLD_BYTES, text_bytes};
+use crate::footprint::{SUBSCRIPTION_BYTES, text_bytes};
 use crate::hub::HubTopic;
 use crate::json::Kind;
 use crate::lag;
@@ -22,7 +22,7 @@ use crate::message::{
     WireVersion, Write,
 };
 use crate::record::change;
-use crate::session::Hold;
+use crate::session::RecordSubscription;
 use crate::store::Version;
 use crate::text::{Name, Payload};
 use crate::work::{NAME_WORK, REQUEST_WORK};
@@ -268,8 +268,8 @@ pub(crate) fn serial<E: Effects>(
     id: SessionId,
     name: &str,
 ) -> Option<u32> {
-    let belongings = turn.sessions.find(id)?.belongings.as_ref()?;
-    Some(belongings.holds.get(name)?.serial)
+    let state = turn.sessions.find(id)?.state.as_ref()?;
+    Some(state.subscriptions.get(name)?.serial)
 }
 
 /// As what the subscription with this serial was granted.
@@ -279,9 +279,11 @@ pub(crate) fn granted<E: Effects>(
     name: &str,
     serial: u32,
 ) -> Option<u64> {
-    let belongings = turn.sessions.find(id)?.belongings.as_ref()?;
-    let hold = belongings.holds.get(name)?;
-    hold.granted.filter(|_| hold.serial == serial)
+    let state = turn.sessions.find(id)?.state.as_ref()?;
+    let subscription = state.subscriptions.get(name)?;
+    subscription
+        .granted
+        .filter(|_| subscription.serial == serial)
 }
 
 /// Ends a subscription whose right was lost, with what was published for it and not sent; false if there is none.
@@ -293,18 +295,19 @@ pub(crate) fn lose<E: Effects>(
     why: RecordRefusal,
 ) -> bool {
     let session = turn.sessions.find_mut(id);
-    let Some(with) = session.and_then(|session| session.belongings.as_mut()) else {
+    let Some(with) = session.and_then(|session| session.state.as_mut()) else {
         return false;
     };
-    let held = with.holds.get(name).copied();
+    let held = with.subscriptions.get(name).copied();
     let Some(epoch) = held
-        .filter(|hold| hold.serial == serial)
-        .and_then(|hold| hold.granted)
+        .filter(|subscription| subscription.serial == serial)
+        .and_then(|subscription| subscription.granted)
     else {
         return false;
     };
-    with.holds.remove(name);
-    turn.sessions.remove_belonging(id, hold_bytes(name));
+    with.subscriptions.remove(name);
+    turn.sessions
+        .remove_state_bytes(id, subscription_bytes(name));
     turn.hub.revoke(TOPIC, name, id, turn.sessions);
     release(turn, name.clone(), epoch, (id, serial));
     let refusal = Refusal {
@@ -367,9 +370,10 @@ pub(crate) fn published<E: Effects>(
             );
             for member in turn.hub.dissolve(TOPIC, name, turn.sessions) {
                 let session = turn.sessions.find_mut(member);
-                let belongings = session.and_then(|session| session.belongings.as_mut());
-                if belongings.is_some_and(|with| with.holds.remove(name).is_some()) {
-                    turn.sessions.remove_belonging(member, hold_bytes(name));
+                let state = session.and_then(|session| session.state.as_mut());
+                if state.is_some_and(|with| with.subscriptions.remove(name).is_some()) {
+                    turn.sessions
+                        .remove_state_bytes(member, subscription_bytes(name));
                 }
             }
         }
@@ -446,13 +450,13 @@ fn bulk<E: Effects>(
         let serial = if action == RecordBulk::Notify {
             None
         } else {
-            match hold(turn, id, &owned) {
-                Held::New(serial) => Some(serial),
-                Held::Already => {
+            match begin_subscription(turn, id, &owned) {
+                Begun::New(serial) => Some(serial),
+                Begun::Already => {
                     turn.send(id, &error(RecordError::MultipleSubscriptions { name }));
                     None
                 }
-                Held::NoRoom => {
+                Begun::NoRoom => {
                     turn.send(id, &error(RecordError::Denied(refusal(Some(name)))));
                     continue;
                 }
@@ -536,44 +540,48 @@ fn begin_bulk_reply<E: Effects>(
     Some(turn.begin_reply(id, count, ReplyAction::Record(records)))
 }
 
-enum Held {
+enum Begun {
     New(u32),
     Already,
     NoRoom,
 }
 
 /// Notes that the session wants to be subscribed to the record.
-fn hold<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name) -> Held {
+fn begin_subscription<E: Effects>(
+    turn: &mut TurnContext<'_, E>,
+    id: SessionId,
+    name: &Name,
+) -> Begun {
     let has_room = turn.has_room(id, 1);
     let Some(session) = turn.sessions.find_mut(id) else {
-        return Held::NoRoom;
+        return Begun::NoRoom;
     };
     if session
-        .belongings
+        .state
         .as_ref()
-        .is_some_and(|with| with.holds.contains_key(name))
+        .is_some_and(|with| with.subscriptions.contains_key(name))
     {
-        return Held::Already;
+        return Begun::Already;
     }
     if !has_room {
-        return Held::NoRoom;
+        return Begun::NoRoom;
     }
     session.serial = session.serial.wrapping_add(1);
-    let hold = Hold {
+    let subscription = RecordSubscription {
         serial: session.serial,
         granted: None,
         again: false,
     };
     let serial = session.serial;
-    let holds = &mut session.belongings(turn.shard.seed).holds;
-    holds.insert(name.clone(), hold);
-    turn.sessions.add_belonging(id, hold_bytes(name));
-    Held::New(serial)
+    let subscriptions = &mut session.state(turn.shard.seed).subscriptions;
+    subscriptions.insert(name.clone(), subscription);
+    turn.sessions.add_state_bytes(id, subscription_bytes(name));
+    Begun::New(serial)
 }
 
 /// What a record that is subscribed to takes among the session's own.
-fn hold_bytes(name: &Name) -> usize {
-    HOLD_BYTES + text_bytes(name)
+fn subscription_bytes(name: &Name) -> usize {
+    SUBSCRIPTION_BYTES + text_bytes(name)
 }
 
 /// Whether rights have changed since the subscription was asked for, so that it has to be authorized again.
@@ -584,10 +592,12 @@ fn is_asked_again<E: Effects>(
     serial: u32,
 ) -> bool {
     let session = turn.sessions.find_mut(id);
-    let hold = session
-        .and_then(|session| session.belongings.as_mut())
-        .and_then(|with| with.holds.get_mut(name));
-    hold.is_some_and(|hold| hold.serial == serial && std::mem::take(&mut hold.again))
+    let subscription = session
+        .and_then(|session| session.state.as_mut())
+        .and_then(|with| with.subscriptions.get_mut(name));
+    subscription.is_some_and(|subscription| {
+        subscription.serial == serial && std::mem::take(&mut subscription.again)
+    })
 }
 
 /// The owner has granted a subscription; false, and given back, if nobody wants it any more.
@@ -599,14 +609,14 @@ fn grant<E: Effects>(
     epoch: u64,
     value_bytes: usize,
 ) -> bool {
-    let hold = turn
+    let subscription = turn
         .sessions
         .find_mut(id)
-        .and_then(|session| session.belongings.as_mut())
-        .and_then(|with| with.holds.get_mut(name));
-    match hold {
-        Some(hold) if hold.serial == serial => {
-            hold.granted = Some(epoch);
+        .and_then(|session| session.state.as_mut())
+        .and_then(|with| with.subscriptions.get_mut(name));
+    match subscription {
+        Some(subscription) if subscription.serial == serial => {
+            subscription.granted = Some(epoch);
             turn.hub.join(TOPIC, name, id, turn.sessions);
             if let Some(channel) = turn.hub.find(TOPIC, name) {
                 turn.hub
@@ -623,17 +633,20 @@ fn grant<E: Effects>(
 }
 
 fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) {
-    let hold = turn
+    let subscription = turn
         .sessions
         .find_mut(id)
-        .and_then(|session| session.belongings.as_mut())
-        .and_then(|with| with.holds.remove_entry(name));
-    let hold = hold.map(|(name, hold)| {
-        turn.sessions.remove_belonging(id, hold_bytes(&name));
-        hold
+        .and_then(|session| session.state.as_mut())
+        .and_then(|with| with.subscriptions.remove_entry(name));
+    let subscription = subscription.map(|(name, subscription)| {
+        turn.sessions
+            .remove_state_bytes(id, subscription_bytes(&name));
+        subscription
     });
     // A subscription that was not granted yet is given back when the grant comes.
-    if let Some((epoch, serial)) = hold.and_then(|hold| Some((hold.granted?, hold.serial))) {
+    if let Some((epoch, serial)) =
+        subscription.and_then(|subscription| Some((subscription.granted?, subscription.serial)))
+    {
         turn.hub.leave(TOPIC, name, id, turn.sessions);
         release(turn, name.into(), epoch, (id, serial));
     }
@@ -646,14 +659,15 @@ fn forget_hold<E: Effects>(
     serial: Option<u32>,
 ) {
     let session = turn.sessions.find_mut(id);
-    if let Some(with) = session.and_then(|session| session.belongings.as_mut())
+    if let Some(with) = session.and_then(|session| session.state.as_mut())
         && with
-            .holds
+            .subscriptions
             .get(name)
-            .is_some_and(|hold| Some(hold.serial) == serial)
+            .is_some_and(|subscription| Some(subscription.serial) == serial)
     {
-        with.holds.remove(name);
-        turn.sessions.remove_belonging(id, hold_bytes(name));
+        with.subscriptions.remove(name);
+        turn.sessions
+            .remove_state_bytes(id, subscription_bytes(name));
     }
 }
 
