@@ -9,15 +9,15 @@ pub struct Address {
     pub shard: u16,
 }
 
-/// A session: the shard that carries it, its place there, and the generation of that place. A late answer to a
+/// A session: the shard that carries it, its index there, and the generation of that index. A late answer to a
 /// session that has ended meets another generation and is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId {
     /// The shard that owns the session for its life.
-    pub home: Address,
-    /// The place in that shard's table.
+    pub address: Address,
+    /// The index in that shard's table.
     pub index: u32,
-    /// How often the place was used before.
+    /// How often the index was used before.
     pub generation: u32,
 }
 

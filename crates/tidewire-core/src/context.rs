@@ -721,7 +721,7 @@ impl<E: Effects> TurnContext<'_, E> {
             },
         );
         PendingReplyId {
-            home: self.shard.address,
+            address: self.shard.address,
             place: 0,
             number,
         }
@@ -729,7 +729,7 @@ impl<E: Effects> TurnContext<'_, E> {
 
     /// Tells the shard with the pending reply that one part is done.
     pub(crate) fn part_done(&mut self, reply: PendingReplyId, part: ReplyPart) {
-        self.post(reply.home, Entry::ReplyPart { reply, part });
+        self.post(reply.address, Entry::ReplyPart { reply, part });
     }
 
     /// Authorizes a message about one name, or about none, at its session's shard. At most one read is under way for it.

@@ -39,7 +39,7 @@ use crate::presence::{self, PresenceOwner};
 use crate::quota::Quotas;
 use crate::rate::{RateKeeper, RateOwner, is_compiled};
 use crate::reauthorize::Reauthorizer;
-use crate::record::{home, owner::RecordOwner};
+use crate::record::{owner::RecordOwner, subscriber};
 use crate::rights::Revocations;
 use crate::route::StoreId;
 use crate::rpc::{self, RpcOwner};
@@ -209,7 +209,7 @@ impl Shard {
             Input::Drained { session } => {
                 let mut turn = self.turn_context(now, out);
                 lag::drained(&mut turn, session);
-                history::home::drained(&mut turn, session);
+                history::subscriber::drained(&mut turn, session);
                 self.drained(now, session, out);
             }
             Input::Closed { session } => self.closed(now, session, out),
@@ -508,9 +508,9 @@ impl Shard {
         self.heartbeats
             .begin(now.monotonic, self.context.settings.heartbeat_interval);
         if let Some(timeout) = self.context.settings.login_timeout {
-            let (sessions, home) = (&self.sessions, self.context.address);
+            let (sessions, address) = (&self.sessions, self.context.address);
             self.logins.drop_front_while(|local_id| {
-                let waiting = sessions.find(local_id.session(home));
+                let waiting = sessions.find(local_id.session(address));
                 waiting.is_none_or(|session| session.principal().is_some() || session.refused > 0)
             });
             self.logins
@@ -609,9 +609,9 @@ impl Parts<'_> {
         let Some(timeout) = turn.shard.settings.auth_retry_timeout else {
             return;
         };
-        let (sessions, home) = (&turn.sessions, turn.shard.address);
+        let (sessions, address) = (&turn.sessions, turn.shard.address);
         self.retries.drop_front_while(|(local_id, refused)| {
-            let waiting = sessions.find(local_id.session(home));
+            let waiting = sessions.find(local_id.session(address));
             waiting.is_none_or(|session| {
                 session.principal().is_some() || u32::from(session.refused) != *refused
             })
@@ -660,7 +660,7 @@ fn route<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, message: &Mes
             turn.send(id, &Message::Connection(Connection::Pong))
         }
         Message::Event(message) => return event::message(turn, id, message),
-        Message::Record(message) => return home::message(turn, id, message),
+        Message::Record(message) => return subscriber::message(turn, id, message),
         Message::Rpc(message) => return rpc::message(turn, id, message),
         Message::Presence(message) => return presence::message(turn, id, message),
         Message::Auth(Auth::Request { data }) => return login::renew(turn, id, *data),

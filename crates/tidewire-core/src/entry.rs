@@ -296,7 +296,7 @@ impl HistoryPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingReplyId {
     /// The shard that sends the reply.
-    pub home: Address,
+    pub address: Address,
     /// Which name of a bulk message of records this part is about: its place in the message. 0 for all other parts.
     pub place: u32,
     /// Its number there.
@@ -345,7 +345,7 @@ pub enum Asker {
     /// A right that is reauthorized.
     Reauthorize {
         /// The shard that reauthorizes.
-        home: Address,
+        address: Address,
         /// Its number there.
         ticket: u64,
     },

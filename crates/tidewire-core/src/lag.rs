@@ -15,7 +15,7 @@ use crate::effect::{CloseReason, Effects, InterestTopic};
 use crate::entry::{Asker, Entry, LaggingReader, ReadFailed};
 use crate::hub::{ChannelId, HubTopic};
 use crate::message::{Event, GAP_MAX, Message};
-use crate::record::home;
+use crate::record::subscriber;
 use crate::session::{Mark, Phase, Session};
 use crate::settings::EventLagPolicy;
 use crate::store::Version;
@@ -206,7 +206,7 @@ fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     for name in names {
         let reader = LaggingReader {
             principal: Arc::clone(&principal),
-            serial: home::serial(turn, id, &name).unwrap_or_default(),
+            serial: subscriber::serial(turn, id, &name).unwrap_or_default(),
         };
         let asker = Asker::Lagging(id, Arc::new(reader));
         turn.post(turn.shard.owner(&name), Entry::ReadValue { name, asker });
@@ -220,7 +220,7 @@ fn give<E: Effects>(
     version: Version,
     data: &Payload,
 ) {
-    home::catch_up(turn, id, name, version, data);
+    subscriber::catch_up(turn, id, name, version, data);
     turn.shard.count_lag(|lag| lag.caught_up += 1);
     if let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) {
         lag.given_bytes += name.len() + data.len() + VALUE_OVERHEAD_BYTES;

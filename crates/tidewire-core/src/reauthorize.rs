@@ -19,7 +19,7 @@ use crate::listen;
 use crate::message::{PresenceAction, Topic};
 use crate::permission::{Access, Asked, Decision, Question};
 use crate::presence;
-use crate::record::home;
+use crate::record::subscriber;
 use crate::rpc;
 use crate::session::{Session, SessionRights};
 use crate::table::{self, Map};
@@ -207,7 +207,7 @@ impl Reauthorizer {
             waiting.principal = renewed;
             self.ask_owner(turn, waiting);
         } else if let (Some(why), Right::Record(name, serial)) = (lost, waiting.right)
-            && home::lose(turn, id, &name, serial, why)
+            && subscriber::lose(turn, id, &name, serial, why)
         {
             self.count(turn, id);
         }
@@ -223,7 +223,7 @@ impl Reauthorizer {
         serial: u32,
         why: RecordRefusal,
     ) {
-        if home::lose(turn, id, name, serial, why) {
+        if subscriber::lose(turn, id, name, serial, why) {
             self.lost += 1;
         }
     }
@@ -370,7 +370,7 @@ impl Reauthorizer {
     ) {
         let ticket = self.wait(waiting);
         let asker = Asker::Reauthorize {
-            home: turn.shard.address,
+            address: turn.shard.address,
             ticket,
         };
         let owner = turn.shard.owner(&record);
@@ -382,7 +382,7 @@ impl Reauthorizer {
         let Right::Record(name, serial) = waiting.right.clone() else {
             return;
         };
-        let Some(epoch) = home::granted(turn, waiting.session, &name, serial) else {
+        let Some(epoch) = subscriber::granted(turn, waiting.session, &name, serial) else {
             return;
         };
         let (session, principal) = (waiting.session, Arc::clone(&waiting.principal));

@@ -957,7 +957,7 @@ fn notify_requestor<E: Effects>(turn: &mut TurnContext<'_, E>, call: &OwnedCall,
         kept_bytes: if ended { call_bytes(call) } else { 0 },
         what,
     };
-    turn.post(call.requestor.home, Entry::RpcDelivery(delivery));
+    turn.post(call.requestor.address, Entry::RpcDelivery(delivery));
 }
 
 fn notify<E: Effects>(
@@ -968,7 +968,7 @@ fn notify<E: Effects>(
     what: CallNotice,
 ) {
     turn.post(
-        session.home,
+        session.address,
         Entry::RpcDelivery(RpcDelivery {
             session,
             name,

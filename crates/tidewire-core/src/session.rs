@@ -7,7 +7,7 @@ use crate::bulk::LongBulk;
 use crate::context::Authorization;
 use crate::effect::{AuthOutcome, Format, Principal};
 use crate::entry::ReadFailed;
-use crate::history::home::Follows;
+use crate::history::subscriber::Follows;
 use crate::hub::Memberships;
 use crate::lag::Lag;
 use crate::message::Topic;
@@ -389,9 +389,9 @@ impl LocalSessionId {
     }
 
     /// The whole id.
-    pub(crate) fn session(self, home: Address) -> SessionId {
+    pub(crate) fn session(self, address: Address) -> SessionId {
         SessionId {
-            home,
+            address,
             index: self.index,
             generation: self.generation,
         }

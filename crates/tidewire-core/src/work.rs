@@ -55,7 +55,7 @@ impl TurnCosts {
     /// Nothing has cost anything yet.
     pub(crate) fn new() -> Self {
         let session = SessionId {
-            home: Address { node: 0, shard: 0 },
+            address: Address { node: 0, shard: 0 },
             index: u32::MAX,
             generation: u32::MAX,
         };
@@ -79,7 +79,7 @@ impl TurnCosts {
     pub(crate) fn add(&mut self, session: SessionId, bytes: u64) -> u64 {
         let place = (session.index as usize)
             .wrapping_mul(31)
-            .wrapping_add(usize::from(session.home.shard));
+            .wrapping_add(usize::from(session.address.shard));
         let cost = &mut self.costs[place % COSTS];
         if cost.turn != self.turn || cost.session != session {
             *cost = Cost {

@@ -102,7 +102,7 @@ impl Node {
 
     fn session(index: u32, generation: u32) -> SessionId {
         SessionId {
-            home: Address { node: 0, shard: 0 },
+            address: Address { node: 0, shard: 0 },
             index,
             generation,
         }

@@ -6,7 +6,7 @@ use crate::address::SessionId;
 use crate::bulk::LongBulk;
 use crate::effect::{Effects, Flow};
 use crate::entry::ReplyPart;
-use crate::record::home;
+use crate::record::subscriber;
 use crate::session::RuleReads;
 use crate::time::Now;
 
@@ -34,7 +34,7 @@ impl Shard {
             && action.reads()
         {
             let names = bulk.names();
-            home::acknowledge(
+            subscriber::acknowledge(
                 &mut self.turn_context(now, out),
                 id,
                 action,

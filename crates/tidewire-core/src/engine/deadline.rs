@@ -47,16 +47,16 @@ impl Shard {
             let decided = login::release(&mut turn, session);
             parts.logged_in(&turn, session, decided);
         }
-        let home = turn.shard.address;
+        let address = turn.shard.address;
         while let Some(local_id) = parts.logins.pop_due(now.monotonic) {
-            if login::timed_out(&mut turn, local_id.session(home), 0)
+            if login::timed_out(&mut turn, local_id.session(address), 0)
                 && let Some(timeout) = turn.shard.settings.login_timeout
             {
                 parts.logins.push(now.monotonic + timeout, local_id);
             }
         }
         while let Some((local_id, refused)) = parts.retries.pop_due(now.monotonic) {
-            if login::timed_out(&mut turn, local_id.session(home), refused)
+            if login::timed_out(&mut turn, local_id.session(address), refused)
                 && let Some(timeout) = turn.shard.settings.auth_retry_timeout
             {
                 let deadline = now.monotonic + timeout;
@@ -81,7 +81,7 @@ impl Shard {
             });
         while let Some(local_id) = self.expiries.pop_due(now) {
             self.context.expired += 1;
-            self.end_session(now, local_id.session(home), CloseReason::Expired, out);
+            self.end_session(now, local_id.session(address), CloseReason::Expired, out);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::history;
 use crate::listen;
 use crate::message::{Event, Listen, Message, Rpc};
 use crate::presence;
-use crate::record::home;
+use crate::record::subscriber;
 use crate::rpc;
 use crate::store::Version;
 use crate::text::{Name, Payload};
@@ -124,7 +124,7 @@ impl Shard {
                     let event = Event::published(&name, data, Some(offset), trace.as_deref());
                     event::deliver(turn, &name, event, Some(except));
                 }
-                HistoryEntry::Page(page) => history::home::page(turn, *page),
+                HistoryEntry::Page(page) => history::subscriber::page(turn, *page),
             },
             Entry::RecordRequest(request) => records.request(turn, listens, request),
             Entry::RecordRelease {
@@ -147,14 +147,14 @@ impl Shard {
                 let part = answer
                     .reply
                     .map(|reply| (reply, !matches!(answer.what, Answer::Refused { .. })));
-                if home::answered(turn, answer)
+                if subscriber::answered(turn, answer)
                     && let Some((reply, allowed)) = part
                 {
                     add_reply_part(turn, reply, allowed, ReplyPart::Done);
                 }
             }
             Entry::RecordPublished { name, what, except } => {
-                home::published(turn, &name, &what, except)
+                subscriber::published(turn, &name, &what, except)
             }
             Entry::ReadValue { name, asker } => records.read_value(turn, listens, name, asker),
             Entry::Value {
@@ -309,7 +309,7 @@ pub(super) fn add_reply_part<E: Effects>(
     match done.what {
         ReplyAction::Record(records) => {
             let (whole, allowed) = (records.whole, records.allowed);
-            if let Some(rest) = home::finish(turn, id, records) {
+            if let Some(rest) = subscriber::finish(turn, id, records) {
                 let more = PendingReply {
                     session: id,
                     missing: 1,

@@ -7,9 +7,9 @@ use crate::address::SessionId;
 use crate::context::TurnContext;
 use crate::effect::{Effects, InterestTopic};
 use crate::entry::{Entry, WorkEntry};
-use crate::history::home as history;
+use crate::history::subscriber as history;
 use crate::hub::{ChannelId, HubTopic};
-use crate::record::home;
+use crate::record::subscriber;
 use crate::session::{LocalSessionId, Mark, Phase, Session};
 use crate::text::Name;
 use crate::time::Now;
@@ -80,7 +80,7 @@ impl Leaving {
         }
         let records = part(self.records.len());
         for (name, epoch, serial) in self.records.by_ref().take(records) {
-            home::release(turn, name, epoch, (self.session, serial));
+            subscriber::release(turn, name, epoch, (self.session, serial));
         }
         if self.is_done() {
             turn.hub.forget(index);

@@ -3,12 +3,12 @@
 //! Only names that a rule of the configuration covers have one. Their events go over the shard that the hash of the name
 //! chooses, the owner, which numbers them and keeps the last ones. All others never come here. Decision: 0032.
 
-pub(crate) mod home;
 pub(crate) mod owner;
 mod pattern;
 mod ring;
 mod row;
 mod stored;
+pub(crate) mod subscriber;
 
 use std::time::Duration;
 

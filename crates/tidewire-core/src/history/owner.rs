@@ -210,7 +210,7 @@ impl HistoryOwner {
             offset: from - 1,
         };
         if is_last {
-            history.add_interest(read.session.home.shard);
+            history.add_interest(read.session.address.shard);
         }
         self.used(turn, &read.name);
         let page = HistoryPage {
@@ -225,7 +225,7 @@ impl HistoryOwner {
             is_granted: is_last,
         };
         turn.post(
-            page.session.home,
+            page.session.address,
             Entry::History(HistoryEntry::Page(Box::new(page))),
         );
     }

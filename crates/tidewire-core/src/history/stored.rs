@@ -221,7 +221,7 @@ impl HistoryOwner {
                 publisher,
                 name: name.clone(),
             };
-            return turn.post(publisher.home, Entry::History(refused));
+            return turn.post(publisher.address, Entry::History(refused));
         }
         traffic.pending += 1;
         traffic.pending_bytes += pending.bytes();
@@ -506,7 +506,7 @@ impl HistoryOwner {
                     publisher,
                     name: name.clone(),
                 };
-                turn.post(publisher.home, Entry::History(refused));
+                turn.post(publisher.address, Entry::History(refused));
             }
             let first_kept = self.state_of(&name).map(|(_, first, _)| first);
             if let (Some(stored), Some(first)) = (self.stored_mut(&name), first_kept) {

@@ -130,7 +130,7 @@ impl Both {
         }
         self.generation += 1;
         let id = SessionId {
-            home: Address { node: 0, shard: 0 },
+            address: Address { node: 0, shard: 0 },
             index: place,
             generation: self.generation,
         };

@@ -1356,7 +1356,7 @@ impl ListenOwner {
             name: name.clone(),
             notice,
         };
-        turn.post(to.session.home, entry);
+        turn.post(to.session.address, entry);
     }
 }
 

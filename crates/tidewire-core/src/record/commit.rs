@@ -628,7 +628,7 @@ mod tests {
                 .insert(index, (name, self.changes[name], self.now));
             Waiter {
                 session: SessionId {
-                    home: Address { node: 0, shard: 0 },
+                    address: Address { node: 0, shard: 0 },
                     index,
                     generation: 0,
                 },

@@ -220,7 +220,7 @@ impl RecordOwner {
         let what = match serial {
             None => Answer::Snapshot(snapshot),
             Some(serial) => {
-                let epoch = self.add_interest(turn, listens, name, job.session.home.shard);
+                let epoch = self.add_interest(turn, listens, name, job.session.address.shard);
                 self.add_reader(turn, name, (job.session, serial), &job.principal);
                 let provided = listens.is_provided(Topic::Record, name);
                 Answer::Granted {

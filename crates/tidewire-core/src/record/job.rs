@@ -427,7 +427,7 @@ pub(super) fn answer<E: Effects>(
     // Encoding it at the session's shard costs as much, but the owner has to know now.
     turn.shard.count_work(what.bytes());
     turn.post(
-        session.home,
+        session.address,
         Entry::RecordAnswer(RecordAnswer {
             session,
             name: name.clone(),
@@ -444,9 +444,9 @@ pub(super) fn answer_value<E: Effects>(
     value: Result<Option<(Version, Payload)>, ReadFailed>,
 ) {
     let to = match &asker {
-        Asker::Session(session) | Asker::Lagging(session, _) => session.home,
+        Asker::Session(session) | Asker::Lagging(session, _) => session.address,
         Asker::Record { owner, .. } | Asker::Listening { owner, .. } => *owner,
-        Asker::Reauthorize { home, .. } => *home,
+        Asker::Reauthorize { address, .. } => *address,
     };
     turn.post(to, Entry::Value { name, asker, value });
 }

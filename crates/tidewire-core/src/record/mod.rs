@@ -1,4 +1,4 @@
-//! Records: versioned documents. [`home`] is a session's side of them, [`owner`] the side that decides.
+//! Records: versioned documents. [`subscriber`] is a session's side of them, [`owner`] the side that decides.
 
 mod announce;
 mod authorize;
@@ -6,7 +6,6 @@ pub(crate) mod change;
 pub(crate) mod commit;
 mod decide;
 mod deferred;
-pub(crate) mod home;
 mod job;
 mod kept;
 pub(crate) mod owner;
@@ -14,4 +13,5 @@ mod queue;
 mod readers;
 mod repeat;
 pub(crate) mod share;
+pub(crate) mod subscriber;
 pub(crate) mod write_queue;

@@ -250,7 +250,7 @@ impl RecordOwner {
         epoch: u64,
         (session, serial): (SessionId, u32),
     ) {
-        let shard = session.home.shard;
+        let shard = session.address.shard;
         let Some(mut record) = self.table.get_mut(name) else {
             return;
         };
@@ -700,7 +700,7 @@ impl RecordOwner {
                 owner,
                 work,
             };
-            turn.post(session.home, Entry::Work(deferred));
+            turn.post(session.address, Entry::Work(deferred));
         }
         step
     }
@@ -727,7 +727,7 @@ impl RecordOwner {
             work,
             is_done,
         };
-        turn.post(session.home, Entry::Work(proceeded));
+        turn.post(session.address, Entry::Work(proceeded));
     }
 
     /// Does deferred requests of a session until they have cost as much as one connection may cost in a turn. Those that are not

@@ -146,7 +146,7 @@ mod tests {
 
     fn session(index: u32) -> SessionId {
         SessionId {
-            home: Address { node: 0, shard: 0 },
+            address: Address { node: 0, shard: 0 },
             index,
             generation: 0,
         }

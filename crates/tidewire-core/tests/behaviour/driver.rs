@@ -71,7 +71,7 @@ struct World {
     /// Records that stores were asked for.
     loads: Vec<Name>,
     shards: u16,
-    home: Option<Address>,
+    own_address: Option<Address>,
 }
 
 impl Effects for World {
@@ -93,7 +93,7 @@ impl Effects for World {
         // Everybody is interested; a shard without subscribers drops it.
         for shard in 0..self.shards {
             let to = Address { node: 0, shard };
-            if Some(to) != self.home {
+            if Some(to) != self.own_address {
                 self.publications
                     .push((to, Entry::Publication(news.to_owned())));
             }
@@ -236,7 +236,7 @@ impl Node {
     /// Connects without logging in.
     pub fn connect(&mut self, shard: u16) -> SessionId {
         let session = SessionId {
-            home: Address { node: 0, shard },
+            address: Address { node: 0, shard },
             index: self.next_session,
             generation: 0,
         };
@@ -290,14 +290,14 @@ impl Node {
 
     /// Says from where a session comes.
     pub fn set_origin(&mut self, session: SessionId, origin: u16) {
-        self.shards[usize::from(session.home.shard)].set_origin(session, origin);
+        self.shards[usize::from(session.address.shard)].set_origin(session, origin);
     }
 
     /// Gives a message of a session to its shard and runs everything that follows.
     pub fn send(&mut self, session: SessionId, message: &Message<'_>) {
-        let shard = session.home.shard;
+        let shard = session.address.shard;
         loop {
-            self.world.home = Some(session.home);
+            self.world.own_address = Some(session.address);
             let flow = self.shards[usize::from(shard)].message(
                 self.now,
                 session,
@@ -321,8 +321,8 @@ impl Node {
     /// Gives a message of a session once. Whether it was taken; if not, [`Node::is_resumed`] says when to offer it again.
     pub fn offer(&mut self, session: SessionId, message: &Message<'_>) -> bool {
         self.world.resumed.retain(|resumed| *resumed != session);
-        self.world.home = Some(session.home);
-        let shard = &mut self.shards[usize::from(session.home.shard)];
+        self.world.own_address = Some(session.address);
+        let shard = &mut self.shards[usize::from(session.address.shard)];
         let flow = shard.message(self.now, session, message, &mut self.world);
         self.settle();
         flow == Flow::Taken
@@ -335,7 +335,7 @@ impl Node {
 
     /// Whether a session that has ended still holds something.
     pub fn is_leaving(&self, session: SessionId) -> bool {
-        self.shards[usize::from(session.home.shard)].is_leaving(session)
+        self.shards[usize::from(session.address.shard)].is_leaving(session)
     }
 
     /// What came since the last call, after sending a message.
@@ -357,18 +357,18 @@ impl Node {
             until,
             refuse,
         };
-        self.input(session.home.shard, detain);
+        self.input(session.address.shard, detain);
     }
 
     /// More waits for a session than it reads.
     pub fn lag(&mut self, session: SessionId) {
-        self.input(session.home.shard, Input::Lagging { session });
+        self.input(session.address.shard, Input::Lagging { session });
     }
 
     /// A session has read what waited for it.
     pub fn drained(&mut self, session: SessionId) {
         self.world.awaited.remove(&session);
-        self.input(session.home.shard, Input::Drained { session });
+        self.input(session.address.shard, Input::Drained { session });
     }
 
     /// Begins a turn on every shard, and has every session read what it was given. Whether a shard has more to do at once.
@@ -384,7 +384,7 @@ impl Node {
     /// Begins a turn on every shard; sessions read nothing.
     pub fn begin_turns(&mut self) {
         for shard in 0..self.world.shards {
-            self.world.home = Some(Address { node: 0, shard });
+            self.world.own_address = Some(Address { node: 0, shard });
             self.shards[usize::from(shard)].begin_turn(self.now, &mut self.world);
             self.settle();
         }
@@ -419,7 +419,7 @@ impl Node {
 
     /// Ends a connection.
     pub fn close(&mut self, session: SessionId) {
-        self.input(session.home.shard, Input::Closed { session });
+        self.input(session.address.shard, Input::Closed { session });
     }
 
     /// Lets time pass.
@@ -510,7 +510,7 @@ impl Node {
 
     /// Bytes that are kept because of a session.
     pub fn kept_for(&self, session: SessionId) -> usize {
-        self.shards[usize::from(session.home.shard)].kept_for(session.index)
+        self.shards[usize::from(session.address.shard)].kept_for(session.index)
     }
 
     /// Leaves a shard this room in the node's memory budget.
@@ -585,7 +585,7 @@ impl Node {
     }
 
     fn give(&mut self, shard: u16, input: Input) {
-        self.world.home = Some(Address { node: 0, shard });
+        self.world.own_address = Some(Address { node: 0, shard });
         self.shards[usize::from(shard)].handle(self.now, input, &mut self.world);
         if let Some(up_to) = self.world.interest.take() {
             self.shards[usize::from(shard)].handle(
@@ -611,7 +611,10 @@ impl Node {
         for shard in 0..self.world.shards {
             // The interest of the message that was just given.
             if let Some(up_to) = self.world.interest.take() {
-                let shard = self.world.home.map_or(shard, |home| home.shard);
+                let shard = self
+                    .world
+                    .own_address
+                    .map_or(shard, |address| address.shard);
                 self.give(shard, Input::InterestVisible { up_to });
             }
         }
@@ -637,10 +640,10 @@ impl Node {
                         until,
                         refuse,
                     };
-                    self.give(session.home.shard, detain);
+                    self.give(session.address.shard, detain);
                 }
                 self.give(
-                    session.home.shard,
+                    session.address.shard,
                     Input::Auth(AuthCompletion { session, outcome }),
                 );
                 continue;

@@ -127,7 +127,7 @@ fn at(position: Position, offset: u64) -> Option<Position> {
 
 #[test]
 fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
-    for (home, name) in [
+    for (shard, name) in [
         (0, "news"),
         (1, "news"),
         (0, "news/1"),
@@ -136,7 +136,7 @@ fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
     ] {
         let mut node = node();
         let writer = node.login_on(0);
-        let reader = node.login_on(home);
+        let reader = node.login_on(shard);
         let position = begin(&mut node, reader, name);
         assert_eq!(position.offset, 0);
         emit(&mut node, writer, name, 2);
@@ -144,7 +144,7 @@ fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
         assert_eq!(received(&mut node, reader), expected);
         node.close(reader);
         emit(&mut node, writer, name, 3);
-        let reader = node.login_on(home);
+        let reader = node.login_on(shard);
         node.send(reader, &resume(&[(name, at(position, 2))]));
         emit(&mut node, writer, name, 1);
         let offsets = [3, 4, 5].map(|offset| format!("{name} {offset}"));
@@ -153,7 +153,7 @@ fn who_comes_back_gets_what_it_missed_and_then_what_follows() {
         expected.extend(["ack".into(), format!("{name} 6")]);
         assert_eq!(received(&mut node, reader), expected);
         // Who is behind nothing gets nothing.
-        let reader = node.login_on(home);
+        let reader = node.login_on(shard);
         node.send(reader, &resume(&[(name, at(position, 6))]));
         assert_eq!(
             received(&mut node, reader),

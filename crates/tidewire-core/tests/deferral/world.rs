@@ -348,12 +348,12 @@ impl World {
             self.input(shard, Input::Entry(entry));
         }
         for client in 0..self.clients.len() {
-            if usize::from(self.clients[client].session.home.shard) == shard {
+            if usize::from(self.clients[client].session.address.shard) == shard {
                 self.read_connection(client, all);
             }
         }
         for reader in 0..self.readers.len() {
-            if usize::from(self.readers[reader].session.home.shard) == shard {
+            if usize::from(self.readers[reader].session.address.shard) == shard {
                 self.subscribe(reader);
             }
         }
@@ -399,7 +399,7 @@ impl World {
     }
 
     fn give(&mut self, session: SessionId, message: &Message<'_>) -> Flow {
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         self.outside.at = shard;
         let flow = self.shards[shard].message(self.now, session, message, &mut self.outside);
         self.resume();
@@ -408,7 +408,7 @@ impl World {
 
     fn login(&mut self, shard: usize, user: &str) -> SessionId {
         let session = SessionId {
-            home: Address {
+            address: Address {
                 node: 0,
                 shard: shard as u16,
             },
@@ -450,7 +450,10 @@ impl World {
 
     fn drains(&mut self, session: SessionId) {
         self.outside.awaited.remove(&session);
-        self.input(usize::from(session.home.shard), Input::Drained { session });
+        self.input(
+            usize::from(session.address.shard),
+            Input::Drained { session },
+        );
     }
 
     fn client_acts(&mut self) {
@@ -521,7 +524,7 @@ impl World {
         let writer = writers
             .take_while(|client| client.session != session)
             .count();
-        let rules = self.rules[usize::from(session.home.shard)].clone();
+        let rules = self.rules[usize::from(session.address.shard)].clone();
         if self.outside.fault == Some(Fault::OldRules) {
             let mut taken_by = self.taken_by.lock().unwrap_or_else(PoisonError::into_inner);
             taken_by.insert(number, rules);
@@ -605,7 +608,10 @@ impl World {
         let mut deferring = self.outside.deferring.iter();
         self.met.ended += usize::from(deferring.any(|(known, _)| *known == session));
         self.outside.awaited.remove(&session);
-        self.input(usize::from(session.home.shard), Input::Closed { session });
+        self.input(
+            usize::from(session.address.shard),
+            Input::Closed { session },
+        );
         self.clients[index] = self.connect(index);
     }
 
@@ -702,7 +708,10 @@ impl World {
         let reader = self.random.below(self.readers.len());
         let session = self.readers[reader].session;
         self.outside.awaited.remove(&session);
-        self.input(usize::from(session.home.shard), Input::Closed { session });
+        self.input(
+            usize::from(session.address.shard),
+            Input::Closed { session },
+        );
         self.readers[reader] = self.begin_to_read(reader);
     }
 

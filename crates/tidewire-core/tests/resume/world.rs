@@ -138,7 +138,7 @@ impl World {
                 ),
         );
         let nobody = SessionId {
-            home: address(0),
+            address: address(0),
             index: u32::MAX,
             generation: 0,
         };
@@ -230,7 +230,7 @@ impl World {
 
     fn connect(&mut self, shard: usize) -> SessionId {
         let session = SessionId {
-            home: address(shard),
+            address: address(shard),
             index: self.next_session,
             generation: 0,
         };
@@ -372,7 +372,7 @@ impl World {
         let here: Vec<SessionId> = self
             .links
             .keys()
-            .filter(|session| usize::from(session.home.shard) == shard)
+            .filter(|session| usize::from(session.address.shard) == shard)
             .copied()
             .collect();
         for session in here {
@@ -441,7 +441,7 @@ impl World {
 
     /// A shard reads one message of a connection, or that it has ended.
     fn read(&mut self, session: SessionId) {
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         let Some(link) = self.links.get_mut(&session) else {
             return;
         };
@@ -643,7 +643,10 @@ impl World {
         let link = self.links.get(&session);
         let is_empty = link.is_some_and(|link| link.outbox.is_empty());
         if is_empty && self.outside.awaited.remove(&session) {
-            self.input(usize::from(session.home.shard), Input::Drained { session });
+            self.input(
+                usize::from(session.address.shard),
+                Input::Drained { session },
+            );
         }
     }
 

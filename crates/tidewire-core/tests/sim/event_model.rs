@@ -91,7 +91,7 @@ impl EventModel {
             return;
         };
         for ((session, of), subscription) in &mut self.subscriptions {
-            let here = usize::from(session.home.shard) == shard;
+            let here = usize::from(session.address.shard) == shard;
             if here && of == name && subscription.lasts && *session != stamp.session {
                 subscription.due.insert(number);
             }

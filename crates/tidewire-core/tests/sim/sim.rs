@@ -614,11 +614,11 @@ impl Sim {
 /// A session as shard, place and generation.
 fn shown(session: SessionId) -> String {
     let SessionId {
-        home,
+        address,
         index,
         generation,
     } = session;
-    format!("{}.{index}.{generation}", home.shard)
+    format!("{}.{index}.{generation}", address.shard)
 }
 
 fn address(shard: usize) -> Address {

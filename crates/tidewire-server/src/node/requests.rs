@@ -81,7 +81,7 @@ impl Requests for NodeRequests {
         let task = self.runtime.spawn(async move {
             let answer = judging.await;
             drop(place);
-            if let Some(shard) = shards.get(usize::from(session.home.shard)) {
+            if let Some(shard) = shards.get(usize::from(session.address.shard)) {
                 shard.complete_auth(answer);
             }
         });

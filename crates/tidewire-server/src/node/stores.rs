@@ -86,9 +86,9 @@ pub(crate) fn refuse_strays(stores: &mut [NamedOpen], routes: &StoreRoutes) -> R
             Failure::new(Exit::DataFolder, line)
         })?;
         if let Some(stray) = found {
-            let home = &names[routes.find(&stray).index()];
+            let target = &names[routes.find(&stray).index()];
             let line = format!(
-                "the store {name} holds the record {:?}, which is looked for in the store {home} since the prefixes below \
+                "the store {name} holds the record {:?}, which is looked for in the store {target} since the prefixes below \
                  `stores` have changed; move such records with `tidewire store move`, or set the prefixes as they were",
                 stray.as_str()
             );

@@ -312,7 +312,7 @@ impl Conductor {
 
     fn session(&self, key: Key) -> SessionId {
         SessionId {
-            home: self.address,
+            address: self.address,
             index: key.index,
             generation: key.generation,
         }

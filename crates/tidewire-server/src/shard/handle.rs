@@ -79,7 +79,7 @@ pub struct Adopted {
 pub trait Requests: Send + Sync {
     /// Hands a request to the store.
     fn store(&self, shard: u16, request: StoreRequest);
-    /// Hands a login to the auth chain. The session's home names the shard that waits for the answer. One that is known
+    /// Hands a login to the auth chain. The session's address names the shard that waits for the answer. One that is known
     /// without waiting is given back instead of being sent.
     fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked;
 }

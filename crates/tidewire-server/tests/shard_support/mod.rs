@@ -77,7 +77,7 @@ impl Requests for Services {
     fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked {
         let principal = principal(&request, &peer);
         let shards = self.shards.get().expect("set before the shards run");
-        shards[usize::from(request.session.home.shard)].complete_auth(AuthCompletion {
+        shards[usize::from(request.session.address.shard)].complete_auth(AuthCompletion {
             session: request.session,
             outcome: AuthOutcome::Accepted(Arc::new(principal)),
         });

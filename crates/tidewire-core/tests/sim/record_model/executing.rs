@@ -227,7 +227,7 @@ impl RecordModel {
             .unwrap_or_default();
         let mut effects = Vec::new();
         for (subscriber, instance) in subscribers {
-            let shard = usize::from(subscriber.home.shard);
+            let shard = usize::from(subscriber.address.shard);
             let key = (subscriber, name.to_owned());
             let lasts = self
                 .instances

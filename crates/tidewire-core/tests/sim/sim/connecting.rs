@@ -110,9 +110,9 @@ impl Sim {
             if let Some(detention) = &mut connection.detention {
                 detention.accepted = true;
                 let completion = AuthCompletion { session, outcome };
-                return self.input(usize::from(session.home.shard), Input::Auth(completion));
+                return self.input(usize::from(session.address.shard), Input::Auth(completion));
             }
-            let shard = usize::from(session.home.shard);
+            let shard = usize::from(session.address.shard);
             if self
                 .rights
                 .is_revoked(shard, &principal.user_id, self.now.wall)
@@ -125,14 +125,14 @@ impl Sim {
             let principal = self.expiring(session, principal);
             let outcome = AuthOutcome::Accepted(Arc::new(principal.clone()));
             let owner = self.owner(&principal.user_id);
-            if owner == usize::from(session.home.shard) {
+            if owner == usize::from(session.address.shard) {
                 self.presences.count(&principal.user_id, Some(session));
             }
             let completion = AuthCompletion { session, outcome };
             return self.input(shard, Input::Auth(completion));
         }
         let completion = AuthCompletion { session, outcome };
-        self.input(usize::from(session.home.shard), Input::Auth(completion))
+        self.input(usize::from(session.address.shard), Input::Auth(completion))
     }
 
     pub(super) fn connection_changes(&mut self) -> Checked {
@@ -160,7 +160,7 @@ impl Sim {
         let generation = &mut self.generations[shard][place as usize];
         *generation += 1;
         let session = SessionId {
-            home: address(shard),
+            address: address(shard),
             index: place,
             generation: *generation,
         };
@@ -213,7 +213,7 @@ impl Sim {
 
     /// The shard learns that a connection is gone.
     pub(super) fn close(&mut self, session: SessionId) -> Checked {
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         let Some(connection) = self.connections.remove(&session) else {
             return Ok(());
         };

@@ -250,7 +250,7 @@ impl Sim {
         }
         for (session, connection) in &self.connections {
             let user = &self.clients[connection.client].user;
-            let shard = usize::from(session.home.shard);
+            let shard = usize::from(session.address.shard);
             let revoked = connection.open && rights.is_revoked(shard, user, now);
             ensure(!revoked, Check::RightsEnded, || {
                 format!(
@@ -267,7 +267,7 @@ impl Sim {
         self.rights.taken_over(shard, number);
         let rules = self.rights.at(shard);
         self.rpcs.doubt(|session, name| {
-            usize::from(session.home.shard) == shard
+            usize::from(session.address.shard) == shard
                 && rules.forbids(&Right::Provide(name.to_owned()))
         });
     }
@@ -275,7 +275,7 @@ impl Sim {
     /// A session asks its shard for something to hold. Whether it gets it; a record's owner decides later.
     pub(super) fn takes_right(&mut self, session: SessionId, right: Right) -> bool {
         let is_record = right.holding() == Holding::Record;
-        let rules = self.rights.at(usize::from(session.home.shard));
+        let rules = self.rights.at(usize::from(session.address.shard));
         let is_taken = is_record || !rules.forbids(&right);
         if is_taken {
             let hold = Hold {
@@ -348,7 +348,7 @@ impl Sim {
 
     /// A session is told that something was refused or has ended.
     fn right_ended(&mut self, session: SessionId, right: &Right, asked: Option<bool>) -> Checked {
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         let (rights, key) = (&self.rights, (session, right.clone()));
         let holds = rights
             .held
@@ -423,7 +423,7 @@ impl Sim {
         let Some(connection) = self.connections.get(&session) else {
             return Ok(());
         };
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         let (user, now) = (&self.clients[connection.client].user, self.now.wall);
         let is_right = match reason {
             CloseReason::Expired => connection.expires_at.is_some_and(|end| end <= now),
@@ -449,7 +449,7 @@ impl Sim {
 
     /// The end of the log of a session's format.
     pub(super) fn log_end(&self, session: SessionId) -> usize {
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         let connection = self.connections.get(&session);
         connection.map_or(0, |connection| {
             let format = self.clients[connection.client].format;

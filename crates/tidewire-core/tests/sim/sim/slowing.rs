@@ -30,7 +30,7 @@ impl Sim {
         if connection.jumps {
             self.records.session_lags(session);
         }
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         self.input(shard, Input::Lagging { session })
     }
 
@@ -61,7 +61,7 @@ impl Sim {
         if self.outside.faults.hits(Fault::DrainForgotten) {
             return Ok(());
         }
-        let shard = usize::from(session.home.shard);
+        let shard = usize::from(session.address.shard);
         self.input(shard, Input::Drained { session })?;
         for (name, missed) in std::mem::take(&mut self.outside.gaps) {
             if !self.outside.faults.hits(Fault::GapUntold) {
@@ -93,7 +93,7 @@ impl Sim {
             until,
             refuse,
         };
-        self.input(usize::from(session.home.shard), detain)
+        self.input(usize::from(session.address.shard), detain)
     }
 
     /// A shard looks at its deadlines: whoever has waited for its login to be answered is in now.
@@ -101,7 +101,7 @@ impl Sim {
         let now = self.now.monotonic;
         let mut opened = Vec::new();
         for (session, connection) in &mut self.connections {
-            let here = usize::from(session.home.shard) == shard;
+            let here = usize::from(session.address.shard) == shard;
             let Some(detention) = connection
                 .detention
                 .take_if(|detention| here && detention.until <= now)

@@ -40,7 +40,7 @@ impl Sim {
             }
             Said::Emit { name, data } => {
                 let allowed = self.event_ruling(name, given)?;
-                let shard = usize::from(session.home.shard);
+                let shard = usize::from(session.address.shard);
                 if allowed && !self.mutes(session, name) {
                     self.rights.published(data, shard);
                     self.events.publish(name, data, stamp.clone());
@@ -106,7 +106,7 @@ impl Sim {
 
     /// Whether a session's shard knows that nobody may publish or call this.
     fn mutes(&self, session: SessionId, name: &str) -> bool {
-        let rules = self.rights.at(usize::from(session.home.shard));
+        let rules = self.rights.at(usize::from(session.address.shard));
         rules.mute.contains(name)
     }
 
@@ -115,7 +115,7 @@ impl Sim {
         match said {
             Said::Bulk { names, .. } => names.iter().any(|name| is_shared(name)),
             Said::Write { name, id, .. } if is_shared(name) => {
-                if self.owner(name) == usize::from(session.home.shard) {
+                if self.owner(name) == usize::from(session.address.shard) {
                     self.shared.arrive(name, id.as_deref().unwrap_or_default());
                 }
                 true
@@ -141,7 +141,7 @@ impl Sim {
             }
             Said::Write { name, id, .. } if is_guarded(name) => {
                 let (owner, id) = (self.owner(name), id.as_deref().unwrap_or_default());
-                if owner == usize::from(session.home.shard) {
+                if owner == usize::from(session.address.shard) {
                     self.rights.authorized_write(name, id, owner);
                 }
                 true
@@ -185,7 +185,8 @@ impl Sim {
             Said::Call { name, .. } if self.mutes(session, name) => {}
             Said::Call { name, id, data } => {
                 let number = data.parse().unwrap_or(0);
-                self.rights.published(data, usize::from(session.home.shard));
+                self.rights
+                    .published(data, usize::from(session.address.shard));
                 self.rpcs
                     .call(session, name, id, number, self.now.monotonic);
             }
@@ -250,7 +251,7 @@ impl Sim {
                 .push(request);
         }
         for (owner, requests) in by_owner {
-            if owner == usize::from(session.home.shard) {
+            if owner == usize::from(session.address.shard) {
                 for request in requests {
                     self.records.arrive(owner, self.now.monotonic.0, request)?;
                 }

@@ -107,7 +107,7 @@ impl Sim {
         let mut sessions: Vec<SessionId> = self
             .connections
             .keys()
-            .filter(|session| usize::from(session.home.shard) == shard)
+            .filter(|session| usize::from(session.address.shard) == shard)
             .copied()
             .collect();
         if self.reordered_until > self.now.monotonic {
@@ -122,7 +122,7 @@ impl Sim {
     pub(super) fn note_order(&mut self, session: SessionId, sent: u64) {
         let overtakes = self.connections.iter().any(|(other, connection)| {
             *other != session
-                && other.home == session.home
+                && other.address == session.address
                 && connection
                     .inbox
                     .front()

@@ -228,8 +228,8 @@ impl Sim {
             };
             let number = connection.number + 1;
             let given = *connection.given.get_or_insert(self.summary.steps);
-            self.outside.at = usize::from(session.home.shard);
-            let shard = usize::from(session.home.shard);
+            self.outside.at = usize::from(session.address.shard);
+            let shard = usize::from(session.address.shard);
             let flow = self.shards[shard].message(
                 self.now,
                 session,

@@ -50,8 +50,8 @@ impl<'a> Importer<'a> {
     }
 
     pub(super) fn add(&mut self, record: ExportedRecord) -> Result<(), ImportError> {
-        let home = self.routes.find(&record.name);
-        let added = self.intakes[home.index()].add(record);
+        let target = self.routes.find(&record.name);
+        let added = self.intakes[target.index()].add(record);
         added.map_err(|error| self.failed(error))
     }
 

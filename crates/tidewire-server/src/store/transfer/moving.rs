@@ -69,19 +69,22 @@ pub fn move_strays(stores: &mut [OpenStore], routes: &StoreRoutes) -> Result<Mov
             loop {
                 let mut strays: BTreeMap<StoreId, Vec<(Name, StoredRecord)>> = BTreeMap::new();
                 let page = walk.next_page(&mut *reader, &mut |name, loaded| {
-                    let home = routes.find(name);
+                    let target = routes.find(name);
                     match loaded {
-                        _ if home == number => {}
+                        _ if target == number => {}
                         Loaded::Found(record) => {
-                            strays.entry(home).or_default().push((name.clone(), record));
+                            strays
+                                .entry(target)
+                                .or_default()
+                                .push((name.clone(), record));
                         }
                         Loaded::Missing => {}
                         Loaded::Corrupt => moved.corrupt.add(name.clone()),
                     }
                 })?;
-                for (home, records) in strays {
+                for (target, records) in strays {
                     let count = records.len() as u64;
-                    copy(&mut stores[home.index()], &records)?;
+                    copy(&mut stores[target.index()], &records)?;
                     remove(&mut stores[from], records)?;
                     moved.moved_count += count;
                 }
