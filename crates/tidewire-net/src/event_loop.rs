@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use crate::alarm::Alarm;
 use crate::connection::{Connection, Connections, Flags, Key, Traffic};
+use crate::deadline_timer::DeadlineTimer;
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::outbox::{LogRange, Outbox};
 use crate::read_buffer::{ReadBuffer, ReadOutcome, Remainder};
@@ -26,7 +26,7 @@ use crate::turn_log::TurnLogs;
 /// Not the index of a connection: the descriptor limit is far below.
 const WAKER: Token = Token(usize::MAX);
 /// Neither is this.
-const ALARM: Token = Token(usize::MAX - 1);
+const DEADLINE_TIMER: Token = Token(usize::MAX - 1);
 
 /// Readiness events taken from the kernel at once. More stay there for the next turn.
 const EVENTS_MAX: usize = 4096;
@@ -35,23 +35,23 @@ const EVENTS_MAX: usize = 4096;
 /// so many take half a millisecond, to thousands of readers who sleep a whole one; 256 took 2 to 4 ms there, 2,000 ten.
 pub const SLICE_SENDS_MAX: usize = 64;
 
-/// Before a flush of many sends the loop looks around once for so many of them, and [`LOOKS_MAX`] times at most. A look
-/// costs a fifteenth of a send, and whoever it finds saves a second flush.
-const SENDS_PER_LOOK: usize = 4;
+/// Before a flush of many sends the loop polls once for this many of them, and [`POLLS_MAX`] times at most. A poll costs a
+/// fifteenth of a send, and input that it finds saves a second flush.
+const SENDS_PER_POLL: usize = 4;
 
-/// On loopback so many take as long as four sends.
-const LOOKS_MAX: usize = 64;
+/// On loopback this many polls take as long as four sends.
+const POLLS_MAX: usize = 64;
 
-/// A small flush looks around only once in so many times after so many times at which nobody came: where messages come one by
-/// one, the looks are all that could still be saved, one in a hundred of what a flush to ten costs.
-const VAIN_LOOKS_MAX: u32 = 16;
+/// After this many polls that found nothing, only one in this many small flushes polls: where messages come one by one, the
+/// polls are all that can still be saved, a hundredth of what a flush to ten recipients costs.
+const EMPTY_POLLS_MAX: u32 = 16;
 
-/// Flushes of so many sends always look around: to visit all of them twice costs a hundred times what looking does.
-const LOOKS_ALWAYS_SENDS: usize = 256;
+/// Flushes of at least this many sends always poll: visiting all recipients twice costs a hundred times what polling does.
+const POLL_ALWAYS_SENDS: usize = 256;
 
-/// What [`EventLoop::nap`] asks for. With the kernel's usual slack it gets about 80 µs, the time of ten sends, in which a dozen
+/// What [`EventLoop::sleep_and_poll`] asks for. With the kernel's usual slack it gets about 80 µs, the time of ten sends, in which a dozen
 /// messages come from a peer that sends them one by one.
-const NAP: Duration = Duration::from_micros(30);
+const SLEEP: Duration = Duration::from_micros(30);
 
 /// What the loop has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +122,7 @@ struct Submitted {
 /// A shard's loop over its connections. `C` is what the owner keeps with each.
 pub struct EventLoop<C> {
     poll: Poll,
-    alarm: Alarm,
+    deadline_timer: DeadlineTimer,
     events: Events,
     connections: Connections<C>,
     to_read: VecDeque<Key>,
@@ -136,7 +136,7 @@ pub struct EventLoop<C> {
     /// Whether the last poll was ended by the waker.
     is_woken: bool,
     /// How many times in a row nobody came before a flush.
-    vain_looks: u32,
+    empty_polls: u32,
     sender: Sender,
     completions: Vec<Completion>,
     slice: Vec<Submitted>,
@@ -151,16 +151,19 @@ impl<C> EventLoop<C> {
     /// A loop without connections that sends through `sender`, and what wakes it from other threads.
     ///
     /// # Errors
-    /// The kernel gives no descriptor for its poll, its waker or its alarm.
+    /// The kernel gives no descriptor for its poll, its waker or its deadline timer.
     pub fn new(budget: &MemoryBudget, sender: Sender) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let alarm = Alarm::new()?;
-        poll.registry()
-            .register(&mut SourceFd(&alarm.fd()), ALARM, Interest::READABLE)?;
+        let deadline_timer = DeadlineTimer::new()?;
+        poll.registry().register(
+            &mut SourceFd(&deadline_timer.fd()),
+            DEADLINE_TIMER,
+            Interest::READABLE,
+        )?;
         let event_loop = Self {
             poll,
-            alarm,
+            deadline_timer,
             events: Events::with_capacity(EVENTS_MAX),
             connections: Connections::default(),
             to_read: VecDeque::new(),
@@ -169,7 +172,7 @@ impl<C> EventLoop<C> {
             listed: Vec::new(),
             inbound_bytes: 0,
             is_woken: false,
-            vain_looks: 0,
+            empty_polls: 0,
             sender,
             completions: Vec::new(),
             slice: Vec::new(),
@@ -322,7 +325,7 @@ impl<C> EventLoop<C> {
     /// # Errors
     /// As of [`EventLoop::poll`].
     pub fn poll_until(&mut self, deadline: Instant) -> io::Result<()> {
-        self.alarm.set(deadline)?;
+        self.deadline_timer.set(deadline)?;
         self.poll(None)
     }
 
@@ -341,8 +344,8 @@ impl<C> EventLoop<C> {
                 self.is_woken = true;
                 continue;
             }
-            if event.token() == ALARM {
-                self.alarm.gone_off();
+            if event.token() == DEADLINE_TIMER {
+                self.deadline_timer.expire();
                 continue;
             }
             let index = event.token().0 as u32;
@@ -379,46 +382,46 @@ impl<C> EventLoop<C> {
         Ok(())
     }
 
-    /// Looks a few times, without waiting, whether somebody comes before a flush of so many sends begins, and says so. A small
-    /// flush mostly does without after nobody has come for a while.
+    /// Polls a few times, without waiting, before a flush of `send_count` sends begins; true if input has arrived. A small flush
+    /// mostly skips this after polls have found nothing for a while.
     ///
     /// # Errors
     /// As of [`EventLoop::poll`].
-    pub fn look_around(&mut self, send_count: usize) -> io::Result<bool> {
-        let looks = (send_count / SENDS_PER_LOOK).min(LOOKS_MAX);
-        if looks == 0 {
+    pub fn poll_repeatedly(&mut self, send_count: usize) -> io::Result<bool> {
+        let polls = (send_count / SENDS_PER_POLL).min(POLLS_MAX);
+        if polls == 0 {
             return Ok(false);
         }
-        let is_vain = self.vain_looks >= VAIN_LOOKS_MAX
-            && !self.vain_looks.is_multiple_of(VAIN_LOOKS_MAX)
-            && send_count < LOOKS_ALWAYS_SENDS;
-        self.vain_looks = self.vain_looks.wrapping_add(1);
+        let is_vain = self.empty_polls >= EMPTY_POLLS_MAX
+            && !self.empty_polls.is_multiple_of(EMPTY_POLLS_MAX)
+            && send_count < POLL_ALWAYS_SENDS;
+        self.empty_polls = self.empty_polls.wrapping_add(1);
         if is_vain {
             return Ok(false);
         }
-        for _ in 0..looks {
-            if self.look()? {
-                self.vain_looks = 0;
+        for _ in 0..polls {
+            if self.poll_again()? {
+                self.empty_polls = 0;
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Sleeps a little and looks then. Meanwhile nobody who comes has to wake this thread, and others may have its core.
+    /// Sleeps a little and polls then. Meanwhile no peer has to wake this thread, and other threads may use its core.
     ///
     /// # Errors
     /// As of [`EventLoop::poll`].
-    pub fn nap(&mut self) -> io::Result<bool> {
-        std::thread::sleep(NAP);
-        self.look()
+    pub fn sleep_and_poll(&mut self) -> io::Result<bool> {
+        std::thread::sleep(SLEEP);
+        self.poll_again()
     }
 
-    /// Looks once, without waiting, whether there is somebody to be read or mail.
+    /// Polls once, without waiting; true if a connection is readable or mail has arrived.
     ///
     /// # Errors
     /// As of [`EventLoop::poll`].
-    pub fn look(&mut self) -> io::Result<bool> {
+    pub fn poll_again(&mut self) -> io::Result<bool> {
         self.poll(Some(Duration::ZERO))?;
         Ok(self.is_woken || self.readable_count() > 0)
     }
@@ -655,9 +658,9 @@ impl<C> EventLoop<C> {
     /// Submits the next slice of the queued sends. Connections whose socket is broken are appended to `broken`; their
     /// owner removes them.
     pub fn submit_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
-        self.gather_slice(logs, broken);
+        self.collect_slice(logs, broken);
         let mut batch = self.sender.batch();
-        // In a crowd nearly everybody gets what the one before got.
+        // In a large fan-out nearly every recipient gets what the one before got.
         let mut last: Option<(&LogRange, &[u8])> = None;
         for (token, submitted) in (0u32..).zip(&self.slice) {
             let Some(connection) = self.connections.get(submitted.queued.key) else {
@@ -707,7 +710,7 @@ impl<C> EventLoop<C> {
     }
 
     /// Takes the next sends out of the queue and seals those that need it.
-    fn gather_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
+    fn collect_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
         self.slice.clear();
         self.arena.clear();
         while self.slice.len() < SLICE_SENDS_MAX
@@ -854,7 +857,7 @@ impl<C> EventLoop<C> {
             };
             outbox.settle(logs);
             outbox_bytes += outbox.own_bytes();
-            // What the turn had gathered before the owner was told comes with the next one, and is forgiven too.
+            // What the turn had collected before the owner was told comes with the next one, and is forgiven too.
             if std::mem::take(&mut flags.just_lagging) {
                 outbox.forgive();
             }

@@ -3,13 +3,13 @@
 //! Nothing here knows a message or a protocol. `unsafe` lives in this crate only, where a system call or the
 //! mailbox needs it; each block says why it is sound.
 
-mod alarm;
 pub mod allocator;
 pub mod any_certificate;
 pub mod connection;
-pub mod crowd;
+mod deadline_timer;
 pub mod descriptors;
 pub mod event_loop;
+pub mod flush_policy;
 pub mod listener;
 pub mod mailbox;
 pub mod memory_budget;

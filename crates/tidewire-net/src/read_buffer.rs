@@ -130,7 +130,7 @@ impl ReadBuffer {
         outcome
     }
 
-    /// Looks at what `remainder` holds without reading: unread bytes of an adopted connection, or what lay behind
+    /// Looks at what `remainder` holds without reading: unread bytes of an upgraded socket, or what lay behind
     /// a message that had to wait.
     pub fn load(&mut self, remainder: &mut Remainder) {
         debug_assert!(
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_bytes_of_an_adopted_connection_come_first() {
+    fn unread_bytes_of_an_upgraded_socket_come_first() {
         let mut buffer = ReadBuffer::default();
         let mut remainder = Remainder::from_unread(b"xyz");
         buffer.load(&mut remainder);

@@ -174,7 +174,7 @@ impl TlsState {
                 Ok(plaintext)
             }
             Err(error) => {
-                self.gather_alert();
+                self.collect_alert();
                 Err(error)
             }
         }
@@ -228,7 +228,7 @@ impl TlsState {
     }
 
     /// After an error rustls has an alert for the peer.
-    fn gather_alert(&mut self) {
+    fn collect_alert(&mut self) {
         while self.rustls.wants_write() {
             let UnbufferedStatus { state, .. } = self.rustls.process_tls_records(&mut self.kept);
             let Ok(ConnectionState::EncodeTlsData(mut data)) = state else {

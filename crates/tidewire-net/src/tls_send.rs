@@ -23,7 +23,7 @@ pub(crate) struct Arena {
     bytes: Vec<u8>,
     used: usize,
     /// A record whose plaintext lies in several places.
-    gathered: Vec<u8>,
+    collected: Vec<u8>,
 }
 
 impl Arena {
@@ -64,7 +64,7 @@ impl Arena {
             .iter()
             .map(|range| logs.slice(range.format, &range.range));
         let of_outbox = outbox.into_iter().flat_map(|outbox| outbox.slices(logs));
-        let mut record = Record::new(&mut self.gathered);
+        let mut record = Record::new(&mut self.collected);
         let mut taken = 0;
         for mut slice in of_new.chain(of_outbox) {
             slice = &slice[..slice.len().min(room)];
@@ -153,15 +153,15 @@ fn keep_rest<C>(connection: &mut Connection<C>, new: &[LogRange], mut taken: usi
 /// The plaintext of the next record. It is copied only if it lies in more than one place.
 struct Record<'g, 's> {
     single: &'s [u8],
-    gathered: &'g mut Vec<u8>,
+    collected: &'g mut Vec<u8>,
 }
 
 impl<'g, 's> Record<'g, 's> {
-    fn new(gathered: &'g mut Vec<u8>) -> Self {
-        gathered.clear();
+    fn new(collected: &'g mut Vec<u8>) -> Self {
+        collected.clear();
         Self {
             single: &[],
-            gathered,
+            collected,
         }
     }
 
@@ -172,8 +172,8 @@ impl<'g, 's> Record<'g, 's> {
         if self.plaintext().is_empty() {
             self.single = taken;
         } else {
-            self.gathered.extend_from_slice(self.single);
-            self.gathered.extend_from_slice(taken);
+            self.collected.extend_from_slice(self.single);
+            self.collected.extend_from_slice(taken);
             self.single = &[];
         }
         rest
@@ -184,16 +184,16 @@ impl<'g, 's> Record<'g, 's> {
     }
 
     fn plaintext(&self) -> &[u8] {
-        if self.gathered.is_empty() {
+        if self.collected.is_empty() {
             self.single
         } else {
-            self.gathered
+            self.collected
         }
     }
 
     fn clear(&mut self) {
         self.single = &[];
-        self.gathered.clear();
+        self.collected.clear();
     }
 }
 
@@ -203,13 +203,13 @@ mod tests {
 
     #[test]
     fn a_record_copies_only_what_lies_in_several_places() {
-        let mut gathered = Vec::new();
-        let mut record = Record::new(&mut gathered);
+        let mut collected = Vec::new();
+        let mut record = Record::new(&mut collected);
         let long = vec![7; RECORD_BYTES_MAX + 5];
         assert_eq!(record.take(&long).len(), 5);
-        assert!(record.is_full() && record.gathered.is_empty());
+        assert!(record.is_full() && record.collected.is_empty());
         record.clear();
-        assert!(record.take(b"one").is_empty() && record.gathered.is_empty());
+        assert!(record.take(b"one").is_empty() && record.collected.is_empty());
         assert!(record.take(b"two").is_empty());
         assert!(record.take(b"three").is_empty());
         assert_eq!(record.plaintext(), b"onetwothree");

@@ -106,7 +106,7 @@ pub struct TurnLogs {
     logs: Box<[TurnLog]>,
     /// A bit for each log that has bytes alive or was given out to be written. Most turns write to one of them.
     alive: u64,
-    /// Where the turn starts that is being gathered, per log.
+    /// Where the turn starts that is being collected, per log.
     starts: Box<[u64]>,
     /// Where the turn starts that is being sent, per log.
     sending: Box<[u64]>,

@@ -469,7 +469,7 @@ fn what_one_turn_brings_to_who_begins_to_lag_does_not_count_for_the_limit() {
     }
     let settled = fixture.give(watched, 3 << 20);
     assert_eq!((settled.lagging, settled.cut), (vec![watched], vec![]));
-    // Gathered before the owner knew.
+    // Collected before the owner knew.
     assert!(fixture.give(watched, 3 << 20).cut.is_empty());
     assert!(fixture.give(watched, 500_000).cut.is_empty());
     assert!(fixture.give(watched, 500_000).cut.is_empty());
@@ -646,12 +646,12 @@ fn a_mailbox_wakes_a_sleeping_loop() {
 fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
     tidewire_net::descriptors::raise_limit().unwrap();
     let mut fixture = Fixture::new();
-    let mut crowd: Vec<_> = (0..3 * SLICE_SENDS_MAX)
+    let mut recipients: Vec<_> = (0..3 * SLICE_SENDS_MAX)
         .map(|_| fixture.connect(b""))
         .collect();
     let (pair, mut client) = fixture.connect(b"");
     let news = fixture.append(b"news");
-    for (key, _) in &crowd {
+    for (key, _) in &recipients {
         fixture
             .event_loop
             .push_ranges(*key, std::iter::once(news.clone()));
@@ -659,11 +659,11 @@ fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
     fixture.logs.begin_turn();
     let mut broken = Vec::new();
     fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
-    // One of the crowd that has its news, one that has not, and the pair, in a turn of their own.
+    // One recipient that has its messages, one that has not, and the pair, in a turn of their own.
     let small = fixture.append(b"more");
-    let last = crowd.len() - 1;
+    let last = recipients.len() - 1;
     let before = fixture.event_loop.send_count();
-    for key in [crowd[0].0, crowd[last].0, pair] {
+    for key in [recipients[0].0, recipients[last].0, pair] {
         fixture
             .event_loop
             .push_ranges(key, std::iter::once(small.clone()));
@@ -687,23 +687,23 @@ fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
         .settle(&mut fixture.logs, &marks, &mut settled);
     for place in [0, last] {
         let mut received = [0; 8];
-        crowd[place].1.read_exact(&mut received).unwrap();
+        recipients[place].1.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"newsmore");
     }
     assert!(broken.is_empty() && settled.cut.is_empty());
 }
 
 #[test]
-fn a_look_around_finds_who_has_come_and_waits_for_nobody() {
+fn polling_repeatedly_finds_who_has_come_and_waits_for_nobody() {
     let mut fixture = Fixture::new();
     let (_, mut client) = fixture.connect(b"");
-    let drained = fixture.event_loop.look_around(1000).unwrap();
+    let drained = fixture.event_loop.poll_repeatedly(1000).unwrap();
     assert!(!drained, "nobody has sent anything");
     client.write_all(b"news").unwrap();
-    let few = fixture.event_loop.look_around(3).unwrap();
-    assert!(!few, "few sends are not worth a look");
+    let few = fixture.event_loop.poll_repeatedly(3).unwrap();
+    assert!(!few, "few sends are not worth a poll");
     // The bytes may take a moment from one end to the other.
-    let came = (0..1_000_000).any(|_| fixture.event_loop.look_around(1000).unwrap());
+    let came = (0..1_000_000).any(|_| fixture.event_loop.poll_repeatedly(1000).unwrap());
     assert!(came);
     assert_eq!(fixture.event_loop.readable_count(), 1);
 }
@@ -712,30 +712,30 @@ fn a_look_around_finds_who_has_come_and_waits_for_nobody() {
 fn a_small_flush_looks_around_less_often_where_nobody_comes() {
     const SMALL: usize = 8;
     const LARGE: usize = 1000;
-    /// As often in vain, one flush in so many looks.
+    /// After this many empty polls, one flush in as many polls.
     const VAIN: usize = 16;
     let mut fixture = Fixture::new();
     let (_, mut client) = fixture.connect(b"");
-    let mut look_in_vain = |fixture: &mut Fixture| {
+    let mut poll_in_vain = |fixture: &mut Fixture| {
         for _ in 0..=VAIN {
-            assert!(!fixture.event_loop.look_around(SMALL).unwrap());
+            assert!(!fixture.event_loop.poll_repeatedly(SMALL).unwrap());
         }
         client.write_all(b"news").unwrap();
         fixture.event_loop.poll(Some(DEADLINE)).unwrap();
         assert_eq!(fixture.event_loop.readable_count(), 1);
     };
-    look_in_vain(&mut fixture);
-    let found = (1..=VAIN).find(|_| fixture.event_loop.look_around(SMALL).unwrap());
-    assert_eq!(found, Some(VAIN), "then one looks that finds the peer");
+    poll_in_vain(&mut fixture);
+    let found = (1..=VAIN).find(|_| fixture.event_loop.poll_repeatedly(SMALL).unwrap());
+    assert_eq!(found, Some(VAIN), "then one polls that finds the peer");
     assert!(
-        fixture.event_loop.look_around(SMALL).unwrap(),
-        "once somebody came, each looks again"
+        fixture.event_loop.poll_repeatedly(SMALL).unwrap(),
+        "once somebody came, each polls again"
     );
     assert_eq!(fixture.read_until(4), b"news");
-    look_in_vain(&mut fixture);
+    poll_in_vain(&mut fixture);
     assert!(
-        fixture.event_loop.look_around(LARGE).unwrap(),
-        "a large one always looks"
+        fixture.event_loop.poll_repeatedly(LARGE).unwrap(),
+        "a large one always polls"
     );
 }
 
@@ -743,7 +743,7 @@ fn a_small_flush_looks_around_less_often_where_nobody_comes() {
 fn a_wait_ends_at_its_deadline_also_when_a_later_one_was_asked_for_before() {
     let mut fixture = Fixture::new();
     let (_, mut client) = fixture.connect(b"");
-    // Ended by the peer, so the alarm stays set for the far deadline.
+    // Ended by the peer, so the timer stays set for the far deadline.
     client.write_all(b"news").unwrap();
     let far = Instant::now() + DEADLINE;
     fixture.event_loop.poll_until(far).unwrap();

@@ -1,6 +1,6 @@
 //! The yardstick: the least that a server which moves these bytes can do, on one shard's loop.
 //!
-//! It reads frames, gathers those of a turn in a turn log, and gives each subscribed connection the log's ranges, without
+//! It reads frames, collects those of a turn in a turn log, and gives each subscribed connection the log's ranges, without
 //! those that it sent itself, through the sends that Tidewire uses. There is no session, no permission, no limit, no
 //! heartbeat and no check of a payload. With [`Options::has_rooms`] it looks at names and counts versions of records.
 
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use mio::Waker;
 use tidewire_net::connection::Key;
-use tidewire_net::crowd::{self, Owner, TURN_BYTES_MAX};
 use tidewire_net::event_loop::{EventLoop, OutboxMarks, SLICE_SENDS_MAX, Settled};
+use tidewire_net::flush_policy::{self, Owner, TURN_BYTES_MAX};
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::{ReadBuffer, ReadOutcome};
@@ -181,7 +181,7 @@ impl Owner for Turns {
     }
 
     /// New connections first. They are looked for after every poll, because each may have taken the listener's wake-up.
-    fn gather(&mut self) -> io::Result<()> {
+    fn take_input(&mut self) -> io::Result<()> {
         for socket in self.sockets.try_iter() {
             self.event_loop.adopt(socket?, &[], Peer::default())?;
         }
@@ -198,7 +198,7 @@ impl Owner for Turns {
 impl Turns {
     fn run(mut self) -> io::Result<()> {
         loop {
-            // What was gathered between two slices of sends is to be sent though nobody else comes.
+            // What came in between two slices of sends is to be sent even if no other input follows.
             let has_work = self.rooms.owed_count() > 0
                 || self.event_loop.has_sends()
                 || self.event_loop.readable_count() > 0;
@@ -207,18 +207,18 @@ impl Turns {
         }
     }
 
-    /// The same turn as a shard's: gather, then send in slices, and look at the sockets between two slices.
+    /// The same turn as a shard's: take input, then send in slices, and poll the sockets between two slices.
     fn turn(&mut self) -> io::Result<()> {
-        self.gather()?;
-        crowd::send(self)?;
-        self.end_gathering();
+        self.take_input()?;
+        flush_policy::flush(self)?;
+        self.end_input();
         loop {
             self.event_loop.submit_slice(&self.logs, &mut self.broken);
             if !self.event_loop.has_sends() {
                 break;
             }
-            self.event_loop.look()?;
-            self.gather()?;
+            self.event_loop.poll_again()?;
+            self.take_input()?;
         }
         // Nobody has an outbox limit, so nobody is cut.
         let (marks, mut settled) = (OutboxMarks::limit(usize::MAX), Settled::default());
@@ -303,7 +303,7 @@ impl Turns {
         Ok(())
     }
 
-    fn end_gathering(&mut self) {
+    fn end_input(&mut self) {
         self.list_sends(usize::MAX);
         self.turn_bytes = 0;
         self.logs.begin_turn();

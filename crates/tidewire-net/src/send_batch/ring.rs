@@ -251,7 +251,7 @@ impl Ring {
     }
 
     /// Leaves `rounds` queues full of completions that nobody asked for; gives how many.
-    pub(super) fn crowd_completions(&mut self, rounds: usize) -> usize {
+    pub(super) fn overfill_completions(&mut self, rounds: usize) -> usize {
         for _ in 0..rounds * self.places() {
             if self.ring.submission().is_full() {
                 self.ring.submit().unwrap();

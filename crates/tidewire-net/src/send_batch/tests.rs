@@ -256,7 +256,7 @@ fn completions_that_overflow_their_queue_are_fetched() {
     let mut sender = with_small_ring();
     let ring = sender.ring.as_mut().unwrap();
     // The completion queue has twice the places of the submission queue; fill it, so that there is none for the sends.
-    assert!(ring.crowd_completions(2) >= 2 * PLACES);
+    assert!(ring.overfill_completions(2) >= 2 * PLACES);
     send_numbers(&mut sender, &mut pairs(PLACES));
     assert_eq!(sender.path(), Path::Ring);
 }

@@ -22,8 +22,8 @@ use tidewire_core::engine::Shard;
 use tidewire_core::store::Loaded;
 use tidewire_core::time::{Instant, Now, WallTime};
 use tidewire_net::connection::Key;
-use tidewire_net::crowd::{self, SMALL_TURN_SENDS_MAX};
 use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX, Settled};
+use tidewire_net::flush_policy::{self, SMALL_TURN_SENDS_MAX};
 use tidewire_net::memory_budget::{Participant, Share};
 use tidewire_net::outbox::LogRange;
 use tidewire_net::read_buffer::ReadBuffer;
@@ -236,8 +236,8 @@ impl Conductor {
     fn turn(&mut self) -> io::Result<()> {
         self.take_in();
         let started = self.now.monotonic;
-        crowd::send(self)?;
-        self.end_gathering();
+        flush_policy::flush(self)?;
+        self.end_input();
         loop {
             self.event_loop
                 .submit_slice(&self.sink.logs, &mut self.broken);
@@ -245,7 +245,7 @@ impl Conductor {
                 break;
             }
             // Whatever comes in meanwhile belongs to the next turn, whose log has begun already.
-            self.event_loop.look()?;
+            self.event_loop.poll_again()?;
             self.take_in();
             self.hurry();
         }
@@ -257,8 +257,8 @@ impl Conductor {
         Ok(())
     }
 
-    /// Sends what was gathered in the middle of a large flush first, if it is little: whoever talks to few would else wait
-    /// until thousands of others have got theirs. A large turn goes on being gathered until the flush is over, so that a
+    /// If little came in during a large flush, sends it first: sessions that talk to few others would else wait until
+    /// thousands have got theirs. A large turn keeps taking in input until the flush is over, so that a
     /// flood still coalesces, but a part of it goes first, at its head those who have few beside them. The logs of all
     /// these turns live until the flush ends.
     fn hurry(&mut self) {
@@ -270,7 +270,7 @@ impl Conductor {
             self.decide();
             self.list_sends(SMALL_TURN_SENDS_MAX);
         } else {
-            self.end_gathering();
+            self.end_input();
         }
         let added = self.event_loop.send_count() - before;
         self.event_loop.send_first(added);
@@ -348,8 +348,8 @@ impl Conductor {
         self.read_sockets();
     }
 
-    /// Ends the gathering of a turn: the commit batch, the posts, then the list of sends.
-    fn end_gathering(&mut self) {
+    /// Ends the input of a turn: the commit batch, the posts, then the list of sends.
+    fn end_input(&mut self) {
         self.decide();
         self.list_sends(usize::MAX);
         if let Some(traces) = &mut self.sink.traces {
@@ -789,7 +789,7 @@ impl Conductor {
     }
 }
 
-impl crowd::Owner for Conductor {
+impl flush_policy::Owner for Conductor {
     type State = State;
 
     fn event_loop(&mut self) -> &mut EventLoop<State> {
@@ -809,7 +809,7 @@ impl crowd::Owner for Conductor {
         Self::may_read(self)
     }
 
-    fn gather(&mut self) -> io::Result<()> {
+    fn take_input(&mut self) -> io::Result<()> {
         self.take_in();
         Ok(())
     }

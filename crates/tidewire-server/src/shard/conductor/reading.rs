@@ -8,7 +8,7 @@ use tidewire_core::engine::Shard;
 use tidewire_core::message::{Connection as Introduction, Message};
 use tidewire_core::time::Now;
 use tidewire_net::connection::{Connection, Key};
-use tidewire_net::crowd::TURN_BYTES_MAX;
+use tidewire_net::flush_policy::TURN_BYTES_MAX;
 use tidewire_net::read_buffer::ReadOutcome;
 use tidewire_wire::frame::websocket::{self, Decoded, Event, FrameError, Kind, Opcode};
 use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 /// A timer of the kernel that goes off once, at the earliest deadline asked for since it went off last.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct DeadlineTimer {
     timer: OwnedFd,
     due: Option<Instant>,
 }
 
-impl Alarm {
-    /// An alarm that is not set.
+impl DeadlineTimer {
+    /// A timer that is not set.
     ///
     /// # Errors
     /// The kernel gives no descriptor.
@@ -65,7 +65,7 @@ impl Alarm {
     }
 
     /// It has gone off.
-    pub(crate) fn gone_off(&mut self) {
+    pub(crate) fn expire(&mut self) {
         self.due = None;
     }
 }

@@ -1,16 +1,16 @@
-//! A flush to a crowd, with real sockets: what it waits for, and what it does not wait for.
+//! A flush to many recipients, with real sockets: what it waits for, and what it does not wait for.
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 
-use tidewire_net::crowd::{self, Owner};
 use tidewire_net::event_loop::{EventLoop, SLICE_SENDS_MAX};
+use tidewire_net::flush_policy::{self, Owner};
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::read_buffer::{READ_BYTES_MAX, ReadBuffer, ReadOutcome};
 use tidewire_net::send_batch::Sender;
 
 /// Owes many sends, and counts what it has read.
-struct Crowd {
+struct Fixture {
     event_loop: EventLoop<()>,
     buffer: ReadBuffer,
     peers: Vec<TcpStream>,
@@ -22,7 +22,7 @@ struct Crowd {
     read_before_slices: Vec<usize>,
 }
 
-impl Crowd {
+impl Fixture {
     fn new(owed_count: usize, peer_count: usize) -> Self {
         let (mut event_loop, _) =
             EventLoop::new(&MemoryBudget::new(usize::MAX), Sender::plain()).unwrap();
@@ -47,7 +47,7 @@ impl Crowd {
     }
 }
 
-impl Owner for Crowd {
+impl Owner for Fixture {
     type State = ();
 
     fn event_loop(&mut self) -> &mut EventLoop<()> {
@@ -62,7 +62,7 @@ impl Owner for Crowd {
         self.turn_bytes
     }
 
-    fn gather(&mut self) -> io::Result<()> {
+    fn take_input(&mut self) -> io::Result<()> {
         for _ in 0..self.event_loop.readable_count() {
             let Some((key, outcome)) = self.event_loop.read_next(&mut self.buffer) else {
                 return Ok(());
@@ -90,13 +90,13 @@ impl Owner for Crowd {
 #[test]
 fn a_flush_begins_when_nobody_comes_any_more() {
     for owed_count in [200, 2000] {
-        let mut crowd = Crowd::new(owed_count, 4);
-        crowd.followers = crowd.peers.split_off(1);
-        crowd.peers[0].write_all(b"x").unwrap();
-        crowd::send(&mut crowd).unwrap();
+        let mut fixture = Fixture::new(owed_count, 4);
+        fixture.followers = fixture.peers.split_off(1);
+        fixture.peers[0].write_all(b"x").unwrap();
+        flush_policy::flush(&mut fixture).unwrap();
         let slices = owed_count.div_ceil(SLICE_SENDS_MAX) - 1;
         assert_eq!(
-            crowd.read_before_slices,
+            fixture.read_before_slices,
             vec![4; slices],
             "of {owed_count} sends all but those of the last slice are sent, after everybody was read"
         );
@@ -105,28 +105,28 @@ fn a_flush_begins_when_nobody_comes_any_more() {
 
 #[test]
 fn few_sends_wait_for_nobody() {
-    let mut crowd = Crowd::new(3, 1);
-    crowd.peers[0].write_all(b"x").unwrap();
-    crowd::send(&mut crowd).unwrap();
-    assert_eq!((crowd.turn_bytes, crowd.owed_count), (0, 3));
+    let mut fixture = Fixture::new(3, 1);
+    fixture.peers[0].write_all(b"x").unwrap();
+    flush_policy::flush(&mut fixture).unwrap();
+    assert_eq!((fixture.turn_bytes, fixture.owed_count), (0, 3));
 }
 
 #[test]
 fn a_flood_holds_a_flush_up_by_so_many_bytes_at_most() {
     const FLOODS: usize = 16;
-    /// As much as a flush waits for, and what one gathering may read beyond it.
+    /// As much as a flush waits for, and what one more read may take beyond it.
     const BYTES_MAX: usize = (256 << 10) + FLOODS * READ_BYTES_MAX;
-    let mut crowd = Crowd::new(10_000, FLOODS);
+    let mut fixture = Fixture::new(10_000, FLOODS);
     let mut waiting = 0;
-    for peer in &mut crowd.peers {
+    for peer in &mut fixture.peers {
         peer.set_nonblocking(true).unwrap();
         while let Ok(count) = peer.write(&[0; 1 << 16]) {
             waiting += count;
         }
     }
     assert!(waiting > 2 * BYTES_MAX, "only {waiting} bytes wait");
-    crowd::send(&mut crowd).unwrap();
-    let before = crowd.read_before_slices[0];
+    flush_policy::flush(&mut fixture).unwrap();
+    let before = fixture.read_before_slices[0];
     assert!(
         before <= BYTES_MAX,
         "{before} bytes were read before the flush"
