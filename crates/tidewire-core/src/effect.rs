@@ -501,11 +501,11 @@ impl CloseReason {
         matches!(self, Self::Expired | Self::Revoked)
     }
 
-    /// What the peer is told last, where the engine knows the session no more when it says so. Nothing when its login has
+    /// The last messages to the peer, where the engine has already forgotten the session. None when its login has
     /// expired: `@deepstream/client` would take a refusal for the answer to a `login()` that it keeps for the next
-    /// connection, and it comes back at once and is told then.
+    /// connection, and it comes back at once and gets the refusal then.
     #[must_use]
-    pub fn farewell(self) -> &'static [Message<'static>] {
+    pub fn close_messages(self) -> &'static [Message<'static>] {
         const REVOKED: [Message<'static>; 2] = [
             Message::Auth(Auth::Unsuccessful {
                 data: Some(LOGIN_REVOKED),

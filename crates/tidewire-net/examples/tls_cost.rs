@@ -69,7 +69,7 @@ fn run(
         let (socket, _) = listener.accept()?;
         socket.set_nonblocking(true)?;
         peer.set_nonblocking(true)?;
-        keys.push(event_loop.adopt_with(socket, b"", tls, ())?);
+        keys.push(event_loop.add_with_tls(socket, b"", tls, ())?);
         peers.push(peer);
     }
     let reader = std::thread::spawn(move || {

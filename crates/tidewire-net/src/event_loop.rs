@@ -253,8 +253,8 @@ impl<C> EventLoop<C> {
     ///
     /// # Errors
     /// The kernel refuses to watch the socket.
-    pub fn adopt(&mut self, socket: TcpStream, unread: &[u8], state: C) -> io::Result<Key> {
-        self.adopt_with(socket, unread, None, state)
+    pub fn add(&mut self, socket: TcpStream, unread: &[u8], state: C) -> io::Result<Key> {
+        self.add_with_tls(socket, unread, None, state)
     }
 
     /// The same for a connection whose TLS handshake is over, or one without TLS. `unread` is plaintext; what of it is
@@ -262,7 +262,7 @@ impl<C> EventLoop<C> {
     ///
     /// # Errors
     /// The kernel refuses to watch the socket.
-    pub fn adopt_with(
+    pub fn add_with_tls(
         &mut self,
         socket: TcpStream,
         unread: &[u8],

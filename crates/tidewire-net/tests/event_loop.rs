@@ -46,7 +46,7 @@ impl Fixture {
         client.set_read_timeout(Some(DEADLINE)).unwrap();
         let (socket, _) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
-        (self.event_loop.adopt(socket, unread, ()).unwrap(), client)
+        (self.event_loop.add(socket, unread, ()).unwrap(), client)
     }
 
     /// Reads once, if somebody is known to be readable.

@@ -32,7 +32,7 @@ impl Fixture {
             let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (socket, _) = listener.accept().unwrap();
             socket.set_nonblocking(true).unwrap();
-            event_loop.adopt(socket, &[], ()).unwrap();
+            event_loop.add(socket, &[], ()).unwrap();
             peers.push(peer);
         }
         Self {

@@ -189,7 +189,7 @@ impl Echo {
                     },
                     is_closing: false,
                 };
-                self.event_loop.adopt(stream, &unread, state)?;
+                self.event_loop.add(stream, &unread, state)?;
             }
             self.read_sockets();
             self.send();

@@ -34,7 +34,7 @@ use crate::config::section::AuthKind;
 use crate::config::stores::DEFAULT_NAME;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
-use crate::front::place::Adopter;
+use crate::front::place::HandOver;
 use crate::front::tls::{Speaks, Tls};
 use crate::front::{Doors, Front, accept};
 use crate::log::sum_peer_lines;
@@ -43,7 +43,7 @@ use crate::metrics::{Metrics, ShardNumbers};
 use crate::permission;
 use crate::rights::Rights;
 use crate::rules_file::{self, RulesFile};
-use crate::shard::handle::{Adopted, ShardHandle};
+use crate::shard::handle::{ShardHandle, UpgradedSocket};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
 use crate::status::{Reason, Stage, Status, StoreFailure};
 use crate::store::folder::DataFolder;
@@ -217,8 +217,8 @@ impl Node {
         };
         let api = Arc::new(Api::new(plan, common, &auth));
         let served = plan.config.http.api.then(|| Arc::clone(&api));
-        let adopter = Arc::new(FewestConnections(Arc::clone(&handles)));
-        let front = Front::new(plan, tls, Arc::clone(&status), metrics, adopter, served);
+        let fewest = Arc::new(FewestConnections(Arc::clone(&handles)));
+        let front = Front::new(plan, tls, Arc::clone(&status), metrics, fewest, served);
         let (stop_accepting, is_stopped) = watch::channel(false);
         let mut node = Self {
             send_paths,
@@ -470,13 +470,13 @@ fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
 /// Gives each connection to the shard that has the fewest.
 struct FewestConnections(Arc<[ShardHandle]>);
 
-impl Adopter for FewestConnections {
-    fn adopt(&self, connections: Vec<Adopted>) {
+impl HandOver for FewestConnections {
+    fn hand_over(&self, connections: Vec<UpgradedSocket>) {
         let count = |shard: &ShardHandle| {
             let connections = &shard.stats().connections;
             connections.load(std::sync::atomic::Ordering::Relaxed)
         };
-        let mut shares: Vec<(u64, Vec<Adopted>)> = self
+        let mut shares: Vec<(u64, Vec<UpgradedSocket>)> = self
             .0
             .iter()
             .map(|shard| (count(shard), Vec::new()))
@@ -489,7 +489,7 @@ impl Adopter for FewestConnections {
         }
         for (shard, (_, share)) in self.0.iter().zip(shares) {
             if !share.is_empty() {
-                shard.adopt(share);
+                shard.hand_over(share);
             }
         }
     }

@@ -12,13 +12,13 @@ use tidewire_server::config::plan::{Plan, plan};
 use tidewire_server::config::value::Auto;
 use tidewire_server::config::{Sources, load};
 use tidewire_server::front::accept;
-use tidewire_server::front::place::{Adopter, Places};
+use tidewire_server::front::place::{HandOver, Places};
 use tidewire_server::front::refusal::RequestRefusal;
 use tidewire_server::front::tls::Speaks;
 use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
 use tidewire_server::metrics::exposition::Exposition;
-use tidewire_server::shard::handle::Adopted;
+use tidewire_server::shard::handle::UpgradedSocket;
 use tidewire_server::status::{Stage, Status};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -27,10 +27,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// Keeps what is handed over for the test.
-struct Catcher(Mutex<Sender<Adopted>>);
+struct Catcher(Mutex<Sender<UpgradedSocket>>);
 
-impl Adopter for Catcher {
-    fn adopt(&self, connections: Vec<Adopted>) {
+impl HandOver for Catcher {
+    fn hand_over(&self, connections: Vec<UpgradedSocket>) {
         for connection in connections {
             // A test that has ended needs no more connections.
             let _ = self.0.lock().send(connection);
@@ -42,7 +42,7 @@ impl Adopter for Catcher {
 struct Server {
     address: SocketAddr,
     front: Arc<Front>,
-    connections: Receiver<Adopted>,
+    connections: Receiver<UpgradedSocket>,
     stop: watch::Sender<bool>,
     runtime: Runtime,
 }
@@ -69,13 +69,13 @@ impl Server {
         let (sender, connections) = channel();
         let status = Arc::new(Status::default());
         status.set_stage(Stage::Serving);
-        let adopter = Arc::new(Catcher(Mutex::new(sender)));
+        let shards = Arc::new(Catcher(Mutex::new(sender)));
         let mut front = Front::new(
             &planned(flags),
             None,
             status,
             Arc::new(Metrics::default()),
-            adopter,
+            shards,
             None,
         );
         change(Arc::get_mut(&mut front).expect("nobody else has it yet"));
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    fn handed_over(&self) -> Adopted {
+    fn handed_over(&self) -> UpgradedSocket {
         self.connections
             .recv_timeout(DEADLINE)
             .expect("a connection is handed over")
@@ -897,7 +897,7 @@ fn accepting_pauses_without_descriptors_and_resumes() {
         front.places = Places::new(usize::MAX, Auto::Auto, 2);
     });
     let text = request("GET /deepstream", &upgrade_headers(&[]));
-    let mut open: Vec<(TcpStream, Adopted)> = Vec::new();
+    let mut open: Vec<(TcpStream, UpgradedSocket)> = Vec::new();
     for _ in 0..2 {
         let mut stream = server.connect();
         stream.write_all(text.as_bytes()).expect("sent");

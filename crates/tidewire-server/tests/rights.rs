@@ -321,7 +321,7 @@ fn who_was_revoked_hears_so_and_nothing_behind_it() {
     let mut writer = node.log_in(2);
     writer.send(&emit("news", "1"));
     kept.expect(&emit("news", "1"));
-    for message in CloseReason::Revoked.farewell() {
+    for message in CloseReason::Revoked.close_messages() {
         revoked.expect(message);
     }
     assert_eq!(revoked.expect_close(), Some(CloseCode::POLICY));
@@ -383,7 +383,7 @@ fn ten_thousand_live_subscriptions_end_within_a_tenth_of_a_second() {
         let began = Instant::now();
         let acknowledged = revoke(&rights, user.clone()).unwrap();
         for client in &mut crowd {
-            for message in CloseReason::Revoked.farewell() {
+            for message in CloseReason::Revoked.close_messages() {
                 client.expect(message);
             }
             assert_eq!(client.expect_close(), Some(CloseCode::POLICY));

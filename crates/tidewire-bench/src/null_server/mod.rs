@@ -183,7 +183,7 @@ impl Owner for Turns {
     /// New connections first. They are looked for after every poll, because each may have taken the listener's wake-up.
     fn take_input(&mut self) -> io::Result<()> {
         for socket in self.sockets.try_iter() {
-            self.event_loop.adopt(socket?, &[], Peer::default())?;
+            self.event_loop.add(socket?, &[], Peer::default())?;
         }
         self.read_sockets();
         Ok(())

@@ -63,7 +63,7 @@ struct World {
     logins: Vec<AuthRequest>,
     closed: Vec<(SessionId, CloseReason)>,
     /// What sessions are told last, behind everything else.
-    farewells: Vec<(SessionId, String)>,
+    close_messages: Vec<(SessionId, String)>,
     resumed: Vec<SessionId>,
     awaited: BTreeSet<SessionId>,
     /// Entries that went from one shard to another.
@@ -117,9 +117,9 @@ impl Effects for World {
 
     fn close(&mut self, session: SessionId, reason: CloseReason) {
         self.closed.push((session, reason));
-        let farewell = reason.farewell().iter();
-        self.farewells
-            .extend(farewell.map(|message| (session, format!("{message:?}"))));
+        let close_message = reason.close_messages().iter();
+        self.close_messages
+            .extend(close_message.map(|message| (session, format!("{message:?}"))));
     }
 
     fn resume(&mut self, session: SessionId) {
@@ -675,7 +675,7 @@ impl Node {
                 }
             });
         }
-        for (session, message) in self.world.farewells.drain(..) {
+        for (session, message) in self.world.close_messages.drain(..) {
             self.seen.entry(session).or_default().push(message);
         }
     }

@@ -40,7 +40,7 @@ impl Fixture {
 
     fn connect(&mut self) -> (Key, Client) {
         let (client, socket, tls) = established_over(&self.listener);
-        let key = self.event_loop.adopt_with(socket, b"", Some(tls), ());
+        let key = self.event_loop.add_with_tls(socket, b"", Some(tls), ());
         (key.unwrap(), client)
     }
 
@@ -249,14 +249,14 @@ fn the_last_bytes_come_before_the_goodbye() {
 }
 
 #[test]
-fn a_goodbye_that_was_heard_before_the_adoption_counts() {
+fn a_goodbye_that_was_heard_before_the_hand_over_counts() {
     let mut fixture = Fixture::new();
     let (mut client, socket, mut tls) = established_over(&fixture.listener);
     client.conn.send_close_notify();
     crate::peer::open(&mut tls, &sent(&mut client.conn)).unwrap();
     let key = fixture
         .event_loop
-        .adopt_with(socket, b"unread", Some(tls), ());
+        .add_with_tls(socket, b"unread", Some(tls), ());
     assert!(key.is_ok());
     let (all, outcome) = fixture.read_until(|_| false);
     assert_eq!(all, b"unread");

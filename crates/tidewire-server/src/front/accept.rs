@@ -19,12 +19,12 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::greeting::{self, Greeting, greet};
+use super::fast_upgrade::{self, FastUpgrade, try_upgrade};
 use super::http::{self, Arrival};
 use super::place::Ticket;
 use super::tls::Speaks;
 use super::{Front, TooMany};
-use crate::shard::handle::Adopted;
+use crate::shard::handle::UpgradedSocket;
 
 /// Connections that the kernel keeps for us while we are busy; it caps this itself.
 const BACKLOG: u32 = 4096;
@@ -80,7 +80,7 @@ async fn accept(listener: &TcpListener, speaks: Speaks, front: &Arc<Front>) {
                 open(front, socket, speaks, peer, descriptor, &mut opened);
                 let is_full = accept_waiting(listener, speaks, front, &mut opened);
                 if !opened.is_empty() {
-                    front.adopter.adopt(opened);
+                    front.shards.hand_over(opened);
                 }
                 if is_full {
                     yield_now().await;
@@ -103,7 +103,7 @@ fn accept_waiting(
     listener: &TcpListener,
     speaks: Speaks,
     front: &Arc<Front>,
-    opened: &mut Vec<Adopted>,
+    opened: &mut Vec<UpgradedSocket>,
 ) -> bool {
     for _ in 1..BATCH_MAX {
         let Ok(descriptor) = Arc::clone(&front.places.descriptors).try_acquire_owned() else {
@@ -134,7 +134,7 @@ fn open(
     speaks: Speaks,
     peer: SocketAddr,
     descriptor: OwnedSemaphorePermit,
-    opened: &mut Vec<Adopted>,
+    opened: &mut Vec<UpgradedSocket>,
 ) {
     if front.is_paused.swap(false, Ordering::AcqRel) {
         tracing::info!("accepting connections again");
@@ -145,26 +145,26 @@ fn open(
     if !front.proxy_protocol {
         match front.count(peer.ip()) {
             Ok(place) => counted = place,
-            Err(TooMany) => return greeting::refuse(socket, speaks),
+            Err(TooMany) => return fast_upgrade::refuse(socket, speaks),
         }
     }
     let ticket = Ticket {
         descriptor,
         counted,
     };
-    let greeting = match speaks {
-        Speaks::Clear if !front.proxy_protocol => greet(front, socket, peer, ticket),
+    let upgrade = match speaks {
+        Speaks::Clear if !front.proxy_protocol => try_upgrade(front, socket, peer, ticket),
         // What would be read here is the handshake's, or the load balancer's.
-        _ => Greeting::Unanswered {
+        _ => FastUpgrade::Unanswered {
             socket,
             ticket,
             unread: Bytes::new(),
         },
     };
-    let (socket, ticket, unread) = match greeting {
-        Greeting::Opened(connection) => return opened.push(*connection),
-        Greeting::Gone => return,
-        Greeting::Unanswered {
+    let (socket, ticket, unread) = match upgrade {
+        FastUpgrade::Opened(connection) => return opened.push(*connection),
+        FastUpgrade::Gone => return,
+        FastUpgrade::Unanswered {
             socket,
             ticket,
             unread,

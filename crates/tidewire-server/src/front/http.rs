@@ -40,7 +40,7 @@ use crate::config::plan::is_loopback;
 use crate::config::value::Choice;
 use crate::log::peer_line;
 use crate::metrics::exposition::Exposition;
-use crate::shard::handle::{Adopted, ClientCertificate, Peer};
+use crate::shard::handle::{ClientCertificate, Peer, UpgradedSocket};
 use crate::status::Stage;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -586,7 +586,7 @@ async fn hand_over(front: Arc<Front>, on_upgrade: hyper::upgrade::OnUpgrade, ope
         }) => {
             front.metrics.upgrades.inc();
             tracing::debug!(peer = %address, "a websocket was opened");
-            front.adopter.adopt(vec![Adopted {
+            front.shards.hand_over(vec![UpgradedSocket {
                 stream,
                 tls,
                 unread,

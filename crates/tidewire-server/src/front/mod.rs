@@ -4,7 +4,7 @@
 
 pub mod accept;
 pub mod client_address;
-pub mod greeting;
+pub mod fast_upgrade;
 pub mod handshake;
 pub mod http;
 mod http2;
@@ -42,7 +42,7 @@ use crate::status::Status;
 use client_address::Proxies;
 use http2::Http2Limits;
 use origin::Gate;
-use place::{Adopter, Counted, Places};
+use place::{Counted, HandOver, Places};
 use site::Mounted;
 use tls::Tls;
 
@@ -126,7 +126,7 @@ pub struct Front {
     /// For how long browsers take this host with TLS only, if they are told.
     pub hsts_max_age: Option<Duration>,
     /// The shards.
-    pub adopter: Arc<dyn Adopter>,
+    pub shards: Arc<dyn HandOver>,
     /// What can be done without a WebSocket, unless `http.api` is off.
     pub api: Option<Arc<Api>>,
     /// The admin page, if it is on. Set before anybody is let in.
@@ -148,7 +148,7 @@ impl Front {
         tls: Option<Arc<Tls>>,
         status: Arc<Status>,
         metrics: Arc<Metrics>,
-        adopter: Arc<dyn Adopter>,
+        shards: Arc<dyn HandOver>,
         api: Option<Arc<Api>>,
     ) -> Arc<Self> {
         let descriptors = usize::try_from(connections_allowed(plan.shards))
@@ -182,7 +182,7 @@ impl Front {
             metrics,
             tls,
             hsts_max_age: plan.config.tls.hsts_max_age.time(),
-            adopter,
+            shards,
             api,
             admin_page: OnceLock::new(),
         })

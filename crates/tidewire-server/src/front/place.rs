@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::value::Auto;
-use crate::shard::handle::Adopted;
+use crate::shard::handle::UpgradedSocket;
 
 /// Takes connections over: the shards of a node.
-pub trait Adopter: Send + Sync + 'static {
+pub trait HandOver: Send + Sync + 'static {
     /// Gives each connection to one shard, which owns it from then on. Must not block.
-    fn adopt(&self, connections: Vec<Adopted>);
+    fn hand_over(&self, connections: Vec<UpgradedSocket>);
 }
 
 /// Whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one

@@ -44,10 +44,10 @@ use super::connection::{CARRIED, CloseCause, Encoding, Holds, State};
 use super::credit::{Confirmations, Confirmed, Credit, NOBODY};
 use super::drain::CloseAll;
 use super::handle::{
-    Adopted, Asked, AuthAnswer, ClientCertificate, Mail, Peer, PendingLogin, Quiet, Requests,
-    ShardHandle,
+    Asked, AuthAnswer, ClientCertificate, Mail, Peer, PendingLogin, Quiet, Requests, ShardHandle,
+    UpgradedSocket,
 };
-use super::sink::{Errand, Sink};
+use super::sink::{DeferredEffect, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
 use crate::front::place::Subject;
 use crate::interest::InterestMap;
@@ -334,7 +334,7 @@ impl Conductor {
         self.free_places();
         self.has_unflushed |= self.engine.work() != self.turn_work_start;
         self.charge(NOBODY, 0);
-        self.run_errands();
+        self.run_deferred();
         self.take_mail();
         if self
             .engine_deadline
@@ -374,7 +374,7 @@ impl Conductor {
     fn decide(&mut self) {
         self.engine.end_turn(self.now, &mut self.sink);
         self.charge(NOBODY, 0);
-        self.run_errands();
+        self.run_deferred();
         self.post();
     }
 
@@ -517,7 +517,7 @@ impl Conductor {
                     None => self.taken_batches.push((from, batch)),
                 }
             }
-            Mail::Adopted(connection) => self.adopt(connection),
+            Mail::Upgraded(connection) => self.add_connection(connection),
             Mail::Store(completion) => {
                 let bytes = loaded_bytes(&completion);
                 self.handle_charged(Input::Store(completion), bytes);
@@ -559,8 +559,8 @@ impl Conductor {
         }
     }
 
-    fn adopt(&mut self, connection: Adopted) {
-        let Adopted {
+    fn add_connection(&mut self, connection: UpgradedSocket) {
+        let UpgradedSocket {
             stream,
             tls,
             unread,
@@ -572,7 +572,7 @@ impl Conductor {
         let address = peer.address;
         let state = State::new(peer, place, is_deflated, is_text);
         let format = state.format(Dialect::Client, false);
-        match self.event_loop.adopt_with(stream, &unread, tls, state) {
+        match self.event_loop.add_with_tls(stream, &unread, tls, state) {
             Ok(key) => {
                 let session = self.session(key);
                 self.handle(Input::Opened { session, format });
@@ -587,8 +587,8 @@ impl Conductor {
             }
             Err(error) => {
                 self.count_out();
-                log::peer_line("a connection could not be adopted", || {
-                    tracing::warn!(%address, %error, "a connection could not be adopted");
+                log::peer_line("a connection could not be handed over to its shard", || {
+                    tracing::warn!(%address, %error, "a connection could not be handed over to its shard");
                 });
             }
         }
@@ -680,18 +680,18 @@ impl Conductor {
         if !self.sink.targets.is_empty() {
             self.charge(NOBODY, bytes);
         }
-        self.run_errands();
+        self.run_deferred();
     }
 
-    fn run_errands(&mut self) {
-        while let Some(errand) = self.sink.errands.pop_front() {
-            match errand {
-                Errand::Visible(up_to) => {
+    fn run_deferred(&mut self) {
+        while let Some(effect) = self.sink.deferred.pop_front() {
+            match effect {
+                DeferredEffect::Visible(up_to) => {
                     self.engine
                         .handle(self.now, Input::InterestVisible { up_to }, &mut self.sink);
                     self.sink.targets.clear();
                 }
-                Errand::Authenticate(request) => {
+                DeferredEffect::Authenticate(request) => {
                     let key = key(request.session);
                     if let Some(peer) = self.peer(key) {
                         match self.sink.ask_auth(request, peer) {
@@ -702,7 +702,7 @@ impl Conductor {
                         }
                     }
                 }
-                Errand::Close(session, reason) => {
+                DeferredEffect::Close(session, reason) => {
                     let key = key(session);
                     if reason.forfeits() {
                         self.carried.take_back(key);
@@ -711,15 +711,15 @@ impl Conductor {
                     let cause = self.cause(key, reason);
                     self.close(key, cause);
                 }
-                Errand::Resume(session) => {
+                DeferredEffect::Resume(session) => {
                     self.give_again(key(session));
                     self.resume_carried(key(session));
                 }
-                Errand::AwaitDrained(session) => {
+                DeferredEffect::AwaitDrained(session) => {
                     self.event_loop.await_drained(key(session));
                     self.await_carried(key(session));
                 }
-                Errand::Send(session, format, spans) => {
+                DeferredEffect::Send(session, format, spans) => {
                     let count = self.sink.ends.count(format, &spans);
                     add(&self.own.stats().deliveries, count);
                     self.event_loop

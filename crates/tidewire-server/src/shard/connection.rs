@@ -234,7 +234,7 @@ impl CloseCause {
                 is_batched: false,
                 is_text,
             };
-            for message in reason.farewell() {
+            for message in reason.close_messages() {
                 encoding.encode_frame(message, &mut frame);
             }
         }
@@ -313,18 +313,20 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_is_said_before_the_close_frame() {
+    fn a_close_message_is_sent_before_the_close_frame() {
         for is_text in [false, true] {
             let frame = CloseCause::Engine(CloseReason::Revoked).frame(is_text);
-            let mut farewell = Vec::new();
-            for message in CloseReason::Revoked.farewell() {
+            let mut close_message = Vec::new();
+            for message in CloseReason::Revoked.close_messages() {
                 match is_text {
-                    false => Deepstream::encode_frame(Dialect::Client, message, &mut farewell),
-                    true => DeepstreamJson::encode_frame(Dialect::Client, message, &mut farewell),
+                    false => Deepstream::encode_frame(Dialect::Client, message, &mut close_message),
+                    true => {
+                        DeepstreamJson::encode_frame(Dialect::Client, message, &mut close_message)
+                    }
                 }
             }
-            assert!(!farewell.is_empty() && frame.starts_with(&farewell));
-            assert_eq!(frame[farewell.len()], 0x88);
+            assert!(!close_message.is_empty() && frame.starts_with(&close_message));
+            assert_eq!(frame[close_message.len()], 0x88);
             let severed = CloseCause::Severed(CloseReason::Revoked);
             assert_eq!(severed.frame(is_text)[0], 0x88);
         }

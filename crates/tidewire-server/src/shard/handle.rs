@@ -57,7 +57,7 @@ impl Peer {
 
 /// A connection that was upgraded to a WebSocket and from now on belongs to one shard.
 #[derive(Debug)]
-pub struct Adopted {
+pub struct UpgradedSocket {
     /// Nonblocking, the 101 flushed, and known to nobody else.
     pub stream: TcpStream,
     /// Its TLS state with the handshake done, if it has one.
@@ -147,7 +147,7 @@ pub(crate) enum Mail {
         bytes: usize,
         entries: Vec<Entry>,
     },
-    Adopted(Adopted),
+    Upgraded(UpgradedSocket),
     Store(StoreCompletion),
     Auth(AuthAnswer),
     /// A change of rights; answered when it is settled on this shard.
@@ -217,12 +217,12 @@ impl ShardHandle {
     }
 
     /// Hands over connections. They count as the shard's from now on.
-    pub fn adopt(&self, connections: Vec<Adopted>) {
+    pub fn hand_over(&self, connections: Vec<UpgradedSocket>) {
         self.0.stats.connections.fetch_add(
             connections.len() as u64,
             std::sync::atomic::Ordering::Relaxed,
         );
-        let mail = connections.into_iter().map(Mail::Adopted);
+        let mail = connections.into_iter().map(Mail::Upgraded);
         self.0.mailbox.push_all(mail);
     }
 

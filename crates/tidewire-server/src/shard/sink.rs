@@ -25,16 +25,16 @@ use super::traces::ShardTraces;
 use crate::interest::InterestMap;
 use crate::traces::Tracer;
 
-/// What is to be done when the engine has returned.
+/// An effect that waits until the engine has returned.
 #[derive(Debug)]
-pub(crate) enum Errand {
-    /// Interest changes up to this number can be seen by everybody.
+pub(crate) enum DeferredEffect {
+    /// Interest changes up to this number are visible to all shards.
     Visible(u64),
     Authenticate(AuthRequest),
     Close(SessionId, CloseReason),
     Resume(SessionId),
     AwaitDrained(SessionId),
-    /// What was decided for a session before it introduced itself leaves as it was encoded, and before everything else.
+    /// Messages that were encoded for a session before it introduced itself. They leave as they are, and before everything else.
     Send(SessionId, Format, Vec<Span>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Sink {
     /// Where the messages of the turn end.
     pub(crate) ends: MessageEnds,
     pub(crate) deflation: Deflation,
-    pub(crate) errands: VecDeque<Errand>,
+    pub(crate) deferred: VecDeque<DeferredEffect>,
     /// What leaves to each shard at the end of the turn.
     pub(crate) outgoing: Box<[Vec<Entry>]>,
     /// Targets of the entries that the message being handled has caused.
@@ -74,7 +74,7 @@ impl Sink {
             logs: TurnLogs::new(LOG_COUNT),
             ends: MessageEnds::default(),
             deflation: Deflation::new(limits),
-            errands: VecDeque::new(),
+            deferred: VecDeque::new(),
             outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
             targets: Vec::new(),
             compressed_bytes: 0,
@@ -138,9 +138,9 @@ impl Effects for Sink {
 
     fn interest(&mut self, number: u64, change: InterestChange) {
         self.interest.change(self.own.index(), change);
-        match self.errands.back_mut() {
-            Some(Errand::Visible(up_to)) => *up_to = number,
-            _ => self.errands.push_back(Errand::Visible(number)),
+        match self.deferred.back_mut() {
+            Some(DeferredEffect::Visible(up_to)) => *up_to = number,
+            _ => self.deferred.push_back(DeferredEffect::Visible(number)),
         }
     }
 
@@ -149,19 +149,22 @@ impl Effects for Sink {
     }
 
     fn authenticate(&mut self, request: AuthRequest) {
-        self.errands.push_back(Errand::Authenticate(request));
+        self.deferred
+            .push_back(DeferredEffect::Authenticate(request));
     }
 
     fn close(&mut self, session: SessionId, reason: CloseReason) {
-        self.errands.push_back(Errand::Close(session, reason));
+        self.deferred
+            .push_back(DeferredEffect::Close(session, reason));
     }
 
     fn resume(&mut self, session: SessionId) {
-        self.errands.push_back(Errand::Resume(session));
+        self.deferred.push_back(DeferredEffect::Resume(session));
     }
 
     fn await_drained(&mut self, session: SessionId) {
-        self.errands.push_back(Errand::AwaitDrained(session));
+        self.deferred
+            .push_back(DeferredEffect::AwaitDrained(session));
     }
 }
 

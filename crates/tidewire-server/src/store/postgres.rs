@@ -310,7 +310,7 @@ impl PostgresReader {
 /// A connection to a database that need not have a store.
 pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Client, RemoteError> {
     let place = Place::new(options.clone())?;
-    place.wait(place.greet())
+    place.wait(place.open_connection())
 }
 
 impl Place {
@@ -361,7 +361,7 @@ impl Place {
     }
 
     /// A connection on which nothing is prepared.
-    async fn greet(&self) -> Result<Client, RemoteError> {
+    async fn open_connection(&self) -> Result<Client, RemoteError> {
         let tls = MakeRustlsConnect::new(tls::config(&self.options)?);
         let (client, connection) = self.config.connect(tls).await.map_err(refusal)?;
         // It ends with the client, and whoever uses the client learns of its errors.
@@ -375,7 +375,7 @@ impl Place {
 
     /// Makes what is missing and notes the opening.
     async fn open(&self) -> Result<(Session, Opened), RemoteError> {
-        let mut client = self.greet().await?;
+        let mut client = self.open_connection().await?;
         let promise = promise(&client, self.options.is_relaxed).await?;
         let opened = {
             let transaction = client.transaction().await.map_err(refusal)?;
@@ -402,7 +402,7 @@ impl Place {
 
     /// A connection to the store as it is; its settings may have changed since.
     async fn connect(&self) -> Result<Session, RemoteError> {
-        let client = self.greet().await?;
+        let client = self.open_connection().await?;
         let promise = promise(&client, self.options.is_relaxed).await?;
         Session::new(client, promise).await.map_err(refusal)
     }

@@ -347,7 +347,7 @@ impl StoreReader for RedisReader {
 
 /// A connection to a server that need not have a store.
 pub(super) fn connect_to_any(options: &RemoteOptions) -> Result<Connection, RemoteError> {
-    let connection = Place::new(options.clone())?.greet();
+    let connection = Place::new(options.clone())?.open_connection();
     connection.map_err(|error| refusal(&error))
 }
 
@@ -390,7 +390,7 @@ impl Place {
     }
 
     /// A connection on which nothing was asked.
-    fn greet(&self) -> RedisResult<Connection> {
+    fn open_connection(&self) -> RedisResult<Connection> {
         let timeout = self.options.timeout;
         let connection = self.client.get_connection_with_timeout(timeout)?;
         connection.set_read_timeout(Some(timeout))?;
@@ -400,7 +400,7 @@ impl Place {
 
     /// A connection to the server as it is set now.
     fn connect(&self) -> Result<(Connection, Promise), RemoteError> {
-        let mut connection = self.greet().map_err(|error| refusal(&error))?;
+        let mut connection = self.open_connection().map_err(|error| refusal(&error))?;
         let promise = promise(&mut connection, self.options.is_relaxed)?;
         Ok((connection, promise))
     }

@@ -18,7 +18,9 @@ use tidewire_server::config::section::SendsKind;
 use tidewire_server::config::value::Auto;
 use tidewire_server::front::place::{Places, Ticket};
 use tidewire_server::penalty::PenaltySettings;
-use tidewire_server::shard::handle::{Adopted, Asked, Peer, PendingLogin, Requests, ShardHandle};
+use tidewire_server::shard::handle::{
+    Asked, Peer, PendingLogin, Requests, ShardHandle, UpgradedSocket,
+};
 use tidewire_server::shard::stats::ShardStats;
 use tidewire_server::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_server::store::memory::MemoryDisk;
@@ -221,7 +223,7 @@ impl Node {
         socket.set_nodelay(true).unwrap();
         let descriptors = Arc::clone(&self.places.descriptors);
         let descriptor = descriptors.try_acquire_owned().unwrap();
-        self.handle(shard).adopt(vec![Adopted {
+        self.handle(shard).hand_over(vec![UpgradedSocket {
             stream: socket,
             tls: None,
             unread: Bytes::from(unread),

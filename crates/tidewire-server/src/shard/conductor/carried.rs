@@ -337,7 +337,7 @@ impl Conductor {
             }
             self.has_unflushed = true;
             self.charge(NOBODY, bytes);
-            self.run_errands();
+            self.run_deferred();
         }
     }
 

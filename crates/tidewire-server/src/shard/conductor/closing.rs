@@ -19,7 +19,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 impl Conductor {
     /// How a connection ends that the engine wants closed. A peer that must not get what still waits for it can only be cut
-    /// off, because a farewell would have to lie behind the rest of a frame that has begun to be sent.
+    /// off, because a close message would have to follow the rest of a frame that has begun to be sent.
     pub(super) fn cause(&self, key: Key, reason: CloseReason) -> CloseCause {
         let connection = self.event_loop.connections().get(key);
         let has_unsent = connection.is_some_and(|connection| connection.outbox_bytes() > 0);

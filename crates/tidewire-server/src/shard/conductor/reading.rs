@@ -16,7 +16,7 @@ use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
 use crate::shard::connection::{CloseCause, Holds, Phase, State};
-use crate::shard::sink::{Errand, Sink};
+use crate::shard::sink::{DeferredEffect, Sink};
 use crate::shard::stats::{ShardStats, add, topic_index};
 use crate::shard::traces;
 
@@ -135,8 +135,8 @@ impl Conductor {
             if let Some(bytes) = posted_bytes {
                 self.charge(key, bytes);
             }
-            if !self.sink.errands.is_empty() {
-                self.run_errands();
+            if !self.sink.deferred.is_empty() {
+                self.run_deferred();
             }
         }
         self.event_loop.store_rest(key, &mut self.buffer, needed);
@@ -300,8 +300,8 @@ impl Call<'_> {
                 connection.watch();
             }
             if let Some((format, spans)) = self.engine.set_format(session, format) {
-                let errand = Errand::Send(session, format, spans);
-                self.sink.errands.push_back(errand);
+                let effect = DeferredEffect::Send(session, format, spans);
+                self.sink.deferred.push_back(effect);
             }
         }
         traces::give(self.engine, self.now, session, &message, self.sink)

@@ -1,6 +1,6 @@
-//! The short way in: a WebSocket whose request is there, whole and plain, when its socket is accepted.
+//! The fast upgrade: a WebSocket whose request is there, whole and plain, when its socket is accepted.
 //!
-//! Such a connection never meets the runtime's poll, hyper or a task of its own. What may be opened is judged by the same
+//! Such a connection never meets the runtime's poll, hyper or a task of its own. What may be opened is decided by the same
 //! functions as for hyper's requests; whatever is unusual, refused or not whole goes to hyper with what was read.
 
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use super::http::{allow_origin, is_page, peer, switching_protocols};
 use super::place::Ticket;
 use super::tls::Speaks;
 use super::{Front, TooMany, handshake};
-use crate::shard::handle::Adopted;
+use crate::shard::handle::UpgradedSocket;
 use crate::status::Stage;
 
 /// What is read of a socket here. A browser's request with many cookies may be longer; hyper takes it then.
@@ -26,9 +26,9 @@ const HEADERS_MAX: usize = 64;
 
 /// What became of a socket.
 #[derive(Debug)]
-pub enum Greeting {
+pub enum FastUpgrade {
     /// It is an open WebSocket, and knows it.
-    Opened(Box<Adopted>),
+    Opened(Box<UpgradedSocket>),
     /// It is for hyper, with what was read of it.
     Unanswered {
         /// As it was.
@@ -53,23 +53,23 @@ struct Opening {
 }
 
 /// Looks once at what a new nonblocking socket has, and opens the WebSocket that it asks for.
-pub fn greet(
+pub fn try_upgrade(
     front: &Arc<Front>,
     mut socket: TcpStream,
     address: SocketAddr,
     mut ticket: Ticket,
-) -> Greeting {
+) -> FastUpgrade {
     let mut buffer = [0; READ_BYTES];
     let input = match socket.read(&mut buffer) {
-        Ok(0) => return Greeting::Gone,
+        Ok(0) => return FastUpgrade::Gone,
         Ok(count) => &buffer[..count],
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => &[],
         Err(error) => {
             tracing::debug!(peer = %address, %error, "a connection was lost before its request");
-            return Greeting::Gone;
+            return FastUpgrade::Gone;
         }
     };
-    let unanswered = |socket, ticket| Greeting::Unanswered {
+    let unanswered = |socket, ticket| FastUpgrade::Unanswered {
         socket,
         ticket,
         unread: Bytes::copy_from_slice(input),
@@ -87,7 +87,7 @@ pub fn greet(
             Ok(counted) => ticket.counted = counted,
             Err(TooMany) => {
                 let _ = socket.write(TOO_MANY);
-                return Greeting::Gone;
+                return FastUpgrade::Gone;
             }
         }
     }
@@ -100,12 +100,12 @@ pub fn greet(
         Ok(sent) if sent == opening.answer.len() => {}
         outcome => {
             tracing::debug!(peer = %address, ?outcome, "a connection did not take its upgrade");
-            return Greeting::Gone;
+            return FastUpgrade::Gone;
         }
     }
     front.metrics.upgrades.inc();
     tracing::debug!(peer = %address, "a websocket was opened");
-    Greeting::Opened(Box::new(Adopted {
+    FastUpgrade::Opened(Box::new(UpgradedSocket {
         stream: socket,
         tls: None,
         unread: Bytes::copy_from_slice(&input[opening.head_bytes..]),
