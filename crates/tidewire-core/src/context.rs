@@ -391,8 +391,8 @@ impl<E: Effects> TurnContext<'_, E> {
         message: &Message<'_>,
         value_bytes: Option<usize>,
     ) {
-        if self.hub.has_parked() {
-            self.pass_over(topic, name, except);
+        if self.hub.has_lagging() {
+            self.skip(topic, name, except);
         }
         self.publish(topic, name, except, message, value_bytes);
     }
@@ -409,8 +409,8 @@ impl<E: Effects> TurnContext<'_, E> {
         if withheld.is_empty() {
             return self.fan_out(topic, name, except, message);
         }
-        if self.hub.has_parked() {
-            self.pass_over(topic, name, except);
+        if self.hub.has_lagging() {
+            self.skip(topic, name, except);
         }
         let Some(channel) = self.hub.find(topic, name) else {
             return;
@@ -438,8 +438,8 @@ impl<E: Effects> TurnContext<'_, E> {
         except: Option<SessionId>,
         message: &Message<'_>,
     ) {
-        if self.hub.has_parked() {
-            for session in self.hub.parked_sessions(topic, name, self.sessions) {
+        if self.hub.has_lagging() {
+            for session in self.hub.lagging_sessions(topic, name, self.sessions) {
                 if Some(session) != except {
                     self.send(session, message);
                 }
@@ -448,11 +448,11 @@ impl<E: Effects> TurnContext<'_, E> {
         self.publish(topic, name, except, message, None);
     }
 
-    /// Has those who lag count what they miss.
-    fn pass_over(&mut self, topic: HubTopic, name: &str, except: Option<SessionId>) {
+    /// Counts what the lagging sessions miss.
+    fn skip(&mut self, topic: HubTopic, name: &str, except: Option<SessionId>) {
         let except = except.and_then(|id| self.sessions.find(id));
         let except = except.map(|session| session.id.index);
-        let missed = self.hub.pass_over(topic, name, except) as u64;
+        let missed = self.hub.skip(topic, name, except) as u64;
         self.shard.count_lag(|lag| match topic {
             HubTopic::Record => lag.skipped_updates += missed,
             HubTopic::Interest(_) => lag.skipped_events += missed,

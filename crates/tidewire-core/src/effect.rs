@@ -70,7 +70,7 @@ pub enum Input {
         /// Whether the answer is a final no, after which a client of deepstream stays away.
         refuse: bool,
     },
-    /// More waits for a session than it reads. One that follows jumps is left out of what is published, until it has
+    /// More waits for a session than it reads. One that coalesces is skipped by what is published, until it has
     /// read what waits; others notice nothing.
     Lagging {
         /// Whose.

@@ -10,8 +10,8 @@ mod channel;
 mod due;
 mod flush;
 mod joining;
+mod lagging;
 mod membership;
-mod parked;
 mod published;
 mod span;
 
@@ -27,8 +27,8 @@ use crate::table::{self, Map};
 use channel::Channel;
 use due::{Due, HeavyDue};
 use flush::Joined;
+use lagging::LaggingMembers;
 pub(crate) use membership::Memberships;
-use parked::Parked;
 use published::Touched;
 
 /// Kind of name that has members.
@@ -77,8 +77,8 @@ pub(crate) struct Hub {
     joined: Joined,
     /// The end of each format's log, as far as known.
     ends: Vec<u64>,
-    /// The parked members of the channels that have some.
-    parked: Map<ChannelId, Parked>,
+    /// The lagging members of the channels that have some.
+    lagging: Map<ChannelId, LaggingMembers>,
     /// Bytes of the channels and memberships, without the values of records.
     bytes: usize,
 }
@@ -118,7 +118,7 @@ impl Hub {
             heavy_count: 0,
             joined: Joined::default(),
             ends: Vec::new(),
-            parked: table::map(seed),
+            lagging: table::map(seed),
             bytes: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Sessions that do not read as fast as something is published for them.
 //!
-//! One that follows jumps is parked in the hub while it lags: it gets no more publications, and of each name only their
+//! One that coalesces is skipped in the hub while it lags: it gets no more publications, and of each name only their
 //! number is kept. When it has read what waited, it is told of events how many it missed, and of records the newest
 //! value. The owner's answer comes in the order of the record's changes, so the session goes back into the fan-out with
 //! it: what came before lies in the value, what comes behind follows. Answers to its own requests go out all the time;
@@ -49,7 +49,7 @@ pub(crate) fn fell_behind<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
     let Some(session) = turn.sessions.find_mut(id) else {
         return;
     };
-    if !session.has(Mark::FollowsJumps) || !matches!(session.phase, Phase::Open(_)) {
+    if !session.has(Mark::Coalesces) || !matches!(session.phase, Phase::Open(_)) {
         return;
     }
     let lag = &mut session.state(context.seed).lag;
@@ -66,7 +66,7 @@ pub(crate) fn fell_behind<E: Effects>(turn: &mut TurnContext<'_, E>, id: Session
     lag.owed.clear();
     context.count_lag(|lag| lag.lags += 1);
     turn.hub
-        .park(id, turn.sessions, |topic| is_parked(topic, events));
+        .suspend(id, turn.sessions, |topic| is_skipped(topic, events));
 }
 
 /// The session has joined a name: if it lags, it gets nothing of it for now.
@@ -81,8 +81,8 @@ pub(crate) fn joined<E: Effects>(
         .find_mut(id)
         .and_then(lag_of)
         .is_some_and(|lag| lag.is_behind);
-    if is_behind && is_parked(topic, turn.shard.settings.event_lag_policy) {
-        turn.hub.park_name(topic, name, id, turn.sessions);
+    if is_behind && is_skipped(topic, turn.shard.settings.event_lag_policy) {
+        turn.hub.suspend_name(topic, name, id, turn.sessions);
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn value_came<E: Effects>(
     let (is_behind, is_enough) = (lag.is_behind, lag.given_bytes >= given_max);
     let channel = turn
         .hub
-        .parked_channel(HubTopic::Record, name, id, turn.sessions);
+        .lagging_channel(HubTopic::Record, name, id, turn.sessions);
     match (channel, value) {
         (None, _) => {}
         (Some(_), Err(ReadFailed)) => return turn.out.close(id, CloseReason::NotCaughtUp),
@@ -128,7 +128,7 @@ pub(crate) fn value_came<E: Effects>(
             if let Some((version, data)) = value {
                 give(turn, id, name, version, &data);
             }
-            turn.hub.unpark(channel, id, turn.sessions);
+            turn.hub.resume(channel, id, turn.sessions);
         }
     }
     go_on(turn, id);
@@ -154,7 +154,7 @@ fn take_stock<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
             }
             _ => {}
         }
-        turn.hub.unpark(channel, id, turn.sessions);
+        turn.hub.resume(channel, id, turn.sessions);
     }
     if let Some(lag) = turn.sessions.find_mut(id).and_then(lag_of) {
         lag.owed = owed;
@@ -186,7 +186,7 @@ fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
             break;
         };
         // It may have ended its subscription meanwhile.
-        names.extend(turn.hub.parked_name(channel, id, turn.sessions).cloned());
+        names.extend(turn.hub.lagging_name(channel, id, turn.sessions).cloned());
     }
     let Some(session) = turn.sessions.find_mut(id) else {
         return;
@@ -233,7 +233,7 @@ fn lag_of(session: &mut Session) -> Option<&mut Lag> {
 
 /// Whether a session that lags is left out of what is published to names of the topic. Presence is not: what changed
 /// there can't be told by a later value, and it is small.
-fn is_parked(topic: HubTopic, events: EventLagPolicy) -> bool {
+fn is_skipped(topic: HubTopic, events: EventLagPolicy) -> bool {
     match topic {
         HubTopic::Record => true,
         HubTopic::Interest(InterestTopic::Event) => events == EventLagPolicy::Gap,

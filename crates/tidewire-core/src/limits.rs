@@ -69,7 +69,7 @@ pub struct Limits {
     pub history_bytes_max: usize,
 }
 
-/// Sessions that do not read as fast as something is published for them, and follow jumps.
+/// Sessions that do not read as fast as something is published for them, and coalesce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LagCounts {
     /// Those that lag now, or are being told what they have missed.

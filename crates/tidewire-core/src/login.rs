@@ -41,10 +41,10 @@ pub(crate) fn message<E: Effects>(
             (DetentionStage::Login { .. } | DetentionStage::Unavailable, _) => return Flow::Wait,
             (
                 DetentionStage::Challenge { asked },
-                Message::Connection(Connection::Challenge { jumps, .. }),
+                Message::Connection(Connection::Challenge { coalesces, .. }),
             ) => {
                 *asked = true;
-                session.mark(Mark::FollowsJumps, *jumps);
+                session.mark(Mark::Coalesces, *coalesces);
             }
             (
                 _,
@@ -56,10 +56,10 @@ pub(crate) fn message<E: Effects>(
             ) => {}
             _ => turn.send(id, &Message::Connection(Connection::InvalidMessage)),
         },
-        (Phase::Challenge, Message::Connection(Connection::Challenge { jumps, .. })) => {
+        (Phase::Challenge, Message::Connection(Connection::Challenge { coalesces, .. })) => {
             session.phase = Phase::Login;
-            session.mark(Mark::FollowsJumps, *jumps);
-            accept(turn, id, *jumps);
+            session.mark(Mark::Coalesces, *coalesces);
+            accept(turn, id, *coalesces);
         }
         (
             Phase::Challenge,
@@ -83,10 +83,10 @@ pub(crate) fn message<E: Effects>(
     Flow::Taken
 }
 
-/// Lets a peer go on to authenticate. Clients of deepstream hear what they know; those that follow jumps hear what they may
+/// Lets a peer go on to authenticate. Clients of deepstream hear what they know; those that coalesce hear what they may
 /// send, too.
-fn accept<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, follows_jumps: bool) {
-    if !follows_jumps {
+fn accept<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, coalesces: bool) {
+    if !coalesces {
         return turn.send(id, &Message::Connection(Connection::Accept));
     }
     let bytes = turn.shard.settings.limits.message_bytes_max;
@@ -346,8 +346,8 @@ pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) 
         }
         DetentionStage::Challenge { asked: true } => {
             session.phase = Phase::Login;
-            let follows_jumps = session.has(Mark::FollowsJumps);
-            accept(turn, id, follows_jumps);
+            let coalesces = session.has(Mark::Coalesces);
+            accept(turn, id, coalesces);
         }
         DetentionStage::Login {
             outcome: Some(outcome),

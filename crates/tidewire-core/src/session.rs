@@ -204,7 +204,7 @@ pub(crate) enum Mark {
     /// An answer was held back, so that its time to log in begins again once.
     Detained = 1,
     /// It takes a record's newest value in place of the steps to it, and the number of events that it missed.
-    FollowsJumps = 2,
+    Coalesces = 2,
     /// Presence does not count it.
     Passing = 4,
     /// The auth chain thinks about a renewal of the login.

@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::rate::Rates;
 use crate::route::StoreRoutes;
 
-/// What becomes of events for a session that lags and follows jumps.
+/// What becomes of events for a session that lags and coalesces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventLagPolicy {
     /// They are left out, and it is told how many were.
@@ -46,7 +46,7 @@ pub struct Settings {
     pub listen_response_timeout: Duration,
     /// How often names without a provider are offered again. Default 30 s, `None` never.
     pub listen_rematch_interval: Option<Duration>,
-    /// What becomes of events for a session that lags and follows jumps. Default a gap.
+    /// What becomes of events for a session that lags and coalesces. Default a gap.
     pub event_lag_policy: EventLagPolicy,
     /// Which events have history, and how much. Default none.
     pub history: HistoryRules,

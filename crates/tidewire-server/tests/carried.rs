@@ -32,8 +32,8 @@ fn encoded(messages: &[Message<'_>]) -> Vec<u8> {
 }
 
 /// The messages of a login, then `messages`.
-fn logging_in(jumps: bool, messages: &[Message<'_>]) -> Vec<u8> {
-    let challenge = Connection::challenge(jumps);
+fn logging_in(coalesces: bool, messages: &[Message<'_>]) -> Vec<u8> {
+    let challenge = Connection::challenge(coalesces);
     let login = [
         Message::Connection(challenge),
         Message::Auth(Auth::Request { data: Some("{}") }),

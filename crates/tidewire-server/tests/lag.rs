@@ -1,4 +1,4 @@
-//! Slow readers with real sockets: who follows jumps stays and has the newest value at the end; who does not is cut.
+//! Slow readers with real sockets: a session that coalesces stays and has the newest value at the end; one that does not is closed.
 
 mod client;
 mod shard_support;
@@ -43,9 +43,9 @@ fn number_in(data: &str) -> usize {
 }
 
 /// A client that reads a record from now on, and has its first value.
-fn reader(mut client: Client, names: &[&str], follows_jumps: bool) -> Client {
-    match follows_jumps {
-        true => client.log_in_following_jumps(),
+fn reader(mut client: Client, names: &[&str], coalesces: bool) -> Client {
+    match coalesces {
+        true => client.log_in_coalescing(),
         false => client.log_in(),
     }
     client.send(&read_on(names));
@@ -73,7 +73,7 @@ fn get(number: &AtomicU64) -> u64 {
 #[test]
 fn a_slow_reader_of_a_hot_record_stays_and_has_its_newest_value_at_the_end() {
     let node = Node::start(Options::default());
-    let mut jumping = reader(node.connect(0), &["hot"], true);
+    let mut coalescing = reader(node.connect(0), &["hot"], true);
     let mut stock = reader(node.connect(0), &["hot"], false);
     let mut writer = node.log_in(1);
     let stats = node.stats(0);
@@ -99,23 +99,23 @@ fn a_slow_reader_of_a_hot_record_stays_and_has_its_newest_value_at_the_end() {
     wait_until(|| get(&stats.engine.skipped_updates) > 0);
     assert_eq!(get(&stats.engine.lagging_sessions), 1);
 
-    let (mut version, mut jumps) = (0, 0);
-    jumping.receive_until(|message| {
+    let (mut version, mut skips) = (0, 0);
+    coalescing.receive_until(|message| {
         let Message::Record(Record::Write(write, Change::Update { data: Some(data) })) = message
         else {
             panic!("{message:?} instead of a change");
         };
         assert!(write.version > version, "{} after {version}", write.version);
-        jumps += usize::from(write.version > version + 1);
+        skips += usize::from(write.version > version + 1);
         version = write.version;
         assert_eq!(number_in(data), version as usize);
         version as usize == writes
     });
-    assert_eq!(jumps, 1);
+    assert_eq!(skips, 1);
     // From there on it gets every step.
     for number in writes + 1..writes + 4 {
         write(&mut writer, "hot", &value(number, 10));
-        jumping.expect(&Message::Record(Record::Write(
+        coalescing.expect(&Message::Record(Record::Write(
             Write {
                 name: "hot",
                 version: number as i32,
@@ -146,7 +146,7 @@ fn many_records_are_made_up_for_without_passing_the_limit() {
     let node = Node::start(Options::default());
     let names: Vec<String> = (0..150).map(|index| format!("many/{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut jumping = reader(node.connect(0), &names, true);
+    let mut coalescing = reader(node.connect(0), &names, true);
     let mut writer = node.log_in(0);
     let mut number = 0;
     while get(&node.stats(0).engine.lagging_sessions) == 0 {
@@ -162,7 +162,7 @@ fn many_records_are_made_up_for_without_passing_the_limit() {
         .iter()
         .for_each(|name| write(&mut writer, name, &value(number, 40_000)));
     let mut newest: BTreeMap<String, usize> = BTreeMap::new();
-    jumping.receive_until(|message| {
+    coalescing.receive_until(|message| {
         if let Message::Record(Record::Write(write, Change::Update { data: Some(data) })) = message
         {
             let before = newest.insert(write.name.to_owned(), number_in(data));
@@ -177,10 +177,10 @@ fn many_records_are_made_up_for_without_passing_the_limit() {
 #[test]
 fn events_that_were_left_out_are_counted_for_who_was_slow() {
     let node = Node::start(Options::default());
-    let mut jumping = node.connect(0);
-    jumping.log_in_following_jumps();
-    jumping.send(&subscribe("news"));
-    jumping.expect_ack(EventBulk::Subscribe);
+    let mut coalescing = node.connect(0);
+    coalescing.log_in_coalescing();
+    coalescing.send(&subscribe("news"));
+    coalescing.expect_ack(EventBulk::Subscribe);
     let mut publisher = node.log_in(2);
     let text = format!("\"{}\"", "x".repeat(50_000));
     let mut published = 0;
@@ -193,7 +193,7 @@ fn events_that_were_left_out_are_counted_for_who_was_slow() {
     publisher.send(&emit("news", "\"last\""));
     let (mut heard, mut missed) = (0, 0);
     // The gap may hold the last event, so the end is one behind it.
-    jumping.receive_until(|message| match message {
+    coalescing.receive_until(|message| match message {
         Message::Event(Event::Emit { .. }) => {
             heard += 1;
             false
@@ -208,7 +208,7 @@ fn events_that_were_left_out_are_counted_for_who_was_slow() {
         other => panic!("{other:?}"),
     });
     publisher.send(&emit("news", "\"end\""));
-    jumping.receive_until(|message| {
+    coalescing.receive_until(|message| {
         let Message::Event(Event::Emit { data, .. }) = message else {
             panic!("{message:?} instead of an event");
         };

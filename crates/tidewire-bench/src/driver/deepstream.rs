@@ -44,7 +44,7 @@ impl Deepstream {
             sdk_version: Some("7.0.5"),
             sdk_type: Some("javascript"),
             batches: self.reads_batches,
-            jumps: false,
+            coalesces: false,
         };
         push(&Message::Connection(challenge), out);
     }

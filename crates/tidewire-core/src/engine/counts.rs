@@ -59,7 +59,7 @@ pub struct Counts {
     /// Events with history that this shard owns.
     pub history: HistoryCounts,
     /// Names with members that are left out of what is published because they lag.
-    pub parked_names: usize,
+    pub lagging_names: usize,
     /// How often limits and rules were in somebody's way.
     pub refused: Refused,
     /// Sessions whose message waits for a rate.
@@ -164,7 +164,7 @@ impl Shard {
             pending_replies: self.pending_replies.running.len(),
             lag: self.context.lag.get(),
             history: self.histories.counts(),
-            parked_names: self.hub.parked_count(),
+            lagging_names: self.hub.lagging_count(),
             refused: self.context.refused.get(),
             throttled: self.rates.waiting_count(),
             owing: self.debtors.len(),

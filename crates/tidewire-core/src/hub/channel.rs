@@ -7,7 +7,7 @@ use std::ops::Range;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
-use super::parked::Parked;
+use super::lagging::LaggingMembers;
 use super::{ChannelId, Hub, HubTopic};
 use crate::effect::Format;
 use crate::footprint::{CHANNEL_BYTES, INTEREST_BYTES, text_bytes};
@@ -27,8 +27,8 @@ pub(super) struct Channel {
     pub(super) touched: u32,
     /// Whether a member joined in this turn.
     pub(super) has_fresh: bool,
-    /// Whether some members are parked. They don't stand in `members`, so fan-out costs nothing for them.
-    pub(super) has_parked: bool,
+    /// Whether some members lag. They are not in `members`, so fan-out costs nothing for them.
+    pub(super) has_lagging: bool,
     /// The interest change that made the name visible, see [`crate::effect::Effects::interest`].
     pub(super) interest: u64,
     /// The member that the name's memory is charged to, or [`UNPAID`].
@@ -56,7 +56,7 @@ impl Channel {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.members.is_empty() && !self.has_parked
+        self.members.is_empty() && !self.has_lagging
     }
 }
 
@@ -82,7 +82,7 @@ impl Hub {
         })
     }
 
-    /// The members of a name but those that are parked, by their place among the sessions.
+    /// The members of a name except those that lag, by their index among the sessions.
     pub(crate) fn members(&self, id: ChannelId) -> &[u32] {
         &self.channel(id).members
     }
@@ -101,9 +101,9 @@ impl Hub {
         let channels = places.zip(channels).filter_map(|(place, channel)| {
             let channel = channel.as_ref().filter(|channel| !channel.is_empty())?;
             // Places fit into an id.
-            let parked = self.parked.get(&(place as ChannelId));
-            let parked = parked.map_or(0, Parked::count);
-            Some((channel, channel.members.len() + parked))
+            let lagging = self.lagging.get(&(place as ChannelId));
+            let lagging = lagging.map_or(0, LaggingMembers::count);
+            Some((channel, channel.members.len() + lagging))
         });
         channels.map(|(channel, count)| (channel.topic, &channel.name, count))
     }
@@ -129,7 +129,7 @@ impl Hub {
             formats: 0,
             touched: 0,
             has_fresh: false,
-            has_parked: false,
+            has_lagging: false,
             interest: 0,
             payer: UNPAID,
             value_bytes: 0,
@@ -206,7 +206,7 @@ impl Hub {
     /// Charges a name that has lost the member which paid for it to another one.
     pub(super) fn charge_another(&mut self, id: ChannelId, sessions: &mut Sessions) {
         let first = self.channel(id).members.first().copied();
-        let next = first.or_else(|| self.parked_in(id).next());
+        let next = first.or_else(|| self.lagging_in(id).next());
         let channel = self.channel_mut(id);
         channel.payer = next.unwrap_or(UNPAID);
         if let Some(payer) = next.and_then(|index| sessions.at_mut(index)) {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::channel::{UNPAID, format_bit};
-use super::membership::PARKED;
+use super::membership::LAGGING;
 use super::span::{append, clip};
 use super::{ChannelId, Edge, Hub, HubTopic};
 use crate::address::SessionId;
@@ -98,7 +98,7 @@ impl Hub {
             return Vec::new();
         };
         let mut members = self.channel(channel).members.clone();
-        members.extend(self.parked_in(channel));
+        members.extend(self.lagging_in(channel));
         for session in &members {
             self.leave_channel(channel, *session, sessions);
         }
@@ -154,8 +154,8 @@ impl Hub {
             session.let_go(self.channel(id).charged_bytes());
             self.channel_mut(id).payer = UNPAID;
         }
-        if position == PARKED {
-            self.forget_parked(id, index);
+        if position == LAGGING {
+            self.forget_lagging(id, index);
         } else {
             let owed = self.take_member(id, index, position, format, sessions);
             if keeps {

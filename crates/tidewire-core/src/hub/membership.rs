@@ -5,7 +5,7 @@ use super::due::NO_CHANNEL;
 use crate::table::{self, Map};
 
 /// In place of a place: the session is not among the members now, and counted what it missed.
-pub(super) const PARKED: u32 = u32::MAX;
+pub(super) const LAGGING: u32 = u32::MAX;
 
 /// So many lie in the session itself.
 const INLINE: usize = 2;

@@ -1,7 +1,7 @@
 //! Several patches of one document in one pass over its text.
 //!
 //! The paths of all patches are known before the document is read. So one scan opens every container that a patch may
-//! change and notes the entries that a path names; everything else is passed over. The patches change what was noted, and
+//! change and notes the entries that a path names; everything else is skipped. The patches change what was noted, and
 //! the new document is written once. The cost is that of the document and of the patches, however many there are. One
 //! patch alone is cheaper as a splice; see [`super::patch()`].
 
@@ -84,7 +84,7 @@ struct PathNode<'p> {
     children: BTreeMap<Cow<'p, str>, NodeId>,
     /// The children that an array takes for elements, by their index.
     elements: Vec<(usize, NodeId)>,
-    /// A bit for each length (modulo 64) of the children's names: most keys of an object are passed over without a search.
+    /// A bit for each length (modulo 64) of the children's names: most keys of an object are skipped without a search.
     lengths: u64,
 }
 

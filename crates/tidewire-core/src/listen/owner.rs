@@ -91,7 +91,7 @@ struct Progress {
     began: u64,
     /// Whether some pattern has matched.
     has_matched: bool,
-    /// Whether a listener was passed over because it has too many questions to answer.
+    /// Whether a listener was skipped because it has too many questions to answer.
     was_busy: bool,
     phase: Phase,
 }

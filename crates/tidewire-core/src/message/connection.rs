@@ -19,13 +19,13 @@ pub enum Connection<'a> {
         sdk_type: Option<&'a str>,
         /// Whether the peer reads several messages in one frame.
         batches: bool,
-        /// Whether the peer follows jumps: after it was slow it takes the newest whole value of a record in place of
+        /// Whether the peer coalesces: after it was slow it takes the newest whole value of a record in place of
         /// the steps to it, and the number of the events that it missed.
-        jumps: bool,
+        coalesces: bool,
     },
     /// The peer may go on to authenticate.
     Accept,
-    /// The same, and what it may send: for peers that follow jumps, of which none is a client of deepstream.
+    /// The same, and what it may send: for peers that coalesce, of which none is a client of deepstream.
     AcceptWithin {
         /// A JSON object: `{"messageBytesMax":…}`.
         limits: &'a str,
@@ -44,16 +44,16 @@ pub enum Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// The introduction of a peer that tells nothing of itself, but perhaps that it follows jumps.
+    /// The introduction of a peer that tells nothing of itself, but perhaps that it coalesces.
     #[must_use]
-    pub const fn challenge(jumps: bool) -> Self {
+    pub const fn challenge(coalesces: bool) -> Self {
         Self::Challenge {
             url: None,
             protocol_version: None,
             sdk_version: None,
             sdk_type: None,
             batches: false,
-            jumps,
+            coalesces,
         }
     }
 }

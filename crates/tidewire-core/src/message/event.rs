@@ -81,7 +81,7 @@ pub enum Event<'a> {
     },
     /// Listening; the vocabulary is shared with records.
     Listen(Listen<'a>),
-    /// Here events were left out, because the peer was slow. Only for peers that follow jumps.
+    /// Here events were left out, because the peer was slow. Only for peers that coalesce.
     Gap {
         /// The event.
         name: &'a str,

@@ -270,14 +270,14 @@ impl Node {
         session
     }
 
-    /// Connects as a client that follows jumps, and logs in.
-    pub fn login_with_jumps(&mut self, shard: u16) -> SessionId {
+    /// Connects as a client that coalesces, and logs in.
+    pub fn login_coalescing(&mut self, shard: u16) -> SessionId {
         self.login_as(shard, true)
     }
 
-    fn login_as(&mut self, shard: u16, jumps: bool) -> SessionId {
+    fn login_as(&mut self, shard: u16, coalesces: bool) -> SessionId {
         let session = self.connect(shard);
-        let challenge = Connection::challenge(jumps);
+        let challenge = Connection::challenge(coalesces);
         self.send(session, &Message::Connection(challenge));
         self.send(session, &Message::Auth(Auth::Request { data: Some("{}") }));
         let seen = self.take(session);

@@ -585,7 +585,7 @@ fn listening_providers_hear_of_names_with_history() {
 fn who_lags_is_told_what_it_missed_as_of_other_events() {
     let mut node = node();
     let writer = node.login_on(0);
-    let reader = node.login_with_jumps(1);
+    let reader = node.login_coalescing(1);
     node.ask(reader, &subscribe(&["news"]));
     node.lag(reader);
     emit(&mut node, writer, "news", 3);

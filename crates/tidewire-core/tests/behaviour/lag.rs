@@ -1,4 +1,4 @@
-//! Sessions that do not read fast enough: what is left out for those who follow jumps, and what they get for it.
+//! Sessions that do not read fast enough: what is left out for those that coalesce, and what they get for it.
 
 use std::sync::Arc;
 
@@ -68,11 +68,11 @@ fn received(seen: &Seen) -> Vec<String> {
         .collect()
 }
 
-/// Two shards; a writer, a reader that follows jumps, and one that does not, which all know the records and events.
+/// Two shards; a writer, a reader that coalesces, and one that does not, which all know the records and events.
 struct Three {
     node: Node,
     writer: SessionId,
-    jumper: SessionId,
+    coalescing: SessionId,
     stock: SessionId,
 }
 
@@ -81,9 +81,9 @@ const RECORDS: [&str; 4] = ["a", "b", "c", "d"];
 fn three(settings: Settings) -> Three {
     let mut node = Node::with(2, settings, Arc::new(AllowAll));
     let writer = node.login();
-    let jumper = node.login_with_jumps(0);
+    let coalescing = node.login_coalescing(0);
     let stock = node.login_on(1);
-    for session in [jumper, stock] {
+    for session in [coalescing, stock] {
         node.send(session, &read_on(&RECORDS));
         node.send(session, &listen_to(&["news", "sport"]));
         node.take(session);
@@ -91,7 +91,7 @@ fn three(settings: Settings) -> Three {
     Three {
         node,
         writer,
-        jumper,
+        coalescing,
         stock,
     }
 }
@@ -101,8 +101,8 @@ impl Three {
         self.node.send(self.writer, &set(name, data));
     }
 
-    fn jumper_saw(&mut self) -> Vec<String> {
-        received(&self.node.take(self.jumper))
+    fn coalescing_saw(&mut self) -> Vec<String> {
+        received(&self.node.take(self.coalescing))
     }
 }
 
@@ -110,27 +110,30 @@ impl Three {
 fn who_lags_gets_the_newest_value_of_what_changed_and_nothing_else() {
     let mut three = three(Settings::default());
     three.write("a", "{}");
-    assert_eq!(three.jumper_saw(), ["whole \"a\" to 1"]);
-    three.node.lag(three.jumper);
+    assert_eq!(three.coalescing_saw(), ["whole \"a\" to 1"]);
+    three.node.lag(three.coalescing);
     for number in 0..5 {
         three.write("a", &format!(r#"{{"n":{number}}}"#));
         three.write("b", &format!(r#"{{"n":{number}}}"#));
     }
-    assert_eq!(three.jumper_saw(), Vec::<String>::new());
+    assert_eq!(three.coalescing_saw(), Vec::<String>::new());
     assert_eq!(three.node.counts(0).lag.skipped_updates, 10);
-    three.node.drained(three.jumper);
-    let mut saw = three.jumper_saw();
+    three.node.drained(three.coalescing);
+    let mut saw = three.coalescing_saw();
     saw.sort();
     assert_eq!(saw, ["whole \"a\" to 6", "whole \"b\" to 5"]);
     assert_eq!(three.node.counts(0).lag.sessions, 0);
     three.write("a", "{}");
     three.write("c", "{}");
-    assert_eq!(three.jumper_saw(), ["whole \"a\" to 7", "whole \"c\" to 1"]);
-    assert_eq!(three.node.counts(0).parked_names, 0);
+    assert_eq!(
+        three.coalescing_saw(),
+        ["whole \"a\" to 7", "whole \"c\" to 1"]
+    );
+    assert_eq!(three.node.counts(0).lagging_names, 0);
 }
 
 #[test]
-fn who_does_not_follow_jumps_gets_every_step() {
+fn who_does_not_coalesce_gets_every_step() {
     let mut three = three(Settings::default());
     three.node.lag(three.stock);
     for _ in 0..3 {
@@ -148,16 +151,16 @@ fn who_does_not_follow_jumps_gets_every_step() {
 fn a_gap_tells_how_many_events_of_which_name_were_left_out() {
     let mut three = three(Settings::default());
     three.node.send(three.writer, &emit("news", "1"));
-    three.node.lag(three.jumper);
+    three.node.lag(three.coalescing);
     for _ in 0..3 {
         three.node.send(three.writer, &emit("news", "1"));
         three.node.send(three.stock, &emit("news", "1"));
         // Its own ones it does not miss.
-        three.node.send(three.jumper, &emit("news", "1"));
+        three.node.send(three.coalescing, &emit("news", "1"));
     }
-    three.node.drained(three.jumper);
+    three.node.drained(three.coalescing);
     three.node.send(three.writer, &emit("news", "1"));
-    let saw = three.jumper_saw();
+    let saw = three.coalescing_saw();
     assert_eq!(saw, ["Event(Emit ", "gap \"news\" of 6", "Event(Emit "]);
     let counts = three.node.counts(0).lag;
     assert_eq!((counts.skipped_events, counts.event_gaps), (6, 1));
@@ -169,12 +172,12 @@ fn events_are_kept_in_full_where_the_policy_says_so() {
         event_lag_policy: EventLagPolicy::Disconnect,
         ..Settings::default()
     });
-    three.node.lag(three.jumper);
+    three.node.lag(three.coalescing);
     three.node.send(three.writer, &emit("news", "1"));
     three.write("a", "{}");
-    assert_eq!(three.jumper_saw(), ["Event(Emit "]);
-    three.node.drained(three.jumper);
-    assert_eq!(three.jumper_saw(), ["whole \"a\" to 1"]);
+    assert_eq!(three.coalescing_saw(), ["Event(Emit "]);
+    three.node.drained(three.coalescing);
+    assert_eq!(three.coalescing_saw(), ["whole \"a\" to 1"]);
 }
 
 #[test]
@@ -182,9 +185,9 @@ fn deletions_providers_and_presence_are_told_at_once() {
     let mut three = three(Settings::default());
     three
         .node
-        .send(three.jumper, &Message::Presence(Presence::SubscribeAll));
-    three.node.take(three.jumper);
-    three.node.lag(three.jumper);
+        .send(three.coalescing, &Message::Presence(Presence::SubscribeAll));
+    three.node.take(three.coalescing);
+    three.node.lag(three.coalescing);
     let listen = Listen::Listen { pattern: "^b$" };
     three
         .node
@@ -199,36 +202,36 @@ fn deletions_providers_and_presence_are_told_at_once() {
     three.write("a", "{}");
     let delete = Message::Record(Record::Delete { name: "a" });
     three.node.send(three.writer, &delete);
-    let saw = three.jumper_saw();
+    let saw = three.coalescing_saw();
     assert_eq!(saw, ["Record(HasProvider ", "Record(Deleted "]);
-    three.node.drained(three.jumper);
-    assert!(three.jumper_saw().is_empty());
-    assert_eq!(three.node.counts(0).parked_names, 0);
+    three.node.drained(three.coalescing);
+    assert!(three.coalescing_saw().is_empty());
+    assert_eq!(three.node.counts(0).lagging_names, 0);
 }
 
 #[test]
 fn own_requests_are_answered_while_it_lags() {
     let mut three = three(Settings::default());
-    three.node.lag(three.jumper);
+    three.node.lag(three.coalescing);
     three.write("a", r#"{"n":1}"#);
     let read = Message::Record(Record::Read { name: "a" });
-    let seen = three.node.ask(three.jumper, &read);
+    let seen = three.node.ask(three.coalescing, &read);
     assert!(seen[0].contains("ReadResponse"), "{seen:?}");
     // What it subscribes to now is told once, and then left out like everything else.
-    three.node.send(three.jumper, &read_on(&["new"]));
-    three.node.send(three.jumper, &listen_to(&["late"]));
-    let seen = three.jumper_saw();
+    three.node.send(three.coalescing, &read_on(&["new"]));
+    three.node.send(three.coalescing, &listen_to(&["late"]));
+    let seen = three.coalescing_saw();
     assert!(seen.iter().any(|seen| seen.contains("ReadResponse")));
     three.write("new", r#"{"n":1}"#);
     three.node.send(three.writer, &emit("late", "1"));
-    assert!(three.jumper_saw().is_empty());
+    assert!(three.coalescing_saw().is_empty());
     // What it ends is not made up for.
     three
         .node
-        .send(three.jumper, &bulk(RecordBulk::Unsubscribe, &["a"]));
-    three.node.take(three.jumper);
-    three.node.drained(three.jumper);
-    let saw = three.jumper_saw();
+        .send(three.coalescing, &bulk(RecordBulk::Unsubscribe, &["a"]));
+    three.node.take(three.coalescing);
+    three.node.drained(three.coalescing);
+    let saw = three.coalescing_saw();
     assert_eq!(saw, ["gap \"late\" of 1", "whole \"new\" to 1"]);
 }
 
@@ -246,25 +249,25 @@ fn one_value_at_a_time() -> Settings {
 #[test]
 fn values_come_in_portions_that_are_read_in_between() {
     let mut three = three(one_value_at_a_time());
-    three.node.lag(three.jumper);
+    three.node.lag(three.coalescing);
     RECORDS.iter().for_each(|name| three.write(name, "{}"));
-    three.node.drained(three.jumper);
+    three.node.drained(three.coalescing);
     let mut saw = Vec::new();
     for round in 0..RECORDS.len() {
-        let portion = three.jumper_saw();
+        let portion = three.coalescing_saw();
         assert_eq!(portion.len(), 1, "round {round}: {portion:?}");
         saw.extend(portion);
         let is_last = round == RECORDS.len() - 1;
-        assert_eq!(three.node.is_awaited(three.jumper), !is_last);
+        assert_eq!(three.node.is_awaited(three.coalescing), !is_last);
         // What changes again meanwhile comes as a step to who has the value, and with the value to who has not.
         three.write("d", "{}");
         saw.extend(
             three
-                .jumper_saw()
+                .coalescing_saw()
                 .into_iter()
                 .filter(|seen| !seen.contains("\"d\"")),
         );
-        three.node.drained(three.jumper);
+        three.node.drained(three.coalescing);
     }
     saw.sort();
     assert_eq!(saw.len(), 4, "{saw:?}");
@@ -274,17 +277,17 @@ fn values_come_in_portions_that_are_read_in_between() {
 #[test]
 fn who_lags_again_before_it_has_everything_begins_anew() {
     let mut three = three(one_value_at_a_time());
-    three.node.lag(three.jumper);
+    three.node.lag(three.coalescing);
     RECORDS.iter().for_each(|name| three.write(name, "{}"));
-    three.node.drained(three.jumper);
-    assert_eq!(three.jumper_saw().len(), 1);
-    three.node.lag(three.jumper);
+    three.node.drained(three.coalescing);
+    assert_eq!(three.coalescing_saw().len(), 1);
+    three.node.lag(three.coalescing);
     RECORDS.iter().for_each(|name| three.write(name, "{}"));
-    assert!(three.jumper_saw().is_empty());
+    assert!(three.coalescing_saw().is_empty());
     let mut saw = Vec::new();
     for _ in RECORDS {
-        three.node.drained(three.jumper);
-        saw.extend(three.jumper_saw());
+        three.node.drained(three.coalescing);
+        saw.extend(three.coalescing_saw());
     }
     saw.sort();
     let expected: Vec<String> = RECORDS.map(|name| format!("whole {name:?} to 2")).into();
@@ -295,30 +298,30 @@ fn who_lags_again_before_it_has_everything_begins_anew() {
 #[test]
 fn a_record_that_cannot_be_read_ends_the_connection() {
     let mut three = three(Settings::default());
-    three.node.lag(three.jumper);
+    three.node.lag(three.coalescing);
     three.write("a", "{}");
     three.node.loads_fail = true;
     three
         .node
         .send(three.writer, &bulk(RecordBulk::Notify, &["a"]));
-    three.node.drained(three.jumper);
+    three.node.drained(three.coalescing);
     assert_eq!(
-        three.node.close_reason(three.jumper),
+        three.node.close_reason(three.coalescing),
         Some(CloseReason::NotCaughtUp)
     );
-    three.node.close(three.jumper);
+    three.node.close(three.coalescing);
     assert_eq!(three.node.counts(0).lag.sessions, 0);
-    assert_eq!(three.node.counts(0).parked_names, 0);
+    assert_eq!(three.node.counts(0).lagging_names, 0);
 }
 
 #[test]
 fn whoever_goes_while_it_lags_leaves_nothing() {
     let mut three = three(Settings::default());
-    three.node.lag(three.jumper);
+    three.node.lag(three.coalescing);
     three.write("a", "{}");
-    three.node.close(three.jumper);
+    three.node.close(three.coalescing);
     three.node.close(three.stock);
     let counts = three.node.counts(0);
     assert_eq!(counts.lag.sessions, 0);
-    assert_eq!((counts.parked_names, counts.subscribed_names), (0, 0));
+    assert_eq!((counts.lagging_names, counts.subscribed_names), (0, 0));
 }

@@ -76,14 +76,14 @@ impl Scene {
         reader
     }
 
-    /// The same as a client that follows jumps.
-    fn jumper(&mut self, user: &str) -> SessionId {
+    /// The same as a client that coalesces.
+    fn coalescing(&mut self, user: &str) -> SessionId {
         let principal = Arc::new(Principal::new(user.into()));
         self.node.login_outcome = Some(AuthOutcome::Accepted(principal));
-        let jumper = self.node.login_with_jumps(0);
+        let coalescing = self.node.login_coalescing(0);
         self.node.login_outcome = None;
-        self.subscribe(jumper);
-        jumper
+        self.subscribe(coalescing);
+        coalescing
     }
 
     fn subscribe(&mut self, reader: SessionId) {
@@ -249,9 +249,9 @@ fn a_rule_whose_record_cannot_be_read_ends_the_subscription() {
 fn a_session_that_lags_is_authorized_when_it_catches_up() {
     for rule in [Rule::Gate, Rule::Old] {
         let mut scene = scene(rule, Settings::default());
-        let (ann, bob) = (scene.jumper("ann"), scene.jumper("bob"));
-        for jumper in [ann, bob] {
-            scene.node.lag(jumper);
+        let (ann, bob) = (scene.coalescing("ann"), scene.coalescing("bob"));
+        for coalescing in [ann, bob] {
+            scene.node.lag(coalescing);
         }
         scene.write("r", r#"{"open":true,"n":1}"#);
         scene.node.drained(ann);
@@ -266,14 +266,14 @@ fn a_session_that_lags_is_authorized_when_it_catches_up() {
         scene.write("r", OPEN);
         scene.hears(bob, &[]);
         assert_eq!(scene.node.counts(0).lag.sessions, 0);
-        assert_eq!(scene.node.counts(0).parked_names, 0);
+        assert_eq!(scene.node.counts(0).lagging_names, 0);
     }
 }
 
 #[test]
 fn what_a_slow_session_asks_for_comes_behind_the_change_that_is_authorized() {
     let mut scene = scene(Rule::Gate, Settings::default());
-    let ann = scene.jumper("ann");
+    let ann = scene.coalescing("ann");
     scene.node.lag(ann);
     scene.write("r", r#"{"n":1}"#);
     for shard in 0..2 {

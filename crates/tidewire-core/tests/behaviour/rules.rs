@@ -311,7 +311,7 @@ fn rules_that_change_again_meanwhile_decide() {
 #[test]
 fn a_lagging_session_loses_what_it_may_not_read() {
     let mut node = node(1);
-    let reader = node.login_with_jumps(0);
+    let reader = node.login_coalescing(0);
     let writer = node.login();
     node.ask(reader, &subscribe(&["secret"]));
     node.ask(reader, &read_on(&["secret", "open"]));
@@ -332,5 +332,5 @@ fn a_lagging_session_loses_what_it_may_not_read() {
     node.drained(reader);
     heard(&mut node, reader, &["\"open\""]);
     assert_eq!(node.counts(0).lag.sessions, 0);
-    assert_eq!(node.counts(0).parked_names, 0);
+    assert_eq!(node.counts(0).lagging_names, 0);
 }

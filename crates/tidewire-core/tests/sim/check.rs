@@ -50,7 +50,7 @@ pub enum Check {
     ListenEnded,
     /// Subscribers know whether their record is provided.
     HasProvider,
-    /// Whoever follows jumps and lagged has the newest value of each record at the end.
+    /// A session that coalesces and lagged has the newest value of each record at the end.
     CaughtUp,
     /// Of each event, those heard and those told as a gap are all that came to the subscriber's shard.
     GapCounted,

@@ -55,8 +55,8 @@ enum Held {
 pub struct Client {
     pub user: String,
     pub format: Format,
-    /// Whether it announces that it follows jumps.
-    pub jumps: bool,
+    /// Whether it announces that it coalesces.
+    pub coalesces: bool,
     pub session: Option<SessionId>,
     pub open: bool,
     records: BTreeMap<String, Held>,
@@ -81,11 +81,11 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(user: String, format: Format, jumps: bool) -> Self {
+    pub fn new(user: String, format: Format, coalesces: bool) -> Self {
         Self {
             user,
             format,
-            jumps,
+            coalesces,
             session: None,
             open: false,
             records: BTreeMap::new(),
@@ -105,9 +105,9 @@ impl Client {
     }
 
     /// A connection is there.
-    pub fn connected(&mut self, session: SessionId, jumps: bool) {
+    pub fn connected(&mut self, session: SessionId, coalesces: bool) {
         self.session = Some(session);
-        self.say(Said::Challenge { jumps });
+        self.say(Said::Challenge { coalesces });
     }
 
     /// The connection is gone; what was open is asked for again after the next login.

@@ -86,8 +86,8 @@ pub enum Fault {
     DrainForgotten,
     /// A gap in events is not told.
     GapUntold,
-    /// Somebody who does not follow jumps is taken for one who does.
-    JumpsUnasked,
+    /// A session that does not coalesce is taken for one who does.
+    CoalescedUnasked,
     /// An answer is held back for a shorter time than it should be.
     DetentionShort,
     /// The permits of a rate do not reach the shard that asked for them.
@@ -171,7 +171,7 @@ impl Fault {
         (Self::CatchUpStale, &[Check::RecordOrder, Check::CaughtUp]),
         (Self::DrainForgotten, &[Check::CaughtUp]),
         (Self::GapUntold, &[Check::GapCounted]),
-        (Self::JumpsUnasked, &[Check::RecordOrder]),
+        (Self::CoalescedUnasked, &[Check::RecordOrder]),
         (Self::DetentionShort, &[Check::Detained]),
         (Self::PermitsLost, &[Check::Quiet]),
         (Self::MarkerOvertakes, &[Check::OldRules]),

@@ -41,7 +41,7 @@ pub struct RecordModel {
     dirty: Vec<BTreeMap<String, Dirty>>,
     /// Sessions whose shard has not been told yet that they are gone.
     live: BTreeSet<SessionId>,
-    /// Those of them that follow jumps and lagged.
+    /// Those of them that coalesce and lagged.
     lagged: BTreeSet<SessionId>,
     /// The newest change that each of these did not hear, because something behind it came first.
     skipped: BTreeMap<(SessionId, String), Expected>,
@@ -115,7 +115,7 @@ impl RecordModel {
         self.live.insert(session);
     }
 
-    /// A session that follows jumps lags: steps may be left out for it from now on, if it gets the newest in the end.
+    /// A session that coalesces lags: steps may be left out for it from now on, if it gets the newest in the end.
     pub fn session_lags(&mut self, session: SessionId) {
         self.lagged.insert(session);
     }

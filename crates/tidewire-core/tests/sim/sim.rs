@@ -90,8 +90,8 @@ struct Connection {
     open: bool,
     /// The step at which the first message of the inbox was given to the shard.
     given: Option<u64>,
-    /// It follows jumps, as it says itself.
-    jumps: bool,
+    /// It coalesces, as it says itself.
+    coalesces: bool,
     /// The shard was told that it lags.
     lags: bool,
     /// Its next answer is held back.
@@ -249,8 +249,8 @@ impl Sim {
         let clients = (0..CLIENTS_MIN + random.below(3))
             .map(|index| {
                 let format = if random.chance(50) { NEW } else { OLD };
-                let jumps = random.chance(60);
-                let mut client = Client::new(format!("user{}", index % 3), format, jumps);
+                let coalesces = random.chance(60);
+                let mut client = Client::new(format!("user{}", index % 3), format, coalesces);
                 client.services.salt = random.next();
                 client.is_ruled = is_ruled;
                 client.shares = is_shared;

@@ -48,7 +48,7 @@ impl Act {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     Challenge {
-        jumps: bool,
+        coalesces: bool,
     },
     Login {
         user: String,
@@ -150,7 +150,7 @@ impl Said {
     /// The message as a protocol would have decoded it.
     pub fn message(&self) -> Message<'_> {
         match self {
-            Self::Challenge { jumps } => Message::Connection(Connection::challenge(*jumps)),
+            Self::Challenge { coalesces } => Message::Connection(Connection::challenge(*coalesces)),
             Self::Login { user } => Message::Auth(Auth::Request { data: Some(user) }),
             Self::EventSubscribe { names, id } => Message::Event(Event::Subscribe {
                 names: borrowed(names),

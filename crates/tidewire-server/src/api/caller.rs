@@ -145,7 +145,7 @@ impl Api {
         self.open(request, credentials, Stay::Passing { bytes_max }, first)
     }
 
-    /// Opens a session that logs in, and stays and follows jumps.
+    /// Opens a session that logs in, and stays and coalesces.
     pub(super) fn stay(
         &self,
         request: &ApiRequest,
@@ -176,9 +176,9 @@ impl Api {
 }
 
 /// The messages that every session begins with.
-fn introduction(credentials: &Credentials, jumps: bool) -> Vec<u8> {
+fn introduction(credentials: &Credentials, coalesces: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    let challenge = Connection::challenge(jumps);
+    let challenge = Connection::challenge(coalesces);
     encode(&Message::Connection(challenge), &mut out);
     let data = Some(credentials.as_json());
     encode(&Message::Auth(Auth::Request { data }), &mut out);

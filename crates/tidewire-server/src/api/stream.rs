@@ -1,6 +1,6 @@
 //! `GET /sse`: events and records as server-sent events.
 //!
-//! A stream is a lasting session that follows jumps. A record is told as a whole value each time. One value is asked for at a time,
+//! A stream is a lasting session that coalesces. A record is told as a whole value each time. One value is asked for at a time,
 //! after the one before has reached the kernel and memory for it is reserved; until then changes of a record coalesce to its newest
 //! value. When the client does not read, the channel to it fills, then the session lags, as that of a slow socket does: it gets the
 //! newest value of each record, and of events the number that it missed, or, if they have history, the events.

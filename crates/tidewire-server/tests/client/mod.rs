@@ -79,15 +79,15 @@ pub fn encode_batching_login(out: &mut Vec<u8>) {
     encode_introduction("7.0.5", true, false, "{}", out);
 }
 
-/// The same for a library that follows jumps.
-pub fn encode_jumping_login(out: &mut Vec<u8>) {
+/// The same for a library that coalesces.
+pub fn encode_coalescing_login(out: &mut Vec<u8>) {
     encode_introduction("7.0.5", false, true, "{}", out);
 }
 
 fn encode_introduction(
     sdk_version: &str,
     batches: bool,
-    jumps: bool,
+    coalesces: bool,
     login: &str,
     out: &mut Vec<u8>,
 ) {
@@ -97,7 +97,7 @@ fn encode_introduction(
         sdk_version: Some(sdk_version),
         sdk_type: Some("javascript"),
         batches,
-        jumps,
+        coalesces,
     });
     Deepstream::encode_masked_frame(&challenge, [1, 2, 3, 4], out);
     let request = Message::Auth(Auth::Request { data: Some(login) });
@@ -381,11 +381,11 @@ impl Client {
         self.expect_login();
     }
 
-    /// The same for a library that follows jumps.
+    /// The same for a library that coalesces.
     #[track_caller]
-    pub fn log_in_following_jumps(&mut self) {
+    pub fn log_in_coalescing(&mut self) {
         let mut bytes = Vec::new();
-        encode_jumping_login(&mut bytes);
+        encode_coalescing_login(&mut bytes);
         self.stream.write_all(&bytes).unwrap();
         let limits = r#"{"messageBytesMax":1048576}"#;
         self.expect(&Message::Connection(Connection::AcceptWithin { limits }));

@@ -218,7 +218,7 @@ impl RecordModel {
             (instances.current, instances.just_read)
         });
         let may_skip = self.lagged.contains(&session);
-        if may_skip && let Some(stamp) = self.hear_jump(&key, current, heard) {
+        if may_skip && let Some(stamp) = self.hear_coalesced(&key, current, heard) {
             return Ok(stamp);
         }
         let queue = self.expected.entry(key.clone()).or_default();
@@ -276,9 +276,9 @@ impl RecordModel {
         })
     }
 
-    /// Whether what a session that lagged hears is a jump: a whole value that the record has had, at the change that it
+    /// Whether what a session that lagged hears is coalesced: a whole value that the record has had, at the change that it
     /// skipped or a later one, perhaps one of its own. It stands for all changes up to there.
-    fn hear_jump(
+    fn hear_coalesced(
         &mut self,
         key: &(SessionId, String),
         current: Option<usize>,

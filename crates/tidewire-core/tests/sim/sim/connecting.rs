@@ -177,7 +177,7 @@ impl Sim {
                 number: 0,
                 open: false,
                 given: None,
-                jumps: self.clients[index].jumps,
+                coalesces: self.clients[index].coalesces,
                 lags: false,
                 detention: None,
                 closing: false,
@@ -189,8 +189,9 @@ impl Sim {
         if self.random.chance(8) {
             self.detain(session)?;
         }
-        let jumps = self.clients[index].jumps || self.outside.faults.hits(Fault::JumpsUnasked);
-        self.clients[index].connected(session, jumps);
+        let coalesces =
+            self.clients[index].coalesces || self.outside.faults.hits(Fault::CoalescedUnasked);
+        self.clients[index].connected(session, coalesces);
         self.send(index);
         Ok(())
     }

@@ -194,7 +194,7 @@ impl Sim {
                 counts.pending_replies,
                 counts.detained,
                 counts.lag.sessions,
-                counts.parked_names,
+                counts.lagging_names,
                 counts.expiring,
             ];
             ensure(

@@ -310,11 +310,11 @@ impl Sim {
         let newest = rights.changes.len() as u64;
         let allows = |rules: &Rules| !rules.forbids(&right);
         let needed = rights.rules_number(rights.acknowledged);
-        // Whoever follows jumps gets the newest value when it has lagged, whenever that was written.
-        let jumps = self.connections.get(&session).is_none_or(|to| to.jumps);
+        // A session that coalesces gets the newest value when it has lagged, whenever that was written.
+        let coalesces = self.connections.get(&session).is_none_or(|to| to.coalesces);
         let number = match heard {
             Heard::Event { data, .. } => Some(data.clone()),
-            Heard::Changed { delta, .. } if !jumps => written_number(delta),
+            Heard::Changed { delta, .. } if !coalesces => written_number(delta),
             // A call that has begun goes on.
             Heard::Rpc {
                 what: RpcHeard::Request(number),

@@ -27,7 +27,7 @@ impl Sim {
             return self.drains(session);
         }
         connection.lags = true;
-        if connection.jumps {
+        if connection.coalesces {
             self.records.session_lags(session);
         }
         let shard = usize::from(session.address.shard);

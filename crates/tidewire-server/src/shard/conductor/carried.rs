@@ -50,7 +50,7 @@ struct Carried {
     standing: Option<Arc<Standing>>,
     /// Nothing is given before this time, because its address was closed for a limit or its caller has spent its rate.
     held_until: Option<Instant>,
-    /// It follows jumps, so it is told when it lags.
+    /// It coalesces, so it is told when it lags.
     is_watched: bool,
     is_lagging: bool,
     /// Bytes that may wait for it when more comes.
@@ -302,8 +302,9 @@ impl Conductor {
                     if !was_counted {
                         add(&self.own.stats().messages_in[topic_index(&message)], 1);
                     }
-                    if let Message::Connection(Introduction::Challenge { jumps, .. }) = message {
-                        carried.is_watched = jumps;
+                    if let Message::Connection(Introduction::Challenge { coalesces, .. }) = message
+                    {
+                        carried.is_watched = coalesces;
                     }
                     if let Some(caller) = &carried.caller
                         && !carried.has_paid

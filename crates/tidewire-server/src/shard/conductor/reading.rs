@@ -288,7 +288,7 @@ impl Call<'_> {
         if let Message::Connection(Introduction::Challenge {
             sdk_version,
             batches,
-            jumps,
+            coalesces,
             ..
         }) = message
             && !connection.state.introduced
@@ -296,7 +296,7 @@ impl Call<'_> {
             let state = &mut connection.state;
             state.introduced = true;
             let format = state.format(Dialect::of_client(sdk_version), batches);
-            if jumps {
+            if coalesces {
                 connection.watch();
             }
             if let Some((format, spans)) = self.engine.set_format(session, format) {

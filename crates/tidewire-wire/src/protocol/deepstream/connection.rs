@@ -19,7 +19,7 @@ pub(super) fn connection_from_wire<'a>(fields: &Fields<'a>) -> Option<Connection
             sdk_version: fields.sdk_version,
             sdk_type: fields.sdk_type,
             batches: fields.batches == Some(true),
-            jumps: fields.jumps == Some(true),
+            coalesces: fields.jumps == Some(true),
         },
         connection::REJECT => Connection::Reject,
         connection::REDIRECT => Connection::Redirect {
@@ -46,14 +46,14 @@ pub(super) fn connection_to_wire<'m>(message: &'m Connection<'_>) -> Fields<'m> 
             sdk_version,
             sdk_type,
             batches,
-            jumps,
+            coalesces,
         } => Fields {
             url,
             protocol_version,
             sdk_version,
             sdk_type,
             batches: batches.then_some(true),
-            jumps: jumps.then_some(true),
+            jumps: coalesces.then_some(true),
             ..Fields::new(connection::CHALLENGE)
         },
         Connection::Reject => Fields::new(connection::REJECT),

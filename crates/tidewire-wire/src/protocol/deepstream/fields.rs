@@ -304,7 +304,7 @@ pub struct Fields<'a> {
     pub sdk_type: Option<&'a str>,
     /// The peer reads several messages in one frame.
     pub batches: Option<bool>,
-    /// The peer follows jumps.
+    /// The peer coalesces.
     pub jumps: Option<bool>,
     /// How many events were left out.
     pub missed: Option<u32>,

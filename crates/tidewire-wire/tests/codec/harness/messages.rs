@@ -162,7 +162,7 @@ impl Pool {
                 sdk_version: Some(&self.subscription),
                 sdk_type: self.data(),
                 batches: self.write_ack,
-                jumps: self.write_ack,
+                coalesces: self.write_ack,
             },
             Connection::Reject,
             Connection::Redirect { url: &self.name },

@@ -1,63 +1,63 @@
 //! Memberships of sessions that do not read fast enough: out of the fan-out, with the number of what they miss.
 //!
-//! A channel counts what is published while somebody is parked in it, and each parked session has the count at which it
-//! was parked. So a publication costs one addition, however many are parked, and a session keeps nothing that grows.
+//! A channel counts what is published while a member lags, and each lagging session has the count at which it
+//! began to lag. So a publication costs one addition, however many lag, and a session keeps nothing that grows.
 
 use std::collections::BTreeMap;
 
-use super::membership::PARKED;
+use super::membership::LAGGING;
 use super::{ChannelId, Hub, HubTopic};
 use crate::address::SessionId;
 use crate::session::Sessions;
 use crate::text::Name;
 
-/// The parked members of one channel.
+/// The lagging members of one channel.
 #[derive(Debug, Default)]
-pub(super) struct Parked {
-    /// What was published since the first of them was parked.
-    passed: u64,
+pub(super) struct LaggingMembers {
+    /// What was published since the first of them began to lag.
+    skipped: u64,
     /// By session: the count since which it misses everything. What it published itself is added, because it does not
     /// miss that.
     since: BTreeMap<u32, u64>,
 }
 
-impl Parked {
-    /// How many members are parked.
+impl LaggingMembers {
+    /// How many members lag.
     pub(super) fn count(&self) -> usize {
         self.since.len()
     }
 }
 
 impl Hub {
-    /// Whether anybody is parked anywhere.
-    pub(crate) fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+    /// Whether any session lags.
+    pub(crate) fn has_lagging(&self) -> bool {
+        !self.lagging.is_empty()
     }
 
-    /// How many names have parked members.
-    pub(crate) fn parked_count(&self) -> usize {
-        self.parked.len()
+    /// How many names have lagging members.
+    pub(crate) fn lagging_count(&self) -> usize {
+        self.lagging.len()
     }
 
-    /// Takes a session out of the fan-out of all names whose topic is `is_parked`. What was published before stays owed.
-    pub(crate) fn park(
+    /// Takes a session out of the fan-out of all names whose topic is `is_skipped`. What was published before stays owed.
+    pub(crate) fn suspend(
         &mut self,
         id: SessionId,
         sessions: &mut Sessions,
-        is_parked: impl Fn(HubTopic) -> bool,
+        is_skipped: impl Fn(HubTopic) -> bool,
     ) {
         let channels = sessions
             .find(id)
             .map(|session| session.memberships.channels());
         for channel in channels.into_iter().flatten() {
-            if is_parked(self.channel(channel).topic) {
-                self.park_in(channel, id, sessions);
+            if is_skipped(self.channel(channel).topic) {
+                self.suspend_in(channel, id, sessions);
             }
         }
     }
 
     /// The same for one name.
-    pub(crate) fn park_name(
+    pub(crate) fn suspend_name(
         &mut self,
         topic: HubTopic,
         name: &str,
@@ -65,28 +65,28 @@ impl Hub {
         sessions: &mut Sessions,
     ) {
         if let Some(channel) = self.find(topic, name) {
-            self.park_in(channel, id, sessions);
+            self.suspend_in(channel, id, sessions);
         }
     }
 
-    fn park_in(&mut self, channel: ChannelId, id: SessionId, sessions: &mut Sessions) {
+    fn suspend_in(&mut self, channel: ChannelId, id: SessionId, sessions: &mut Sessions) {
         let Some(session) = sessions.find_mut(id) else {
             return;
         };
         let format = session.format;
         let position = match session.memberships.place_mut(channel) {
-            Some(place) if *place != PARKED => std::mem::replace(place, PARKED),
+            Some(place) if *place != LAGGING => std::mem::replace(place, LAGGING),
             _ => return,
         };
         let owed = self.take_member(channel, id.index, position, format, sessions);
         self.still_owe(id.index, &owed);
-        self.channel_mut(channel).has_parked = true;
-        let parked = self.parked.entry(channel).or_default();
-        parked.since.insert(id.index, parked.passed);
+        self.channel_mut(channel).has_lagging = true;
+        let lagging = self.lagging.entry(channel).or_default();
+        lagging.since.insert(id.index, lagging.skipped);
     }
 
     /// Takes a session back into the fan-out of a name, from here on.
-    pub(crate) fn unpark(&mut self, channel: ChannelId, id: SessionId, sessions: &mut Sessions) {
+    pub(crate) fn resume(&mut self, channel: ChannelId, id: SessionId, sessions: &mut Sessions) {
         let Some(session) = sessions.find_mut(id) else {
             return;
         };
@@ -94,7 +94,7 @@ impl Hub {
         let Some(place) = session.memberships.place_mut(channel) else {
             return;
         };
-        if *place != PARKED {
+        if *place != LAGGING {
             return;
         }
         let members = &mut self.channel_mut(channel).members;
@@ -102,10 +102,10 @@ impl Hub {
         members.push(id.index);
         self.channel_mut(channel).has_fresh = true;
         self.fresh.insert((channel, id.index), since);
-        self.forget_parked(channel, id.index);
+        self.forget_lagging(channel, id.index);
     }
 
-    /// The parked memberships of a session, with topic, name and the number of publications that it misses.
+    /// The lagging memberships of a session, with topic, name and the number of publications that it misses.
     pub(crate) fn missed(
         &self,
         id: SessionId,
@@ -116,21 +116,21 @@ impl Hub {
         };
         let channels = session.memberships.channels().into_iter();
         let missed = channels.filter_map(|id_of| {
-            let parked = self.parked.get(&id_of)?;
-            let since = parked.since.get(&id.index)?;
+            let lagging = self.lagging.get(&id_of)?;
+            let since = lagging.since.get(&id.index)?;
             let channel = self.channel(id_of);
             Some((
                 id_of,
                 channel.topic,
                 channel.name.clone(),
-                parked.passed - since,
+                lagging.skipped - since,
             ))
         });
         missed.collect()
     }
 
-    /// The name of a channel in which a session is parked.
-    pub(crate) fn parked_name(
+    /// The name of a channel in which a session lags.
+    pub(crate) fn lagging_name(
         &self,
         channel: ChannelId,
         id: SessionId,
@@ -138,11 +138,11 @@ impl Hub {
     ) -> Option<&Name> {
         let session = sessions.find(id)?;
         let place = session.memberships.place(channel)?;
-        (place == PARKED).then(|| &self.channel(channel).name)
+        (place == LAGGING).then(|| &self.channel(channel).name)
     }
 
-    /// The channel of a name, if the session is parked in it.
-    pub(crate) fn parked_channel(
+    /// The channel of a name, if the session lags in it.
+    pub(crate) fn lagging_channel(
         &self,
         topic: HubTopic,
         name: &str,
@@ -150,56 +150,56 @@ impl Hub {
         sessions: &Sessions,
     ) -> Option<ChannelId> {
         let channel = self.find(topic, name)?;
-        self.parked_name(channel, id, sessions).map(|_| channel)
+        self.lagging_name(channel, id, sessions).map(|_| channel)
     }
 
     /// Notes that something is published to a name; `except` does not miss it. Returns how many do.
-    pub(crate) fn pass_over(&mut self, topic: HubTopic, name: &str, except: Option<u32>) -> usize {
-        let Some(parked) = self
+    pub(crate) fn skip(&mut self, topic: HubTopic, name: &str, except: Option<u32>) -> usize {
+        let Some(lagging) = self
             .find(topic, name)
-            .and_then(|channel| self.parked.get_mut(&channel))
+            .and_then(|channel| self.lagging.get_mut(&channel))
         else {
             return 0;
         };
-        parked.passed += 1;
-        match except.and_then(|session| parked.since.get_mut(&session)) {
+        lagging.skipped += 1;
+        match except.and_then(|session| lagging.since.get_mut(&session)) {
             Some(since) => {
                 *since += 1;
-                parked.since.len() - 1
+                lagging.since.len() - 1
             }
-            None => parked.since.len(),
+            None => lagging.since.len(),
         }
     }
 
-    /// The sessions that are parked in a name.
-    pub(crate) fn parked_sessions(
+    /// The sessions that lag in a name.
+    pub(crate) fn lagging_sessions(
         &self,
         topic: HubTopic,
         name: &str,
         sessions: &Sessions,
     ) -> Vec<SessionId> {
         let channel = self.find(topic, name);
-        let parked = channel
+        let lagging = channel
             .into_iter()
-            .flat_map(|channel| self.parked_in(channel));
-        parked
+            .flat_map(|channel| self.lagging_in(channel));
+        lagging
             .filter_map(|index| sessions.at(index).map(|session| session.id))
             .collect()
     }
 
-    pub(super) fn parked_in(&self, channel: ChannelId) -> impl Iterator<Item = u32> + use<'_> {
-        let parked = self.parked.get(&channel).into_iter();
-        parked.flat_map(|parked| parked.since.keys().copied())
+    pub(super) fn lagging_in(&self, channel: ChannelId) -> impl Iterator<Item = u32> + use<'_> {
+        let lagging = self.lagging.get(&channel).into_iter();
+        lagging.flat_map(|lagging| lagging.since.keys().copied())
     }
 
-    pub(super) fn forget_parked(&mut self, channel: ChannelId, session: u32) {
-        let Some(parked) = self.parked.get_mut(&channel) else {
+    pub(super) fn forget_lagging(&mut self, channel: ChannelId, session: u32) {
+        let Some(lagging) = self.lagging.get_mut(&channel) else {
             return;
         };
-        parked.since.remove(&session);
-        if parked.since.is_empty() {
-            self.parked.remove(&channel);
-            self.channel_mut(channel).has_parked = false;
+        lagging.since.remove(&session);
+        if lagging.since.is_empty() {
+            self.lagging.remove(&channel);
+            self.channel_mut(channel).has_lagging = false;
         }
     }
 }
