@@ -52,7 +52,7 @@ const DATABASES: Need[] = [
 export const SUITES: Suite[] = [
   {
     name: 'tidy',
-    shows: 'Rust is formatted, TypeScript is typed, the runner of this list works',
+    shows: 'Rust is formatted, TypeScript is typed, prose has no more banned phrases than allowed, the runner of this list works',
     commands: [
       ['cargo', 'fmt', '--all', '--check'],
       ['cargo', 'fmt', '--manifest-path', 'fuzz/Cargo.toml', '--check'],
