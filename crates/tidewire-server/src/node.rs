@@ -26,7 +26,7 @@ use crate::admin;
 use crate::admin::api::Admin;
 use crate::admin::page::{Page, Parts};
 use crate::api::{Api, Common, RecordEpochs};
-use crate::auth::ledger::{self, Ledger};
+use crate::auth::ledger::Ledger;
 use crate::auth::waiting::WaitingLogins;
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::{AdminPage, Plan};
@@ -46,7 +46,7 @@ use crate::rules_file::{self, RulesFile};
 use crate::shard::handle::{ShardHandle, UpgradedSocket};
 use crate::shard::{NodeConfig, PreparedShards, RunningShards};
 use crate::status::{Reason, Stage, Status, StoreFailure};
-use crate::store::folder::DataFolder;
+use crate::store::folder::{DataFolder, REVOCATIONS_FILE};
 use crate::store::remote::Promise;
 use crate::store::scrub::ScrubHealth;
 use crate::store::thread::{Answer, StoreHealth};
@@ -303,7 +303,7 @@ impl Node {
         let (stored, ledger) = opened.map_err(|error| {
             let file = folder
                 .unwrap_or(std::path::Path::new(""))
-                .join(ledger::FILE);
+                .join(REVOCATIONS_FILE);
             let line = format!(
                 "{}: {error}; restore it from a backup, or remove it and revoke anew",
                 file.display()

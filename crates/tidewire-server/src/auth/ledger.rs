@@ -14,10 +14,8 @@ use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
 
 use super::tls;
-use crate::store::folder::make_private;
+use crate::store::folder::{REVOCATIONS_FILE, make_private};
 
-/// The file in the data folder.
-pub const FILE: &str = "auth.db";
 /// The end of what ends only when it is lifted.
 pub const FOR_EVER: WallTime = WallTime(i64::MAX.cast_unsigned());
 
@@ -73,7 +71,7 @@ impl Ledger {
     pub fn open(folder: Option<&Path>, now: WallTime) -> Result<Self> {
         let disk = match folder {
             Some(folder) => {
-                let file = folder.join(FILE);
+                let file = folder.join(REVOCATIONS_FILE);
                 // What can't be made or changed is reported by the database, with its own words.
                 let _ = make_private(&file);
                 Connection::open(file)?

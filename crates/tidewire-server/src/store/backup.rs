@@ -18,14 +18,13 @@ use serde::{Deserialize, Serialize};
 use super::check::CheckReport;
 use super::folder::{self, DataFolder, FolderError};
 use super::sqlite::{self, meta, set_meta};
-use crate::auth::ledger;
 
 /// The version of `backup.json`.
 pub const FORMAT: u64 = 1;
 /// Says what the other files are. A folder without it is no backup, or one that was not finished.
 pub const MANIFEST: &str = "backup.json";
 /// The databases of a data folder. The first one must be there.
-const FILES: [&str; 2] = [sqlite::FILE, ledger::FILE];
+const FILES: [&str; 2] = [sqlite::FILE, folder::REVOCATIONS_FILE];
 /// Where a data folder holds what is being restored, until all of it is there and right.
 const RESTORING: &str = "restoring";
 /// How much further `opening` is after a restore. The lost folder may have been opened since the backup, and made incarnations that
