@@ -172,7 +172,7 @@ async function checkRedis(t: TestContext, { text }: Block): Promise<void> {
 async function checkSql(t: TestContext, { text, word, document }: Block): Promise<void> {
   const source = { sqlite: 'sqlite.rs', postgres: 'postgres.rs' }[word];
   assert.ok(source, 'say behind the word sql which one: sqlite, postgres');
-  const content = readFileSync(join(REPOSITORY, 'crates/tidewire-server/src/store', source), 'utf8');
+  const content = readFileSync(join(REPOSITORY, 'crates/tidewire-store/src', source), 'utf8');
   const plain = (sql: string): string => sql.replace(/\s+/g, ' ').replaceAll('IF NOT EXISTS ', '').trim();
   const tables = [...plain(content).matchAll(/CREATE TABLE tidewire_\w+ \([^;"]*\)(?=;)/g)].map(([table]) => `${table};`);
   const queries: string[] = [];

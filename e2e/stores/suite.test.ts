@@ -1,4 +1,4 @@
-// The suite of stores (crates/tidewire-server/tests/remote_stores.rs) on real servers.
+// The suite of stores (crates/tidewire-store/tests/remote_stores.rs) on real servers.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

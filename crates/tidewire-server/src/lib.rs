@@ -27,7 +27,6 @@ pub mod rules_file;
 pub mod service_manager;
 pub mod shard;
 pub mod status;
-pub mod store;
 pub mod store_command;
 pub mod torture;
 pub mod traces;

@@ -13,6 +13,11 @@ use std::time::Instant;
 
 use tidewire_core::json::JsonLimits;
 use tidewire_core::store::StoreReader;
+use tidewire_store::Beside;
+use tidewire_store::backup;
+use tidewire_store::check::check_records;
+use tidewire_store::transfer::export::{Exported, export};
+use tidewire_store::transfer::import::{ImportError, Limits, import, verify};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::StoreCommand;
@@ -23,11 +28,6 @@ use crate::config::section::StoreKind;
 use crate::config::stores::{DEFAULT_NAME, NamedStores, SECTION};
 use crate::exit::{Exit, Failure};
 use crate::node::{open_all_beside, store_kind};
-use crate::store::backup;
-use crate::store::check::check_records;
-use crate::store::transfer::export::{Exported, export};
-use crate::store::transfer::import::{ImportError, Limits, import, verify};
-use crate::store::{self, Beside};
 
 use stores::OpenStores;
 
@@ -124,11 +124,12 @@ fn move_records(plan: &Plan) -> Result<Exit, Failure> {
 fn check(plan: &Plan) -> Result<Exit, Failure> {
     let path = &plan.config.store.path;
     let report = match plan.config.store.kind {
-        StoreKind::Sqlite => store::check(path).map_err(|error| data(&error))?,
+        StoreKind::Sqlite => tidewire_store::check(path).map_err(|error| data(&error))?,
         _ => {
             let runtime = runtime()?;
             let kind = store_kind(plan, runtime.handle())?;
-            let mut beside = store::open_beside(&kind, path).map_err(|error| data(&error))?;
+            let mut beside =
+                tidewire_store::open_beside(&kind, path).map_err(|error| data(&error))?;
             check_records(&mut *beside.reader).map_err(|error| data(&error))?
         }
     };

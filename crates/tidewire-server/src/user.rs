@@ -4,6 +4,9 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tidewire_store::folder::{DataFolder, FolderError};
+use tidewire_store::remote::OpenStore;
+use tidewire_store::thread::{Ending, StoreThreads};
 
 use crate::auth::hashing::Hashing;
 use crate::auth::users::{Change, Counts, UserError, Users};
@@ -13,9 +16,6 @@ use crate::config::plan::Plan;
 use crate::config::section::StoreKind;
 use crate::exit::{Exit, Failure};
 use crate::node::open_store;
-use crate::store::folder::{DataFolder, FolderError};
-use crate::store::remote::OpenStore;
-use crate::store::thread::{Ending, StoreThreads};
 
 /// What is to be done with everything that was asked for on standard input and as JSON.
 enum Work {

@@ -14,8 +14,8 @@ use tidewire_core::store::{
     Expected, Incarnation, Store, StoreChange, StoreWrite, StoredRecord, Version,
 };
 use tidewire_core::text::{Name, Payload};
-use tidewire_server::store::folder::DataFolder;
-use tidewire_server::store::sqlite::{self, SqliteOptions, SqliteStore};
+use tidewire_store::folder::DataFolder;
+use tidewire_store::sqlite::{self, SqliteOptions, SqliteStore};
 
 /// Runs a command that must fail with this code and one line on standard error, which has all `parts`.
 #[track_caller]

@@ -16,9 +16,9 @@ use tidewire_core::store::{
     Version,
 };
 use tidewire_core::text::{Name, Payload};
-use tidewire_server::store::backup::{MANIFEST, OPENING_STEP};
-use tidewire_server::store::folder::DataFolder;
-use tidewire_server::store::sqlite::{self, SqliteOptions, SqliteStore};
+use tidewire_store::backup::{MANIFEST, OPENING_STEP};
+use tidewire_store::folder::DataFolder;
+use tidewire_store::sqlite::{self, SqliteOptions, SqliteStore};
 
 /// All that a data folder holds, in order.
 fn contents(data: &Path) -> Vec<(Name, Loaded)> {

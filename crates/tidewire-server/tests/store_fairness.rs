@@ -14,8 +14,8 @@ use tidewire_core::settings::Settings;
 use tidewire_core::store::{
     Store, StoreChange, StoreError, StoreReader, StoreWrite, Term, Written,
 };
-use tidewire_server::store::folder::DataFolder;
-use tidewire_server::store::sqlite::{SqliteOptions, SqliteStore};
+use tidewire_store::folder::DataFolder;
+use tidewire_store::sqlite::{SqliteOptions, SqliteStore};
 
 /// Bytes of a batch of one shard; the node has three.
 const BATCH_BYTES: usize = 64 << 10;

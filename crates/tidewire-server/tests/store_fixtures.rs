@@ -23,9 +23,9 @@ use tidewire_core::store::{
     Version,
 };
 use tidewire_core::text::{Name, Payload};
-use tidewire_server::store::backup::MANIFEST;
-use tidewire_server::store::folder::DataFolder;
-use tidewire_server::store::sqlite::{self, FORMAT, SqliteOptions, SqliteStore};
+use tidewire_store::backup::MANIFEST;
+use tidewire_store::folder::DataFolder;
+use tidewire_store::sqlite::{self, FORMAT, SqliteOptions, SqliteStore};
 
 /// What a folder holds, beside it.
 const EXPECTED: &str = "expected.txt";

@@ -12,9 +12,9 @@ use tidewire_core::effect::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
+use tidewire_store::folder::{REVOCATIONS_FILE, make_private};
 
 use super::tls;
-use crate::store::folder::{REVOCATIONS_FILE, make_private};
 
 /// The end of what ends only when it is lifted.
 pub const FOR_EVER: WallTime = WallTime(i64::MAX.cast_unsigned());

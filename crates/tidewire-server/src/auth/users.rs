@@ -15,6 +15,7 @@ use tidewire_core::store::{
     Written,
 };
 use tidewire_core::text::{Name, Payload, RESERVED};
+use tidewire_store::thread::{Scan, StoreClient};
 use tokio::sync::{Mutex, oneshot};
 
 use super::attempt::Attempt;
@@ -23,7 +24,6 @@ use super::password::{self, StoredPassword};
 use super::turns::WaiterGroup;
 use super::{jwt, random_id};
 use crate::config::section::AuthStore;
-use crate::store::thread::{Scan, StoreClient};
 
 /// What stands in the names of users' records behind [`RESERVED`].
 const KIND: &str = "user/";
@@ -477,11 +477,12 @@ fn check_password(password: &str) -> Result<(), UserError> {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use tidewire_store::memory::MemoryDisk;
+    use tidewire_store::thread::StoreThreads;
+
     use super::*;
     use crate::config::section::AuthFile;
     use crate::shard::handle::Peer;
-    use crate::store::memory::MemoryDisk;
-    use crate::store::thread::StoreThreads;
 
     fn users(disk: &MemoryDisk) -> (Arc<Users>, StoreThreads) {
         let (store, opened) = disk.open(None);
@@ -612,7 +613,7 @@ mod tests {
         assert_eq!(second.server_data["role"], "admin");
         drop(users);
         threads
-            .stop(crate::store::thread::Ending::Complete)
+            .stop(tidewire_store::thread::Ending::Complete)
             .expect("closed");
 
         let (users, _threads) = self::users(&disk);

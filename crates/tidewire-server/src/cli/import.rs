@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-
-use crate::store::transfer::deepstream::Layout;
+use tidewire_store::transfer::deepstream::Layout;
 
 use super::text_argument;
 

@@ -3,6 +3,12 @@
 use std::path::Path;
 
 use tidewire_core::store::Store as OpenedStore;
+use tidewire_store::folder::DataFolder;
+use tidewire_store::remote::{OpenStore, Promise, RemoteOptions};
+use tidewire_store::scrub::{Scrub, ScrubHealth, ScrubOptions};
+use tidewire_store::sqlite::SqliteOptions;
+use tidewire_store::sqlite::quota::Quota;
+use tidewire_store::{Beside, StoreKind};
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
@@ -14,12 +20,6 @@ use crate::config::value::OptionalBytes;
 use crate::exit::{Exit, Failure};
 use crate::metrics::Metrics;
 use crate::status::{Reason, Status};
-use crate::store::folder::DataFolder;
-use crate::store::remote::{OpenStore, Promise, RemoteOptions};
-use crate::store::scrub::{Scrub, ScrubHealth, ScrubOptions};
-use crate::store::sqlite::SqliteOptions;
-use crate::store::sqlite::quota::Quota;
-use crate::store::{self, Beside, StoreKind};
 use crate::torture::sabotage::Break;
 
 /// The default store of the options.
@@ -67,7 +67,7 @@ pub(super) fn open_beside(
         StoreKind::Sqlite(_) => &options.path,
         _ => node_folder,
     };
-    store::open_beside(&kind, folder)
+    tidewire_store::open_beside(&kind, folder)
         .map_err(|error| Failure::new(Exit::DataFolder, format!("{section}: {error}")))
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn open_store(
     if let Some(broken) = broken {
         broken.loosen(&mut kind);
     }
-    let open = store::open(&kind, folder)
+    let open = tidewire_store::open(&kind, folder)
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
     let open = match broken {
         None => open,
@@ -122,7 +122,7 @@ pub(crate) fn open_named(
     let folder = own
         .transpose()
         .map_err(|error| failure(error.to_string()))?;
-    let open = store::open(&kind, folder.as_ref().unwrap_or(node_folder))
+    let open = tidewire_store::open(&kind, folder.as_ref().unwrap_or(node_folder))
         .map_err(|error| failure(error.to_string()))?;
     note_open(&section, &open.promise);
     Ok((open, folder))

@@ -6,6 +6,13 @@ use std::sync::Arc;
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Store, StoreError};
+use tidewire_store::Beside;
+use tidewire_store::folder::DataFolder;
+use tidewire_store::history_sweep::HistorySweep;
+use tidewire_store::remote::{OpenStore, Promise};
+use tidewire_store::scrub::{Scrub, ScrubHealth};
+use tidewire_store::stray;
+use tidewire_store::thread::{Answer, Ending, QuotaNews, StoreClient, StoreHealth, StoreThreads};
 use tokio::runtime::Handle;
 
 use super::store::{open_beside, open_named, open_store, start_scrub};
@@ -14,13 +21,6 @@ use crate::config::plan::Plan;
 use crate::config::section::Store as StoreOptions;
 use crate::config::stores::{DEFAULT_NAME, SECTION};
 use crate::exit::{Exit, Failure};
-use crate::store::Beside;
-use crate::store::folder::DataFolder;
-use crate::store::history_sweep::HistorySweep;
-use crate::store::remote::{OpenStore, Promise};
-use crate::store::scrub::{Scrub, ScrubHealth};
-use crate::store::stray;
-use crate::store::thread::{Answer, Ending, QuotaNews, StoreClient, StoreHealth, StoreThreads};
 use crate::torture::sabotage::Break;
 
 /// A store that is open, before its threads run.

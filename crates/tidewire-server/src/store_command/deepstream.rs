@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Instant;
 
+use tidewire_store::remote::RemoteOptions;
+use tidewire_store::transfer::deepstream::{MigrationError, Source, SourceKind, migrate};
 use tokio::runtime::Handle;
 
 use crate::cli::RecordImport;
 use crate::command::print_out;
 use crate::config::plan::{Plan, has_password};
 use crate::exit::{Exit, Failure};
-use crate::store::remote::RemoteOptions;
-use crate::store::transfer::deepstream::{MigrationError, Source, SourceKind, migrate};
 
 use super::stores::OpenStores;
 use super::{KEPT, data, limits, refuse_memory, runtime, verdict};

@@ -1,16 +1,16 @@
 //! The stores that a command is about.
 
 use tidewire_core::route::StoreRoutes;
+use tidewire_store::folder::DataFolder;
+use tidewire_store::remote::OpenStore;
+use tidewire_store::transfer::import::ImportError;
+use tidewire_store::transfer::importer::Importer;
+use tidewire_store::transfer::moving::{MoveError, Moved, move_strays};
 use tokio::runtime::Handle;
 
 use crate::config::plan::Plan;
 use crate::exit::Failure;
 use crate::node::{NamedOpen, open_all};
-use crate::store::folder::DataFolder;
-use crate::store::remote::OpenStore;
-use crate::store::transfer::import::ImportError;
-use crate::store::transfer::importer::Importer;
-use crate::store::transfer::moving::{MoveError, Moved, move_strays};
 
 use super::data;
 

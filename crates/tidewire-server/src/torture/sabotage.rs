@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use tidewire_core::history;
 use tidewire_core::store::{Store, StoreError, StoreReader, StoreWrite, Term, Written};
+use tidewire_store::StoreKind;
+use tidewire_store::remote::{OpenStore, Promise};
+use tidewire_store::sqlite::Sync as SyncMode;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
-use crate::store::StoreKind;
-use crate::store::remote::{OpenStore, Promise};
-use crate::store::sqlite::Sync as SyncMode;
 
 /// Lies beside the data of the torture test, and of nobody else.
 pub(crate) const MARK: &str = "made-by-tidewire-torture";

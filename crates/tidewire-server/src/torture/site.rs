@@ -139,7 +139,7 @@ impl Site {
         if self.rounds < 2 {
             return Ok(());
         }
-        let report = crate::store::check(self.data()).map_err(|error| error.to_string())?;
+        let report = tidewire_store::check(self.data()).map_err(|error| error.to_string())?;
         match report.is_sound() {
             true => Ok(()),
             false => Err(format!("the stored records are damaged: {report}")),

@@ -23,8 +23,8 @@ use tidewire_server::shard::handle::{
 };
 use tidewire_server::shard::stats::ShardStats;
 use tidewire_server::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
-use tidewire_server::store::memory::MemoryDisk;
-use tidewire_server::store::thread::{Ending, StoreClient, StoreHealth, StoreThreads};
+use tidewire_store::memory::MemoryDisk;
+use tidewire_store::thread::{Ending, StoreClient, StoreHealth, StoreThreads};
 use tokio::sync::Semaphore;
 
 use crate::client::Client;

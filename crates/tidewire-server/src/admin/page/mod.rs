@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
+use tidewire_store::thread::StoreClient;
 use tokio::time::{Instant, timeout};
 
 use self::attempts::Attempts;
@@ -43,7 +44,6 @@ use crate::front::origin::is_own_page;
 use crate::front::site::{ADMIN, Mounted};
 use crate::metrics::ShardNumbers;
 use crate::shard::handle::ShardHandle;
-use crate::store::thread::StoreClient;
 
 /// Where the page is.
 pub const PATH: &str = "/admin";

@@ -4,11 +4,11 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use tidewire_core::store::{Loaded, StoreError};
 use tidewire_core::text::{Name, RESERVED};
+use tidewire_store::thread::{Scan, ScanPage, StoreClient};
 use tokio::sync::oneshot;
 
 use super::{Asked, Outcome, Page, parameter, shown};
 use crate::admin::api::unavailable;
-use crate::store::thread::{Scan, ScanPage, StoreClient};
 
 /// Records of a page. A scan brings their values along, so a page of large ones is no light thing.
 const PAGE_RECORDS: usize = 50;

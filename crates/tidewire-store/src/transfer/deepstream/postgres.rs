@@ -4,7 +4,7 @@
 use tokio_postgres::Error;
 
 use super::{Found, Layout, MigrationError, Source, Visit, too_large};
-use crate::store::postgres::connect_to_any;
+use crate::postgres::connect_to_any;
 
 /// Rows of a page.
 const PAGE_COUNT: u32 = 100;

@@ -161,8 +161,8 @@ mod tests {
     };
     use tidewire_core::text::Payload;
 
-    use super::super::memory::MemoryDisk;
     use super::*;
+    use crate::memory::MemoryDisk;
 
     const DEADLINE: Duration = Duration::from_secs(30);
 

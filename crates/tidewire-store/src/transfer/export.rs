@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tidewire_core::store::{Loaded, StoreError, StoreReader, StoredRecord};
 
-use super::super::check::Corrupt;
-use super::super::walk::Walk;
 use super::{FORMAT, Footer, Header, Line, checksum, is_history, on_one_line};
+use crate::check::Corrupt;
+use crate::walk::Walk;
 
 /// What an export did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

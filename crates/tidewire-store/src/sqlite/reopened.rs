@@ -13,7 +13,7 @@ use tidewire_core::store::{
 use tidewire_core::text::{Name, Payload};
 
 use super::{FILE, SqliteOptions, SqliteStore, abandon};
-use crate::store::folder::DataFolder;
+use crate::folder::DataFolder;
 
 /// What the kernel writes at once.
 const PAGE_BYTES: usize = 4096;

@@ -14,7 +14,7 @@ use tidewire_core::text::Name;
 
 use super::key;
 use super::place::{DUPLICATE_KEY, Failed, Place};
-use crate::store::checksum;
+use crate::checksum;
 
 /// Writes of one command.
 const COUNT_MAX: usize = 1_000;

@@ -17,7 +17,7 @@ use tidewire_core::text::RESERVED;
 
 use super::import::{ImportError, Imported, Limits};
 use super::importer::Importer;
-use crate::store::remote::{RemoteError, RemoteOptions};
+use crate::remote::{RemoteError, RemoteOptions};
 
 /// Refused records that are named; all are counted.
 const NAMED_MAX: usize = 100;
@@ -226,7 +226,7 @@ fn read(source: &Source, bytes_max: usize, visit: Visit<'_>) -> Result<(), Migra
         #[cfg(not(all(feature = "mongodb", feature = "postgres", feature = "redis")))]
         _ => {
             let _ = (bytes_max, visit);
-            Err(MigrationError::Source(crate::store::not_built()))
+            Err(MigrationError::Source(crate::not_built()))
         }
     }
 }

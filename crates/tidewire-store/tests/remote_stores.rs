@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use store_suite::{Open, Subject, load, put, record};
 use tidewire_core::store::{Loaded, StoreTrouble};
-use tidewire_server::store::StoreKind;
-use tidewire_server::store::remote::{OpenStore, RemoteError, RemoteOptions};
-use tidewire_server::store::sqlite::SqliteOptions;
+use tidewire_store::StoreKind;
+use tidewire_store::remote::{OpenStore, RemoteError, RemoteOptions};
+use tidewire_store::sqlite::SqliteOptions;
 use tokio::runtime::Runtime;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
@@ -109,7 +109,7 @@ fn a_cut_connection_is_made_anew(place: &mut Place, mut cut: impl FnMut()) {
 }
 
 mod postgres {
-    use tidewire_server::store::postgres::PostgresStore;
+    use tidewire_store::postgres::PostgresStore;
     use tokio_postgres::NoTls;
 
     use crate::{Place, RUNTIME, address, next_place};
@@ -174,10 +174,11 @@ mod postgres {
     #[test]
     #[ignore = "needs PostgreSQL; npm --prefix e2e run stores starts one"]
     fn a_batch_that_was_given_up_is_never_done() {
+        use tidewire_core::store::{Expected, StoreChange};
+
         use crate::Loaded;
         use crate::store_suite::{Open, load, put, record, write};
         use rustix::process::{Pid, Signal, kill_process};
-        use tidewire_core::store::{Expected, StoreChange};
         let place = place();
         let mut options = crate::options(place.url.clone());
         options.timeout = std::time::Duration::from_millis(1_500);
@@ -265,7 +266,7 @@ mod postgres {
 macro_rules! redis_like {
     ($server:ident, $variable:literal, $ignored:literal) => {
         mod $server {
-            use tidewire_server::store::redis::RedisStore;
+            use tidewire_store::redis::RedisStore;
 
             use crate::{Place, address};
 

@@ -203,7 +203,7 @@ pub(super) fn create(path: &Path) -> Result<(), FolderError> {
 ///
 /// # Errors
 /// The file can't be made, or belongs to another user.
-pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+pub fn make_private(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false);
     options.mode(PRIVATE).open(path)?;

@@ -81,7 +81,7 @@ mod tests {
     use tidewire_core::text::Payload;
 
     use super::*;
-    use crate::store::memory::MemoryDisk;
+    use crate::memory::MemoryDisk;
 
     #[test]
     fn what_belongs_elsewhere_is_found_among_what_does_not() {

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::store::remote::{RemoteError, RemoteOptions};
+use crate::remote::{RemoteError, RemoteOptions};
 
 /// What TLS is spoken with: the authorities of the file, or the system's.
 ///

@@ -9,7 +9,7 @@ use mongodb::options::{
 use mongodb::{Client, Collection, Database};
 use tidewire_core::store::{StoreError, StoreTrouble};
 
-use crate::store::remote::{Promise, RemoteError, RemoteOptions, is_local};
+use crate::remote::{Promise, RemoteError, RemoteOptions, is_local};
 
 const RECORDS: &str = "tidewire_records";
 const META: &str = "tidewire_meta";
@@ -23,7 +23,7 @@ pub(super) const DUPLICATE_KEY: i32 = 11_000;
 
 /// Where the database is.
 #[derive(Clone)]
-pub(in crate::store) struct Place {
+pub(crate) struct Place {
     options: RemoteOptions,
     client: Client,
     database: Database,
@@ -35,17 +35,17 @@ pub(in crate::store) struct Place {
 
 /// Why a request failed.
 #[derive(Debug)]
-pub(in crate::store) struct Failed {
+pub(crate) struct Failed {
     /// What the server calls it, if it was the server.
     pub(super) code: Option<i32>,
     /// Whether the same request may succeed later.
     may_pass: bool,
-    pub(in crate::store) message: String,
+    pub(crate) message: String,
 }
 
 impl Place {
     /// Makes the driver's client, which connects when it is used.
-    pub(in crate::store) fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
+    pub(crate) fn new(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.url.starts_with("mongodb+srv:") {
             let reason = "an address with mongodb+srv:// is not understood; name the hosts, as mongodb://one,two/database";
             return Err(RemoteError::Refused(reason.to_owned()));
@@ -85,7 +85,7 @@ impl Place {
     }
 
     /// Waits for an answer of the driver.
-    pub(in crate::store) fn wait<T>(
+    pub(crate) fn wait<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failed> {
@@ -130,7 +130,7 @@ impl Place {
     }
 
     /// The database, whatever it holds.
-    pub(in crate::store) fn database(&self) -> &Database {
+    pub(crate) fn database(&self) -> &Database {
         &self.database
     }
 

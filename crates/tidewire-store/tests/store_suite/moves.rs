@@ -5,11 +5,11 @@ use tidewire_core::json::JsonLimits;
 use tidewire_core::route::StoreRoutes;
 use tidewire_core::store::{Loaded, Store, StoreReader, Version};
 use tidewire_core::text::Name;
-use tidewire_server::store::folder::DataFolder;
-use tidewire_server::store::transfer::export::export;
-use tidewire_server::store::transfer::import::{Imported, Limits, import, verify};
-use tidewire_server::store::transfer::importer::Importer;
-use tidewire_server::store::{self, StoreKind};
+use tidewire_store::StoreKind;
+use tidewire_store::folder::DataFolder;
+use tidewire_store::transfer::export::export;
+use tidewire_store::transfer::import::{Imported, Limits, import, verify};
+use tidewire_store::transfer::importer::Importer;
 
 use crate::store_suite::{Open, put, record};
 
@@ -40,7 +40,7 @@ impl Place {
     fn new(kind: StoreKind) -> Self {
         let path = tempfile::tempdir().expect("a temporary folder");
         let folder = DataFolder::open(path.path()).expect("an empty folder opens");
-        let open = store::open(&kind, &folder).expect("the store opens");
+        let open = tidewire_store::open(&kind, &folder).expect("the store opens");
         Self {
             store: Open::new((open.store, open.opened)),
             kind,
@@ -54,7 +54,7 @@ impl Place {
         match self.kind {
             StoreKind::Memory { .. } => self.store.reader().expect("a reader"),
             _ => {
-                let beside = store::open_beside(&self.kind, self.path.path());
+                let beside = tidewire_store::open_beside(&self.kind, self.path.path());
                 beside.expect("it can be read beside").reader
             }
         }

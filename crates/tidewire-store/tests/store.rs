@@ -18,10 +18,10 @@ use store_suite::{Open, Subject, delete, load, put, record};
 use tempfile::TempDir;
 use tidewire_core::store::{Expected, Loaded, StoreWrite, StoredRecord, Written};
 use tidewire_core::text::Name;
-use tidewire_server::store::folder::{DataFolder, FolderError};
-use tidewire_server::store::memory::MemoryDisk;
-use tidewire_server::store::sqlite::{self, SqliteOptions};
-use tidewire_server::store::{self, OpenError, StoreKind};
+use tidewire_store::folder::{DataFolder, FolderError};
+use tidewire_store::memory::MemoryDisk;
+use tidewire_store::sqlite::{self, SqliteOptions};
+use tidewire_store::{OpenError, StoreKind};
 
 impl Subject for MemoryDisk {
     fn open(&mut self) -> Open {
@@ -68,7 +68,7 @@ impl LimitedSubject for SqliteFolder {
             bytes_max,
             ..SqliteOptions::default()
         });
-        let open = store::open(&kind, &self.folder).expect("the store opens");
+        let open = tidewire_store::open(&kind, &self.folder).expect("the store opens");
         Open::new((open.store, open.opened))
     }
 }
@@ -195,14 +195,14 @@ fn a_check_needs_a_store_that_nobody_uses() {
     let subject = SqliteFolder::default();
     let path = subject.place.path();
     assert!(matches!(
-        store::check(path),
+        tidewire_store::check(path),
         Err(FolderError::Locked { .. })
     ));
     let SqliteFolder { place, folder } = subject;
     drop(folder);
     let missing = place.path().join("missing");
     for path in [place.path(), &missing] {
-        let checked = store::check(path);
+        let checked = tidewire_store::check(path);
         assert!(
             matches!(checked, Err(FolderError::NoStore { .. })),
             "{checked:?}"
@@ -223,7 +223,7 @@ fn a_report_names_what_is_corrupt() {
     assert_eq!(subject.sql().execute(damage, []), Ok(2));
     let SqliteFolder { place, folder } = subject;
     drop(folder);
-    let report = store::check(place.path()).unwrap();
+    let report = tidewire_store::check(place.path()).unwrap();
     assert!(!report.is_sound());
     let text = "1 sound, 2 corrupt, 2 kept aside\ncorrupt record \"a\"\ncorrupt record \"c\"";
     assert_eq!(report.to_string(), text);
@@ -310,7 +310,7 @@ fn a_newer_format_is_refused_unchanged() {
         let path = subject.place.path();
         let before = files(path);
         for _ in 0..2 {
-            match store::open(
+            match tidewire_store::open(
                 &StoreKind::Sqlite(SqliteOptions::default()),
                 &subject.folder,
             ) {
@@ -350,7 +350,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
     .unwrap();
     for subject in [other, garbage] {
         let before = files(subject.place.path());
-        match store::open(
+        match tidewire_store::open(
             &StoreKind::Sqlite(SqliteOptions::default()),
             &subject.folder,
         ) {

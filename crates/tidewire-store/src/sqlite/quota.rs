@@ -197,9 +197,9 @@ mod tests {
     };
     use tidewire_core::text::Payload;
 
-    use super::super::super::folder::DataFolder;
     use super::super::{SqliteOptions, SqliteStore};
     use super::*;
+    use crate::folder::DataFolder;
 
     fn open(folder: &DataFolder, quota: Quota) -> (SqliteStore, Opened) {
         let options = SqliteOptions {

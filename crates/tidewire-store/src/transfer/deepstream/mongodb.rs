@@ -5,7 +5,7 @@ use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::FindOptions;
 
 use super::{Found, Layout, MigrationError, Source, Visit};
-use crate::store::mongodb::place::{Failed, Place};
+use crate::mongodb::place::{Failed, Place};
 
 /// Documents of a page.
 const PAGE_COUNT: u32 = 100;

@@ -5,7 +5,7 @@ use std::iter;
 use redis::{Connection, Pipeline, RedisResult};
 
 use super::{Found, MigrationError, Source, Visit, too_large};
-use crate::store::redis::connect_to_any;
+use crate::redis::connect_to_any;
 
 /// Keys that are looked through at a time.
 const PAGE_COUNT: u32 = 100;

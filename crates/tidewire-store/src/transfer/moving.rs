@@ -8,12 +8,12 @@ use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Expected, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord};
 use tidewire_core::text::Name;
 
-use super::super::check::Corrupt;
-use super::super::remote::OpenStore;
-use super::super::stray;
-use super::super::walk::Walk;
 use super::import::ExportedRecord;
 use super::importer::{Intake, commit_alone};
+use crate::check::Corrupt;
+use crate::remote::OpenStore;
+use crate::stray;
+use crate::walk::Walk;
 
 /// What a move did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,9 +137,9 @@ mod tests {
     use tidewire_core::store::{Incarnation, Version};
     use tidewire_core::text::Payload;
 
-    use super::super::super::memory::MemoryDisk;
-    use super::super::super::remote::Promise;
     use super::*;
+    use crate::memory::MemoryDisk;
+    use crate::remote::Promise;
 
     fn record(version: u32) -> StoredRecord {
         StoredRecord {

@@ -11,9 +11,9 @@ use mongodb::bson::{Document, doc};
 #[cfg(feature = "fuzzing")]
 use tidewire_core::planted_fault::plant;
 use tidewire_core::store::{Expected, Loaded, StoreChange, StoreWrite, Written};
-use tidewire_server::store::StoreKind;
-use tidewire_server::store::mongodb::MongodbStore;
-use tidewire_server::store::remote::RemoteError;
+use tidewire_store::StoreKind;
+use tidewire_store::mongodb::MongodbStore;
+use tidewire_store::remote::RemoteError;
 
 use crate::store_suite::{Open, Subject, delete, load, put, record, scan, write};
 use crate::{RUNTIME, address, next_place, options};
