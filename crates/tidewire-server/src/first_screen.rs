@@ -12,7 +12,7 @@ use crate::admin::page::PATH;
 use crate::config::plan::Plan;
 use crate::config::section::{AuthKind, Store, StoreKind};
 use crate::config::value::{Auto, Choice, Rules};
-use crate::front::tls::Speaks;
+use crate::config::plan::Speaks;
 
 /// What the screen shows.
 #[derive(Clone, Copy, Debug)]

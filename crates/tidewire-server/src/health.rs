@@ -13,7 +13,7 @@ use tidewire_net::any_certificate::AnyCertificate;
 use crate::config::plan::Plan;
 use crate::exit::{Exit, Failure};
 use crate::front::proxy_protocol;
-use crate::front::tls::Speaks;
+use crate::config::plan::Speaks;
 
 /// A server that does not answer within this time is not well.
 const TIMEOUT: Duration = Duration::from_secs(5);

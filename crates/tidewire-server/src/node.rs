@@ -31,7 +31,7 @@ use crate::admin::api::Admin;
 use crate::admin::page::{Page, Parts};
 use crate::api::{Api, Common, RecordEpochs};
 use crate::auth::ledger::Ledger;
-use crate::auth::waiting::WaitingLogins;
+use crate::auth::waiting::{WaitingLimits, WaitingLogins};
 use crate::auth::{AuthChain, Trouble, jwt};
 use crate::config::plan::{AdminPage, Plan};
 use crate::config::section::AuthKind;
@@ -39,16 +39,17 @@ use crate::config::stores::DEFAULT_NAME;
 use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
 use crate::front::place::HandOver;
-use crate::front::tls::{Speaks, Tls};
+use crate::front::tls::Tls;
 use crate::front::{Doors, Front, accept};
 use crate::log::sum_peer_lines;
 use crate::metrics::process::ProcessNumbers;
 use crate::metrics::{Metrics, ShardNumbers};
+use crate::penalty::PenaltySettings;
 use crate::permission;
 use crate::rights::Rights;
 use crate::rules_file::{self, RulesFile};
-use crate::shard::handle::{ShardHandle, UpgradedSocket};
-use crate::shard::{NodeConfig, PreparedShards, RunningShards};
+use crate::shard::handle::{UpgradedSocket, ShardHandle};
+use crate::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use crate::status::{Reason, Stage, Status, StoreFailure};
 use crate::torture::sabotage::Break;
 use crate::traces::{self, Tracer};
@@ -132,7 +133,7 @@ impl Node {
         let epochs = named.map(|store| (store.name.as_str(), store.open.opened.epoch));
         let epochs = RecordEpochs::new(plan.config.stores.routes(), epochs);
 
-        let limits = plan.shard_limits();
+        let limits = ShardLimits::of(plan);
         let prepared = PreparedShards::new(plan.shards, &limits, plan.config.network.sends)
             .map_err(|error| bug("no event loops for the shards", &error))?;
         let send_paths = prepared.send_paths();
@@ -147,7 +148,7 @@ impl Node {
             users.open(stores.clients().first());
         }
         let waiting = WaitingLogins::new(
-            plan.waiting_limits(),
+            WaitingLimits::of(plan),
             &budget,
             auth.counts().waiting.clone(),
         );
@@ -167,7 +168,7 @@ impl Node {
                 settings: plan.settings(),
                 limits,
                 names_are_proved: !plan.auth_chain.contains(&AuthKind::Open),
-                penalty: plan.penalty(),
+                penalty: PenaltySettings::of(plan),
                 permission,
                 opened,
                 requests: Arc::new(requests),

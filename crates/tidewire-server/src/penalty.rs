@@ -15,6 +15,9 @@ use tidewire_core::identity;
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
 
+use crate::config::plan::Plan;
+use crate::config::section::AuthKind;
+
 /// Each wait is so many times the one before. With 1 s, 5 s, 25 s and then 30 s a client that is closed whenever it comes in
 /// connects at most five times in any minute; doubling would allow seven.
 const WAIT_GROWTH: u32 = 5;
@@ -22,7 +25,7 @@ const WAIT_GROWTH: u32 = 5;
 const STRIKES_MAX: u32 = 10;
 
 /// How long who waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PenaltySettings {
     /// The wait after the first closing. Default 1 s.
     pub wait_min: Duration,
@@ -42,6 +45,24 @@ pub struct PenaltySettings {
     /// Addresses, and as many users, that are remembered. At the limit the ones closed longest ago are forgotten.
     /// Default 10,000.
     pub entries_max: usize,
+}
+
+impl PenaltySettings {
+    /// As the configuration has them.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let penalty = &plan.config.penalty;
+        Self {
+            wait_min: penalty.wait_min,
+            wait_max: penalty.wait_max,
+            forgive_interval: penalty.forgive_interval,
+            faults_max: penalty.faults_max,
+            login_attempts_max: plan.config.auth.attempts_max,
+            login_refusals_max: penalty.login_refusals_max,
+            names_are_proved: !plan.auth_chain.contains(&AuthKind::Open),
+            entries_max: plan.config.limits.penalty_entries_max,
+        }
+    }
 }
 
 impl Default for PenaltySettings {
@@ -324,6 +345,10 @@ pub(crate) fn subject(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::machine::Machine;
+    use crate::config::plan::plan;
+    use crate::config::{Sources, load};
+
     use super::*;
 
     /// An address of the documentation.
@@ -342,6 +367,17 @@ mod tests {
         let sentence = penalties.arrival(at(now), HERE);
         let until = sentence.map_or(at(now), |sentence| sentence.until);
         u64::try_from(until.since(at(0)).as_millis()).expect("small")
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_table_of_options() {
+        let loaded = load(&Sources::default()).expect("no options are right");
+        let plan = plan(&loaded, &Machine::read()).expect("a plan");
+        let settings = PenaltySettings {
+            names_are_proved: true,
+            ..PenaltySettings::of(&plan)
+        };
+        assert_eq!(settings, PenaltySettings::default());
     }
 
     #[test]

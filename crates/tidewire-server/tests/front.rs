@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tidewire_server::config::machine::Machine;
-use tidewire_server::config::plan::{Plan, plan};
+use tidewire_server::config::plan::{Plan, Speaks, plan};
 use tidewire_server::config::value::Auto;
 use tidewire_server::config::{Sources, load};
 use tidewire_server::front::accept;
 use tidewire_server::front::place::{HandOver, Places};
 use tidewire_server::front::refusal::RequestRefusal;
-use tidewire_server::front::tls::Speaks;
 use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
 use tidewire_server::metrics::exposition::Exposition;

@@ -52,7 +52,7 @@ use login::Credentials;
 use patch::PatchLimits;
 use problem::Problem;
 use sign_up::SignUps;
-use ticket::LoginTickets;
+use ticket::{LoginTickets, TicketLimits};
 
 pub use answer::{Answer, Body};
 pub use epochs::RecordEpochs;
@@ -253,7 +253,7 @@ impl Api {
             bodies: Shares::new(http.bodies_bytes_max.as_usize()),
             streams: Shares::new(http.streams_max),
             tickets: LoginTickets::new(
-                plan.ticket_limits(),
+                TicketLimits::of(plan),
                 &budget,
                 auth.counts().tickets.clone(),
             ),

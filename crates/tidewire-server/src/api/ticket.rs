@@ -17,6 +17,7 @@ use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tokio::time::Instant;
 
 use super::login::Credentials;
+use crate::config::plan::Plan;
 use crate::hex::hex;
 use crate::penalty::subject;
 
@@ -89,6 +90,18 @@ pub struct TicketLimits {
     pub tickets_max: usize,
     /// Bytes of the logins that they stand for.
     pub bytes_max: usize,
+}
+
+impl TicketLimits {
+    /// As the configuration has them.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let http = &plan.config.http;
+        Self {
+            tickets_max: http.tickets_max,
+            bytes_max: http.tickets_bytes_max.as_usize(),
+        }
+    }
 }
 
 /// What was counted.

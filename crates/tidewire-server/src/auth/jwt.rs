@@ -22,6 +22,7 @@ use self::remote::{Address, Counts, Remote, Times};
 use self::token::{Checks, TokenError, Unverified, Verified};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound, reason};
 use crate::config::Problem;
+use crate::config::outbound_url::outbound_url;
 use crate::config::section::AuthJwt;
 
 /// What a client is told of a token that is not accepted. Why exactly is for the log: who makes tokens up learns nothing.
@@ -270,6 +271,6 @@ fn address(options: &AuthJwt) -> Result<Option<Address>, Problem> {
     if options.jwks_url.is_empty() {
         return Ok(None);
     }
-    let url = outbound::url(&options.jwks_url).map_err(at("auth.jwt.jwks_url"))?;
+    let url = outbound_url(&options.jwks_url).map_err(at("auth.jwt.jwks_url"))?;
     Ok(Some(Address::Keys(url)))
 }

@@ -40,6 +40,7 @@ use crate::config::Problem;
 use crate::config::plan::Plan;
 use crate::config::section::AuthKind;
 use crate::metrics::Metrics;
+use crate::penalty::PenaltySettings;
 use crate::shard::handle::Peer;
 pub use attempt::Attempt;
 use guesses::{Admission, Guesses, Subject};
@@ -304,7 +305,7 @@ impl AuthChain {
         let has = |kind| plan.auth_chain.contains(&kind);
         let has_webhook = has(AuthKind::Webhook);
         let is_guessable = has_webhook || has(AuthKind::File) || has(AuthKind::Store);
-        let guesses = || Guesses::new(plan.penalty(), counts.guesses.clone());
+        let guesses = || Guesses::new(PenaltySettings::of(plan), counts.guesses.clone());
         Ok(Self {
             guesses: is_guessable.then(guesses),
             has_webhook,

@@ -10,26 +10,10 @@ use reqwest::tls::Certificate;
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 
-use crate::front::origin::is_loopback_name;
+use crate::config::outbound_url::outbound_url;
 
 /// Bytes of an answer that are read; a set of 64 keys has about 64 KiB.
 pub const ANSWER_BYTES_MAX: usize = 256 << 10;
-
-/// Reads an address that requests may be sent to.
-///
-/// # Errors
-/// It is no address, or the way there is neither encrypted nor within this machine.
-pub fn url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("{text:?} is no address: {error}"))?;
-    let host = url.host_str().unwrap_or_default();
-    match url.scheme() {
-        "https" if !host.is_empty() => Ok(url),
-        "http" if is_loopback_name(host.trim_matches(['[', ']'])) => Ok(url),
-        _ => Err(format!(
-            "{text:?} is not encrypted; write https://, or http:// for a server on this machine"
-        )),
-    }
-}
 
 /// A client with its limits.
 ///
@@ -60,12 +44,12 @@ pub fn client(
     })
 }
 
-/// A redirect must not lead out of what [`url`] allows.
+/// A redirect must not lead out of what [`outbound_url`] allows.
 fn encrypted_redirects(count_max: usize) -> Policy {
     Policy::custom(move |attempt| {
         if attempt.previous().len() > count_max {
             attempt.stop()
-        } else if url(attempt.url().as_str()).is_err() {
+        } else if outbound_url(attempt.url().as_str()).is_err() {
             attempt.error("a redirect leads to an address that is not encrypted")
         } else {
             attempt.follow()
@@ -116,26 +100,4 @@ pub fn describe(error: reqwest::Error) -> String {
         cause = error.source();
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_encrypted_addresses_and_this_machine_are_asked() {
-        let check = |text: &str, is_allowed: bool| {
-            assert_eq!(url(text).is_ok(), is_allowed, "{text}");
-        };
-        check("https://id.example/keys", true);
-        check("http://127.0.0.1:8080/keys", true);
-        check("http://localhost/keys", true);
-        check("http://[::1]:9/keys", true);
-        check("http://id.example/keys", false);
-        check("http://127.0.0.1.example/keys", false);
-        check("http://localhost.example/keys", false);
-        check("file:///etc/passwd", false);
-        check("id.example/keys", false);
-        check("", false);
-    }
 }

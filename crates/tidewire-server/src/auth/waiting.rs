@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tidewire_core::text::Payload;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 
+use crate::config::plan::Plan;
 use crate::penalty::subject;
 use crate::shard::handle::Peer;
 
@@ -28,6 +29,20 @@ pub struct WaitingLimits {
     pub address_logins_max: usize,
     /// Their bytes.
     pub address_bytes_max: usize,
+}
+
+impl WaitingLimits {
+    /// As the configuration has them.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let auth = &plan.config.auth;
+        Self {
+            logins_max: auth.waiting_max,
+            bytes_max: auth.waiting_bytes_max.as_usize(),
+            address_logins_max: auth.waiting_per_address_max,
+            address_bytes_max: auth.waiting_bytes_per_address_max.as_usize(),
+        }
+    }
 }
 
 /// What was counted.

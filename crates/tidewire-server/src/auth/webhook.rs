@@ -23,6 +23,7 @@ use super::attempt::Field;
 use super::turns::{Turns, WaiterGroup};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound};
 use crate::config::Problem;
+use crate::config::outbound_url::outbound_url;
 use crate::config::section::AuthWebhook;
 
 /// deepstream follows so many.
@@ -71,7 +72,7 @@ impl Webhook {
         ca: Option<&Path>,
         counts: Counts,
     ) -> Result<Self, Problem> {
-        let url = outbound::url(&options.url)
+        let url = outbound_url(&options.url)
             .map_err(|reason| Problem::new("auth.webhook.url", reason))?;
         let client = outbound::client(options.timeout, ca, REDIRECTS_MAX)
             .map_err(|reason| Problem::new("auth.ca", reason))?;

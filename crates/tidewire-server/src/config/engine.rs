@@ -1,4 +1,4 @@
-//! The options as the engine and the shards take them.
+//! The options as the engine takes them.
 
 use tidewire_core::history::HistoryRules;
 use tidewire_core::limits::Limits;
@@ -8,22 +8,16 @@ use tidewire_net::event_loop::OutboxMarks;
 
 use super::history::HistoryRule;
 use super::plan::Plan;
-use super::section::{self, AuthKind, Config, EventLagKind};
+use super::section::{self, Config, EventLagKind};
 use super::value::ByteCount;
-use crate::api::ticket::TicketLimits;
-use crate::auth::waiting::WaitingLimits;
-use crate::penalty::PenaltySettings;
-use crate::shard::ShardLimits;
-
-/// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
-const CONNECTIONS_IN_FLIGHT: usize = 16;
 
 /// Bytes of one shard's batch of writes at least, however many shards share `limits.batch_bytes_max`: a sync should be worth its time.
 const BATCH_BYTES_MIN: usize = 256 << 10;
 
 impl section::Limits {
     /// The marks of an outbox, with those that follow from others worked out.
-    pub(super) fn outbox_marks(&self) -> OutboxMarks {
+    #[must_use]
+    pub fn outbox_marks(&self) -> OutboxMarks {
         let quarter = |bytes: ByteCount| ByteCount(bytes.0 / 4);
         let bytes_max = self.outbox_bytes_max;
         let lagging = self.outbox_lagging_bytes.or_else(|| quarter(bytes_max));
@@ -135,66 +129,6 @@ impl Plan {
             write_keys_max: limits.write_keys_max.div_ceil(usize::from(self.shards)),
             history_names_max: limits.history_names_max.div_ceil(usize::from(self.shards)),
             history_bytes_max: limits.history_bytes_max.as_usize() / usize::from(self.shards),
-        }
-    }
-
-    /// What shards hold for connections.
-    #[must_use]
-    pub fn shard_limits(&self) -> ShardLimits {
-        let Config {
-            limits,
-            compression,
-            auth,
-            ..
-        } = &self.config;
-        let inflight_bytes_max = limits.inflight_bytes_max.as_usize();
-        ShardLimits {
-            inflight_bytes_max,
-            shard_inflight_bytes_max: inflight_bytes_max.saturating_mul(CONNECTIONS_IN_FLIGHT),
-            turn_work_max: limits.turn_work_max.as_usize(),
-            outbox: limits.outbox_marks(),
-            memory_bytes_max: usize::try_from(self.memory_bytes_max).unwrap_or(usize::MAX),
-            login_bytes_max: auth.login_bytes_max.as_usize(),
-            deflate_bytes_min: compression.bytes_min.as_usize(),
-            deflate_turn_bytes_max: compression.turn_bytes_max.as_usize(),
-        }
-    }
-
-    /// How many logins may wait.
-    #[must_use]
-    pub fn waiting_limits(&self) -> WaitingLimits {
-        let auth = &self.config.auth;
-        WaitingLimits {
-            logins_max: auth.waiting_max,
-            bytes_max: auth.waiting_bytes_max.as_usize(),
-            address_logins_max: auth.waiting_per_address_max,
-            address_bytes_max: auth.waiting_bytes_per_address_max.as_usize(),
-        }
-    }
-
-    /// How many tickets of logins are remembered.
-    #[must_use]
-    pub fn ticket_limits(&self) -> TicketLimits {
-        let http = &self.config.http;
-        TicketLimits {
-            tickets_max: http.tickets_max,
-            bytes_max: http.tickets_bytes_max.as_usize(),
-        }
-    }
-
-    /// How long who waits that was closed for a limit.
-    #[must_use]
-    pub fn penalty(&self) -> PenaltySettings {
-        let penalty = &self.config.penalty;
-        PenaltySettings {
-            wait_min: penalty.wait_min,
-            wait_max: penalty.wait_max,
-            forgive_interval: penalty.forgive_interval,
-            faults_max: penalty.faults_max,
-            login_attempts_max: self.config.auth.attempts_max,
-            login_refusals_max: penalty.login_refusals_max,
-            names_are_proved: !self.auth_chain.contains(&AuthKind::Open),
-            entries_max: self.config.limits.penalty_entries_max,
         }
     }
 }

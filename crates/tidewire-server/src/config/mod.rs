@@ -12,6 +12,7 @@ pub mod layer;
 pub mod machine;
 pub mod nearest;
 pub mod option;
+pub mod outbound_url;
 pub mod plan;
 pub mod print;
 pub mod rate;

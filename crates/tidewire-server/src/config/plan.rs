@@ -7,12 +7,11 @@ use std::time::Duration;
 use super::layer::{Loaded, Problem};
 use super::machine::Machine;
 use super::option::join;
+use super::outbound_url::outbound_url;
 use super::routes;
 use super::section::{AuthKind, ClientCertificates, Config, DocsWhen, Store, StoreKind};
 use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
-use crate::auth::outbound;
-use crate::front::tls::Speaks;
 
 /// The share of memory that the cache and, beside it, all that is held for connections may take.
 const MEMORY_SHARE: u64 = 8;
@@ -32,6 +31,17 @@ const MONGODB_VALUE_BYTES_MAX: u64 = 15 << 20;
 const DEMO_PATH: &str = "/deepstream";
 /// Owners of names are numbered with 16 bits; more shards than this only cost memory.
 const SHARDS_MAX: u16 = 1024;
+
+/// What the peers of a listener may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// HTTP in the clear.
+    Clear,
+    /// TLS.
+    Tls,
+    /// Either; the first byte tells which.
+    Both,
+}
 
 /// Everything that was worked out before anything is opened.
 #[derive(Clone, Debug)]
@@ -221,7 +231,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
         );
     }
     if !config.traces.endpoint.is_empty()
-        && let Err(reason) = outbound::url(&config.traces.endpoint)
+        && let Err(reason) = outbound_url(&config.traces.endpoint)
     {
         refuse("traces.endpoint", reason);
     }

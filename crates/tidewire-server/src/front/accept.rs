@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::fast_upgrade::{self, FastUpgrade, try_upgrade};
 use super::http::{self, Arrival};
 use super::place::Ticket;
-use super::tls::Speaks;
+use crate::config::plan::Speaks;
 use super::{Front, TooMany};
 use crate::shard::handle::UpgradedSocket;
 

@@ -14,7 +14,7 @@ use hyper::{HeaderMap, Request, Uri};
 
 use super::http::{allow_origin, is_page, peer, switching_protocols};
 use super::place::Ticket;
-use super::tls::Speaks;
+use crate::config::plan::Speaks;
 use super::{Front, TooMany, handshake};
 use crate::shard::handle::UpgradedSocket;
 use crate::status::Stage;

@@ -3,10 +3,11 @@
 //! A request with an `Origin` comes from a browser, which would let any page that its user visits connect. The `Host` is
 //! checked against names that an attacker's own domain could be pointed to (DNS rebinding).
 
-use std::net::IpAddr;
 
 use hyper::HeaderMap;
 use hyper::header::{HOST, HeaderName, ORIGIN};
+
+use crate::config::outbound_url::is_loopback_name;
 
 /// The lists of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,14 +138,6 @@ fn host_port(authority: &str) -> Option<&str> {
         None => &authority[authority.find(':')?..],
     };
     behind_name.strip_prefix(':')
-}
-
-/// Whether a name can only mean this machine. Browsers never ask anybody for names below `localhost` (RFC 6761).
-#[must_use]
-pub fn is_loopback_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
-    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(is_loopback)
 }
 
 /// Behind a proxy that ends TLS the page's scheme is not the server's, so the default ports of both count.

@@ -29,7 +29,8 @@ use tidewire_net::mailbox::Mailbox;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::{Path, Sender};
 
-use crate::config::section::SendsKind;
+use crate::config::plan::Plan;
+use crate::config::section::{Config, SendsKind};
 use crate::interest::InterestMap;
 use crate::penalty::{PenaltyBox, PenaltySettings};
 use crate::traces::Tracer;
@@ -39,6 +40,9 @@ use connection::State;
 use credit::Confirmations;
 use handle::{Requests, ShardHandle, Shared};
 use stats::{Clock, ShardStats};
+
+/// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
+const CONNECTIONS_IN_FLIGHT: usize = 16;
 
 /// Bounds of what a shard holds for its connections, apart from the engine's own limits.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +65,30 @@ pub struct ShardLimits {
     pub deflate_bytes_min: usize,
     /// What a shard compresses in one turn, in bytes; what is over leaves plain.
     pub deflate_turn_bytes_max: usize,
+}
+
+impl ShardLimits {
+    /// As the configuration has them.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let Config {
+            limits,
+            compression,
+            auth,
+            ..
+        } = &plan.config;
+        let inflight_bytes_max = limits.inflight_bytes_max.as_usize();
+        Self {
+            inflight_bytes_max,
+            shard_inflight_bytes_max: inflight_bytes_max.saturating_mul(CONNECTIONS_IN_FLIGHT),
+            turn_work_max: limits.turn_work_max.as_usize(),
+            outbox: limits.outbox_marks(),
+            memory_bytes_max: usize::try_from(plan.memory_bytes_max).unwrap_or(usize::MAX),
+            login_bytes_max: auth.login_bytes_max.as_usize(),
+            deflate_bytes_min: compression.bytes_min.as_usize(),
+            deflate_turn_bytes_max: compression.turn_bytes_max.as_usize(),
+        }
+    }
 }
 
 impl Default for ShardLimits {

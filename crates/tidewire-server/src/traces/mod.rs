@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 pub use export::Exporter;
 pub use span::{Kind, Span};
 
-use crate::auth::outbound;
+use crate::config::outbound_url::outbound_url;
 use crate::config::Problem;
 use crate::config::section::Traces;
 use crate::metrics::Metrics;
@@ -57,7 +57,7 @@ impl Tracer {
         if options.endpoint.is_empty() {
             return Ok(None);
         }
-        let url = outbound::url(&options.endpoint)
+        let url = outbound_url(&options.endpoint)
             .map_err(|reason| Problem::new("traces.endpoint", reason))?;
         let queue_max = options.queue_max;
         // `config check` refuses 0.

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::key::{self, KeySet, Source};
 use crate::auth::outbound;
+use crate::config::outbound_url::outbound_url;
 
 /// What OpenID Connect Discovery section 4 appends to the issuer.
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
@@ -38,9 +39,9 @@ impl Address {
     /// The configuration of an issuer.
     ///
     /// # Errors
-    /// See [`outbound::url`].
+    /// See [`outbound_url`].
     pub fn discovery(issuer: &str) -> Result<Self, String> {
-        let url = outbound::url(&format!("{}{DISCOVERY_PATH}", issuer.trim_end_matches('/')))?;
+        let url = outbound_url(&format!("{}{DISCOVERY_PATH}", issuer.trim_end_matches('/')))?;
         Ok(Self::Discovery {
             issuer: issuer.to_owned(),
             url,
@@ -218,5 +219,5 @@ fn discovered(configuration: &Value, issuer: &str) -> Result<Url, String> {
         );
     }
     let keys = text("jwks_uri").ok_or("the configuration has no jwks_uri")?;
-    outbound::url(keys)
+    outbound_url(keys)
 }

@@ -12,17 +12,7 @@ pub use certificate::{Tls, install_provider};
 pub use stream::{FrontStream, Handover};
 
 use super::Front;
-
-/// What the peers of a listener may speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
-    /// HTTP in the clear.
-    Clear,
-    /// TLS.
-    Tls,
-    /// Either; the first byte tells which.
-    Both,
-}
+use crate::config::plan::Speaks;
 
 /// The first byte of a TLS connection: a handshake record.
 const HANDSHAKE: u8 = 0x16;
