@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use tidewire_config::Sources;
+use tidewire_config::layer::rows;
+use tidewire_config::value::Scalar;
 
 use crate::auth::jwt::mint::Order;
-use crate::config::Sources;
-use crate::config::layer::rows;
-use crate::config::value::Scalar;
 use crate::exit::{Exit, Failure};
 use crate::torture::{self, Break};
 
@@ -502,7 +502,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn sources(matches: &ArgMatches, environment: BTreeMap<String, String>) -> Sources {
-    let given = |row: crate::config::option::OptionRow| {
+    let given = |row: tidewire_config::option::OptionRow| {
         let text = matches.get_one::<String>(&row.name)?;
         Some((row.name, text.clone()))
     };
@@ -534,11 +534,11 @@ mod tests {
         let all = rows();
         let flags: BTreeSet<String> = all
             .iter()
-            .map(super::super::config::option::OptionRow::flag)
+            .map(tidewire_config::option::OptionRow::flag)
             .collect();
         let variables: BTreeSet<String> = all
             .iter()
-            .map(super::super::config::option::OptionRow::variable)
+            .map(tidewire_config::option::OptionRow::variable)
             .collect();
         assert_eq!(flags.len(), all.len());
         assert_eq!(variables.len(), all.len());

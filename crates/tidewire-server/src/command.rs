@@ -8,6 +8,11 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::umask;
+use tidewire_config::layer::{Loaded, Problem, Sources, load};
+use tidewire_config::machine::{Machine, connections_allowed, raise_descriptor_limit};
+use tidewire_config::plan::{Plan, plan};
+use tidewire_config::print;
+use tidewire_config::value::Rules;
 use tidewire_net::allocator::give_back_large_blocks;
 use zeroize::Zeroizing;
 
@@ -15,11 +20,6 @@ use crate::admin;
 use crate::auth::jwt::mint::{Order, mint};
 use crate::auth::{AuthChain, jwt, keys, password, random_id};
 use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
-use crate::config::layer::{Loaded, Problem, Sources, load};
-use crate::config::machine::{Machine, connections_allowed, raise_descriptor_limit};
-use crate::config::plan::{Plan, plan};
-use crate::config::print;
-use crate::config::value::Rules;
 use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};
 use crate::front::tls::{Tls, install_provider};

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use tidewire_config::plan::Plan;
+use tidewire_config::plan::Speaks;
+use tidewire_config::section::{AuthKind, Store, StoreKind};
+use tidewire_config::value::{Auto, Choice, Rules};
 use tidewire_net::send_batch::Path as SendPath;
 
 use crate::admin::page::PATH;
-use crate::config::plan::Plan;
-use crate::config::section::{AuthKind, Store, StoreKind};
-use crate::config::value::{Auto, Choice, Rules};
-use crate::config::plan::Speaks;
 
 /// What the screen shows.
 #[derive(Clone, Copy, Debug)]
@@ -196,11 +196,12 @@ fn shown(address: SocketAddr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::layer::{Sources, load, load_text};
-    use crate::config::machine::Machine;
-    use crate::config::plan::plan;
+    use tidewire_config::layer::{Sources, load, load_text};
+    use tidewire_config::machine::Machine;
+    use tidewire_config::plan::plan;
     use tidewire_net::send_batch::RingFault;
+
+    use super::*;
 
     #[test]
     fn says_what_there_is_and_ends_with_the_address() {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use tidewire_config::plan::Plan;
+use tidewire_config::plan::Speaks;
 use tidewire_net::any_certificate::AnyCertificate;
 
-use crate::config::plan::Plan;
 use crate::exit::{Exit, Failure};
 use crate::front::proxy_protocol;
-use crate::config::plan::Speaks;
 
 /// A server that does not answer within this time is not well.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,18 +5,15 @@ pub mod api;
 pub mod auth;
 pub mod cli;
 pub mod command;
-pub mod config;
 pub mod exit;
 pub mod first_screen;
 pub mod front;
 pub mod health;
 mod hex;
-pub mod interest;
 pub mod log;
 pub mod metrics;
 pub mod migration;
 pub mod node;
-pub mod penalty;
 pub mod permission;
 pub mod permission_demo;
 #[cfg(feature = "test-rules")]

@@ -1,12 +1,10 @@
-//! The log: where lines go, in which form, and how many a peer can cause.
+//! The log: where lines go and in which form.
 //!
 //! Text for people on a terminal, one JSON object per line otherwise; always standard error, always UTC.
 
 use std::io::{self, IsTerminal};
-use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use tidewire_config::section::{Log, LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -14,11 +12,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::admin::audit;
-use crate::config::section::{Log, LogFormat, LogLevel};
-
-/// Lines of one kind that peers may cause within [`WINDOW`]; more are counted.
-const PEER_LINES_MAX: u32 = 4;
-const WINDOW: Duration = Duration::from_secs(1);
 
 /// Changes the level of the running log.
 #[derive(Clone, Debug)]
@@ -68,115 +61,4 @@ pub fn install(config: &Log) -> LogHandle {
         .with(lines)
         .try_init();
     LogHandle(handle)
-}
-
-/// The lines of one kind in the current window.
-#[derive(Debug)]
-struct Window {
-    kind: &'static str,
-    start: Instant,
-    count: u32,
-}
-
-static WINDOWS: LazyLock<Mutex<Windows>> = LazyLock::new(|| Mutex::new(Windows::default()));
-
-#[derive(Debug, Default)]
-struct Windows(Vec<Window>);
-
-impl Windows {
-    /// Whether one more line of the kind may be written, and how many were left out in the window before.
-    fn admit(&mut self, kind: &'static str, now: Instant) -> (bool, u32) {
-        let window = match self.0.iter_mut().find(|window| window.kind == kind) {
-            Some(window) => window,
-            None => {
-                let start = now;
-                self.0.push(Window {
-                    kind,
-                    start,
-                    count: 0,
-                });
-                let last = self.0.len() - 1;
-                &mut self.0[last]
-            }
-        };
-        let mut left_out = 0;
-        if now.duration_since(window.start) >= WINDOW {
-            left_out = window.count.saturating_sub(PEER_LINES_MAX);
-            window.start = now;
-            window.count = 0;
-        }
-        window.count = window.count.saturating_add(1);
-        (window.count <= PEER_LINES_MAX, left_out)
-    }
-
-    /// What was left out in windows that have ended.
-    fn take_left_out(&mut self, now: Instant) -> Vec<(&'static str, u32)> {
-        let mut sums = Vec::new();
-        self.0.retain(|window| {
-            let has_ended = now.duration_since(window.start) >= WINDOW;
-            if has_ended && window.count > PEER_LINES_MAX {
-                sums.push((window.kind, window.count - PEER_LINES_MAX));
-            }
-            !has_ended
-        });
-        sums
-    }
-}
-
-/// Writes a line that a peer caused, unless [`PEER_LINES_MAX`] of its kind were written within this second; `kind` says in a
-/// few constant words what happened.
-pub fn peer_line(kind: &'static str, write: impl FnOnce()) {
-    let mut windows = WINDOWS.lock();
-    let (is_admitted, left_out) = windows.admit(kind, Instant::now());
-    drop(windows);
-    sum(kind, left_out);
-    if is_admitted {
-        write();
-    }
-}
-
-/// Writes the sums of what was left out. To be called about once a second.
-pub fn sum_peer_lines() {
-    let mut windows = WINDOWS.lock();
-    let sums = windows.take_left_out(Instant::now());
-    drop(windows);
-    for (kind, left_out) in sums {
-        sum(kind, left_out);
-    }
-}
-
-fn sum(kind: &'static str, left_out: u32) {
-    if left_out > 0 {
-        tracing::warn!(kind, left_out, "more of the same were not logged");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_beyond_the_first_of_a_second_are_counted() {
-        let mut windows = Windows::default();
-        let start = Instant::now();
-        for _ in 0..PEER_LINES_MAX {
-            assert_eq!(windows.admit("refused", start), (true, 0));
-        }
-        assert_eq!(windows.admit("refused", start), (false, 0));
-        assert_eq!(windows.admit("refused", start), (false, 0));
-        assert_eq!(windows.admit("other", start), (true, 0));
-        assert_eq!(windows.take_left_out(start), []);
-        assert_eq!(windows.admit("refused", start + WINDOW), (true, 2));
-    }
-
-    #[test]
-    fn what_was_left_out_is_summed_when_the_flood_ends() {
-        let mut windows = Windows::default();
-        let start = Instant::now();
-        for _ in 0..PEER_LINES_MAX + 5 {
-            windows.admit("refused", start);
-        }
-        assert_eq!(windows.take_left_out(start + WINDOW), [("refused", 5)]);
-        assert_eq!(windows.take_left_out(start + WINDOW), []);
-    }
 }

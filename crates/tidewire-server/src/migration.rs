@@ -11,8 +11,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use tidewire_config::document::{self, Located, Node, Place};
+
 use crate::command::print_out;
-use crate::config::document::{self, Located, Node, Place};
 use crate::exit::{Exit, Failure};
 use draft::Draft;
 use table::{Becomes, setting};

@@ -14,6 +14,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidewire_config::plan::{AdminPage, Plan, Speaks};
+use tidewire_config::section::AuthKind;
+use tidewire_config::stores::DEFAULT_NAME;
+use tidewire_config::value::Rules;
 use tidewire_core::store::Opened;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::Path;
@@ -33,26 +37,23 @@ use crate::api::{Api, Common, RecordEpochs};
 use crate::auth::ledger::Ledger;
 use crate::auth::waiting::{WaitingLimits, WaitingLogins};
 use crate::auth::{AuthChain, Trouble, jwt};
-use crate::config::plan::{AdminPage, Plan};
-use crate::config::section::AuthKind;
-use crate::config::stores::DEFAULT_NAME;
-use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
-use crate::front::place::HandOver;
 use crate::front::tls::Tls;
 use crate::front::{Doors, Front, accept};
-use crate::log::sum_peer_lines;
 use crate::metrics::process::ProcessNumbers;
 use crate::metrics::{Metrics, ShardNumbers};
-use crate::penalty::PenaltySettings;
 use crate::permission;
 use crate::rights::Rights;
 use crate::rules_file::{self, RulesFile};
 use crate::shard::handle::{UpgradedSocket, ShardHandle};
+use crate::shard::peer_log::sum_peer_lines;
+use crate::shard::penalty::PenaltySettings;
+use crate::shard::place::HandOver;
+use crate::shard::tracer;
 use crate::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use crate::status::{Reason, Stage, Status, StoreFailure};
 use crate::torture::sabotage::Break;
-use crate::traces::{self, Tracer};
+use crate::traces;
 
 pub use drain::Stopped;
 use requests::NodeRequests;
@@ -159,8 +160,8 @@ impl Node {
             runtime.handle().clone(),
             Arc::clone(&handles),
         );
-        let span_counts = traces::Counts::default();
-        let tracing = Tracer::open(&plan.config.traces, &span_counts)
+        let span_counts = tracer::Counts::default();
+        let tracing = traces::open(&plan.config.traces, &span_counts)
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let (tracer, exporter) = tracing.unzip();
         let shards = prepared
@@ -194,7 +195,7 @@ impl Node {
             }
         }
         auth.counts().register(&metrics);
-        span_counts.register(&metrics);
+        traces::register(&span_counts, &metrics);
         watch_auth(&status, &auth);
         auth.run(runtime.handle());
         let numbers = ShardNumbers::new(Arc::clone(&handles), healths);

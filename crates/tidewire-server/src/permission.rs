@@ -6,6 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidewire_config::Problem;
+use tidewire_config::plan::Plan;
+use tidewire_config::value::Rules;
 use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::permission::{AllowAll, Decision, Permission, Question, ReadRight, Unknown};
 use tidewire_rules::decide::Explanation;
@@ -14,9 +17,6 @@ use tidewire_rules::load::parse;
 use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 
 use crate::admin::audit;
-use crate::config::Problem;
-use crate::config::plan::Plan;
-use crate::config::value::Rules;
 use crate::permission_demo::DemoRules;
 
 /// Denials that are logged in one second; the others are only counted. A crowd that is denied must not fill the disk.

@@ -1,12 +1,12 @@
 //! The judge of a server in development mode that has the demo and no rules: those of the demo hold for what is the demo's,
 //! everything else is allowed.
 
+use tidewire_config::Problem;
 use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Decision, Permission, Question, ReadRight, Unknown};
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 
-use crate::config::Problem;
 use crate::permission::Reported;
 
 /// What the names of the demo begin with.

@@ -6,13 +6,13 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use tidewire_config::Problem;
+use tidewire_config::value::Rules;
 use tidewire_core::permission::Decision;
 use tidewire_core::text::Name;
 use tidewire_rules::set::RuleSet;
 
 use crate::cli::CaseText;
-use crate::config::Problem;
-use crate::config::value::Rules;
 use crate::exit::{Exit, Failure};
 use crate::permission::{describe, load};
 

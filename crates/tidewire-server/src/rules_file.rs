@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use tidewire_config::Problem;
 use tidewire_core::permission::Permission;
 
-use crate::config::Problem;
 use crate::metrics::Metrics;
 use crate::rights::Rights;
 use crate::status::Reason;

@@ -11,6 +11,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
+use tidewire_config::option::join;
+use tidewire_config::plan::Plan;
+use tidewire_config::section::StoreKind;
+use tidewire_config::stores::{DEFAULT_NAME, NamedStores, SECTION};
 use tidewire_core::json::JsonLimits;
 use tidewire_core::store::StoreReader;
 use tidewire_store::Beside;
@@ -22,10 +26,6 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::StoreCommand;
 use crate::command::print_out;
-use crate::config::option::join;
-use crate::config::plan::Plan;
-use crate::config::section::StoreKind;
-use crate::config::stores::{DEFAULT_NAME, NamedStores, SECTION};
 use crate::exit::{Exit, Failure};
 use crate::node::{open_all_beside, store_kind};
 

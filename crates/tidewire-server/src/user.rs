@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tidewire_config::plan::Plan;
+use tidewire_config::section::StoreKind;
 use tidewire_store::folder::{DataFolder, FolderError};
 use tidewire_store::remote::OpenStore;
 use tidewire_store::thread::{Ending, StoreThreads};
@@ -12,8 +14,6 @@ use crate::auth::hashing::Hashing;
 use crate::auth::users::{Change, Counts, UserError, Users};
 use crate::cli::UserCommand;
 use crate::command::{print_out, read_password};
-use crate::config::plan::Plan;
-use crate::config::section::StoreKind;
 use crate::exit::{Exit, Failure};
 use crate::node::open_store;
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tidewire_config::machine::Machine;
+use tidewire_config::plan::plan;
+use tidewire_config::section::AuthJwt;
+use tidewire_config::value::Secret;
+use tidewire_config::{Problem, Sources, load};
 use tidewire_core::effect::{AuthOutcome, Credential};
 use tidewire_core::text::Payload;
 use tidewire_server::auth::jwt::mint::{Order, mint};
 use tidewire_server::auth::{AuthChain, jwt, keys, password};
-use tidewire_server::config::machine::Machine;
-use tidewire_server::config::plan::plan;
-use tidewire_server::config::section::AuthJwt;
-use tidewire_server::config::value::Secret;
-use tidewire_server::config::{Problem, Sources, load};
 use tidewire_server::shard::handle::{ClientCertificate, Peer};
 use tokio::runtime::Runtime;
 

@@ -158,10 +158,7 @@ fn a_wrong_file_is_named_with_its_place() {
 fn configurations_are_printed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (code, defaults, _) = run(folder.path(), &["config", "print"]);
-    assert_eq!(
-        (code, defaults),
-        (0, tidewire_server::config::print::defaults())
-    );
+    assert_eq!((code, defaults), (0, tidewire_config::print::defaults()));
     let mut command = tidewire(
         folder.path(),
         &["config", "print", "--effective", "--shards", "7"],

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidewire_server::config::layer::load_text;
-use tidewire_server::config::machine::Machine;
-use tidewire_server::config::plan::plan;
-use tidewire_server::config::print;
-use tidewire_server::config::section::StoreKind;
-use tidewire_server::config::{Config, Loaded, Origin, Problem, Sources, load};
+use tidewire_config::layer::load_text;
+use tidewire_config::machine::Machine;
+use tidewire_config::plan::plan;
+use tidewire_config::print;
+use tidewire_config::section::StoreKind;
+use tidewire_config::{Config, Loaded, Origin, Problem, Sources, load};
 
 /// Loads `text` as a file, with an environment and flags.
 fn loaded(

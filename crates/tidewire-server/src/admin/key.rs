@@ -3,12 +3,12 @@
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
+use tidewire_config::Problem;
+use tidewire_config::section::Admin as Options;
 use zeroize::Zeroizing;
 
 use crate::auth::password::is_same;
 use crate::auth::random_id;
-use crate::config::Problem;
-use crate::config::section::Admin as Options;
 
 /// Characters of a key below which the start is refused: 128 bits as hexadecimal.
 const KEY_CHARACTERS_MIN: usize = 32;

@@ -25,7 +25,7 @@ use super::login::{Credentials, body_credentials, unparsable};
 use super::outcome::{Outcome, user_list};
 use super::{Api, ApiRequest, WORKING};
 use crate::front::refusal::RequestRefusal;
-use crate::front::share::Caller;
+use crate::shard::share::Caller;
 
 /// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that
 /// an answer belongs to is no work.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::answer::{self, Answer};
 use super::{Api, ApiRequest, is_of_type};
 use crate::front::refusal::RequestRefusal;
-use crate::front::share::{Caller, Refused};
+use crate::shard::share::{Caller, Refused};
 
 /// A body that was read. Its room among all of them is held as long as the request is worked on.
 pub(super) struct Taken {

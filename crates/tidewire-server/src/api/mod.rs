@@ -36,15 +36,15 @@ use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
+use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::MemoryBudget;
 use tokio::time::Instant;
 
 use crate::auth::AuthChain;
-use crate::config::plan::Plan;
-use crate::front::outlet::Outlet;
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
-use crate::front::share::{Caller, Refused, Seat, Shares, Standing};
 use crate::shard::handle::{Peer, ShardHandle};
+use crate::shard::outlet::Outlet;
+use crate::shard::share::{Caller, Refused, Seat, Shares, Standing};
 
 use answer_room::{AnswerMemory, Reserved};
 use caller::CallError;

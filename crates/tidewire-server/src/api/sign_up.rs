@@ -8,6 +8,7 @@ use hyper::StatusCode;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
+use tidewire_config::section::AuthStore;
 use tidewire_core::rate::{Bucket, Rate};
 use tidewire_core::time::Instant;
 
@@ -15,8 +16,7 @@ use super::answer::{self, Answer};
 use super::problem::Problem;
 use super::{Api, ApiRequest, is_of_type};
 use crate::auth::users::{UserError, Users};
-use crate::config::section::AuthStore;
-use crate::front::place::Subject;
+use crate::shard::place::Subject;
 
 /// The path.
 pub(super) const PATH: &str = "/api/auth/sign-up";

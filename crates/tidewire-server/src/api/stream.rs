@@ -32,10 +32,10 @@ use super::name::parameters;
 use super::problem::Problem;
 use super::stream_event::{Place, StreamEvents, record_part};
 use super::{Api, ApiRequest};
-use crate::front::outlet::Outlet;
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
-use crate::front::share::{Caller as Holder, Refused, Standing};
 use crate::shard::carrier::CarriedSession;
+use crate::shard::outlet::Outlet;
+use crate::shard::share::{Caller as Holder, Refused, Standing};
 
 /// The path of streams.
 pub(super) const PATH: &str = "/sse";

@@ -13,13 +13,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tokio::time::Instant;
 
 use super::login::Credentials;
-use crate::config::plan::Plan;
 use crate::hex::hex;
-use crate::penalty::subject;
+use crate::shard::penalty::subject;
 
 /// How long a ticket is good. A page asks for it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);

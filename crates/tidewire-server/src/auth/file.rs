@@ -10,6 +10,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tidewire_config::Problem;
+use tidewire_config::document::Place;
+use tidewire_config::section::AuthFile;
 use tidewire_core::effect::Principal;
 use tidewire_core::text::{Name, Payload};
 
@@ -17,9 +20,6 @@ use super::hashing::Hashing;
 use super::password::StoredPassword;
 use super::turns::WaiterGroup;
 use super::{Attempt, Authenticator, Judging, Verdict};
-use crate::config::Problem;
-use crate::config::document::Place;
-use crate::config::section::AuthFile;
 
 /// What deepstream tells a client that gave no user name or no password.
 pub(super) const MISSING_PARAMETER: &str =

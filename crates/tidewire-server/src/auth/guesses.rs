@@ -19,7 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
 use super::attempt::Attempt;
-use crate::penalty::{PenaltySettings, subject};
+use crate::shard::penalty::{PenaltySettings, subject};
 
 /// The longest that an attempt waits to be judged. Longer, and a rightful user would look at a page that does nothing.
 pub const PATIENCE: Duration = Duration::from_secs(1);

@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
+use tidewire_config::Problem;
+use tidewire_config::outbound_url::outbound_url;
+use tidewire_config::section::AuthJwt;
 use tidewire_core::time::WallTime;
 use zeroize::Zeroizing;
 
@@ -21,9 +24,6 @@ use self::mapping::Mapping;
 use self::remote::{Address, Counts, Remote, Times};
 use self::token::{Checks, TokenError, Unverified, Verified};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound, reason};
-use crate::config::Problem;
-use crate::config::outbound_url::outbound_url;
-use crate::config::section::AuthJwt;
 
 /// What a client is told of a token that is not accepted. Why exactly is for the log: who makes tokens up learns nothing.
 pub const INVALID_TOKEN: &str = "INVALID_TOKEN";

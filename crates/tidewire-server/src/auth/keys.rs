@@ -12,14 +12,14 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use tidewire_config::Problem;
+use tidewire_config::section::AuthKeys;
 use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 
 use super::password::is_same;
 use super::{Attempt, Authenticator, Judging, Verdict, reason};
-use crate::config::Problem;
-use crate::config::section::AuthKeys;
 
 /// What a client is told of a key that is not accepted.
 pub const INVALID_KEY: &str = "INVALID_KEY";

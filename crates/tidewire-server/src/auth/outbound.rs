@@ -9,8 +9,7 @@ use reqwest::redirect::Policy;
 use reqwest::tls::Certificate;
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
-
-use crate::config::outbound_url::outbound_url;
+use tidewire_config::outbound_url::outbound_url;
 
 /// Bytes of an answer that are read; a set of 64 keys has about 64 KiB.
 pub const ANSWER_BYTES_MAX: usize = 256 << 10;

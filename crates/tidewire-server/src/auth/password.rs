@@ -9,8 +9,7 @@ use md5::Md5;
 use pbkdf2::pbkdf2_hmac;
 use sha1::Sha1;
 use sha2::{Sha256, Sha512};
-
-use crate::config::section::{AuthFile, HashKind};
+use tidewire_config::section::{AuthFile, HashKind};
 
 const ARGON2ID: &str = "$argon2id$";
 

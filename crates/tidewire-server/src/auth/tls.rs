@@ -6,6 +6,7 @@
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use tidewire_config::section::{AuthTls, CertificateName};
 use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::text::Name;
 use tidewire_core::time::WallTime;
@@ -14,7 +15,6 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use super::{Attempt, Authenticator, Judging, Verdict, jwt, reason};
-use crate::config::section::{AuthTls, CertificateName};
 use crate::hex::hex;
 
 /// What a client is told that has shown no certificate.

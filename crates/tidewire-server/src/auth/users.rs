@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use prometheus_client::metrics::counter::Counter;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use tidewire_config::section::AuthStore;
 use tidewire_core::identity;
 use tidewire_core::store::{
     Expected, Incarnation, Loaded, StoreChange, StoreError, StoreWrite, StoredRecord, Version,
@@ -23,7 +24,6 @@ use super::hashing::Hashing;
 use super::password::{self, StoredPassword};
 use super::turns::WaiterGroup;
 use super::{jwt, random_id};
-use crate::config::section::AuthStore;
 
 /// What stands in the names of users' records behind [`RESERVED`].
 const KIND: &str = "user/";
@@ -477,11 +477,11 @@ fn check_password(password: &str) -> Result<(), UserError> {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use tidewire_config::section::AuthFile;
     use tidewire_store::memory::MemoryDisk;
     use tidewire_store::thread::StoreThreads;
 
     use super::*;
-    use crate::config::section::AuthFile;
     use crate::shard::handle::Peer;
 
     fn users(disk: &MemoryDisk) -> (Arc<Users>, StoreThreads) {

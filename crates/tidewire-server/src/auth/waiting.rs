@@ -8,12 +8,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use tidewire_config::plan::Plan;
 use tidewire_core::text::Payload;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 
-use crate::config::plan::Plan;
-use crate::penalty::subject;
 use crate::shard::handle::Peer;
+use crate::shard::penalty::subject;
 
 /// What a waiting login takes in addition to its text: its task, its places in queues, and the head of its request to a server.
 const TASK_BYTES: usize = 2 << 10;

@@ -13,6 +13,9 @@ use reqwest::{Client, Url};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use tidewire_config::Problem;
+use tidewire_config::outbound_url::outbound_url;
+use tidewire_config::section::AuthWebhook;
 use tidewire_core::effect::Principal;
 use tidewire_core::identity;
 use tidewire_core::text::{Name, Payload};
@@ -22,9 +25,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::attempt::Field;
 use super::turns::{Turns, WaiterGroup};
 use super::{Attempt, Authenticator, Judging, Trouble, Verdict, outbound};
-use crate::config::Problem;
-use crate::config::outbound_url::outbound_url;
-use crate::config::section::AuthWebhook;
 
 /// deepstream follows so many.
 const REDIRECTS_MAX: usize = 2;

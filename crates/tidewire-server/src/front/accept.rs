@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
+use tidewire_config::plan::Speaks;
 use tidewire_net::listener::await_first_bytes;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -21,10 +22,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::fast_upgrade::{self, FastUpgrade, try_upgrade};
 use super::http::{self, Arrival};
-use super::place::Ticket;
-use crate::config::plan::Speaks;
 use super::{Front, TooMany};
 use crate::shard::handle::UpgradedSocket;
+use crate::shard::place::Ticket;
 
 /// Connections that the kernel keeps for us while we are busy; it caps this itself.
 const BACKLOG: u32 = 4096;

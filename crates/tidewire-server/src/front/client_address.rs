@@ -8,10 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::HeaderMap;
 use hyper::header::{FORWARDED, HeaderName};
+use tidewire_config::address_range::AddressRange;
+use tidewire_config::section::ForwardedHeader;
 use tidewire_core::planted_fault::is_planted;
-
-use crate::config::address_range::AddressRange;
-use crate::config::section::ForwardedHeader;
 
 /// The header that most proxies write.
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -103,9 +102,9 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use hyper::header::HeaderValue;
+    use tidewire_config::value::Scalar as _;
 
     use super::*;
-    use crate::config::value::Scalar as _;
 
     const PROXY: &str = "10.0.0.1:7";
 

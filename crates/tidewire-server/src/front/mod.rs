@@ -9,13 +9,10 @@ pub mod handshake;
 pub mod http;
 mod http2;
 pub mod origin;
-pub mod outlet;
 pub mod page;
-pub mod place;
 pub mod proxy_protocol;
 pub mod refusal;
 pub mod security_headers;
-pub mod share;
 pub mod site;
 pub mod tls;
 
@@ -29,20 +26,20 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use hyper::Request;
+use tidewire_config::machine::connections_allowed;
+use tidewire_config::plan::Plan;
+use tidewire_config::section::StoreKind;
+use tidewire_config::value::Auto;
 
 use crate::admin::page::Page;
 use crate::api::{Answer, Api};
-use crate::config::machine::connections_allowed;
-use crate::config::plan::Plan;
-use crate::config::section::StoreKind;
-use crate::config::value::Auto;
-use crate::log::peer_line;
 use crate::metrics::Metrics;
+use crate::shard::peer_log::peer_line;
+use crate::shard::place::{Adopter, Counted, Places};
 use crate::status::Status;
 use client_address::Proxies;
 use http2::Http2Limits;
 use origin::Gate;
-use place::{Counted, HandOver, Places};
 use site::Mounted;
 use tls::Tls;
 

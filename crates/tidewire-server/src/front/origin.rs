@@ -3,11 +3,9 @@
 //! A request with an `Origin` comes from a browser, which would let any page that its user visits connect. The `Host` is
 //! checked against names that an attacker's own domain could be pointed to (DNS rebinding).
 
-
 use hyper::HeaderMap;
 use hyper::header::{HOST, HeaderName, ORIGIN};
-
-use crate::config::outbound_url::is_loopback_name;
+use tidewire_config::outbound_url::is_loopback_name;
 
 /// The lists of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

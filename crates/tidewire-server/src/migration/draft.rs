@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::config::document::Place;
+use tidewire_config::document::Place;
 
 use super::table::ALL_ORIGINS;
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidewire_config::stores::COUNT_MAX;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Node;
-use crate::config::stores::COUNT_MAX;
 use crate::shard::handle::{Closed, ShardHandle};
 use crate::status::Stage;
 

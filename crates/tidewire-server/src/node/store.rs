@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+use tidewire_config::option::join;
+use tidewire_config::plan::Plan;
+use tidewire_config::section::{Durability, Store, StoreKind as StoreChoice, StoreServer};
+use tidewire_config::stores;
+use tidewire_config::value::OptionalBytes;
 use tidewire_core::store::Store as OpenedStore;
 use tidewire_store::folder::DataFolder;
 use tidewire_store::remote::{OpenStore, Promise, RemoteOptions};
@@ -12,11 +17,6 @@ use tidewire_store::{Beside, StoreKind};
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
-use crate::config::option::join;
-use crate::config::plan::Plan;
-use crate::config::section::{Durability, Store, StoreKind as StoreChoice, StoreServer};
-use crate::config::stores;
-use crate::config::value::OptionalBytes;
 use crate::exit::{Exit, Failure};
 use crate::metrics::Metrics;
 use crate::status::{Reason, Status};

@@ -3,6 +3,10 @@
 use std::iter;
 use std::sync::Arc;
 
+use tidewire_config::option::join;
+use tidewire_config::plan::Plan;
+use tidewire_config::section::Store as StoreOptions;
+use tidewire_config::stores::{DEFAULT_NAME, SECTION};
 use tidewire_core::effect::{StoreCompletion, StoreRequest};
 use tidewire_core::route::{StoreId, StoreRoutes};
 use tidewire_core::store::{Store, StoreError};
@@ -16,10 +20,6 @@ use tidewire_store::thread::{Answer, Ending, QuotaNews, StoreClient, StoreHealth
 use tokio::runtime::Handle;
 
 use super::store::{open_beside, open_named, open_store, start_scrub};
-use crate::config::option::join;
-use crate::config::plan::Plan;
-use crate::config::section::Store as StoreOptions;
-use crate::config::stores::{DEFAULT_NAME, SECTION};
 use crate::exit::{Exit, Failure};
 use crate::torture::sabotage::Break;
 

@@ -17,8 +17,8 @@ use tidewire_net::connection::Key;
 use tokio::sync::Notify;
 
 use super::handle::{Mail, Peer, ShardHandle};
-use crate::front::outlet::Outlet;
-use crate::front::share::Standing;
+use crate::shard::outlet::Outlet;
+use crate::shard::share::Standing;
 
 /// Why a session was ended by its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,11 +49,11 @@ use super::handle::{
 };
 use super::sink::{DeferredEffect, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
-use crate::front::place::Subject;
-use crate::interest::InterestMap;
-use crate::log;
-use crate::penalty::{PenaltyBox, Sentence};
-use crate::traces::Tracer;
+use crate::shard::interest::InterestMap;
+use crate::shard::peer_log;
+use crate::shard::penalty::{PenaltyBox, Sentence};
+use crate::shard::place::Subject;
+use crate::shard::tracer::Tracer;
 
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
@@ -587,8 +587,8 @@ impl Conductor {
             }
             Err(error) => {
                 self.count_out();
-                log::peer_line("a connection could not be handed over to its shard", || {
-                    tracing::warn!(%address, %error, "a connection could not be handed over to its shard");
+                peer_log::peer_line("a connection could not be adopted", || {
+                    tracing::warn!(%address, %error, "a connection could not be adopted");
                 });
             }
         }

@@ -18,8 +18,8 @@ use tokio::task::AbortHandle;
 use super::carrier::{CarriedMail, CarriedSession, Stay};
 use super::look::Look;
 use super::stats::{Clock, ShardStats};
-use crate::front::place::Place;
-use crate::front::share::Standing;
+use crate::shard::place::Place;
+use crate::shard::share::Standing;
 
 /// What is known of a peer beside its messages. Kept until it is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]

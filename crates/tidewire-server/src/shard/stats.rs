@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tidewire_config::stores::COUNT_MAX;
 use tidewire_core::engine::Counts;
 use tidewire_core::limits::Refused;
 use tidewire_core::message::Message;
 use tidewire_net::send_batch::Path;
-
-use crate::config::stores::COUNT_MAX;
 
 /// The topics that messages are counted by, in the order of [`ShardStats::messages_in`].
 pub const TOPICS: [&str; 7] = [

@@ -16,7 +16,7 @@ use tidewire_core::trace::Trace;
 
 use super::sink::Sink;
 use super::stats::Clock;
-use crate::traces::{Kind, Span, Tracer};
+use crate::shard::tracer::{Kind, Span, Tracer};
 
 /// What one shard records.
 #[derive(Debug)]

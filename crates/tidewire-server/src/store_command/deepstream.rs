@@ -3,13 +3,13 @@
 use std::fs;
 use std::time::Instant;
 
+use tidewire_config::plan::{Plan, has_password};
 use tidewire_store::remote::RemoteOptions;
 use tidewire_store::transfer::deepstream::{MigrationError, Source, SourceKind, migrate};
 use tokio::runtime::Handle;
 
 use crate::cli::RecordImport;
 use crate::command::print_out;
-use crate::config::plan::{Plan, has_password};
 use crate::exit::{Exit, Failure};
 
 use super::stores::OpenStores;

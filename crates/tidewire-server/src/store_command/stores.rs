@@ -1,5 +1,6 @@
 //! The stores that a command is about.
 
+use tidewire_config::plan::Plan;
 use tidewire_core::route::StoreRoutes;
 use tidewire_store::folder::DataFolder;
 use tidewire_store::remote::OpenStore;
@@ -8,7 +9,6 @@ use tidewire_store::transfer::importer::Importer;
 use tidewire_store::transfer::moving::{MoveError, Moved, move_strays};
 use tokio::runtime::Handle;
 
-use crate::config::plan::Plan;
 use crate::exit::Failure;
 use crate::node::{NamedOpen, open_all};
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url};
 use serde_json::Value;
+use tidewire_config::section::Traces;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Counts;
-use super::span::{Span, request};
+use super::span::request;
 use crate::auth::outbound;
-use crate::config::section::Traces;
+use crate::shard::tracer::{Counts, Span};
 
 /// Spans of one request at most; each has about 400 bytes.
 const BATCH_MAX: usize = 512;

@@ -1,60 +1,9 @@
-//! A span, and a batch of them as OTLP's JSON has it (`ExportTraceServiceRequest` of OpenTelemetry's protocol, version 1).
+//! A batch of spans as OTLP's JSON has it (`ExportTraceServiceRequest` of OpenTelemetry's protocol, version 1).
 
 use serde_json::{Value, json};
-use tidewire_core::text::Name;
 
 use crate::hex::hex;
-
-/// The part that something plays in the life of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A publication is read, judged, and posted to the shards with subscribers.
-    Publish,
-    /// It is on its way to a shard with subscribers, the mailbox included.
-    Route,
-    /// That shard encodes it and sends it to its subscribers.
-    Deliver,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Publish => "publish",
-            Self::Route => "route",
-            Self::Deliver => "deliver",
-        }
-    }
-
-    /// The number of OTLP's `SpanKind`: a server answers, an internal one does neither, a producer is waited for by nobody.
-    fn number(self) -> u8 {
-        match self {
-            Self::Publish => 2,
-            Self::Route => 1,
-            Self::Deliver => 4,
-        }
-    }
-}
-
-/// Something that took time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// What.
-    pub kind: Kind,
-    /// Its trace.
-    pub trace: [u8; 16],
-    /// Itself.
-    pub id: [u8; 8],
-    /// The span that caused it.
-    pub parent: Option<[u8; 8]>,
-    /// Nanoseconds since the Unix epoch.
-    pub start: u64,
-    /// Nanoseconds since the Unix epoch.
-    pub end: u64,
-    /// The event.
-    pub event: Name,
-    /// Where.
-    pub shard: u16,
-}
+use crate::shard::tracer::{Kind, Span};
 
 /// A batch of spans of the service of this name.
 pub fn request(service: &str, spans: &[Span]) -> Value {
@@ -68,33 +17,48 @@ pub fn request(service: &str, spans: &[Span]) -> Value {
             "resource": { "attributes": resource },
             "scopeSpans": [{
                 "scope": { "name": "tidewire", "version": version },
-                "spans": spans.iter().map(Span::json).collect::<Vec<_>>(),
+                "spans": spans.iter().map(span_json).collect::<Vec<_>>(),
             }],
         }],
     })
 }
 
-impl Span {
-    fn json(&self) -> Value {
-        let mut span = json!({
-            "traceId": hex(&self.trace),
-            "spanId": hex(&self.id),
-            "name": self.kind.name(),
-            "kind": self.kind.number(),
-            // Numbers of 64 bits are texts in the JSON of protobuf.
-            "startTimeUnixNano": self.start.to_string(),
-            "endTimeUnixNano": self.end.to_string(),
-            "attributes": [
-                text("messaging.system", "tidewire"),
-                text("messaging.destination.name", &self.event),
-                { "key": "tidewire.shard", "value": { "intValue": self.shard.to_string() } },
-            ],
-        });
-        if let Some(parent) = self.parent {
-            span["parentSpanId"] = hex(&parent).into();
-        }
-        span
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Publish => "publish",
+        Kind::Route => "route",
+        Kind::Deliver => "deliver",
     }
+}
+
+/// The number of OTLP's `SpanKind`: a server answers, an internal one does neither, a producer is waited for by nobody.
+fn kind_number(kind: Kind) -> u8 {
+    match kind {
+        Kind::Publish => 2,
+        Kind::Route => 1,
+        Kind::Deliver => 4,
+    }
+}
+
+fn span_json(span: &Span) -> Value {
+    let mut json = json!({
+        "traceId": hex(&span.trace),
+        "spanId": hex(&span.id),
+        "name": kind_name(span.kind),
+        "kind": kind_number(span.kind),
+        // Numbers of 64 bits are texts in the JSON of protobuf.
+        "startTimeUnixNano": span.start.to_string(),
+        "endTimeUnixNano": span.end.to_string(),
+        "attributes": [
+            text("messaging.system", "tidewire"),
+            text("messaging.destination.name", &span.event),
+            { "key": "tidewire.shard", "value": { "intValue": span.shard.to_string() } },
+        ],
+    });
+    if let Some(parent) = span.parent {
+        json["parentSpanId"] = hex(&parent).into();
+    }
+    json
 }
 
 fn text(key: &str, value: &str) -> Value {

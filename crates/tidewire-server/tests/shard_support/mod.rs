@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use tidewire_config::section::SendsKind;
+use tidewire_config::value::Auto;
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, Credential, Principal, StoreRequest,
 };
@@ -14,13 +16,9 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
-use tidewire_server::config::section::SendsKind;
-use tidewire_server::config::value::Auto;
-use tidewire_server::front::place::{Places, Ticket};
-use tidewire_server::penalty::PenaltySettings;
-use tidewire_server::shard::handle::{
-    Asked, Peer, PendingLogin, Requests, ShardHandle, UpgradedSocket,
-};
+use tidewire_server::shard::handle::{UpgradedSocket, Asked, Peer, PendingLogin, Requests, ShardHandle};
+use tidewire_server::shard::penalty::PenaltySettings;
+use tidewire_server::shard::place::{Places, Ticket};
 use tidewire_server::shard::stats::ShardStats;
 use tidewire_server::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_store::memory::MemoryDisk;

@@ -4,13 +4,13 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tidewire_config::Problem;
+use tidewire_config::value::Rules;
 use tidewire_core::text::Payload;
 
 use super::{Asked, BODY_BYTES_MAX, Outcome, Page, read, shown};
 use crate::admin::api::{Refusal, invalid};
 use crate::cli::CaseText;
-use crate::config::Problem;
-use crate::config::value::Rules;
 use crate::permission::load;
 use crate::rules::{Case, explained};
 

@@ -7,9 +7,8 @@ use std::path::Path;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::{Map, Value};
-
-use crate::config::section::JwtAlgorithm;
-use crate::config::value::Auto;
+use tidewire_config::section::JwtAlgorithm;
+use tidewire_config::value::Auto;
 
 /// Keys in one set. A token without a key id is tried with all that have its algorithm, so their number is its cost.
 pub const KEYS_MAX: usize = 64;

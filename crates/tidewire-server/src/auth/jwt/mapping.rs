@@ -3,11 +3,11 @@
 //! A claim is named as it is, or as a path with dots where no claim has the whole name: `realm_access.roles`.
 
 use serde_json::{Map, Value};
+use tidewire_config::section::AuthJwt;
 use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::text::{Name, Payload};
 
 use super::token::Verified;
-use crate::config::section::AuthJwt;
 
 /// Stands for all claims that are not [`REGISTERED`].
 const ALL: &str = "*";
@@ -128,7 +128,7 @@ mod tests {
             panic!("claims are an object")
         };
         let words = |list: &[&str]| {
-            crate::config::value::List(list.iter().map(|word| (*word).to_owned()).collect())
+            tidewire_config::value::List(list.iter().map(|word| (*word).to_owned()).collect())
         };
         let options = AuthJwt {
             user_claim: user.to_owned(),

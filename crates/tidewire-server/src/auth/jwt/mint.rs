@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Map, Value};
+use tidewire_config::section::{AuthJwt, JwtAlgorithm};
 use tidewire_core::time::WallTime;
 
 use super::key::algorithm;
 use super::{ANY_AUDIENCE, secret};
-use crate::config::section::{AuthJwt, JwtAlgorithm};
 
 /// What a token shall say.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,12 +11,12 @@ use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use reqwest::{Client, Url};
 use serde_json::Value;
+use tidewire_config::outbound_url::outbound_url;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::key::{self, KeySet, Source};
 use crate::auth::outbound;
-use crate::config::outbound_url::outbound_url;
 
 /// What OpenID Connect Discovery section 4 appends to the issuer.
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";

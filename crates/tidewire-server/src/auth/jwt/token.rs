@@ -250,11 +250,11 @@ mod tests {
         KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, SignatureAlgorithm,
     };
     use serde_json::json;
+    use tidewire_config::section::{AuthJwt, JwtAlgorithm};
+    use tidewire_config::value::{Auto, Secret};
 
     use super::*;
     use crate::auth::jwt::key;
-    use crate::config::section::{AuthJwt, JwtAlgorithm};
-    use crate::config::value::{Auto, Secret};
 
     const NOW: WallTime = WallTime(1_700_000_000_000);
     const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";

@@ -18,10 +18,10 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifi
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tidewire_config::Problem;
+use tidewire_config::plan::Plan;
+use tidewire_config::section::{ClientCertificates, TlsVersion};
 
-use crate::config::Problem;
-use crate::config::plan::Plan;
-use crate::config::section::{ClientCertificates, TlsVersion};
 use crate::exit::{Exit, Failure};
 
 use super::stream::HTTP_2;

@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 
 pub use certificate::{Tls, install_provider};
 pub use stream::{FrontStream, Handover};
+use tidewire_config::plan::Speaks;
 
 use super::Front;
-use crate::config::plan::Speaks;
 
 /// The first byte of a TLS connection: a handshake record.
 const HANDSHAKE: u8 = 0x16;

@@ -18,12 +18,12 @@ use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::Conductor;
 use super::reading::UNCOUNTED_PAYLOAD_MAX;
-use crate::front::place::Subject;
-use crate::front::share::{Caller, Standing};
 use crate::shard::carrier::{CarriedMail, Carrier, End, Stay};
 use crate::shard::connection::CARRIED;
 use crate::shard::credit::NOBODY;
 use crate::shard::handle::Peer;
+use crate::shard::place::Subject;
+use crate::shard::share::{Caller, Standing};
 use crate::shard::stats::{add, topic_index};
 use crate::shard::traces;
 

@@ -8,10 +8,10 @@ use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
 
 use super::Conductor;
-use crate::log;
-use crate::penalty::Offence;
 use crate::shard::connection::{CloseCause, Holds, Phase};
 use crate::shard::handle::Quiet;
+use crate::shard::peer_log;
+use crate::shard::penalty::Offence;
 use crate::shard::stats::add;
 
 /// How long a peer may take to answer a close frame with its own end.
@@ -152,7 +152,7 @@ impl Conductor {
         let address = connection.peer_address();
         let user = self.engine.user(session).map(Name::as_str);
         add(&self.stats().slow_disconnects, 1);
-        log::peer_line("connections that did not read were disconnected", || {
+        peer_log::peer_line("connections that did not read were disconnected", || {
             tracing::info!(
                 address = address.map(tracing::field::display),
                 user,
@@ -172,7 +172,7 @@ impl Conductor {
         let address = connection.and_then(|connection| connection.peer_address());
         let user = self.engine.user(self.session(key)).map(Name::as_str);
         let message_bytes_max = self.message_bytes_max;
-        log::peer_line("connections with too large a message were closed", || {
+        peer_log::peer_line("connections with too large a message were closed", || {
             tracing::info!(
                 ?address,
                 user,

@@ -12,9 +12,9 @@ use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
 
 use super::Conductor;
-use crate::log;
-use crate::penalty::Offence;
 use crate::shard::connection::{CloseCause, Phase};
+use crate::shard::peer_log;
+use crate::shard::penalty::Offence;
 use crate::shard::stats::{add, set};
 
 /// A session that holds less is never ended for the budget, so that what it needs to work is safe from others. The share of each
@@ -252,7 +252,7 @@ impl Conductor {
         let session = self.session(key);
         let user = self.engine.user(session).map(Name::as_str);
         let socket_bytes = self.event_loop.held_bytes(key);
-        log::peer_line(
+        peer_log::peer_line(
             "connections that hold too much memory were disconnected",
             || {
                 tracing::info!(

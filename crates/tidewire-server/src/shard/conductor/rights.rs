@@ -9,7 +9,7 @@ use tidewire_net::connection::Key;
 use tokio::sync::oneshot;
 
 use super::{Conductor, key};
-use crate::log;
+use crate::shard::peer_log;
 use crate::shard::stats::add;
 
 /// How long whoever has lost a right may take to read what was decided before. A frame that has begun must be finished and
@@ -107,7 +107,7 @@ impl Conductor {
         add(&self.stats().rights_cuts, 1);
         let connection = self.event_loop.connections().get(key);
         let address = connection.and_then(|connection| connection.peer_address());
-        log::peer_line(
+        peer_log::peer_line(
             "connections that had lost a right and did not read were cut off",
             || {
                 tracing::info!(

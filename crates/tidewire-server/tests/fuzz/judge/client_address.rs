@@ -13,9 +13,9 @@ use std::task::{Context, Poll, Waker};
 
 use hyper::HeaderMap;
 use hyper::header::HeaderValue;
-use tidewire_server::config::address_range::AddressRange;
-use tidewire_server::config::section::ForwardedHeader;
-use tidewire_server::config::value::Scalar as _;
+use tidewire_config::address_range::AddressRange;
+use tidewire_config::section::ForwardedHeader;
+use tidewire_config::value::Scalar as _;
 use tidewire_server::front::client_address::Proxies;
 use tidewire_server::front::proxy_protocol;
 use tokio::io::{AsyncRead, ReadBuf};

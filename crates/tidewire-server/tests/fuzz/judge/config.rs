@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use tidewire_server::config::layer::{Loaded, Problem, load_text, rows};
-use tidewire_server::config::print::{defaults, effective};
+use tidewire_config::layer::{Loaded, Problem, load_text, rows};
+use tidewire_config::print::{defaults, effective};
 
 use super::{Reached, Target};
 

@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidewire_config::plan::Plan;
+use tidewire_config::section::AuthKind;
 use tidewire_core::identity;
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
-
-use crate::config::plan::Plan;
-use crate::config::section::AuthKind;
 
 /// Each wait is so many times the one before. With 1 s, 5 s, 25 s and then 30 s a client that is closed whenever it comes in
 /// connects at most five times in any minute; doubling would allow seven.
@@ -82,7 +81,7 @@ impl Default for PenaltySettings {
 
 /// Why a connection was closed for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offence {
+pub enum Offence {
     /// It did not read, or held most when the node was over its budget. That can happen to anybody on a bad line, and is
     /// never answered with a final no.
     Slow,
@@ -92,11 +91,11 @@ pub(crate) enum Offence {
 
 /// What awaits a connection or login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sentence {
+pub struct Sentence {
     /// When it is answered.
-    pub(crate) until: Instant,
+    pub until: Instant,
     /// Whether the answer is a final no.
-    pub(crate) refuse: bool,
+    pub refuse: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +138,7 @@ struct Tables {
 
 /// The penalties of a node. See the head of this file.
 #[derive(Debug)]
-pub(crate) struct PenaltyBox {
+pub struct PenaltyBox {
     settings: PenaltySettings,
     tables: Mutex<Tables>,
     /// Entries, so that nobody takes the lock for an empty table.
@@ -147,7 +146,9 @@ pub(crate) struct PenaltyBox {
 }
 
 impl PenaltyBox {
-    pub(crate) fn new(settings: PenaltySettings) -> Self {
+    /// An empty table.
+    #[must_use]
+    pub fn new(settings: PenaltySettings) -> Self {
         Self {
             settings,
             tables: Mutex::default(),
@@ -156,14 +157,14 @@ impl PenaltyBox {
     }
 
     /// Addresses and users that are remembered.
-    pub(crate) fn entry_count(&self) -> usize {
+    pub fn entry_count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
     /// A connection was closed for a limit. A fault is its user's if it has logged in, else its address's. A user id that many
     /// share, or that any peer could take, has no penalties: they would fall on others. Such a session is punished by its address,
     /// whose next connections wait, but are not refused for good.
-    pub(crate) fn punish(
+    pub fn punish(
         &self,
         now: Instant,
         address: Option<IpAddr>,
@@ -194,7 +195,7 @@ impl PenaltyBox {
 
     /// A request's login was refused. A socket may try again some times before it is closed for it; a request is a new
     /// session each time, so its address is what is counted.
-    pub(crate) fn refused_login(&self, now: Instant, address: IpAddr) {
+    pub fn refused_login(&self, now: Instant, address: IpAddr) {
         let settings = &self.settings;
         let mut tables = self.tables.lock();
         let subject = subject(address);
@@ -214,7 +215,7 @@ impl PenaltyBox {
 
     /// A connection has come from `address`. What awaits it, if anything does; the next one is free unless another was
     /// closed.
-    pub(crate) fn arrival(&self, now: Instant, address: IpAddr) -> Option<Sentence> {
+    pub fn arrival(&self, now: Instant, address: IpAddr) -> Option<Sentence> {
         if self.entry_count() == 0 {
             return None;
         }
@@ -229,7 +230,7 @@ impl PenaltyBox {
     }
 
     /// A login from `address` was accepted. What awaits it, if anything does.
-    pub(crate) fn login(&self, now: Instant, address: IpAddr, user: &Name) -> Option<Sentence> {
+    pub fn login(&self, now: Instant, address: IpAddr, user: &Name) -> Option<Sentence> {
         if self.entry_count() == 0 {
             return None;
         }
@@ -334,7 +335,7 @@ fn wait(strikes: u32, settings: &PenaltySettings) -> Duration {
 }
 
 /// What is remembered of an address: whoever has one of IPv6 has all of its /64.
-pub(crate) fn subject(address: IpAddr) -> IpAddr {
+pub fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
@@ -345,9 +346,9 @@ pub(crate) fn subject(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::machine::Machine;
-    use crate::config::plan::plan;
-    use crate::config::{Sources, load};
+    use tidewire_config::machine::Machine;
+    use tidewire_config::plan::plan;
+    use tidewire_config::{Sources, load};
 
     use super::*;
 

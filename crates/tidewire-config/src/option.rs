@@ -193,11 +193,11 @@ macro_rules! section {
             }
         }
 
-        impl $crate::config::option::Field for $section {
+        impl $crate::option::Field for $section {
             fn visit(
                 &mut self,
-                row: $crate::config::option::OptionRow,
-                visitor: &mut dyn $crate::config::option::Visitor,
+                row: $crate::option::OptionRow,
+                visitor: &mut dyn $crate::option::Visitor,
             ) {
                 let doc: &'static [&'static str] = match row.traits.described {
                     true => row.doc,
@@ -206,12 +206,12 @@ macro_rules! section {
                 visitor.section(&row.name, doc);
                 $(
                     #[allow(unused_mut, unused_assignments)]
-                    let mut traits = $crate::config::option::Traits::NONE;
+                    let mut traits = $crate::option::Traits::NONE;
                     $( traits = $traits; )?
-                    $crate::config::option::Field::visit(
+                    $crate::option::Field::visit(
                         &mut self.$field,
-                        $crate::config::option::OptionRow {
-                            name: $crate::config::option::join(&row.name, stringify!($field)),
+                        $crate::option::OptionRow {
+                            name: $crate::option::join(&row.name, stringify!($field)),
                             doc: &[$($doc),*],
                             traits,
                         },

@@ -37,7 +37,7 @@ struct State {
 
 impl Outlet {
     /// A piece to be sent, and what is told when it has reached the kernel; an error if it never will.
-    pub(crate) fn piece(self: &Arc<Self>, text: String) -> (Bytes, oneshot::Receiver<()>) {
+    pub fn piece(self: &Arc<Self>, text: String) -> (Bytes, oneshot::Receiver<()>) {
         let (left, told) = oneshot::channel();
         let piece = Piece {
             text,
@@ -48,28 +48,28 @@ impl Outlet {
     }
 
     /// When this returns, not a byte more leaves, and the connection is on its way to its end.
-    pub(crate) fn shut(&self) {
+    pub fn shut(&self) {
         self.close();
         self.was_shut.notify_one();
     }
 
     /// Waits until it was shut. For one who waits.
-    pub(crate) async fn was_shut(&self) {
+    pub async fn was_shut(&self) {
         self.was_shut.notified().await;
     }
 
     /// Whether streams are open.
-    pub(super) fn has_streams(&self) -> bool {
+    pub fn has_streams(&self) -> bool {
         self.streams.load(Ordering::Acquire) > 0
     }
 
     /// Counts a stream.
-    pub(crate) fn begin_stream(&self) {
+    pub fn begin_stream(&self) {
         self.streams.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Counts it out.
-    pub(crate) fn end_stream(&self) {
+    pub fn end_stream(&self) {
         self.streams.fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -118,7 +118,7 @@ impl Drop for Piece {
 
 /// A stream whose bytes leave through an outlet.
 #[derive(Debug)]
-pub(super) struct Outflow<S> {
+pub struct Outflow<S> {
     stream: S,
     end: OutflowEnd,
 }
@@ -135,7 +135,7 @@ impl Drop for OutflowEnd {
 
 impl<S> Outflow<S> {
     /// The one stream of `outlet`.
-    pub(super) fn new(stream: S, outlet: Arc<Outlet>) -> Self {
+    pub fn new(stream: S, outlet: Arc<Outlet>) -> Self {
         Self {
             stream,
             end: OutflowEnd(outlet),
@@ -143,7 +143,7 @@ impl<S> Outflow<S> {
     }
 
     /// The stream itself; the outlet is closed.
-    pub(super) fn into_inner(self) -> S {
+    pub fn into_inner(self) -> S {
         self.stream
     }
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use tidewire_config::value::Auto;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::config::value::Auto;
 use crate::shard::handle::UpgradedSocket;
 
 /// Takes connections over: the shards of a node.
@@ -25,10 +25,12 @@ pub trait HandOver: Send + Sync + 'static {
 /// Whose connections are counted together: an IPv4 address, or the first 64 bits of an IPv6 address, which is what one
 /// customer has. Small, because every connection keeps its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Subject(NonZeroU64);
+pub struct Subject(NonZeroU64);
 
 impl Subject {
-    pub(crate) fn new(address: IpAddr) -> Self {
+    /// The one that an address belongs to.
+    #[must_use]
+    pub fn new(address: IpAddr) -> Self {
         let bits = match address.to_canonical() {
             // No IPv6 network begins like that: the block is reserved.
             IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),
@@ -39,7 +41,7 @@ impl Subject {
     }
 
     /// A number for what need not tell all of them apart; never 0.
-    pub(crate) fn hash(self) -> u16 {
+    pub fn hash(self) -> u16 {
         // Fibonacci hashing: the highest bits depend on all of them.
         let mixed = self.0.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         ((mixed >> 48) as u16).max(1)

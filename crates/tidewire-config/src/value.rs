@@ -464,7 +464,7 @@ macro_rules! choice {
             $( $(#[doc = $member_doc])* $(#[cfg($cfg)])? $member, )*
         }
 
-        impl $crate::config::value::Choice for $name {
+        impl $crate::value::Choice for $name {
             const ALL: &'static [(&'static str, Self)] = &[
                 $( $(#[cfg($cfg)])? ($word, Self::$member), )*
             ];
@@ -476,17 +476,17 @@ macro_rules! choice {
             }
         }
 
-        impl $crate::config::value::Scalar for $name {
+        impl $crate::value::Scalar for $name {
             fn parse(text: &str) -> Result<Self, String> {
-                $crate::config::value::parse_choice(text)
+                $crate::value::parse_choice(text)
             }
 
             fn format(&self) -> String {
-                $crate::config::value::Choice::word(*self).to_owned()
+                $crate::value::Choice::word(*self).to_owned()
             }
 
             fn kind() -> String {
-                $crate::config::value::choice_kind::<Self>()
+                $crate::value::choice_kind::<Self>()
             }
         }
     };

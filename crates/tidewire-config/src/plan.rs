@@ -495,7 +495,7 @@ fn store_problem(config: &Config, store: &Store) -> Option<(&'static str, String
 }
 
 /// Whether an address has a password, before its host or among its parameters.
-pub(crate) fn has_password(url: &str) -> bool {
+pub fn has_password(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let in_authority = authority

@@ -231,7 +231,7 @@ mod tests {
     fn what_needs_a_restart_is_named() {
         let before = Loaded::default();
         let mut after = Loaded::default();
-        after.config.log.level = super::super::section::LogLevel::Debug;
+        after.config.log.level = crate::section::LogLevel::Debug;
         assert_eq!(changed_without_reload(&before, &after), [""; 0]);
         after.config.network.port = 7000;
         assert_eq!(changed_without_reload(&before, &after), ["network.port"]);
