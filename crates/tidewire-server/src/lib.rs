@@ -9,7 +9,6 @@ pub mod exit;
 pub mod first_screen;
 pub mod front;
 pub mod health;
-mod hex;
 pub mod log;
 pub mod metrics;
 pub mod migration;

@@ -143,6 +143,11 @@ impl Metrics {
         self.registry.lock().register_collector(collector);
     }
 
+    /// Adds numbers that another part of the server counts.
+    pub fn add(&self, register: impl FnOnce(&mut Registry)) {
+        register(&mut self.registry.lock());
+    }
+
     /// Adds a number that somebody else counts.
     pub fn register_counter(&self, name: &str, help: &str, counter: &Counter) {
         self.registry.lock().register(name, help, counter.clone());

@@ -194,7 +194,7 @@ impl Node {
                 });
             }
         }
-        auth.counts().register(&metrics);
+        metrics.add(|registry| auth.counts().register(registry));
         traces::register(&span_counts, &metrics);
         watch_auth(&status, &auth);
         auth.run(runtime.handle());

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Answer};
 use super::body::too_large_login;
-use super::login::Credentials;
+use crate::auth::credentials::Credentials;
 use super::{Api, ApiRequest, peer};
 use crate::front::refusal::RequestRefusal;
 use crate::shard::carrier::{CarriedSession, End, Stay};

@@ -8,7 +8,7 @@ pub use super::batch::BatchError;
 use super::batch;
 use super::command::Command;
 use super::condition::{Conditions, Met};
-use super::login::{Credentials, body_credentials};
+use super::login::{body_credentials, credentials_of};
 use super::{Route, name, record, stream};
 
 /// A batch that would be run.
@@ -84,7 +84,7 @@ pub fn wanted(
 /// What the header of a request logs in with, as JSON.
 #[must_use]
 pub fn credentials(headers: &HeaderMap) -> Option<String> {
-    Credentials::of(headers)
+    credentials_of(headers)
         .ok()
         .map(|credentials| credentials.as_json().to_owned())
 }

@@ -16,69 +16,38 @@ use super::caller::{CallError, messages};
 use super::command::{is_object, text_of};
 use super::problem::Problem;
 use super::{Api, ApiRequest};
+use crate::auth::credentials::Credentials;
 use crate::front::refusal::RequestRefusal;
 
-/// What is given to the auth chain: the same object that a client gives to `login()`.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Credentials(String);
-
-impl Credentials {
-    /// None: enough where everybody may log in.
-    pub(super) fn none() -> Self {
-        Self("{}".into())
-    }
-
-    /// A token.
-    pub(super) fn token(token: &str) -> Self {
-        Self(json!({ "token": token }).to_string())
-    }
-
-    /// The object of a login.
-    pub(super) fn object(login: &Value) -> Self {
-        Self(login.to_string())
-    }
-
-    /// What the server itself has given to a request, else what its header has.
-    pub(super) fn of_request(parts: &Parts) -> Result<Self, Problem> {
-        match parts.extensions.get::<Self>() {
-            Some(given) => Ok(given.clone()),
-            None => Self::of(&parts.headers),
-        }
-    }
-
-    /// The credentials in the header of a request.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
-        let Some(header) = headers.get(AUTHORIZATION) else {
-            return Ok(Self::none());
-        };
-        let text = header.to_str().map_err(|_| Problem::LOGIN_REFUSED)?;
-        let (scheme, value) = text.split_once(' ').ok_or(Problem::LOGIN_REFUSED)?;
-        let value = value.trim();
-        if scheme.eq_ignore_ascii_case("bearer") && !value.is_empty() {
-            return Ok(Self::token(value));
-        }
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return Err(Problem::LOGIN_REFUSED);
-        }
-        let decoded = STANDARD.decode(value).ok();
-        let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-        let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
-        let (username, password) = pair.ok_or(Problem::LOGIN_REFUSED)?;
-        let data = json!({ "username": username, "password": password });
-        Ok(Self(data.to_string()))
-    }
-
-    /// The JSON text.
-    pub(super) fn as_json(&self) -> &str {
-        &self.0
+/// The credentials that the server itself has given to a request, else those of its headers.
+pub(super) fn credentials_of_request(parts: &Parts) -> Result<Credentials, Problem> {
+    match parts.extensions.get::<Credentials>() {
+        Some(given) => Ok(given.clone()),
+        None => credentials_of(&parts.headers),
     }
 }
 
-/// Without their value: it must not end in a log.
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credentials(..)")
+/// The credentials in the header of a request.
+pub(super) fn credentials_of(headers: &HeaderMap) -> Result<Credentials, Problem> {
+    let Some(header) = headers.get(AUTHORIZATION) else {
+        return Ok(Credentials::none());
+    };
+    let text = header.to_str().map_err(|_| Problem::LOGIN_REFUSED)?;
+    let (scheme, value) = text.split_once(' ').ok_or(Problem::LOGIN_REFUSED)?;
+    let value = value.trim();
+    if scheme.eq_ignore_ascii_case("bearer") && !value.is_empty() {
+        return Ok(Credentials::token(value));
     }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(Problem::LOGIN_REFUSED);
+    }
+    let decoded = STANDARD.decode(value).ok();
+    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
+    let (username, password) = pair.ok_or(Problem::LOGIN_REFUSED)?;
+    Ok(Credentials::object(
+        &json!({ "username": username, "password": password }),
+    ))
 }
 
 impl Api {
@@ -101,7 +70,7 @@ impl Api {
                 "Invalid message: the body must be the object of a login.",
             );
         }
-        let credentials = Credentials(data.get().to_owned());
+        let credentials = Credentials::raw(data);
         match self.ask(&request, &credentials).await {
             Ok(given) => {
                 let (address, now) = (request.address.ip(), Instant::now());
@@ -157,7 +126,7 @@ pub(super) fn body_credentials(
         if !is_object(data) {
             return Err("Invalid message: the \"authData\" parameter must be an object");
         }
-        return Ok(Credentials(data.get().to_owned()));
+        return Ok(Credentials::raw(data));
     }
     Ok(token.map_or_else(Credentials::none, |token| Credentials::token(&token)))
 }

@@ -24,7 +24,6 @@ mod record;
 mod sign_up;
 mod stream;
 mod stream_event;
-pub(crate) mod ticket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +40,8 @@ use tidewire_net::memory_budget::MemoryBudget;
 use tokio::time::Instant;
 
 use crate::auth::AuthChain;
+use crate::auth::credentials::Credentials;
+use crate::auth::ticket::{LoginTickets, TicketLimits};
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
 use crate::shard::handle::{Peer, ShardHandle};
 use crate::shard::outlet::Outlet;
@@ -48,11 +49,9 @@ use crate::shard::share::{Caller, Refused, Seat, Shares, Standing};
 
 use answer_room::{AnswerMemory, Reserved};
 use caller::CallError;
-use login::Credentials;
 use patch::PatchLimits;
 use problem::Problem;
 use sign_up::SignUps;
-use ticket::{LoginTickets, TicketLimits};
 
 pub use answer::{Answer, Body};
 pub use epochs::RecordEpochs;

@@ -15,7 +15,8 @@ use super::answer_room::{Pieces, RETRY_INTERVAL, Reserved};
 use super::caller::{CallError, Caller, encode, messages};
 use super::command::is_container;
 use super::condition::{Conditions, Met, entity_tag};
-use super::login::Credentials;
+use super::login::credentials_of_request;
+use crate::auth::credentials::Credentials;
 use super::name::{escape, unescape};
 use super::patch;
 use super::problem::Problem;
@@ -80,7 +81,7 @@ impl Api {
             return Ok(answer::with_allow(Problem::METHOD.answer(), Some(METHODS)));
         }
         let name = name_of(request.parts.uri.path(), self.limits.name_bytes_max)?;
-        let credentials = Credentials::of_request(&request.parts)?;
+        let credentials = credentials_of_request(&request.parts)?;
         let conditions = Conditions::of(&request.parts.headers, self.epochs.of(&name))?;
         if is_read {
             return self

@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout};
 use super::answer::{Answer, Body};
 use super::answer_room::{AnswerMemory, RETRY_INTERVAL, Reserved};
 use super::caller::{Caller, encode, messages};
-use super::login::Credentials;
+use super::login::credentials_of_request;
 use super::name::parameters;
 use super::problem::Problem;
 use super::stream_event::{Place, StreamEvents, record_part};
@@ -133,7 +133,7 @@ impl Api {
                 }
                 credentials.ok_or(Problem::LOGIN_REFUSED)?
             }
-            None => Credentials::of_request(&request.parts)?,
+            None => credentials_of_request(&request.parts)?,
         };
         let place = self.streams.take(Holder::at(request.address.ip()), 1);
         let place = place.map_err(|refused| match refused {

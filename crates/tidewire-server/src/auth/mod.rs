@@ -3,9 +3,11 @@
 //! To add one, write a file with its name and add it to [`AuthChain::new`].
 
 pub mod attempt;
+pub mod credentials;
 pub mod file;
 pub mod guesses;
 pub mod hashing;
+pub mod hex;
 pub mod jwt;
 pub mod keys;
 pub mod ledger;
@@ -14,6 +16,7 @@ pub mod operator;
 pub mod outbound;
 pub mod password;
 pub mod store;
+pub mod ticket;
 pub mod tls;
 pub mod turns;
 pub mod users;
@@ -29,6 +32,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tidewire_config::Problem;
 use tidewire_config::plan::Plan;
 use tidewire_config::section::AuthKind;
@@ -38,8 +42,6 @@ use tidewire_core::time::WallTime;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::api::ticket;
-use crate::metrics::Metrics;
 use crate::shard::handle::Peer;
 use crate::shard::penalty::PenaltySettings;
 pub use attempt::Attempt;
@@ -212,8 +214,10 @@ pub struct Counts {
 
 impl Counts {
     /// Shows them among the metrics.
-    pub fn register(&self, metrics: &Metrics) {
-        let add = |name, help, counter: &Counter| metrics.register_counter(name, help, counter);
+    pub fn register(&self, registry: &mut Registry) {
+        let mut add = |name: &str, help: &str, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
         add("logins_accepted", "Logins that were let in", &self.accepted);
         add("logins_refused", "Logins that were refused", &self.refused);
         let help = "Logins that could not be decided because a server that must be asked is down";
@@ -246,7 +250,9 @@ impl Counts {
         let help =
             "Tickets that were forgotten for newer ones (http.tickets_max, http.tickets_bytes_max)";
         add("login_tickets_displaced", help, &self.tickets.displaced);
-        let show = |name, help, gauge: &Gauge| metrics.register_gauge(name, help, gauge);
+        let mut show = |name: &str, help: &str, gauge: &Gauge| {
+            registry.register(name, help, gauge.clone());
+        };
         let help =
             "Addresses, users, and users at an address, that are remembered for refused logins";
         show("login_refusal_subjects", help, &guesses.subjects);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Attempt;
 use super::attempt::Field;
-use crate::api::ticket::Tickets;
+use super::ticket::Tickets;
 
 /// The user id of whoever runs the server. What an operator may do follows from its credential, never from this name.
 const USER: &str = "operator";

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::hex::hex;
+use crate::auth::hex::hex;
 use crate::shard::tracer::{Kind, Span};
 
 /// A batch of spans of the service of this name.

@@ -12,7 +12,7 @@ use tidewire_core::planted_fault::is_planted;
 use tidewire_core::time::WallTime;
 
 use super::key::KeySet;
-use crate::hex::hex;
+use crate::auth::hex::hex;
 
 /// How far the clocks of issuer and server may be apart.
 pub const LEEWAY_MS: u64 = 30_000;

@@ -1,7 +1,7 @@
 //! Bytes as hexadecimal text.
 
 /// Two digits for each byte, in lower case.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.

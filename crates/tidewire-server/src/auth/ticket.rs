@@ -17,8 +17,8 @@ use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tokio::time::Instant;
 
-use super::login::Credentials;
-use crate::hex::hex;
+use super::credentials::Credentials;
+use super::hex::hex;
 use crate::shard::penalty::subject;
 
 /// How long a ticket is good. A page asks for it right before it uses it.
@@ -28,7 +28,7 @@ const TICKETS_MAX: usize = 10_000;
 
 /// The tickets that were given and not used.
 #[derive(Debug)]
-pub(crate) struct Tickets<T>(Mutex<Given<T>>);
+pub struct Tickets<T>(Mutex<Given<T>>);
 
 #[derive(Debug)]
 struct Given<T> {
@@ -48,7 +48,7 @@ impl<T> Default for Tickets<T> {
 
 impl<T> Tickets<T> {
     /// A ticket that stands for this; `None` if the system has no random numbers.
-    pub(crate) fn give(&self, meaning: T, now: Instant) -> Option<String> {
+    pub fn give(&self, meaning: T, now: Instant) -> Option<String> {
         let ticket = random_ticket()?;
         let mut given = self.0.lock();
         given.forget_ended(now);
@@ -63,7 +63,7 @@ impl<T> Tickets<T> {
     }
 
     /// What a ticket stands for. It is good once.
-    pub(crate) fn take(&self, ticket: &str, now: Instant) -> Option<T> {
+    pub fn take(&self, ticket: &str, now: Instant) -> Option<T> {
         let mut given = self.0.lock();
         given.forget_ended(now);
         given.meanings.remove(ticket)
@@ -117,7 +117,7 @@ pub struct Counts {
 
 /// The tickets of the HTTP API.
 #[derive(Debug)]
-pub(crate) struct LoginTickets {
+pub struct LoginTickets {
     limits: TicketLimits,
     given: Mutex<GivenLogins>,
     counts: Counts,
@@ -151,7 +151,7 @@ struct OfAddress {
 
 impl LoginTickets {
     /// No tickets yet.
-    pub(crate) fn new(limits: TicketLimits, budget: &MemoryBudget, counts: Counts) -> Self {
+    pub fn new(limits: TicketLimits, budget: &MemoryBudget, counts: Counts) -> Self {
         Self {
             limits,
             given: Mutex::new(GivenLogins {
@@ -168,7 +168,7 @@ impl LoginTickets {
 
     /// A ticket that stands for this login; `None` if the node has no memory for it, or the system no random numbers. At its limits an
     /// address loses its own oldest ticket; at those of all, the address that holds most does.
-    pub(crate) fn give(
+    pub fn give(
         &self,
         credentials: Credentials,
         address: IpAddr,
@@ -222,7 +222,7 @@ impl LoginTickets {
     }
 
     /// The login that a ticket stands for. It is good once.
-    pub(crate) fn take(&self, ticket: &str, now: Instant) -> Option<Credentials> {
+    pub fn take(&self, ticket: &str, now: Instant) -> Option<Credentials> {
         let mut given = self.given.lock();
         given.forget_ended(now);
         let login = given.remove(ticket);
