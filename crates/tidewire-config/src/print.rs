@@ -134,7 +134,7 @@ impl Visitor for Yaml<'_> {
 pub fn reference() -> String {
     let mut page = Reference {
         text: "# Configuration\n\n\
-            <!-- Written from the table of options in crates/tidewire-server/src/config/section.rs; do not edit. -->\n\n\
+            <!-- Written from the table of options in crates/tidewire-config/src/section.rs; do not edit. -->\n\n\
             Every option has one name. In `tidewire.yml` it is nested (`store:`, then `path:` below it), in the environment\n\
             it is `TIDEWIRE_STORE__PATH`, on the command line the flag that is given below. Flags win over the environment,\n\
             the environment over the file, the file over the defaults. `tidewire config check` names everything that is\n\

@@ -21,7 +21,6 @@ pub mod rights;
 pub mod rules;
 pub mod rules_file;
 pub mod service_manager;
-pub mod shard;
 pub mod status;
 pub mod store_command;
 pub mod torture;

@@ -18,11 +18,11 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Map, Value, json};
+use tidewire_shard::handle::ShardHandle;
+use tidewire_shard::stats::{REFUSALS, ShardStats, TOPICS, TURN_TIMES};
 use tidewire_store::thread::StoreHealth;
 
 use crate::front::refusal::RequestRefusals;
-use crate::shard::handle::ShardHandle;
-use crate::shard::stats::{REFUSALS, ShardStats, TOPICS, TURN_TIMES};
 use exposition::Exposition;
 
 /// The numbers of the front, and the collectors of everything else.

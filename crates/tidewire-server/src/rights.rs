@@ -10,9 +10,8 @@ use tidewire_core::effect::Principal;
 use tidewire_core::permission::Permission;
 use tidewire_core::rights::{Revocation, Revocations, Revoked, RightsChange};
 use tidewire_core::time::WallTime;
+use tidewire_shard::handle::ShardHandle;
 use tokio::sync::oneshot;
-
-use crate::shard::handle::ShardHandle;
 
 /// The node has stopped, or a shard has ended, before the change was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tidewire_core::effect::{AuthOutcome, Credential};
 use tidewire_core::text::Payload;
 use tidewire_server::auth::jwt::mint::{Order, mint};
 use tidewire_server::auth::{AuthChain, jwt, keys, password};
-use tidewire_server::shard::handle::{ClientCertificate, Peer};
+use tidewire_shard::handle::{ClientCertificate, Peer};
 use tokio::runtime::Runtime;
 
 /// The check vector of deepstream: password `password`.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use client::{Client, emit, subscribe};
 use shard_support::{Node, Options};
 use tidewire_core::message::{Event, EventBulk, Message};
-use tidewire_server::shard::ShardLimits;
+use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode};
 
 /// The bytes of a ticker's messages, as the objective names them.

@@ -16,9 +16,9 @@ use tidewire_server::front::refusal::RequestRefusal;
 use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
 use tidewire_server::metrics::exposition::Exposition;
-use tidewire_server::shard::handle::UpgradedSocket;
-use tidewire_server::shard::place::{HandOver, Places};
 use tidewire_server::status::{Stage, Status};
+use tidewire_shard::handle::Adopted;
+use tidewire_shard::place::{Adopter, Places};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::{Client, emit, subscribe, wait_until};
 use shard_support::{Node, Options};
 use tidewire_core::message::{Change, Event, EventBulk, Message, Record, RecordBulk, Write};
-use tidewire_server::shard::ShardLimits;
+use tidewire_shard::ShardLimits;
 
 /// What a turn may bring beyond the limit of an outbox before anybody knows that its reader is slow.
 const TURN_BYTES: u64 = 8 << 20;

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::{Client, acknowledged, wait_until, write};
 use shard_support::{Node, Options};
 use tidewire_core::message::{Connection, Message, Record, RecordBulk};
-use tidewire_server::shard::ShardLimits;
-use tidewire_server::shard::penalty::PenaltySettings;
-use tidewire_server::shard::stats::ShardStats;
+use tidewire_shard::ShardLimits;
+use tidewire_shard::penalty::PenaltySettings;
+use tidewire_shard::stats::ShardStats;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode, encode_masked};
 use tidewire_wire::protocol::deepstream::Deepstream;
 

@@ -19,7 +19,7 @@ use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::time::WallTime;
 use tidewire_net::event_loop::OutboxMarks;
 use tidewire_server::rights::{RevokeError, Rights};
-use tidewire_server::shard::ShardLimits;
+use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::CloseCode;
 use tokio::runtime::Builder;
 

@@ -13,7 +13,7 @@ use tidewire_core::message::{Connection, EventBulk, Message, Presence, Record, R
 use tidewire_net::event_loop::OutboxMarks;
 use tidewire_server::metrics::exposition::Exposition;
 use tidewire_server::metrics::{Metrics, ShardNumbers};
-use tidewire_server::shard::ShardLimits;
+use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode, encode_masked};
 use tidewire_wire::protocol::deepstream::Deepstream;
 

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
+use tidewire_shard::share::{Caller, Seat, Shares};
 use tokio::time::{Instant, sleep};
-
-use crate::shard::share::{Caller, Seat, Shares};
 
 /// How long a request waits before it tries again to reserve memory. What others hold is given back in milliseconds or, by peers
 /// that do not read, only at their ends; nothing tells when.

@@ -15,6 +15,7 @@ use tidewire_core::message::{
 };
 
 use tidewire_core::trace::Trace;
+use tidewire_shard::share::Caller;
 use tokio::time::timeout;
 
 use super::answer::{self, Answer};
@@ -22,11 +23,10 @@ use super::answer_room::{AnswerMemory, Pieces, RETRY_INTERVAL, Reserved};
 use super::caller::{CallError, encode, messages};
 use super::command::{AnswerSize, Command, Properties};
 use super::login::{body_credentials, unparsable};
-use crate::auth::credentials::Credentials;
 use super::outcome::{Outcome, user_list};
 use super::{Api, ApiRequest, WORKING};
+use crate::auth::credentials::Credentials;
 use crate::front::refusal::RequestRefusal;
-use crate::shard::share::Caller;
 
 /// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that
 /// an answer belongs to is no work.

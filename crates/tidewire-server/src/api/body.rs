@@ -4,12 +4,12 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::StatusCode;
 use hyper::body::{Body as _, Incoming};
+use tidewire_shard::share::{Caller, Refused};
 use tokio::time::timeout;
 
 use super::answer::{self, Answer};
 use super::{Api, ApiRequest, is_of_type};
 use crate::front::refusal::RequestRefusal;
-use crate::shard::share::{Caller, Refused};
 
 /// A body that was read. Its room among all of them is held as long as the request is worked on.
 pub(super) struct Taken {

@@ -4,15 +4,15 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{Auth, Connection, Message};
+use tidewire_shard::carrier::{CarriedSession, End, Stay};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Answer};
 use super::body::too_large_login;
-use crate::auth::credentials::Credentials;
 use super::{Api, ApiRequest, peer};
+use crate::auth::credentials::Credentials;
 use crate::front::refusal::RequestRefusal;
-use crate::shard::carrier::{CarriedSession, End, Stay};
 
 /// Why a caller gets no more answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The HTTP API: what can be done without a WebSocket. Contract: `docs/http-api.md`.
 //!
-//! A request gets a session at a shard (see [`crate::shard::carrier`]), logs it in through the same auth chain and is judged
+//! A request gets a session at a shard (see [`tidewire_shard::carrier`]), logs it in through the same auth chain and is judged
 //! by the same rules. Nothing here decides what a caller may do; it translates HTTP to messages and answers back.
 
 mod answer;
@@ -37,15 +37,15 @@ use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
 use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::MemoryBudget;
+use tidewire_shard::handle::{Peer, ShardHandle};
+use tidewire_shard::outlet::Outlet;
+use tidewire_shard::share::{Caller, Refused, Seat, Shares, Standing};
 use tokio::time::Instant;
 
 use crate::auth::AuthChain;
 use crate::auth::credentials::Credentials;
 use crate::auth::ticket::{LoginTickets, TicketLimits};
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
-use crate::shard::handle::{Peer, ShardHandle};
-use crate::shard::outlet::Outlet;
-use crate::shard::share::{Caller, Refused, Seat, Shares, Standing};
 
 use answer_room::{AnswerMemory, Reserved};
 use caller::CallError;

@@ -16,11 +16,11 @@ use super::caller::{CallError, Caller, encode, messages};
 use super::command::is_container;
 use super::condition::{Conditions, Met, entity_tag};
 use super::login::credentials_of_request;
-use crate::auth::credentials::Credentials;
 use super::name::{escape, unescape};
 use super::patch;
 use super::problem::Problem;
 use super::{Api, ApiRequest, answer, is_of_type};
+use crate::auth::credentials::Credentials;
 
 /// Where the records are.
 pub(super) const PREFIX: &str = "/records/";

@@ -11,12 +11,12 @@ use serde_json::json;
 use tidewire_config::section::AuthStore;
 use tidewire_core::rate::{Bucket, Rate};
 use tidewire_core::time::Instant;
+use tidewire_shard::place::Subject;
 
 use super::answer::{self, Answer};
 use super::problem::Problem;
 use super::{Api, ApiRequest, is_of_type};
 use crate::auth::users::{UserError, Users};
-use crate::shard::place::Subject;
 
 /// The path.
 pub(super) const PATH: &str = "/api/auth/sign-up";

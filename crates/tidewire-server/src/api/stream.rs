@@ -21,6 +21,9 @@ use tidewire_core::message::{
     RecordError, Tag,
 };
 use tidewire_core::text::RESERVED;
+use tidewire_shard::carrier::CarriedSession;
+use tidewire_shard::outlet::Outlet;
+use tidewire_shard::share::{Caller as Holder, Refused, Standing};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -33,9 +36,6 @@ use super::problem::Problem;
 use super::stream_event::{Place, StreamEvents, record_part};
 use super::{Api, ApiRequest};
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
-use crate::shard::carrier::CarriedSession;
-use crate::shard::outlet::Outlet;
-use crate::shard::share::{Caller as Holder, Refused, Standing};
 
 /// The path of streams.
 pub(super) const PATH: &str = "/sse";

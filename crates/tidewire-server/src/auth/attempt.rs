@@ -7,9 +7,9 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Number;
 use serde_json::value::RawValue;
 use tidewire_core::text::Payload;
+use tidewire_shard::handle::Peer;
 
 use super::guesses::Watched;
-use crate::shard::handle::Peer;
 
 /// The data of a login that is an array, which has no fields.
 const NO_FIELDS: &str = "{}";

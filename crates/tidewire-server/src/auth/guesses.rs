@@ -16,10 +16,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use tidewire_shard::penalty::{PenaltySettings, subject};
 use tokio::time::Instant;
 
 use super::attempt::Attempt;
-use crate::shard::penalty::{PenaltySettings, subject};
 
 /// The longest that an attempt waits to be judged. Longer, and a rightful user would look at a page that does nothing.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -371,9 +371,9 @@ fn make_room<K: Eq + Hash + Clone>(table: &mut HashMap<K, Entry>, now: Instant, 
 #[cfg(test)]
 mod tests {
     use tidewire_core::text::Payload;
+    use tidewire_shard::handle::Peer;
 
     use super::*;
-    use crate::shard::handle::Peer;
 
     const SECOND: Duration = Duration::from_secs(1);
 

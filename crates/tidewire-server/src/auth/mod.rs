@@ -42,12 +42,12 @@ use tidewire_core::time::WallTime;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::shard::handle::Peer;
-use crate::shard::penalty::PenaltySettings;
 pub use attempt::Attempt;
 use guesses::{Admission, Guesses, Subject};
 use hashing::Hashing;
 use operator::Operators;
+use tidewire_shard::handle::Peer;
+use tidewire_shard::penalty::PenaltySettings;
 use users::Users;
 
 /// What one member of the chain says.

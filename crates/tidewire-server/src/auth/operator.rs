@@ -62,9 +62,9 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use tidewire_core::text::Payload;
+    use tidewire_shard::handle::Peer;
 
     use super::*;
-    use crate::shard::handle::Peer;
 
     fn attempt(data: Value) -> Attempt {
         let peer = Peer {

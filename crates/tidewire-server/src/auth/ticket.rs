@@ -15,11 +15,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
+use tidewire_shard::penalty::subject;
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
 use super::hex::hex;
-use crate::shard::penalty::subject;
 
 /// How long a ticket is good. A page asks for it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);
@@ -168,12 +168,7 @@ impl LoginTickets {
 
     /// A ticket that stands for this login; `None` if the node has no memory for it, or the system no random numbers. At its limits an
     /// address loses its own oldest ticket; at those of all, the address that holds most does.
-    pub fn give(
-        &self,
-        credentials: Credentials,
-        address: IpAddr,
-        now: Instant,
-    ) -> Option<String> {
+    pub fn give(&self, credentials: Credentials, address: IpAddr, now: Instant) -> Option<String> {
         let ticket = random_ticket()?;
         let (address, bytes) = (subject(address), credentials.as_json().len() + TICKET_BYTES);
         let TicketLimits {
@@ -283,7 +278,6 @@ fn random_ticket() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::login::Credentials;
 
     #[test]
     fn a_ticket_is_good_once_and_for_half_a_minute() {

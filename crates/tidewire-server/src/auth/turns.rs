@@ -7,9 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tidewire_shard::penalty::subject;
 use tokio::sync::oneshot;
-
-use crate::shard::penalty::subject;
 
 /// Those that wait in one group are served in their order, and the groups in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -478,11 +478,11 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use tidewire_config::section::AuthFile;
+    use tidewire_shard::handle::Peer;
     use tidewire_store::memory::MemoryDisk;
     use tidewire_store::thread::StoreThreads;
 
     use super::*;
-    use crate::shard::handle::Peer;
 
     fn users(disk: &MemoryDisk) -> (Arc<Users>, StoreThreads) {
         let (store, opened) = disk.open(None);

@@ -15,6 +15,8 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tidewire_config::plan::Speaks;
 use tidewire_net::listener::await_first_bytes;
+use tidewire_shard::handle::Adopted;
+use tidewire_shard::place::Ticket;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::yield_now;
@@ -23,8 +25,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::fast_upgrade::{self, FastUpgrade, try_upgrade};
 use super::http::{self, Arrival};
 use super::{Front, TooMany};
-use crate::shard::handle::UpgradedSocket;
-use crate::shard::place::Ticket;
 
 /// Connections that the kernel keeps for us while we are busy; it caps this itself.
 const BACKLOG: u32 = 4096;

@@ -12,11 +12,11 @@ use hyper::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, TRANSFER_EN
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Uri};
 use tidewire_config::plan::Speaks;
+use tidewire_shard::handle::Adopted;
+use tidewire_shard::place::Ticket;
 
 use super::http::{allow_origin, is_page, peer, switching_protocols};
 use super::{Front, TooMany, handshake};
-use crate::shard::handle::UpgradedSocket;
-use crate::shard::place::Ticket;
 use crate::status::Stage;
 
 /// What is read of a socket here. A browser's request with many cookies may be longer; hyper takes it then.

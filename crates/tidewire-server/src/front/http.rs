@@ -23,6 +23,10 @@ use parking_lot::Mutex;
 use tidewire_config::outbound_url::is_loopback_name;
 use tidewire_config::plan::{Speaks, is_loopback};
 use tidewire_config::value::Choice;
+use tidewire_shard::handle::{Adopted, ClientCertificate, Peer};
+use tidewire_shard::outlet::{Outflow, Outlet};
+use tidewire_shard::peer_log::peer_line;
+use tidewire_shard::place::{Place, Ticket};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -38,10 +42,6 @@ use super::{Front, TooMany};
 use crate::admin::page::Page;
 use crate::api::{Answer, ApiRequest, Body};
 use crate::metrics::exposition::Exposition;
-use crate::shard::handle::{UpgradedSocket, ClientCertificate, Peer};
-use crate::shard::outlet::{Outflow, Outlet};
-use crate::shard::peer_log::peer_line;
-use crate::shard::place::{Place, Ticket};
 use crate::status::Stage;
 
 const TEXT: &str = "text/plain; charset=utf-8";

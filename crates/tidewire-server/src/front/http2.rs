@@ -21,14 +21,14 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidewire_config::plan::Plan;
+use tidewire_shard::outlet::Outflow;
+use tidewire_shard::peer_log::peer_line;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::http::{Socket, plain};
 use super::refusal::RequestRefusal;
 use super::tls::FrontStream;
-use crate::shard::outlet::Outflow;
-use crate::shard::peer_log::peer_line;
 use activity::Activity;
 use answered::Answered;
 use frames::Counted;

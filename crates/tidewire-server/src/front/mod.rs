@@ -30,12 +30,12 @@ use tidewire_config::machine::connections_allowed;
 use tidewire_config::plan::Plan;
 use tidewire_config::section::StoreKind;
 use tidewire_config::value::Auto;
+use tidewire_shard::peer_log::peer_line;
+use tidewire_shard::place::{Adopter, Counted, Places};
 
 use crate::admin::page::Page;
 use crate::api::{Answer, Api};
 use crate::metrics::Metrics;
-use crate::shard::peer_log::peer_line;
-use crate::shard::place::{Adopter, Counted, Places};
 use crate::status::Status;
 use client_address::Proxies;
 use http2::Http2Limits;

@@ -6,12 +6,12 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url};
 use serde_json::Value;
 use tidewire_config::section::Traces;
+use tidewire_shard::tracer::{Counts, Span};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::span::request;
 use crate::auth::outbound;
-use crate::shard::tracer::{Counts, Span};
 
 /// Spans of one request at most; each has about 400 bytes.
 const BATCH_MAX: usize = 512;

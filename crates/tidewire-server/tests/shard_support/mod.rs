@@ -16,11 +16,11 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
-use tidewire_server::shard::handle::{UpgradedSocket, Asked, Peer, PendingLogin, Requests, ShardHandle};
-use tidewire_server::shard::penalty::PenaltySettings;
-use tidewire_server::shard::place::{Places, Ticket};
-use tidewire_server::shard::stats::ShardStats;
-use tidewire_server::shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
+use tidewire_shard::handle::{UpgradedSocket, Asked, Peer, PendingLogin, Requests, ShardHandle};
+use tidewire_shard::penalty::PenaltySettings;
+use tidewire_shard::place::{Places, Ticket};
+use tidewire_shard::stats::ShardStats;
+use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
 use tidewire_store::memory::MemoryDisk;
 use tidewire_store::thread::{Ending, StoreClient, StoreHealth, StoreThreads};
 use tokio::sync::Semaphore;

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidewire_shard::penalty::subject;
 use tokio::time::Instant;
-
-use crate::shard::penalty::subject;
 
 /// The time after which an address may give as many wrong keys again.
 const WINDOW: Duration = Duration::from_secs(60);

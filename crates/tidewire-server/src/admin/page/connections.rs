@@ -2,10 +2,10 @@
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
+use tidewire_shard::look::{Carriage, ConnectionView};
 
 use super::{Asked, Outcome, Page, parameter, shown};
 use crate::admin::api::{Refusal, invalid, unavailable};
-use crate::shard::look::{Carriage, ConnectionView};
 
 /// Connections after which an answer ends. What was looked at together is told together, so it may have some more.
 const ENOUGH: usize = 100;

@@ -30,6 +30,7 @@ use tidewire_config::value::Rules;
 use tidewire_core::effect::{Credential, Principal};
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
+use tidewire_shard::handle::ShardHandle;
 use tidewire_store::thread::StoreClient;
 use tokio::time::{Instant, timeout};
 
@@ -43,7 +44,6 @@ use crate::auth::operator::{Operators, operator};
 use crate::front::origin::is_own_page;
 use crate::front::site::{ADMIN, Mounted};
 use crate::metrics::ShardNumbers;
-use crate::shard::handle::ShardHandle;
 
 /// Where the page is.
 pub const PATH: &str = "/admin";

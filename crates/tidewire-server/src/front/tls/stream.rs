@@ -12,10 +12,9 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use rustls::ServerConfig;
 use tidewire_net::tls::{HEADROOM, KEPT_BYTES_MAX, RECORD_BYTES_MAX, TlsState};
+use tidewire_shard::handle::ClientCertificate;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
-
-use crate::shard::handle::ClientCertificate;
 
 /// Ciphertext read at once.
 const READ_BYTES: usize = 16 << 10;

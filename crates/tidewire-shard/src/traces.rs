@@ -16,7 +16,7 @@ use tidewire_core::trace::Trace;
 
 use super::sink::Sink;
 use super::stats::Clock;
-use crate::shard::tracer::{Kind, Span, Tracer};
+use crate::tracer::{Kind, Span, Tracer};
 
 /// What one shard records.
 #[derive(Debug)]

@@ -22,8 +22,8 @@ use super::handle::{Asked, Peer, Requests, ShardHandle};
 use super::message_count::MessageEnds;
 use super::stats::{add, topic_index};
 use super::traces::ShardTraces;
-use crate::shard::interest::InterestMap;
-use crate::shard::tracer::Tracer;
+use crate::interest::InterestMap;
+use crate::tracer::Tracer;
 
 /// An effect that waits until the engine has returned.
 #[derive(Debug)]

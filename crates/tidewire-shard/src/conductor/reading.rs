@@ -15,10 +15,10 @@ use tidewire_wire::protocol::deepstream::json::{JsonFields, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
-use crate::shard::connection::{CloseCause, Holds, Phase, State};
-use crate::shard::sink::{DeferredEffect, Sink};
-use crate::shard::stats::{ShardStats, add, topic_index};
-use crate::shard::traces;
+use crate::connection::{CloseCause, Holds, Phase, State};
+use crate::sink::{Errand, Sink};
+use crate::stats::{ShardStats, add, topic_index};
+use crate::traces;
 
 /// What the engine counts for each message covers the bytes of shorter ones.
 pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;

@@ -1,10 +1,10 @@
-//! Answers to looks at a shard, see [`crate::shard::look`]. They change nothing, and nobody waits for a flush because of them.
+//! Answers to looks at a shard, see [`crate::look`]. They change nothing, and nobody waits for a flush because of them.
 
 use tidewire_core::look::LookedAt;
 use tidewire_net::connection::Traffic;
 
 use super::Conductor;
-use crate::shard::look::{Carriage, ConnectionView, Look, Places};
+use crate::look::{Carriage, ConnectionView, Look, Places};
 
 impl Conductor {
     pub(super) fn look(&self, look: Look) {
@@ -39,7 +39,7 @@ impl Conductor {
                 });
             };
             let connection: &tidewire_net::connection::Connection<_> = connection;
-            let state: &crate::shard::connection::State = &connection.state;
+            let state: &crate::connection::State = &connection.state;
             Some(ConnectionView {
                 key,
                 carriage: match state.is_text {

@@ -10,7 +10,7 @@ use tidewire_core::message::Message;
 use tidewire_core::rate::{CallerBuckets, Charged, Rates};
 use tidewire_core::time::Instant;
 
-use crate::shard::share::Caller;
+use crate::share::Caller;
 
 /// Callers below which none are forgotten.
 const CALLERS_KEPT: usize = 1024;

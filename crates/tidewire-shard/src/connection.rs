@@ -9,8 +9,8 @@ use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::handle::Peer;
-use crate::shard::penalty::Offence;
-use crate::shard::place::Place;
+use crate::penalty::Offence;
+use crate::place::Place;
 
 /// Wire formats, each with a turn log of its own.
 pub(crate) const FORMAT_COUNT: u8 = 13;

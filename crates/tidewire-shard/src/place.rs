@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tidewire_config::value::Auto;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::shard::handle::UpgradedSocket;
+use crate::handle::UpgradedSocket;
 
 /// Takes connections over: the shards of a node.
 pub trait HandOver: Send + Sync + 'static {

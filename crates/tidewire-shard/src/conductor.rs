@@ -49,11 +49,11 @@ use super::handle::{
 };
 use super::sink::{DeferredEffect, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
-use crate::shard::interest::InterestMap;
-use crate::shard::peer_log;
-use crate::shard::penalty::{PenaltyBox, Sentence};
-use crate::shard::place::Subject;
-use crate::shard::tracer::Tracer;
+use crate::interest::InterestMap;
+use crate::peer_log;
+use crate::penalty::{PenaltyBox, Sentence};
+use crate::place::Subject;
+use crate::tracer::Tracer;
 
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);

@@ -38,9 +38,9 @@ use tidewire_net::mailbox::Mailbox;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::{Path, Sender};
 
-use crate::shard::interest::InterestMap;
-use crate::shard::penalty::{PenaltyBox, PenaltySettings};
-use crate::shard::tracer::Tracer;
+use crate::interest::InterestMap;
+use crate::penalty::{PenaltyBox, PenaltySettings};
+use crate::tracer::Tracer;
 use caller_rate::CallerRates;
 use conductor::Conductor;
 use connection::State;

@@ -9,8 +9,8 @@ use tidewire_net::connection::Key;
 use tokio::sync::oneshot;
 
 use super::{Conductor, key};
-use crate::shard::peer_log;
-use crate::shard::stats::add;
+use crate::peer_log;
+use crate::stats::add;
 
 /// How long whoever has lost a right may take to read what was decided before. A frame that has begun must be finished and
 /// ciphertext can't be taken back, so what waits for a peer can't be thinned out; who does not read it is cut off.

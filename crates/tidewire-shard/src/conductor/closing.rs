@@ -8,11 +8,11 @@ use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
 
 use super::Conductor;
-use crate::shard::connection::{CloseCause, Holds, Phase};
-use crate::shard::handle::Quiet;
-use crate::shard::peer_log;
-use crate::shard::penalty::Offence;
-use crate::shard::stats::add;
+use crate::connection::{CloseCause, Holds, Phase};
+use crate::handle::Quiet;
+use crate::peer_log;
+use crate::penalty::Offence;
+use crate::stats::add;
 
 /// How long a peer may take to answer a close frame with its own end.
 const LINGER: Duration = Duration::from_secs(2);

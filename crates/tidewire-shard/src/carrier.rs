@@ -17,8 +17,8 @@ use tidewire_net::connection::Key;
 use tokio::sync::Notify;
 
 use super::handle::{Mail, Peer, ShardHandle};
-use crate::shard::outlet::Outlet;
-use crate::shard::share::Standing;
+use crate::outlet::Outlet;
+use crate::share::Standing;
 
 /// Why a session was ended by its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +280,7 @@ impl CarriedSession {
     }
 
     /// What is received is handed on through `outlet` from now on. It is shut if that must not leave.
-    pub(crate) fn hand_on_to(&self, outlet: Arc<Outlet>) {
+    pub fn hand_on_to(&self, outlet: Arc<Outlet>) {
         // A session is handed on in one place.
         let _ = self.carrier.outlet.set(outlet);
     }

@@ -18,8 +18,8 @@ use tokio::task::AbortHandle;
 use super::carrier::{CarriedMail, CarriedSession, Stay};
 use super::look::Look;
 use super::stats::{Clock, ShardStats};
-use crate::shard::place::Place;
-use crate::shard::share::Standing;
+use crate::place::Place;
+use crate::share::Standing;
 
 /// What is known of a peer beside its messages. Kept until it is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl ShardHandle {
 
     /// The same for a request that holds something, which is counted as its user's from the login on.
     #[must_use]
-    pub(crate) fn carry_for(
+    pub fn carry_for(
         &self,
         peer: Arc<Peer>,
         standing: Option<Arc<Standing>>,
@@ -258,7 +258,7 @@ impl ShardHandle {
 
     /// Changes rights. Numbers count up by one and reach every shard in order. Answered when the sessions of this shard hold what
     /// they may, nothing judged before is on its way to it, and what waited to be sent to them was sent.
-    pub(crate) fn change_rights(&self, number: u64, change: RightsChange) -> oneshot::Receiver<()> {
+    pub fn change_rights(&self, number: u64, change: RightsChange) -> oneshot::Receiver<()> {
         let (reply, answer) = oneshot::channel();
         self.0.mailbox.push(Mail::Rights {
             number,

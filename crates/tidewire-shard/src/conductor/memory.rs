@@ -12,10 +12,10 @@ use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
 
 use super::Conductor;
-use crate::shard::connection::{CloseCause, Phase};
-use crate::shard::peer_log;
-use crate::shard::penalty::Offence;
-use crate::shard::stats::{add, set};
+use crate::connection::{CloseCause, Phase};
+use crate::peer_log;
+use crate::penalty::Offence;
+use crate::stats::{add, set};
 
 /// A session that holds less is never ended for the budget, so that what it needs to work is safe from others. The share of each
 /// session if that is less.

@@ -2,7 +2,7 @@
 //!
 //! Each has a place lent from the connections', so that to the engine it is a session like any other.
 //!
-//! [`carrier`]: crate::shard::carrier
+//! [`carrier`]: crate::carrier
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::Conductor;
 use super::reading::UNCOUNTED_PAYLOAD_MAX;
-use crate::shard::carrier::{CarriedMail, Carrier, End, Stay};
-use crate::shard::connection::CARRIED;
-use crate::shard::credit::NOBODY;
-use crate::shard::handle::Peer;
-use crate::shard::place::Subject;
-use crate::shard::share::{Caller, Standing};
-use crate::shard::stats::{add, topic_index};
-use crate::shard::traces;
+use crate::carrier::{CarriedMail, Carrier, End, Stay};
+use crate::connection::CARRIED;
+use crate::credit::NOBODY;
+use crate::handle::Peer;
+use crate::place::Subject;
+use crate::share::{Caller, Standing};
+use crate::stats::{add, topic_index};
+use crate::traces;
 
 /// A session and what it has not been given yet.
 #[derive(Debug)]
