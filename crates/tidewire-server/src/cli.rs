@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use tidewire_auth::jwt::mint::Order;
 use tidewire_config::Sources;
 use tidewire_config::layer::rows;
 use tidewire_config::value::Scalar;
 
-use crate::auth::jwt::mint::Order;
 use crate::exit::{Exit, Failure};
 use crate::torture::{self, Break};
 

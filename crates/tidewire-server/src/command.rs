@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::umask;
+use tidewire_auth::jwt::mint::{Order, mint};
+use tidewire_auth::{AuthChain, jwt, keys, password, random_id};
 use tidewire_config::layer::{Loaded, Problem, Sources, load};
 use tidewire_config::machine::{Machine, connections_allowed, raise_descriptor_limit};
 use tidewire_config::plan::{Plan, plan};
@@ -17,8 +19,6 @@ use tidewire_net::allocator::give_back_large_blocks;
 use zeroize::Zeroizing;
 
 use crate::admin;
-use crate::auth::jwt::mint::{Order, mint};
-use crate::auth::{AuthChain, jwt, keys, password, random_id};
 use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
 use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};

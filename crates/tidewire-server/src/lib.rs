@@ -2,7 +2,6 @@
 
 pub mod admin;
 pub mod api;
-pub mod auth;
 pub mod cli;
 pub mod command;
 pub mod exit;

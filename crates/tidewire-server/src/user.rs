@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tidewire_auth::hashing::Hashing;
+use tidewire_auth::users::{Change, Counts, UserError, Users};
 use tidewire_config::plan::Plan;
 use tidewire_config::section::StoreKind;
 use tidewire_store::folder::{DataFolder, FolderError};
 use tidewire_store::remote::OpenStore;
 use tidewire_store::thread::{Ending, StoreThreads};
 
-use crate::auth::hashing::Hashing;
-use crate::auth::users::{Change, Counts, UserError, Users};
 use crate::cli::UserCommand;
 use crate::command::{print_out, read_password};
 use crate::exit::{Exit, Failure};

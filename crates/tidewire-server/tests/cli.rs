@@ -297,8 +297,7 @@ fn hash_makes_a_password_for_the_users_file() {
     };
     let (code, text) = hash("tide\n");
     assert_eq!(code, Some(0));
-    let stored =
-        tidewire_server::auth::password::StoredPassword::parse(text.trim(), &Default::default());
+    let stored = tidewire_auth::password::StoredPassword::parse(text.trim(), &Default::default());
     assert!(stored.expect("argon2id").matches("tide"));
     assert_eq!(hash("").0, Some(2));
 }

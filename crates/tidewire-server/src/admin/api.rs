@@ -5,6 +5,8 @@ use std::sync::Arc;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tidewire_auth::ledger::{FOR_EVER, Ledger, Stored, from_parts, parts};
+use tidewire_auth::{AuthChain, jwt, tls};
 use tidewire_core::effect::Credential;
 use tidewire_core::rights::Revoked;
 use tidewire_core::text::Name;
@@ -12,8 +14,6 @@ use tidewire_core::time::WallTime;
 use tokio::task::spawn_blocking;
 
 use super::users;
-use crate::auth::ledger::{FOR_EVER, Ledger, Stored, from_parts, parts};
-use crate::auth::{AuthChain, jwt, tls};
 use crate::rights::{RevokeError, Rights};
 use crate::status::Status;
 

@@ -3,12 +3,11 @@
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
+use tidewire_auth::password::is_same;
+use tidewire_auth::random_id;
 use tidewire_config::Problem;
 use tidewire_config::section::Admin as Options;
 use zeroize::Zeroizing;
-
-use crate::auth::password::is_same;
-use crate::auth::random_id;
 
 /// Characters of a key below which the start is refused: 128 bits as hexadecimal.
 const KEY_CHARACTERS_MIN: usize = 32;

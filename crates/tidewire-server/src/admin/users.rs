@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use tidewire_auth::jwt;
+use tidewire_auth::users::{Change, Changed, UserError, Users};
 use tidewire_core::effect::Credential;
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::text::Name;
 
 use super::api::{Admin, Answer, Refusal, invalid, percent_decoded, unavailable};
-use crate::auth::jwt;
-use crate::auth::users::{Change, Changed, UserError, Users};
 use crate::rights::RevokeError;
 
 /// What paths of users begin with.

@@ -14,6 +14,7 @@ use tidewire_core::message::{
     PresenceError, Record, RecordAction, RecordBulk, RecordError, Refusal, Rpc, RpcError,
 };
 
+use tidewire_auth::credentials::Credentials;
 use tidewire_core::trace::Trace;
 use tidewire_shard::share::Caller;
 use tokio::time::timeout;
@@ -25,7 +26,6 @@ use super::command::{AnswerSize, Command, Properties};
 use super::login::{body_credentials, unparsable};
 use super::outcome::{Outcome, user_list};
 use super::{Api, ApiRequest, WORKING};
-use crate::auth::credentials::Credentials;
 use crate::front::refusal::RequestRefusal;
 
 /// Commands that may wait for their answers. It bounds what a session has to take at once, and looking for the one that

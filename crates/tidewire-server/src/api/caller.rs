@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use hyper::StatusCode;
+use tidewire_auth::credentials::Credentials;
 use tidewire_core::effect::CloseReason;
 use tidewire_core::message::{Auth, Connection, Message};
 use tidewire_shard::carrier::{CarriedSession, End, Stay};
@@ -11,7 +12,6 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{self, Answer};
 use super::body::too_large_login;
 use super::{Api, ApiRequest, peer};
-use crate::auth::credentials::Credentials;
 use crate::front::refusal::RequestRefusal;
 
 /// Why a caller gets no more answers.

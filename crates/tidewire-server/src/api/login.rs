@@ -7,6 +7,7 @@ use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::http::request::Parts;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tidewire_auth::credentials::Credentials;
 use tidewire_core::message::{Auth, Message};
 use tokio::time::Instant;
 
@@ -16,7 +17,6 @@ use super::caller::{CallError, messages};
 use super::command::{is_object, text_of};
 use super::problem::Problem;
 use super::{Api, ApiRequest};
-use crate::auth::credentials::Credentials;
 use crate::front::refusal::RequestRefusal;
 
 /// The credentials that the server itself has given to a request, else those of its headers.

@@ -35,6 +35,9 @@ use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
+use tidewire_auth::AuthChain;
+use tidewire_auth::credentials::Credentials;
+use tidewire_auth::ticket::{LoginTickets, TicketLimits};
 use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_shard::handle::{Peer, ShardHandle};
@@ -42,9 +45,6 @@ use tidewire_shard::outlet::Outlet;
 use tidewire_shard::share::{Caller, Refused, Seat, Shares, Standing};
 use tokio::time::Instant;
 
-use crate::auth::AuthChain;
-use crate::auth::credentials::Credentials;
-use crate::auth::ticket::{LoginTickets, TicketLimits};
 use crate::front::refusal::{RequestRefusal, RequestRefusals};
 
 use answer_room::{AnswerMemory, Reserved};

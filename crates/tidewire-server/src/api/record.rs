@@ -6,6 +6,7 @@
 use hyper::header::{ETAG, HeaderValue, LOCATION};
 use hyper::{Method, StatusCode};
 use serde_json::Value;
+use tidewire_auth::credentials::Credentials;
 use tidewire_core::message::{Message, Only, Record, RecordError, Tag};
 use tidewire_core::text::RESERVED;
 use tokio::time::sleep;
@@ -20,7 +21,6 @@ use super::name::{escape, unescape};
 use super::patch;
 use super::problem::Problem;
 use super::{Api, ApiRequest, answer, is_of_type};
-use crate::auth::credentials::Credentials;
 
 /// Where the records are.
 pub(super) const PREFIX: &str = "/records/";

@@ -8,6 +8,7 @@ use hyper::StatusCode;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
+use tidewire_auth::users::{UserError, Users};
 use tidewire_config::section::AuthStore;
 use tidewire_core::rate::{Bucket, Rate};
 use tidewire_core::time::Instant;
@@ -16,7 +17,6 @@ use tidewire_shard::place::Subject;
 use super::answer::{self, Answer};
 use super::problem::Problem;
 use super::{Api, ApiRequest, is_of_type};
-use crate::auth::users::{UserError, Users};
 
 /// The path.
 pub(super) const PATH: &str = "/api/auth/sign-up";

@@ -4,13 +4,13 @@ use std::future::Future as _;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use tidewire_auth::waiting::WaitingLogins;
+use tidewire_auth::{Answer, AuthChain};
 use tidewire_core::effect::{AuthCompletion, AuthOutcome, AuthRequest, StoreRequest};
 use tidewire_shard::handle::{Asked, AuthAnswer, Peer, PendingLogin, Requests, ShardHandle};
 use tokio::runtime::Handle;
 
 use super::stores::StoreClients;
-use crate::auth::waiting::WaitingLogins;
-use crate::auth::{Answer, AuthChain};
 
 /// The way from the shards of a node to its stores and auth chain, and back.
 pub(super) struct NodeRequests {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url};
 use serde_json::Value;
+use tidewire_auth::outbound;
 use tidewire_config::section::Traces;
 use tidewire_shard::tracer::{Counts, Span};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::span::request;
-use crate::auth::outbound;
 
 /// Spans of one request at most; each has about 400 bytes.
 const BATCH_MAX: usize = 512;

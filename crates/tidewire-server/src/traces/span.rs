@@ -1,9 +1,8 @@
 //! A batch of spans as OTLP's JSON has it (`ExportTraceServiceRequest` of OpenTelemetry's protocol, version 1).
 
 use serde_json::{Value, json};
+use tidewire_auth::hex::hex;
 use tidewire_shard::tracer::{Kind, Span};
-
-use crate::auth::hex::hex;
 
 /// A batch of spans of the service of this name.
 pub fn request(service: &str, spans: &[Span]) -> Value {

@@ -2,10 +2,10 @@
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
+use tidewire_auth::jwt;
 
 use super::{Page, shown};
 use crate::api::Answer;
-use crate::auth::jwt;
 use crate::metrics::process::resident_bytes;
 
 impl Page {

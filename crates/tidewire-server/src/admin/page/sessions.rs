@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
+use tidewire_auth::password::is_same;
+use tidewire_auth::random_id;
 use tidewire_core::time::WallTime;
 use tokio::time::Instant;
-
-use crate::auth::password::is_same;
-use crate::auth::random_id;
 
 /// The name of the cookie.
 pub(super) const COOKIE: &str = "tidewire-admin";

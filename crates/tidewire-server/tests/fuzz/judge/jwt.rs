@@ -12,10 +12,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use tidewire_auth::jwt::key::{self, KEYS_MAX, KeySet, Source};
+use tidewire_auth::jwt::token::{Checks, LEEWAY_MS, TokenError, Verified, parse};
 use tidewire_config::value::Auto;
 use tidewire_core::time::WallTime;
-use tidewire_server::auth::jwt::key::{self, KEYS_MAX, KeySet, Source};
-use tidewire_server::auth::jwt::token::{Checks, LEEWAY_MS, TokenError, Verified, parse};
 
 use super::{Reached, Target, judge_by_letter};
 

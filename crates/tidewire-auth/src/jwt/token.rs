@@ -12,7 +12,7 @@ use tidewire_core::planted_fault::is_planted;
 use tidewire_core::time::WallTime;
 
 use super::key::KeySet;
-use crate::auth::hex::hex;
+use crate::hex::hex;
 
 /// How far the clocks of issuer and server may be apart.
 pub const LEEWAY_MS: u64 = 30_000;
@@ -254,7 +254,7 @@ mod tests {
     use tidewire_config::value::{Auto, Secret};
 
     use super::*;
-    use crate::auth::jwt::key;
+    use crate::jwt::key;
 
     const NOW: WallTime = WallTime(1_700_000_000_000);
     const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
@@ -534,7 +534,7 @@ mod tests {
 
     #[test]
     fn a_minted_token_is_accepted() {
-        use crate::auth::jwt::mint::{Order, mint};
+        use crate::jwt::mint::{Order, mint};
         let options = AuthJwt {
             secret: Secret("0123456789abcdef0123456789abcdef".into()),
             algorithm: Auto::Set(JwtAlgorithm::Hs512),

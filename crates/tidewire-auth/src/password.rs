@@ -159,7 +159,7 @@ fn digest(text: &str) -> [u8; 32] {
 }
 
 /// Compares in a time that depends on the lengths only.
-pub(crate) fn is_same(left: &[u8], right: &[u8]) -> bool {
+pub fn is_same(left: &[u8], right: &[u8]) -> bool {
     let difference = left
         .iter()
         .zip(right)

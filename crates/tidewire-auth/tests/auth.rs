@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tidewire_auth::jwt::mint::{Order, mint};
+use tidewire_auth::{AuthChain, jwt, keys, password};
 use tidewire_config::machine::Machine;
 use tidewire_config::plan::plan;
 use tidewire_config::section::AuthJwt;
@@ -13,8 +15,6 @@ use tidewire_config::value::Secret;
 use tidewire_config::{Problem, Sources, load};
 use tidewire_core::effect::{AuthOutcome, Credential};
 use tidewire_core::text::Payload;
-use tidewire_server::auth::jwt::mint::{Order, mint};
-use tidewire_server::auth::{AuthChain, jwt, keys, password};
 use tidewire_shard::handle::{ClientCertificate, Peer};
 use tokio::runtime::Runtime;
 

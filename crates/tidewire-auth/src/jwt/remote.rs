@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::key::{self, KeySet, Source};
-use crate::auth::outbound;
+use crate::outbound;
 
 /// What OpenID Connect Discovery section 4 appends to the issuer.
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";

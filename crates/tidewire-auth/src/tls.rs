@@ -15,7 +15,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use super::{Attempt, Authenticator, Judging, Verdict, jwt, reason};
-use crate::auth::hex::hex;
+use crate::hex::hex;
 
 /// What a client is told that has shown no certificate.
 pub const MISSING_CERTIFICATE: &str = "MISSING_CERTIFICATE";
