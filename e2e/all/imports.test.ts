@@ -1,0 +1,120 @@
+// The rule of the house: a lower crate never names an upper one, and modules of different folders form no circle.
+
+import assert from 'node:assert/strict';
+import { appendFileSync, cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { circles, crateImports, crates, moduleImports } from './imports.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+/** What each crate may name. A new edge is a decision: say why in its commit. Tests may name more, as far as Cargo lets them. */
+const BELOW: Record<string, string[]> = {
+  'tidewire-core': [],
+  'tidewire-net': [],
+  'tidewire-rules': ['tidewire-core'],
+  'tidewire-wire': ['tidewire-core'],
+  'tidewire-config': ['tidewire-core', 'tidewire-net'],
+  'tidewire-store': ['tidewire-core'],
+  'tidewire-shard': ['tidewire-config', 'tidewire-core', 'tidewire-net', 'tidewire-wire'],
+  'tidewire-auth': ['tidewire-config', 'tidewire-core', 'tidewire-net', 'tidewire-shard', 'tidewire-store'],
+  'tidewire-server': [
+    'tidewire-auth',
+    'tidewire-config',
+    'tidewire-core',
+    'tidewire-net',
+    'tidewire-rules',
+    'tidewire-shard',
+    'tidewire-store',
+    'tidewire-wire',
+  ],
+  'tidewire-bench': ['tidewire-net', 'tidewire-wire'],
+};
+
+/** The circles that there still are, by crate. A module leaves this list with the circle, and none joins it. */
+const CIRCLES: Record<string, string[][]> = {
+  'tidewire-auth': [['attempt', 'guesses']],
+  'tidewire-bench': [['cli', 'report', 'runner', 'scenario']],
+  'tidewire-config': [['section', 'stores']],
+  'tidewire-core': [
+    [
+      ...['bulk', 'context', 'effect', 'entry', 'event', 'history', 'hub', 'lag', 'listen'],
+      ...['permission', 'rate', 'record', 'rights', 'session', 'settings'],
+    ],
+  ],
+  'tidewire-rules': [['coerce', 'evaluate', 'method', 'tree', 'value']],
+  'tidewire-server': [
+    [
+      ...['admin', 'api', 'cli', 'command', 'first_screen', 'front', 'health', 'log', 'metrics', 'migration', 'node', 'permission'],
+      ...['permission_demo', 'rules', 'rules_file', 'store_command', 'torture', 'traces', 'user'],
+    ],
+  ],
+  'tidewire-shard': [
+    ['carrier', 'handle', 'look', 'place', 'share'],
+    ['sink', 'traces'],
+  ],
+};
+
+/** Everything in a tree of crates that breaks the rule. */
+function offences(root: string): string[] {
+  const found: string[] = [];
+  for (const { from, to, file } of crateImports(root)) {
+    if (BELOW[from]?.includes(to) !== true) found.push(`${from} names ${to} in ${file}`);
+  }
+  for (const crate of crates(root)) {
+    const known = CIRCLES[crate] ?? [];
+    const here = circles(moduleImports(join(root, 'crates', crate, 'src')));
+    for (const circle of here) {
+      if (!known.some((allowed) => circle.every((module) => allowed.includes(module)))) {
+        found.push(`${crate} has the circle ${circle.join(', ')}`);
+      }
+    }
+    for (const module of known.flat().filter((name) => !here.flat().includes(name))) {
+      found.push(`${module} of ${crate} is in no circle any longer: take it off the list`);
+    }
+  }
+  return found;
+}
+
+/** The offences of a copy of the crates in which something was planted. */
+function planted(plant: (root: string) => void): string[] {
+  const root = mkdtempSync(join(tmpdir(), 'tidewire-imports-'));
+  try {
+    for (const crate of crates(ROOT)) {
+      for (const part of ['Cargo.toml', 'src']) {
+        const path = join('crates', crate, part);
+        cpSync(join(ROOT, path), join(root, path), { recursive: true });
+      }
+    }
+    plant(root);
+    return offences(root);
+  } finally {
+    rmSync(root, { recursive: true });
+  }
+}
+
+test('no crate names one above it, and no modules form a circle', () => {
+  assert.deepEqual(Object.keys(BELOW).sort(), crates(ROOT), 'each crate has its row');
+  assert.deepEqual(offences(ROOT), []);
+});
+
+test('an import of an upper crate is found, in sources and in a manifest', () => {
+  const source = planted((root) => {
+    appendFileSync(join(root, 'crates/tidewire-core/src/text.rs'), '\nuse tidewire_net::mailbox::Mailbox;\n');
+  });
+  assert.deepEqual(source, ['tidewire-core names tidewire-net in src/text.rs']);
+  const manifest = planted((root) => {
+    appendFileSync(join(root, 'crates/tidewire-wire/Cargo.toml'), '\n[dependencies]\ntidewire-server.workspace = true\n');
+  });
+  assert.deepEqual(manifest, ['tidewire-wire names tidewire-server in Cargo.toml']);
+});
+
+test('a circle between modules is found, however it is written', () => {
+  const found = planted((root) => {
+    const sources = join(root, 'crates/tidewire-net/src');
+    writeFileSync(join(sources, 'lower.rs'), 'use crate::{upper::{First, Second}};\n');
+    writeFileSync(join(sources, 'upper.rs'), 'use super::lower::Third;\n');
+  });
+  assert.deepEqual(found, ['tidewire-net has the circle lower, upper']);
+});
