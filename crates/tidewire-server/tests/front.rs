@@ -17,8 +17,8 @@ use tidewire_server::front::{Doors, Front};
 use tidewire_server::metrics::Metrics;
 use tidewire_server::metrics::exposition::Exposition;
 use tidewire_server::status::{Stage, Status};
-use tidewire_shard::handle::Adopted;
-use tidewire_shard::place::{Adopter, Places};
+use tidewire_shard::handle::UpgradedSocket;
+use tidewire_shard::place::{HandOver, Places};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 

@@ -587,8 +587,8 @@ impl Conductor {
             }
             Err(error) => {
                 self.count_out();
-                peer_log::peer_line("a connection could not be adopted", || {
-                    tracing::warn!(%address, %error, "a connection could not be adopted");
+                peer_log::peer_line("a connection could not be handed over to its shard", || {
+                    tracing::warn!(%address, %error, "a connection could not be handed over to its shard");
                 });
             }
         }

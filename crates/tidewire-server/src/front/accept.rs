@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tidewire_config::plan::Speaks;
 use tidewire_net::listener::await_first_bytes;
-use tidewire_shard::handle::Adopted;
+use tidewire_shard::handle::UpgradedSocket;
 use tidewire_shard::place::Ticket;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};

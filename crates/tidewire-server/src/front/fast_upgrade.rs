@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, TRANSFER_EN
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Uri};
 use tidewire_config::plan::Speaks;
-use tidewire_shard::handle::Adopted;
+use tidewire_shard::handle::UpgradedSocket;
 use tidewire_shard::place::Ticket;
 
 use super::http::{allow_origin, is_page, peer, switching_protocols};

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tidewire_config::outbound_url::is_loopback_name;
 use tidewire_config::plan::{Speaks, is_loopback};
 use tidewire_config::value::Choice;
-use tidewire_shard::handle::{Adopted, ClientCertificate, Peer};
+use tidewire_shard::handle::{ClientCertificate, Peer, UpgradedSocket};
 use tidewire_shard::outlet::{Outflow, Outlet};
 use tidewire_shard::peer_log::peer_line;
 use tidewire_shard::place::{Place, Ticket};

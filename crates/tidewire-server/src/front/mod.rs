@@ -31,7 +31,7 @@ use tidewire_config::plan::Plan;
 use tidewire_config::section::StoreKind;
 use tidewire_config::value::Auto;
 use tidewire_shard::peer_log::peer_line;
-use tidewire_shard::place::{Adopter, Counted, Places};
+use tidewire_shard::place::{Counted, HandOver, Places};
 
 use crate::admin::page::Page;
 use crate::api::{Answer, Api};

@@ -16,7 +16,7 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
-use tidewire_shard::handle::{UpgradedSocket, Asked, Peer, PendingLogin, Requests, ShardHandle};
+use tidewire_shard::handle::{Asked, Peer, PendingLogin, Requests, ShardHandle, UpgradedSocket};
 use tidewire_shard::penalty::PenaltySettings;
 use tidewire_shard::place::{Places, Ticket};
 use tidewire_shard::stats::ShardStats;

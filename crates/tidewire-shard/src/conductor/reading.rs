@@ -16,7 +16,7 @@ use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::Conductor;
 use crate::connection::{CloseCause, Holds, Phase, State};
-use crate::sink::{Errand, Sink};
+use crate::sink::{DeferredEffect, Sink};
 use crate::stats::{ShardStats, add, topic_index};
 use crate::traces;
 
