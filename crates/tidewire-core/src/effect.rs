@@ -62,7 +62,7 @@ pub enum Input {
     /// The next answer of a session that is not open is held back, because its address or user was closed for a limit
     /// lately: the answer to its challenge or, while its login is being decided, to that. Without effect in other
     /// phases.
-    Detain {
+    Delay {
         /// Whose.
         session: SessionId,
         /// When it is answered.

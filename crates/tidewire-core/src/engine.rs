@@ -95,7 +95,7 @@ pub struct Shard {
     /// Sessions whose login was refused, with the number of refusals, by the end of their time to log in again.
     retries: DeadlineQueue<(LocalSessionId, u32)>,
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
-    detentions: BTreeSet<(Instant, SessionId)>,
+    delays: BTreeSet<(Instant, SessionId)>,
     expiries: Expiries,
     barrier: Barrier,
     reauthorizer: Reauthorizer,
@@ -118,7 +118,7 @@ struct Parts<'a> {
     heartbeats: &'a mut Sweep,
     logins: &'a mut DeadlineQueue<LocalSessionId>,
     retries: &'a mut DeadlineQueue<(LocalSessionId, u32)>,
-    detentions: &'a mut BTreeSet<(Instant, SessionId)>,
+    delays: &'a mut BTreeSet<(Instant, SessionId)>,
     expiries: &'a mut Expiries,
     reauthorizer: &'a mut Reauthorizer,
     debtors: &'a mut Debtors,
@@ -176,7 +176,7 @@ impl Shard {
             heartbeats: Sweep::default(),
             logins: DeadlineQueue::new(),
             retries: DeadlineQueue::new(),
-            detentions: BTreeSet::new(),
+            delays: BTreeSet::new(),
             expiries: Expiries::default(),
             barrier: Barrier::new(address, shard_count),
             reauthorizer: Reauthorizer::new(seed),
@@ -194,13 +194,13 @@ impl Shard {
                 self.heard(session, now);
                 login::undecodable(&mut self.turn_context(now, out), session);
             }
-            Input::Detain {
+            Input::Delay {
                 session,
                 until,
                 refuse,
             } => {
-                if login::detain(&mut self.turn_context(now, out), session, until, refuse) {
-                    self.detentions.insert((until, session));
+                if login::delay(&mut self.turn_context(now, out), session, until, refuse) {
+                    self.delays.insert((until, session));
                 }
             }
             Input::Lagging { session } => {
@@ -495,7 +495,7 @@ impl Shard {
             heartbeats: &mut self.heartbeats,
             logins: &mut self.logins,
             retries: &mut self.retries,
-            detentions: &mut self.detentions,
+            delays: &mut self.delays,
             expiries: &mut self.expiries,
             reauthorizer: &mut self.reauthorizer,
             debtors: &mut self.debtors,
@@ -631,7 +631,7 @@ impl Parts<'_> {
         let Some(principal) = turn.sessions.find(id).and_then(Session::principal) else {
             match decided {
                 Decided::Delayed(until) => {
-                    self.detentions.insert((until, id));
+                    self.delays.insert((until, id));
                 }
                 Decided::Refused(refused) => self.begin_retry(turn, id, refused),
                 Decided::Done | Decided::Renewed(_) | Decided::Revoked => {}

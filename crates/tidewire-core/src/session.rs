@@ -26,24 +26,24 @@ pub(crate) enum Phase {
     /// The auth chain is thinking.
     Checking,
     /// The next answer is held back.
-    Detained(Box<Detention>),
+    Delayed(Box<AnswerDelay>),
     /// The peer is known.
     Open(Arc<Principal>),
 }
 
 /// An answer that is held back.
 #[derive(Debug)]
-pub(crate) struct Detention {
+pub(crate) struct AnswerDelay {
     /// When it is given.
     pub(crate) until: Instant,
     /// Whether it is a final no.
     pub(crate) refuse: bool,
-    pub(crate) stage: DetentionStage,
+    pub(crate) stage: DelayStage,
 }
 
 /// Which answer it is.
 #[derive(Debug)]
-pub(crate) enum DetentionStage {
+pub(crate) enum DelayStage {
     /// To the challenge.
     Challenge {
         /// Whether it has come.
@@ -202,7 +202,7 @@ pub(crate) struct SessionState {
 #[repr(u8)]
 pub(crate) enum Mark {
     /// An answer was held back, so that its time to log in begins again once.
-    Detained = 1,
+    Delayed = 1,
     /// It takes a record's newest value in place of the steps to it, and the number of events that it missed.
     Coalesces = 2,
     /// Presence does not count it.

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod api;
 pub mod auth;
+pub mod backoff;
 pub mod cli;
 pub mod command;
 pub mod config;
@@ -16,7 +17,6 @@ pub mod log;
 pub mod metrics;
 pub mod migration;
 pub mod node;
-pub mod penalty;
 pub mod permission;
 pub mod permission_demo;
 #[cfg(feature = "test-rules")]

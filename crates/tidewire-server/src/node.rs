@@ -167,7 +167,7 @@ impl Node {
                 settings: plan.settings(),
                 limits,
                 names_are_proved: !plan.auth_chain.contains(&AuthKind::Open),
-                penalty: plan.penalty(),
+                backoff: plan.backoff(),
                 permission,
                 opened,
                 requests: Arc::new(requests),

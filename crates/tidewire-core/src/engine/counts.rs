@@ -11,7 +11,7 @@ pub struct Counts {
     /// Sessions in every phase.
     pub sessions: usize,
     /// Sessions whose next answer is held back.
-    pub detained: usize,
+    pub delayed: usize,
     /// Sessions whose login expires at some time.
     pub expiring: usize,
     /// Sessions that were ended because it did. Only grows.
@@ -140,7 +140,7 @@ impl Shard {
     pub fn counts(&self) -> Counts {
         Counts {
             sessions: self.sessions.count(),
-            detained: self.detentions.len(),
+            delayed: self.delays.len(),
             expiring: self.expiries.count(),
             expired: self.context.expired,
             revoked: self.context.revoked,

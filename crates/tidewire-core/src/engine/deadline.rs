@@ -19,7 +19,7 @@ impl Shard {
             self.heartbeats.next(),
             self.logins.next(),
             self.retries.next(),
-            self.detentions.first().map(|(until, _)| *until),
+            self.delays.first().map(|(until, _)| *until),
             self.expiries.next(),
             self.reauthorizer.next(),
             self.interest.next(),
@@ -40,10 +40,10 @@ impl Shard {
         parts.histories.deadline_reached(&turn);
         parts.rates.deadline_reached(&mut turn);
         parts.user_rates.deadline_reached(&mut turn);
-        while let Some((until, session)) = parts.detentions.first().copied()
+        while let Some((until, session)) = parts.delays.first().copied()
             && until <= now.monotonic
         {
-            parts.detentions.pop_first();
+            parts.delays.pop_first();
             let decided = login::release(&mut turn, session);
             parts.logged_in(&turn, session, decided);
         }

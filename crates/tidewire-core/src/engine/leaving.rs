@@ -105,8 +105,8 @@ impl Shard {
         let Some(mut session) = turn.sessions.end(id) else {
             return;
         };
-        if let Phase::Detained(detention) = &session.phase {
-            parts.detentions.remove(&(detention.until, id));
+        if let Phase::Delayed(delay) = &session.phase {
+            parts.delays.remove(&(delay.until, id));
         }
         for owner in parts.debtors.ended(id) {
             turn.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));

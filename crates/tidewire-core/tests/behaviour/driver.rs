@@ -350,14 +350,14 @@ impl Node {
     }
 
     /// Holds the next answer of a session back.
-    pub fn detain(&mut self, session: SessionId, wait: Duration, refuse: bool) {
+    pub fn delay(&mut self, session: SessionId, wait: Duration, refuse: bool) {
         let until = self.now.monotonic + wait;
-        let detain = Input::Detain {
+        let delay = Input::Delay {
             session,
             until,
             refuse,
         };
-        self.input(session.address.shard, detain);
+        self.input(session.address.shard, delay);
     }
 
     /// More waits for a session than it reads.
@@ -635,12 +635,12 @@ impl Node {
                 let session = login.session;
                 if let Some((wait, refuse)) = self.login_wait {
                     let until = self.now.monotonic + wait;
-                    let detain = Input::Detain {
+                    let delay = Input::Delay {
                         session,
                         until,
                         refuse,
                     };
-                    self.give(session.address.shard, detain);
+                    self.give(session.address.shard, delay);
                 }
                 self.give(
                     session.address.shard,

@@ -17,8 +17,8 @@ use tidewire_net::memory_budget::{MemoryBudget, Share};
 use tokio::time::Instant;
 
 use super::login::Credentials;
+use crate::backoff::subject;
 use crate::hex::hex;
-use crate::penalty::subject;
 
 /// How long a ticket is good. A page asks for it right before it uses it.
 const LIFE: Duration = Duration::from_secs(30);

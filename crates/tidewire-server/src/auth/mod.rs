@@ -304,7 +304,7 @@ impl AuthChain {
         let has = |kind| plan.auth_chain.contains(&kind);
         let has_webhook = has(AuthKind::Webhook);
         let is_guessable = has_webhook || has(AuthKind::File) || has(AuthKind::Store);
-        let guesses = || Guesses::new(plan.penalty(), counts.guesses.clone());
+        let guesses = || Guesses::new(plan.backoff(), counts.guesses.clone());
         Ok(Self {
             guesses: is_guessable.then(guesses),
             has_webhook,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::penalty::subject;
+use crate::backoff::subject;
 
 /// Those that wait in one group are served in their order, and the groups in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

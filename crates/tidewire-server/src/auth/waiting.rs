@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tidewire_core::text::Payload;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
 
-use crate::penalty::subject;
+use crate::backoff::subject;
 use crate::shard::handle::Peer;
 
 /// What a waiting login takes in addition to its text: its task, its places in queues, and the head of its request to a server.

@@ -12,7 +12,7 @@ use super::section::{self, AuthKind, Config, EventLagKind};
 use super::value::ByteCount;
 use crate::api::ticket::TicketLimits;
 use crate::auth::waiting::WaitingLimits;
-use crate::penalty::PenaltySettings;
+use crate::backoff::BackoffSettings;
 use crate::shard::ShardLimits;
 
 /// Shards stop reading when this many times the bytes of one connection are in flight for all of theirs.
@@ -184,17 +184,17 @@ impl Plan {
 
     /// How long who waits that was closed for a limit.
     #[must_use]
-    pub fn penalty(&self) -> PenaltySettings {
-        let penalty = &self.config.penalty;
-        PenaltySettings {
-            wait_min: penalty.wait_min,
-            wait_max: penalty.wait_max,
-            forgive_interval: penalty.forgive_interval,
-            faults_max: penalty.faults_max,
+    pub fn backoff(&self) -> BackoffSettings {
+        let backoff = &self.config.backoff;
+        BackoffSettings {
+            wait_min: backoff.wait_min,
+            wait_max: backoff.wait_max,
+            forgive_interval: backoff.forgive_interval,
+            faults_max: backoff.faults_max,
             login_attempts_max: self.config.auth.attempts_max,
-            login_refusals_max: penalty.login_refusals_max,
+            login_refusals_max: backoff.login_refusals_max,
             names_are_proved: !self.auth_chain.contains(&AuthKind::Open),
-            entries_max: self.config.limits.penalty_entries_max,
+            entries_max: self.config.limits.backoff_entries_max,
         }
     }
 }

@@ -17,7 +17,7 @@ use super::stores::NamedStores;
 use super::value::{
     Auto, ByteCount, Limited, List, OptionalBytes, OptionalPath, Rules, Secret, choice,
 };
-use crate::penalty::PenaltySettings;
+use crate::backoff::BackoffSettings;
 
 /// A person who errs a few times, not somebody who looks for names that are taken.
 const SIGN_UP_RATE: Rate = Rate {
@@ -89,7 +89,7 @@ section! {
         /// How much clients may do in a time.
         rates: Rates = Rates::default();
         /// How whoever was closed for a limit is let in again.
-        penalty: Penalty = Penalty::default();
+        backoff: Backoff = Backoff::default();
         /// Traces of publications for a collector of OpenTelemetry.
         traces: Traces = Traces::default();
         /// The admin API.
@@ -812,7 +812,7 @@ section! {
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
         /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
         /// closed longest ago are forgotten.
-        penalty_entries_max: usize = PenaltySettings::default().entries_max;
+        backoff_entries_max: usize = BackoffSettings::default().entries_max;
         /// Users, tokens and keys that may be revoked at a time, until they would have ended by themselves. More revocations are
         /// refused.
         revocations_max: usize = 100_000;
@@ -852,22 +852,22 @@ section! {
 section! {
     /// How whoever was closed for a limit is let in again. Clients come back at once and for ever; here they wait before
     /// their challenge or login is answered.
-    Penalty {
+    Backoff {
         /// The wait after the first closing. Each further one makes it five times as long.
-        wait_min: Duration = PenaltySettings::default().wait_min;
+        wait_min: Duration = BackoffSettings::default().wait_min;
         /// No wait is longer. With the defaults a client that is closed whenever it comes in connects at most five
         /// times a minute. 0s turns the waiting off, that of refused logins too.
-        wait_max: Duration = PenaltySettings::default().wait_max;
+        wait_max: Duration = BackoffSettings::default().wait_max;
         /// So much time without a closing makes up for one.
-        forgive_interval: Duration = PenaltySettings::default().forgive_interval;
+        forgive_interval: Duration = BackoffSettings::default().forgive_interval;
         /// Closings through own fault (frames that break the protocol, messages that are too large, logins that can't
         /// be read or were refused too often) after which a user, or an address from which nobody logs in, is refused in
         /// a way that keeps clients of deepstream away. Slow readers never are.
-        faults_max: u32 = PenaltySettings::default().faults_max;
+        faults_max: u32 = BackoffSettings::default().faults_max;
         /// Refused logins a minute of one user from one address that cost nothing, where passwords or a webhook decide. Three
         /// times as many of one address, and of one user, cost nothing either. Each one beyond doubles the wait of the next
-        /// login, from `penalty.wait_min` to `penalty.wait_max`. See `docs/authentication.md`, "Guessing".
-        login_refusals_max: u32 = PenaltySettings::default().login_refusals_max;
+        /// login, from `backoff.wait_min` to `backoff.wait_max`. See `docs/authentication.md`, "Guessing".
+        login_refusals_max: u32 = BackoffSettings::default().login_refusals_max;
     }
 }
 

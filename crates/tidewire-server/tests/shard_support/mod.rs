@@ -14,10 +14,10 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
+use tidewire_server::backoff::BackoffSettings;
 use tidewire_server::config::section::SendsKind;
 use tidewire_server::config::value::Auto;
 use tidewire_server::front::place::{Places, Ticket};
-use tidewire_server::penalty::PenaltySettings;
 use tidewire_server::shard::handle::{
     Asked, Peer, PendingLogin, Requests, ShardHandle, UpgradedSocket,
 };
@@ -47,7 +47,7 @@ impl Permission for Gate {
 
 pub struct Options {
     pub limits: ShardLimits,
-    pub penalty: PenaltySettings,
+    pub backoff: BackoffSettings,
     pub permission: Arc<dyn Permission>,
 }
 
@@ -56,9 +56,9 @@ impl Default for Options {
         Self {
             limits: ShardLimits::default(),
             // All clients of a test come from one address, and few of the tests want them to wait.
-            penalty: PenaltySettings {
+            backoff: BackoffSettings {
                 wait_max: Duration::ZERO,
-                ..PenaltySettings::default()
+                ..BackoffSettings::default()
             },
             permission: Arc::new(AllowAll),
         }
@@ -143,7 +143,7 @@ impl Node {
                 settings,
                 limits: options.limits,
                 names_are_proved: true,
-                penalty: options.penalty,
+                backoff: options.backoff,
                 permission: options.permission,
                 opened: vec![opened],
                 requests: Arc::new(requests),

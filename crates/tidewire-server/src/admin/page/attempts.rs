@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::penalty::subject;
+use crate::backoff::subject;
 
 /// The time after which an address may give as many wrong keys again.
 const WINDOW: Duration = Duration::from_secs(60);
