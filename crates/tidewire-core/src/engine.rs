@@ -29,10 +29,10 @@ use crate::history;
 use crate::history::owner::HistoryOwner;
 use crate::hub::Hub;
 use crate::identity;
+use crate::inspect::{Inspected, SessionView, SubscribedName};
 use crate::lag;
 use crate::listen::ListenOwner;
 use crate::login::{self, Decided};
-use crate::look::{LookedAt, SessionView, SubscribedName};
 use crate::message::{Auth, Connection, Message, Presence};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
@@ -447,11 +447,11 @@ impl Shard {
     /// The names with subscribers on this shard that lie in `count` places from `first` on: a look at all of them is made of
     /// many short ones, between which the shard does its work.
     #[must_use]
-    pub fn look_at_names(&self, first: usize, count: usize) -> LookedAt<SubscribedName> {
+    pub fn inspect_names(&self, first: usize, count: usize) -> Inspected<SubscribedName> {
         let place_count = self.hub.place_count();
         let end = first.saturating_add(count).min(place_count);
         let names = self.hub.names_at(first.min(end)..end);
-        LookedAt {
+        Inspected {
             found: names.filter_map(SubscribedName::new).collect(),
             next: (end < place_count).then_some(end),
         }
@@ -459,7 +459,7 @@ impl Shard {
 
     /// What there is to see of a session.
     #[must_use]
-    pub fn look_at_session(&self, session: SessionId) -> Option<SessionView> {
+    pub fn inspect_session(&self, session: SessionId) -> Option<SessionView> {
         self.sessions.find(session).map(SessionView::new)
     }
 

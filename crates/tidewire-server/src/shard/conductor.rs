@@ -6,7 +6,7 @@
 
 mod carried;
 mod closing;
-mod looking;
+mod inspecting;
 mod memory;
 mod reading;
 mod rights;
@@ -532,7 +532,7 @@ impl Conductor {
                 self.handle(Input::Rights { number, change });
             }
             Mail::Carried(mail) => self.take_carried(mail),
-            Mail::Look(look) => self.look(look),
+            Mail::Inspect(inspection) => self.inspect(inspection),
             Mail::RefuseNew => {
                 self.is_refusing = true;
                 self.handle(Input::Drain);

@@ -9,7 +9,7 @@ mod credit;
 mod deflation;
 mod drain;
 pub mod handle;
-pub mod look;
+pub mod inspect;
 mod message_count;
 mod sink;
 pub mod stats;
