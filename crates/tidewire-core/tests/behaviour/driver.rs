@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Flow, Format, Input,
-    InterestChange, News, Principal, Span, StoreCompletion, StoreRequest,
+    InterestChange, Principal, PublicationRef, Span, StoreCompletion, StoreRequest,
 };
 use tidewire_core::engine::{Counts, Shard, ShardConfig};
 use tidewire_core::entry::Entry;
@@ -89,13 +89,13 @@ impl Effects for World {
         self.posts.push_back((to, entry));
     }
 
-    fn publish(&mut self, news: News<'_>) {
+    fn publish(&mut self, publication: PublicationRef<'_>) {
         // Everybody is interested; a shard without subscribers drops it.
         for shard in 0..self.shards {
             let to = Address { node: 0, shard };
             if Some(to) != self.own_address {
                 self.publications
-                    .push((to, Entry::Publication(news.to_owned())));
+                    .push((to, Entry::Publication(publication.to_owned())));
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::store::history_sweep::HistorySweep;
 use crate::store::remote::{OpenStore, Promise};
 use crate::store::scrub::{Scrub, ScrubHealth};
 use crate::store::stray;
-use crate::store::thread::{Answer, Ending, QuotaNews, StoreClient, StoreHealth, StoreThreads};
+use crate::store::thread::{Answer, Ending, OnQuotaChange, StoreClient, StoreHealth, StoreThreads};
 use crate::torture::sabotage::Break;
 
 /// A store that is open, before its threads run.
@@ -165,14 +165,14 @@ impl Stores {
             };
             let logged = if is_alone { "" } else { name.as_str() };
             let tell = Arc::clone(answer);
-            let news: QuotaNews = Box::new(move |change| {
+            let on_change: OnQuotaChange = Box::new(move |change| {
                 for shard in 0..shards {
                     let (store, change) = (number, change.clone());
                     tell(shard, StoreCompletion::Quota { store, change });
                 }
             });
             let (term, answer) = (opened.term(), Arc::clone(answer));
-            let threads = StoreThreads::start_named(logged, store, term, answer, news)
+            let threads = StoreThreads::start_named(logged, store, term, answer, on_change)
                 .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
             Ok(RunningStore {
                 name,

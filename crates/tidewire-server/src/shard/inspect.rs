@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use super::handle::{Mail, ShardHandle};
 
-/// TableSlice of connections that one look goes through.
+/// Entries of the table of connections that one inspection visits.
 const CONNECTIONS_MAX: usize = 256;
-/// TableSlice of names that one look goes through.
+/// Entries of the table of names that one inspection visits.
 const NAMES_MAX: usize = 512;
 
 /// A request in a shard's mailbox.

@@ -1,4 +1,4 @@
-//! Answers to looks at a shard, see [`crate::shard::inspect`]. They change nothing, and nobody waits for a flush because of them.
+//! Answers to inspections of a shard, see [`crate::shard::inspect`]. They change nothing and delay no flush.
 
 use tidewire_core::inspect::Inspected;
 use tidewire_net::connection::Traffic;
