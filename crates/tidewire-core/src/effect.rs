@@ -49,7 +49,7 @@ impl Span {
 pub enum Input {
     /// A connection was handed over; its peer speaks next.
     Opened {
-        /// Its place is free, its generation new.
+        /// Its index is free, its generation new.
         session: SessionId,
         /// How to encode for it, until [`crate::engine::Shard::set_format`] says otherwise.
         format: Format,

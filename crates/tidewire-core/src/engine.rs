@@ -444,16 +444,16 @@ impl Shard {
         self.records.shrink(&self.context.settings, bytes)
     }
 
-    /// The names with subscribers on this shard that lie in `count` places from `first` on: a look at all of them is made of
+    /// The names with subscribers on this shard in `count` entries of the table from `first` on: an inspection of all of them is made of
     /// many short ones, between which the shard does its work.
     #[must_use]
     pub fn inspect_names(&self, first: usize, count: usize) -> Inspected<SubscribedName> {
-        let place_count = self.hub.place_count();
-        let end = first.saturating_add(count).min(place_count);
+        let table_len = self.hub.table_len();
+        let end = first.saturating_add(count).min(table_len);
         let names = self.hub.names_at(first.min(end)..end);
         Inspected {
             found: names.filter_map(SubscribedName::new).collect(),
-            next: (end < place_count).then_some(end),
+            next: (end < table_len).then_some(end),
         }
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, publication: &P
     }
 }
 
-/// The watchers of everyone on this shard that may not know of a user, by their place among the sessions.
+/// The watchers of everyone on this shard that may not know of a user, by their index among the sessions.
 fn withheld<E: Effects>(turn: &TurnContext<'_, E>, user: &str) -> Vec<u32> {
     let Some(channel) = turn.hub.find(ALL, "") else {
         return Vec::new();

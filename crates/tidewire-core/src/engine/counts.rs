@@ -98,7 +98,7 @@ impl Shard {
             + self.records.kept_bytes()
     }
 
-    /// Bytes that are kept, on this shard and at owners, because of the session at this place: records that it is subscribed to
+    /// Bytes that are kept, on this shard and at owners, because of the session at this index: records that it is subscribed to
     /// included, each for one of its subscribers.
     #[must_use]
     pub fn kept_for(&self, index: u32) -> usize {

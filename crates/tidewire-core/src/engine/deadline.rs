@@ -68,11 +68,11 @@ impl Shard {
             parts.heartbeats.end();
         }
         let (sessions, closes) = (&turn.sessions, &mut turn.out);
-        let place_count = sessions.place_count();
+        let table_len = sessions.table_len();
         parts
             .heartbeats
-            .advance(now.monotonic, interval, place_count, |place| {
-                if let Some(session) = sessions.at(place as u32)
+            .advance(now.monotonic, interval, table_len, |index| {
+                if let Some(session) = sessions.at(index as u32)
                     && now.monotonic.since(session.heard) > interval * 2
                     && !session.is_throttled()
                 {

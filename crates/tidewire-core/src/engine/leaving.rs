@@ -160,7 +160,7 @@ impl Shard {
         }
     }
 
-    /// Whether a session has ended and still holds something, so that its place can't have another one.
+    /// Whether a session has ended and still holds something, so that its index can't be used by another one.
     #[must_use]
     pub fn is_leaving(&self, session: SessionId) -> bool {
         self.sessions.is_leaving(session)

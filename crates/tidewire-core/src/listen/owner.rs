@@ -794,11 +794,11 @@ impl ListenOwner {
             return;
         };
         // A census goes through the names of a shard while they change, so it may say what the shard has said already.
-        let place = known.shards.iter().position(|known| *known == shard);
-        match (place, wanted) {
+        let index = known.shards.iter().position(|known| *known == shard);
+        match (index, wanted) {
             (None, true) => known.shards.push(shard),
-            (Some(place), false) => {
-                known.shards.swap_remove(place);
+            (Some(index), false) => {
+                known.shards.swap_remove(index);
             }
             _ => {}
         }

@@ -56,7 +56,7 @@ impl Conductor {
         };
         Inspected {
             found: connections.look(first, count).filter_map(view).collect(),
-            next: (end < connections.place_count()).then_some(end),
+            next: (end < connections.table_len()).then_some(end),
         }
     }
 }
