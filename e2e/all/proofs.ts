@@ -46,7 +46,7 @@ export const PROOFS: Proof[] = [
   {
     name: 'rules',
     command: [
-      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-rules', '--test', 'node_parity', '--', '--nocapture',
+      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-rules', '--test', 'node_parity', '--', '--include-ignored', '--nocapture',
     ],
     env: { RULE_PAIRS: '1000000' },
     figures: [
