@@ -51,7 +51,7 @@ const CIRCLES: Record<string, string[][]> = {
     ],
   ],
   'tidewire-shard': [
-    ['carrier', 'handle', 'look', 'place', 'share'],
+    ['carrier', 'handle', 'inspect', 'place', 'share'],
     ['sink', 'traces'],
   ],
 };

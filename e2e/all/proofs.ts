@@ -46,7 +46,7 @@ export const PROOFS: Proof[] = [
   {
     name: 'rules',
     command: [
-      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-rules', '--test', 'node_parity', '--', '--nocapture',
+      'cargo', 'test', '--locked', '--release', '--package', 'tidewire-rules', '--test', 'node_parity', '--', '--include-ignored', '--nocapture',
     ],
     env: { RULE_PAIRS: '1000000' },
     figures: [
@@ -166,9 +166,9 @@ export const PROOFS: Proof[] = [
     figures: [/\d+ messages over .*/, /\d+ checks of .*/, /pass \d+/, /fail \d+/],
   },
   {
-    name: 'penalty',
-    command: ['npm', '--prefix', 'e2e', 'test', '--', 'penalty'],
-    env: { PENALTY_MINUTE_MS: '60000' },
+    name: 'backoff',
+    command: ['npm', '--prefix', 'e2e', 'test', '--', 'backoff'],
+    env: { BACKOFF_MINUTE_MS: '60000' },
     figures: [/connects at .*/, /pass \d+/, /fail \d+/],
   },
   {

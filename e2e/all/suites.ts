@@ -108,13 +108,14 @@ export const SUITES: Suite[] = [
   },
   {
     name: 'clients',
-    shows: 'the JavaScript codec against ours, the unmodified deepstream client against the binary',
+    shows: 'the JavaScript codec against ours, patches and rules against Node, the unmodified deepstream client against the binary',
     needs: [OPENSSL],
     commands: [
       // The suite of denials needs the rule of the permission tests, which releases do not have.
       // It is the one that the unit tests have built; without the crates of tests some others would have fewer features.
       test('--workspace', '--all-features', '--no-run'),
       npm('codec'),
+      npm('parity'),
       npm('test'),
     ],
     budgetSeconds: 600,

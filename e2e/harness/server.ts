@@ -62,8 +62,8 @@ export interface ServerOptions {
   http?: Record<string, string | number | boolean>;
   /** Whether offers of compression are taken. */
   compression?: boolean;
-  /** The server's section `penalty`. Without it nobody waits, since all clients of a suite share address and user. */
-  penalty?: Record<string, string | number>;
+  /** The server's section `backoff`. Without it nobody waits, since all clients of a suite share address and user. */
+  backoff?: Record<string, string | number>;
   /** TLS on a port of its own, with these files. */
   tls?: {
     certificate: string;
@@ -174,7 +174,7 @@ function tidewireConfig(options: ServerOptions, folder: string, tlsPort: number,
     http: { ...options.http },
     limits: { ...options.limits },
     rates: { ...options.rates },
-    penalty: options.penalty ?? { wait_max: '0s' },
+    backoff: options.backoff ?? { wait_max: '0s' },
     store: { cache: options.cacheBytesMax, ...options.store },
     stores: { ...options.stores },
   });

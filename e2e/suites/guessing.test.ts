@@ -25,12 +25,12 @@ const RIGHTFUL_MS = 1_000;
 /** A password as `tidewire hash` makes it: argon2id, which takes tens of milliseconds. */
 const hash = (password: string): string => run(binary(), ['hash'], { input: `${password}\n` }).trim();
 
-/** A server whose users have passwords, cheap to verify unless `isCostly`, with the penalties of its defaults. */
+/** A server whose users have passwords, cheap to verify unless `isCostly`, with the default back-off. */
 async function guarded(test: TestContext, isCostly = false): Promise<Server> {
   const made = isCostly ? hash : hashPassword;
   const names = ['anna', 'bob', 'carol'];
   const users = Object.fromEntries(names.map((name) => [name, { password: made(PASSWORD) }]));
-  return Server.during(test, { users, penalty: {}, logLevel: 'info', keepsOutput: true });
+  return Server.during(test, { users, backoff: {}, logLevel: 'info', keepsOutput: true });
 }
 
 /** Two guesses a connection, over WebSocket. */

@@ -471,8 +471,8 @@ describe('http login', { concurrency: 4 }, () => {
   });
 
   test('after refused logins an address has to wait, and in the end is refused', async (t) => {
-    const penalty = { wait_min: '1ms', wait_max: '1ms', faults_max: 2 };
-    const own = await Server.during(t, { users, penalty, authAttemptsMax: 1 });
+    const backoff = { wait_min: '1ms', wait_max: '1ms', faults_max: 2 };
+    const own = await Server.during(t, { users, backoff, authAttemptsMax: 1 });
     const wrong = { ...alice, password: 'x' };
     assert.equal((await post(own, '/api/auth', wrong)).status, 401);
     assert.equal((await post(own, '/api/auth', wrong)).status, 401);

@@ -598,8 +598,8 @@ describe('the JSON endpoint is guarded like the other', { skip: againstOriginal,
     assert.equal((await within(DEADLINE_MS, peer.closed, 'the server closes')).code, 1009);
   });
 
-  test('by the penalty for who is closed for what it sent', async (t) => {
-    const server = await Server.during(t, { penalty: { wait_min: '300ms', wait_max: '1s' } });
+  test('by the back-off for a client that is closed for what it sent', async (t) => {
+    const server = await Server.during(t, { backoff: { wait_min: '300ms', wait_max: '1s' } });
     const begin = Date.now();
     for (const offend of [(peer: JsonPeer) => peer.sendText('{'), (peer: JsonPeer) => peer.sendBytes(new Uint8Array(3))]) {
       const peer = await JsonPeer.challenge(server);

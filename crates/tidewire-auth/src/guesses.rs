@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use tidewire_shard::penalty::{PenaltySettings, subject};
+use tidewire_shard::backoff::{BackoffSettings, subject};
 use tokio::time::Instant;
 
 use super::attempt::Attempt;
@@ -26,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Many users may be behind an address, and a user at many addresses, so each of them may have this many times the free refusals of one
 /// user at one address.
 const SHARED_FACTOR: u32 = 3;
-/// Refusals beyond the free ones that are remembered: with them a wait of 1 s has doubled beyond any `penalty.wait_max`, and more would
+/// Refusals beyond the free ones that are remembered: with them a wait of 1 s has doubled beyond any `backoff.wait_max`, and more would
 /// take hours to be forgiven.
 const EXCESS_MAX: u32 = 10;
 /// The time in which a subject may have its free refusals, and in which one line of it is logged.
@@ -48,7 +48,7 @@ pub struct Counts {
 /// The refusals of a node. See the head of this file.
 #[derive(Debug)]
 pub struct Guesses {
-    settings: PenaltySettings,
+    settings: BackoffSettings,
     /// Keyed at random, so that an attacker can not make two names collide.
     hasher: RandomState,
     tables: Mutex<Tables>,
@@ -133,7 +133,7 @@ impl Entry {
     }
 
     /// The time between two attempts.
-    fn delay(&self, free: u32, settings: &PenaltySettings) -> Duration {
+    fn delay(&self, free: u32, settings: &BackoffSettings) -> Duration {
         let Some(excess) = self.refusals.checked_sub(free) else {
             return Duration::ZERO;
         };
@@ -160,9 +160,9 @@ impl Entry {
 }
 
 impl Guesses {
-    /// No refusals. `penalty.wait_max` of 0 turns the delays off.
+    /// No refusals. `backoff.wait_max` of 0 turns the delays off.
     #[must_use]
-    pub fn new(settings: PenaltySettings, counts: Counts) -> Arc<Self> {
+    pub fn new(settings: BackoffSettings, counts: Counts) -> Arc<Self> {
         Arc::new(Self {
             settings,
             hasher: RandomState::new(),
@@ -378,7 +378,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn guesses() -> Arc<Guesses> {
-        Guesses::new(PenaltySettings::default(), Counts::default())
+        Guesses::new(BackoffSettings::default(), Counts::default())
     }
 
     fn subject_of(guesses: &Guesses, address: u8, data: &str) -> Subject {
@@ -544,9 +544,9 @@ mod tests {
 
     #[test]
     fn the_tables_are_bounded() {
-        let settings = PenaltySettings {
+        let settings = BackoffSettings {
             entries_max: 3,
-            ..PenaltySettings::default()
+            ..BackoffSettings::default()
         };
         let guesses = Guesses::new(settings, Counts::default());
         let now = Instant::now();
@@ -571,9 +571,9 @@ mod tests {
 
     #[test]
     fn no_wait_is_no_delay() {
-        let settings = PenaltySettings {
+        let settings = BackoffSettings {
             wait_max: Duration::ZERO,
-            ..PenaltySettings::default()
+            ..BackoffSettings::default()
         };
         let guesses = Guesses::new(settings, Counts::default());
         let (now, subject) = (Instant::now(), of_user(&guesses, 1, "anna"));

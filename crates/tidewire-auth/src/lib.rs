@@ -46,8 +46,8 @@ pub use attempt::Attempt;
 use guesses::{Admission, Guesses, Subject};
 use hashing::Hashing;
 use operator::Operators;
+use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::handle::Peer;
-use tidewire_shard::penalty::PenaltySettings;
 use users::Users;
 
 /// What one member of the chain says.
@@ -311,7 +311,7 @@ impl AuthChain {
         let has = |kind| plan.auth_chain.contains(&kind);
         let has_webhook = has(AuthKind::Webhook);
         let is_guessable = has_webhook || has(AuthKind::File) || has(AuthKind::Store);
-        let guesses = || Guesses::new(PenaltySettings::of(plan), counts.guesses.clone());
+        let guesses = || Guesses::new(BackoffSettings::of(plan), counts.guesses.clone());
         Ok(Self {
             guesses: is_guessable.then(guesses),
             has_webhook,

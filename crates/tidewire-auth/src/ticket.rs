@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tidewire_config::plan::Plan;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
-use tidewire_shard::penalty::subject;
+use tidewire_shard::backoff::subject;
 use tokio::time::Instant;
 
 use super::credentials::Credentials;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidewire_shard::penalty::subject;
+use tidewire_shard::backoff::subject;
 use tokio::sync::oneshot;
 
 /// Those that wait in one group are served in their order, and the groups in turn.

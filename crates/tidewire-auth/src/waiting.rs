@@ -11,8 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tidewire_config::plan::Plan;
 use tidewire_core::text::Payload;
 use tidewire_net::memory_budget::{MemoryBudget, Share};
+use tidewire_shard::backoff::subject;
 use tidewire_shard::handle::Peer;
-use tidewire_shard::penalty::subject;
 
 /// What a waiting login takes in addition to its text: its task, its places in queues, and the head of its request to a server.
 const TASK_BYTES: usize = 2 << 10;

@@ -231,7 +231,7 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
                 .arg("--data")
                 .arg(folder.join("data"))
                 // All connections of the bench come from one address, and some modes have readers cut.
-                .args(["--penalty-wait-max", "0s"])
+                .args(["--backoff-wait-max", "0s"])
                 .args(options)
                 // A configuration file of the folder in which the bench was started is not its business.
                 .current_dir(folder);

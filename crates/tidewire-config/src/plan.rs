@@ -534,10 +534,10 @@ fn positive_times(config: &Config) -> [(&'static str, Duration); 22] {
         ("auth.jwt.keys_age_max", config.auth.jwt.keys_age_max),
         ("auth.jwt.keys_timeout", config.auth.jwt.keys_timeout),
         ("auth.webhook.timeout", config.auth.webhook.timeout),
-        ("penalty.wait_min", config.penalty.wait_min),
+        ("backoff.wait_min", config.backoff.wait_min),
         ("traces.interval", config.traces.interval),
         ("traces.timeout", config.traces.timeout),
-        ("penalty.forgive_interval", config.penalty.forgive_interval),
+        ("backoff.forgive_interval", config.backoff.forgive_interval),
     ]
 }
 

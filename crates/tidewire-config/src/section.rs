@@ -88,7 +88,7 @@ section! {
         /// How much clients may do in a time.
         rates: Rates = Rates::default();
         /// How whoever was closed for a limit is let in again.
-        penalty: Penalty = Penalty::default();
+        backoff: Backoff = Backoff::default();
         /// Traces of publications for a collector of OpenTelemetry.
         traces: Traces = Traces::default();
         /// The admin API.
@@ -811,7 +811,7 @@ section! {
         memory_bytes_max: Auto<ByteCount> = Auto::Auto;
         /// Addresses, and as many users, that were closed for a limit and are remembered for that. At the limit those
         /// closed longest ago are forgotten.
-        penalty_entries_max: usize = 10_000;
+        backoff_entries_max: usize = 10_000;
         /// Users, tokens and keys that may be revoked at a time, until they would have ended by themselves. More revocations are
         /// refused.
         revocations_max: usize = 100_000;
@@ -851,7 +851,7 @@ section! {
 section! {
     /// How whoever was closed for a limit is let in again. Clients come back at once and for ever; here they wait before
     /// their challenge or login is answered.
-    Penalty {
+    Backoff {
         /// The wait after the first closing. Each further one makes it five times as long.
         wait_min: Duration = Duration::from_secs(1);
         /// No wait is longer. With the defaults a client that is closed whenever it comes in connects at most five
@@ -865,7 +865,7 @@ section! {
         faults_max: u32 = 5;
         /// Refused logins a minute of one user from one address that cost nothing, where passwords or a webhook decide. Three
         /// times as many of one address, and of one user, cost nothing either. Each one beyond doubles the wait of the next
-        /// login, from `penalty.wait_min` to `penalty.wait_max`. See `docs/authentication.md`, "Guessing".
+        /// login, from `backoff.wait_min` to `backoff.wait_max`. See `docs/authentication.md`, "Guessing".
         login_refusals_max: u32 = 10;
     }
 }

@@ -42,7 +42,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct LongBulk {
     copy: Copied,
-    /// The names before this place have taken effect.
+    /// The names before this index have taken effect.
     next: usize,
     progress: Progress,
     /// Whether the session's next message was given meanwhile.
@@ -67,7 +67,7 @@ struct Copied {
     text: Box<str>,
     /// Where each name ends in the text.
     ends: Box<[u32]>,
-    /// Where events are resumed, by the places of their names.
+    /// Where events are resumed, by the indexes of their names.
     positions: Box<[(usize, Option<Position>)]>,
 }
 
@@ -170,12 +170,12 @@ impl Copied {
             Kind::ResumeEvents => {
                 let start = self
                     .positions
-                    .partition_point(|(place, _)| *place < range.start);
+                    .partition_point(|(index, _)| *index < range.start);
                 let end = self
                     .positions
-                    .partition_point(|(place, _)| *place < range.end);
-                let position = |(place, position): &(usize, Option<Position>)| {
-                    (names[*place - range.start], *position)
+                    .partition_point(|(index, _)| *index < range.end);
+                let position = |(index, position): &(usize, Option<Position>)| {
+                    (names[*index - range.start], *position)
                 };
                 let positions = self.positions[start..end].iter().map(position).collect();
                 Message::Event(Event::Resume {
@@ -235,15 +235,15 @@ fn parts<'m, 'a>(message: &'m Message<'a>) -> Option<(Kind, &'m [&'a str], Optio
     Some((kind, names, *correlation))
 }
 
-/// The positions of a message that resumes events, by the places of their names.
+/// The positions of a message that resumes events, by the indexes of their names.
 fn positions(message: &Message<'_>, names: &[&str], seed: u64) -> Box<[(usize, Option<Position>)]> {
     let Message::Event(Event::Resume { positions, .. }) = message else {
         return Box::default();
     };
     let mut by_name = table::map(seed);
     by_name.extend(positions.iter().copied());
-    let places = names.iter().enumerate();
-    places
-        .filter_map(|(place, name)| Some((place, *by_name.get(name)?)))
+    let indexed = names.iter().enumerate();
+    indexed
+        .filter_map(|(index, name)| Some((index, *by_name.get(name)?)))
         .collect()
 }

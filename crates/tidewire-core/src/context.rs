@@ -193,7 +193,7 @@ pub(crate) struct Interest {
     delayed_acks: VecDeque<(u64, SessionId, DelayedAck)>,
     /// The owners that want to know which events have subscribers here, with the number of their census.
     censuses: BTreeMap<Address, u64>,
-    /// The answers to censuses that are not complete, each with the next place of the hub to look at.
+    /// The answers to censuses that are not complete, each with the next index of the hub's table to visit.
     census_walks: VecDeque<(Address, u64, usize)>,
 }
 
@@ -204,8 +204,8 @@ impl Interest {
     }
 }
 
-/// Places of the hub that one part of an answer to a census looks at. About a tenth of a millisecond.
-const CENSUS_PLACES: usize = 1_000;
+/// Entries of the hub's table that one part of an answer to a census visits. About a tenth of a millisecond.
+const CENSUS_ENTRIES: usize = 1_000;
 
 /// Replies of this shard that wait for parts from other shards, by number.
 #[derive(Debug)]
@@ -397,7 +397,7 @@ impl<E: Effects> TurnContext<'_, E> {
         self.publish(topic, name, except, message, value_bytes);
     }
 
-    /// The same without some sessions, by their place.
+    /// The same without some sessions, by their index.
     pub(crate) fn fan_out_without(
         &mut self,
         topic: HubTopic,
@@ -562,13 +562,13 @@ impl<E: Effects> TurnContext<'_, E> {
         }
     }
 
-    /// Looks at the next places for the first answer that is not complete.
+    /// Visits the next entries for the first answer that is not complete.
     pub(crate) fn go_on_with_census(&mut self) {
         let Some((owner, round, first)) = self.interest.census_walks.pop_front() else {
             return;
         };
-        let place_count = self.hub.place_count();
-        let end = place_count.min(first + CENSUS_PLACES);
+        let table_len = self.hub.table_len();
+        let end = table_len.min(first + CENSUS_ENTRIES);
         let shard_context = self.shard;
         let names: Vec<Name> = self
             .hub
@@ -579,7 +579,7 @@ impl<E: Effects> TurnContext<'_, E> {
             })
             .map(|(_, name, _)| name.clone())
             .collect();
-        if end < place_count {
+        if end < table_len {
             self.interest.census_walks.push_back((owner, round, end));
         }
         if !names.is_empty() {
@@ -607,11 +607,11 @@ impl<E: Effects> TurnContext<'_, E> {
             return;
         }
         // In the order of their numbers, so one queue is enough.
-        let place = self
+        let index = self
             .interest
             .delayed_acks
             .partition_point(|(held, _, _)| *held <= number);
-        self.interest.delayed_acks.insert(place, (number, id, ack));
+        self.interest.delayed_acks.insert(index, (number, id, ack));
     }
 
     /// Interest changes up to this number are visible.
@@ -722,7 +722,7 @@ impl<E: Effects> TurnContext<'_, E> {
         );
         PendingReplyId {
             address: self.shard.address,
-            place: 0,
+            index: 0,
             number,
         }
     }
@@ -868,7 +868,7 @@ impl<E: Effects> TurnContext<'_, E> {
             principal: &bulk_authorization.principal,
             access: request.access,
             by: request.by,
-            name: names.get(reads.place).copied(),
+            name: names.get(reads.index).copied(),
             data: None,
             old_data: None,
             now: self.now.wall,
@@ -893,7 +893,7 @@ impl<E: Effects> TurnContext<'_, E> {
                 return bulk_authorization.waiting.push(reads);
             }
         };
-        bulk_authorization.results[reads.place] = authorization;
+        bulk_authorization.results[reads.index] = authorization;
     }
 
     /// Denies the names for which the session has no room.

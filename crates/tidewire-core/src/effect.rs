@@ -49,7 +49,7 @@ impl Span {
 pub enum Input {
     /// A connection was handed over; its peer speaks next.
     Opened {
-        /// Its place is free, its generation new.
+        /// Its index is free, its generation new.
         session: SessionId,
         /// How to encode for it, until [`crate::engine::Shard::set_format`] says otherwise.
         format: Format,
@@ -62,7 +62,7 @@ pub enum Input {
     /// The next answer of a session that is not open is held back, because its address or user was closed for a limit
     /// lately: the answer to its challenge or, while its login is being decided, to that. Without effect in other
     /// phases.
-    Detain {
+    Delay {
         /// Whose.
         session: SessionId,
         /// When it is answered.
@@ -146,7 +146,7 @@ pub struct InterestChange {
 
 /// What is published by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News<'a> {
+pub enum PublicationRef<'a> {
     /// An event, with any JSON value or undefined.
     Event {
         /// The event.
@@ -169,7 +169,7 @@ pub enum News<'a> {
     },
 }
 
-impl News<'_> {
+impl PublicationRef<'_> {
     /// Under which kind of name and which name interest is looked up.
     #[must_use]
     pub fn key(&self) -> (InterestTopic, &str) {
@@ -208,7 +208,7 @@ impl News<'_> {
     }
 }
 
-/// News on its way to another shard.
+/// A publication on its way to another shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Publication {
     /// An event.
@@ -236,9 +236,9 @@ pub enum Publication {
 impl Publication {
     /// The same, borrowed.
     #[must_use]
-    pub fn as_news(&self) -> News<'_> {
+    pub fn as_borrowed(&self) -> PublicationRef<'_> {
         match self {
-            Self::Event { name, data, trace } => News::Event {
+            Self::Event { name, data, trace } => PublicationRef::Event {
                 name,
                 data: data.as_ref().map(Payload::as_str),
                 trace: trace.as_deref(),
@@ -248,7 +248,7 @@ impl Publication {
                 user,
                 online,
                 except,
-            } => News::User {
+            } => PublicationRef::User {
                 everyone: *everyone,
                 user,
                 online: *online,
@@ -529,8 +529,8 @@ pub trait Effects {
     }
     /// Puts `entry` into another shard's mailbox. Never called with the own address.
     fn post(&mut self, to: Address, entry: Entry);
-    /// Posts the news, as [`Entry::Publication`], to every **other** shard whose interest is visible.
-    fn publish(&mut self, news: News<'_>);
+    /// Posts the publication, as [`Entry::Publication`], to every **other** shard whose interest is visible.
+    fn publish(&mut self, publication: PublicationRef<'_>);
     /// Changes this shard's interest. Numbers count up by one; [`Input::InterestVisible`] confirms.
     fn interest(&mut self, number: u64, change: InterestChange);
     /// Asks the store.

@@ -29,10 +29,10 @@ use crate::history;
 use crate::history::owner::HistoryOwner;
 use crate::hub::Hub;
 use crate::identity;
+use crate::inspect::{Inspected, SessionView, SubscribedName};
 use crate::lag;
 use crate::listen::ListenOwner;
 use crate::login::{self, Decided};
-use crate::look::{LookedAt, SessionView, SubscribedName};
 use crate::message::{Auth, Connection, Message, Presence};
 use crate::permission::Permission;
 use crate::presence::{self, PresenceOwner};
@@ -95,7 +95,7 @@ pub struct Shard {
     /// Sessions whose login was refused, with the number of refusals, by the end of their time to log in again.
     retries: DeadlineQueue<(LocalSessionId, u32)>,
     /// Sessions whose next answer is held back, by the end of that. Their waits differ, so no queue will do.
-    detentions: BTreeSet<(Instant, SessionId)>,
+    delays: BTreeSet<(Instant, SessionId)>,
     expiries: Expiries,
     barrier: Barrier,
     reauthorizer: Reauthorizer,
@@ -118,7 +118,7 @@ struct Parts<'a> {
     heartbeats: &'a mut Sweep,
     logins: &'a mut DeadlineQueue<LocalSessionId>,
     retries: &'a mut DeadlineQueue<(LocalSessionId, u32)>,
-    detentions: &'a mut BTreeSet<(Instant, SessionId)>,
+    delays: &'a mut BTreeSet<(Instant, SessionId)>,
     expiries: &'a mut Expiries,
     reauthorizer: &'a mut Reauthorizer,
     debtors: &'a mut Debtors,
@@ -176,7 +176,7 @@ impl Shard {
             heartbeats: Sweep::default(),
             logins: DeadlineQueue::new(),
             retries: DeadlineQueue::new(),
-            detentions: BTreeSet::new(),
+            delays: BTreeSet::new(),
             expiries: Expiries::default(),
             barrier: Barrier::new(address, shard_count),
             reauthorizer: Reauthorizer::new(seed),
@@ -194,13 +194,13 @@ impl Shard {
                 self.heard(session, now);
                 login::undecodable(&mut self.turn_context(now, out), session);
             }
-            Input::Detain {
+            Input::Delay {
                 session,
                 until,
                 refuse,
             } => {
-                if login::detain(&mut self.turn_context(now, out), session, until, refuse) {
-                    self.detentions.insert((until, session));
+                if login::delay(&mut self.turn_context(now, out), session, until, refuse) {
+                    self.delays.insert((until, session));
                 }
             }
             Input::Lagging { session } => {
@@ -444,22 +444,22 @@ impl Shard {
         self.records.shrink(&self.context.settings, bytes)
     }
 
-    /// The names with subscribers on this shard that lie in `count` places from `first` on: a look at all of them is made of
+    /// The names with subscribers on this shard in `count` entries of the table from `first` on: an inspection of all of them is made of
     /// many short ones, between which the shard does its work.
     #[must_use]
-    pub fn look_at_names(&self, first: usize, count: usize) -> LookedAt<SubscribedName> {
-        let place_count = self.hub.place_count();
-        let end = first.saturating_add(count).min(place_count);
+    pub fn inspect_names(&self, first: usize, count: usize) -> Inspected<SubscribedName> {
+        let table_len = self.hub.table_len();
+        let end = first.saturating_add(count).min(table_len);
         let names = self.hub.names_at(first.min(end)..end);
-        LookedAt {
+        Inspected {
             found: names.filter_map(SubscribedName::new).collect(),
-            next: (end < place_count).then_some(end),
+            next: (end < table_len).then_some(end),
         }
     }
 
     /// What there is to see of a session.
     #[must_use]
-    pub fn look_at_session(&self, session: SessionId) -> Option<SessionView> {
+    pub fn inspect_session(&self, session: SessionId) -> Option<SessionView> {
         self.sessions.find(session).map(SessionView::new)
     }
 
@@ -495,7 +495,7 @@ impl Shard {
             heartbeats: &mut self.heartbeats,
             logins: &mut self.logins,
             retries: &mut self.retries,
-            detentions: &mut self.detentions,
+            delays: &mut self.delays,
             expiries: &mut self.expiries,
             reauthorizer: &mut self.reauthorizer,
             debtors: &mut self.debtors,
@@ -631,7 +631,7 @@ impl Parts<'_> {
         let Some(principal) = turn.sessions.find(id).and_then(Session::principal) else {
             match decided {
                 Decided::Delayed(until) => {
-                    self.detentions.insert((until, id));
+                    self.delays.insert((until, id));
                 }
                 Decided::Refused(refused) => self.begin_retry(turn, id, refused),
                 Decided::Done | Decided::Renewed(_) | Decided::Revoked => {}

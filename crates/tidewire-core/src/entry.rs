@@ -297,8 +297,8 @@ impl HistoryPage {
 pub struct PendingReplyId {
     /// The shard that sends the reply.
     pub address: Address,
-    /// Which name of a bulk message of records this part is about: its place in the message. 0 for all other parts.
-    pub place: u32,
+    /// Which name of a bulk message of records this part is about: its index in the message. 0 for all other parts.
+    pub index: u32,
     /// Its number there.
     pub number: u64,
 }
@@ -308,8 +308,8 @@ pub struct PendingReplyId {
 pub struct BulkName {
     /// The record.
     pub name: Name,
-    /// Its place in the message.
-    pub place: u32,
+    /// Its index in the message.
+    pub index: u32,
     /// The serial of the new subscription; none if there is one already.
     pub serial: Option<u32>,
 }
@@ -949,10 +949,10 @@ pub(crate) struct BulkReply {
     pub(crate) allowed: bool,
     /// Whether the last answer is an acknowledgement. Actions that read are acknowledged first.
     pub(crate) acknowledges: bool,
-    /// The names that rules have denied, with their places. They are told together: the order in which owners decide depends on which
+    /// The names that rules have denied, with their indexes. They are sent together: the order in which owners decide depends on which
     /// records exist and are in memory.
     pub(crate) denied: Vec<(u32, Name, RecordRefusal)>,
-    /// Whether all names are done, and `denied` is sorted: the last place first.
+    /// Whether all names are done, and `denied` is sorted: the last index first.
     pub(crate) is_sorted: bool,
     /// The pending reply of the message that these names are a piece of.
     pub(crate) whole: Option<PendingReplyId>,

@@ -2,7 +2,7 @@
 
 use crate::address::SessionId;
 use crate::context::{Authorization, DeniedName, Lost, TurnContext};
-use crate::effect::{Effects, Flow, InterestTopic, News};
+use crate::effect::{Effects, Flow, InterestTopic, PublicationRef};
 use crate::entry::{DelayedAck, Entry, HistoryEntry, ReplyAction};
 use crate::history::subscriber as history;
 use crate::history::subscriber::Start;
@@ -156,7 +156,8 @@ fn emit<E: Effects>(
     }
     let event = Event::published(name, data, None, trace);
     deliver(turn, name, event, Some(id));
-    turn.out.publish(News::Event { name, data, trace });
+    turn.out
+        .publish(PublicationRef::Event { name, data, trace });
     Flow::Taken
 }
 

@@ -40,7 +40,7 @@ pub(crate) enum HubTopic {
     Record,
 }
 
-/// A name with members, by its place.
+/// A name with members, by its index.
 pub(crate) type ChannelId = u32;
 
 /// The members of names on this shard, and this turn's ranges.
@@ -51,7 +51,7 @@ pub(crate) struct Hub {
     hasher: FixedState,
     seed: u64,
     channels: Vec<Option<Channel>>,
-    /// Places without a channel. The first ones are used first, so that the others can be given back.
+    /// Indexes without a channel. The first ones are used first, so that the others can be given back.
     free: BinaryHeap<Reverse<ChannelId>>,
     /// Channels with ranges in this turn; those behind `touched_count` wait to be used again.
     touched: Vec<Touched>,
@@ -61,7 +61,7 @@ pub(crate) struct Hub {
     /// Who joined which channel in this turn, with the end of the format's log at that moment: earlier ranges are not
     /// for that session. Whoever joined in an earlier turn gets all.
     fresh: Map<(ChannelId, u32), u64>,
-    /// By session: one more than its place in `due`, 0 for nothing.
+    /// By session: one more than its index in `due`, 0 for nothing.
     marks: Vec<u32>,
     due: Vec<Due>,
     /// How many of them are listed, visited in their order, and sent.
@@ -70,7 +70,7 @@ pub(crate) struct Hub {
     sent_count: usize,
     /// Members of names that something was published to since the members were listed, at that moment.
     unlisted_count: usize,
-    /// Places of those that go before the others.
+    /// Indexes of those that go before the others.
     urgent: VecDeque<u32>,
     heavy: Vec<HeavyDue>,
     heavy_count: usize,

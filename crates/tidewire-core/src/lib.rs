@@ -9,9 +9,9 @@ pub mod engine;
 pub mod entry;
 pub mod history;
 pub mod identity;
+pub mod inspect;
 pub mod json;
 pub mod limits;
-pub mod look;
 pub mod message;
 pub mod permission;
 #[doc(hidden)]

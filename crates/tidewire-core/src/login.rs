@@ -12,7 +12,7 @@ use crate::entry::Entry;
 use crate::identity;
 use crate::json::Kind;
 use crate::message::{Auth, Connection, Message, Topic};
-use crate::session::{Detention, DetentionStage, Mark, Phase};
+use crate::session::{AnswerDelay, DelayStage, Mark, Phase};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
@@ -37,10 +37,10 @@ pub(crate) fn message<E: Effects>(
             turn.send(id, &Message::Connection(Connection::Pong))
         }
         (Phase::Checking, _) => return Flow::Wait,
-        (Phase::Detained(detention), message) => match (&mut detention.stage, message) {
-            (DetentionStage::Login { .. } | DetentionStage::Unavailable, _) => return Flow::Wait,
+        (Phase::Delayed(delay), message) => match (&mut delay.stage, message) {
+            (DelayStage::Login { .. } | DelayStage::Unavailable, _) => return Flow::Wait,
             (
-                DetentionStage::Challenge { asked },
+                DelayStage::Challenge { asked },
                 Message::Connection(Connection::Challenge { coalesces, .. }),
             ) => {
                 *asked = true;
@@ -102,9 +102,9 @@ fn accept<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, coalesces: b
 pub(crate) fn undecodable<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     let answer = match turn.sessions.find(id).map(|session| &session.phase) {
         Some(Phase::Challenge) => Message::Connection(Connection::InvalidMessage),
-        Some(Phase::Detained(detention)) => match detention.stage {
-            DetentionStage::Challenge { .. } => Message::Connection(Connection::InvalidMessage),
-            DetentionStage::Login { .. } | DetentionStage::Unavailable => {
+        Some(Phase::Delayed(delay)) => match delay.stage {
+            DelayStage::Challenge { .. } => Message::Connection(Connection::InvalidMessage),
+            DelayStage::Login { .. } | DelayStage::Unavailable => {
                 Message::Auth(Auth::InvalidMessage)
             }
         },
@@ -144,8 +144,8 @@ pub(crate) fn decided<E: Effects>(
     session.mark(Mark::Renewing, false);
     match &mut session.phase {
         Phase::Checking => {}
-        Phase::Detained(detention) => {
-            if let DetentionStage::Login { outcome: held } = &mut detention.stage {
+        Phase::Delayed(delay) => {
+            if let DelayStage::Login { outcome: held } = &mut delay.stage {
                 *held = Some(outcome);
             }
             return Decided::Done;
@@ -203,11 +203,11 @@ pub(crate) fn decided<E: Effects>(
         }
         AuthOutcome::Unavailable => {
             let until = turn.now.monotonic + retry_delay(turn.shard.settings.auth_retry_delay, id);
-            session.mark(Mark::Detained, true);
-            session.phase = Phase::Detained(Box::new(Detention {
+            session.mark(Mark::Delayed, true);
+            session.phase = Phase::Delayed(Box::new(AnswerDelay {
                 until,
                 refuse: false,
-                stage: DetentionStage::Unavailable,
+                stage: DelayStage::Unavailable,
             }));
             return Decided::Delayed(until);
         }
@@ -293,7 +293,7 @@ fn retry_delay(delay: Duration, id: SessionId) -> Duration {
 }
 
 /// Holds the next answer back; false if the session has come too far for it.
-pub(crate) fn detain<E: Effects>(
+pub(crate) fn delay<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
     until: Instant,
@@ -303,12 +303,12 @@ pub(crate) fn detain<E: Effects>(
         return false;
     };
     let stage = match session.phase {
-        Phase::Challenge => DetentionStage::Challenge { asked: false },
-        Phase::Checking => DetentionStage::Login { outcome: None },
+        Phase::Challenge => DelayStage::Challenge { asked: false },
+        Phase::Checking => DelayStage::Login { outcome: None },
         _ => return false,
     };
-    session.mark(Mark::Detained, true);
-    session.phase = Phase::Detained(Box::new(Detention {
+    session.mark(Mark::Delayed, true);
+    session.phase = Phase::Delayed(Box::new(AnswerDelay {
         until,
         refuse,
         stage,
@@ -316,44 +316,44 @@ pub(crate) fn detain<E: Effects>(
     true
 }
 
-/// The time of a detention is over: the answer is given, if it was asked for.
+/// The delay of an answer is over: it is given, if it was asked for.
 pub(crate) fn release<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) -> Decided {
     let Some(session) = turn.sessions.find_mut(id) else {
         return Decided::Done;
     };
-    let Phase::Detained(detention) = &session.phase else {
+    let Phase::Delayed(delay) = &session.phase else {
         return Decided::Done;
     };
-    if detention.until > turn.now.monotonic {
+    if delay.until > turn.now.monotonic {
         return Decided::Done;
     }
-    let refuse = detention.refuse;
-    let next = match detention.stage {
-        DetentionStage::Login { .. } | DetentionStage::Unavailable => Phase::Checking,
-        DetentionStage::Challenge { .. } => Phase::Challenge,
+    let refuse = delay.refuse;
+    let next = match delay.stage {
+        DelayStage::Login { .. } | DelayStage::Unavailable => Phase::Checking,
+        DelayStage::Challenge { .. } => Phase::Challenge,
     };
-    let Phase::Detained(detention) = std::mem::replace(&mut session.phase, next) else {
+    let Phase::Delayed(delay) = std::mem::replace(&mut session.phase, next) else {
         return Decided::Done;
     };
-    match detention.stage {
-        DetentionStage::Login { .. } if refuse => {
+    match delay.stage {
+        DelayStage::Login { .. } if refuse => {
             turn.send(id, &Message::Auth(Auth::TooManyAttempts));
             turn.out.close(id, CloseReason::Refused);
         }
-        DetentionStage::Challenge { .. } if refuse => {
+        DelayStage::Challenge { .. } if refuse => {
             turn.send(id, &Message::Connection(Connection::Reject));
             turn.out.close(id, CloseReason::Refused);
         }
-        DetentionStage::Challenge { asked: true } => {
+        DelayStage::Challenge { asked: true } => {
             session.phase = Phase::Login;
             let coalesces = session.has(Mark::Coalesces);
             accept(turn, id, coalesces);
         }
-        DetentionStage::Login {
+        DelayStage::Login {
             outcome: Some(outcome),
         } => return decided(turn, id, outcome),
-        DetentionStage::Unavailable => turn.out.close(id, CloseReason::AuthUnavailable),
-        DetentionStage::Challenge { asked: false } | DetentionStage::Login { outcome: None } => {}
+        DelayStage::Unavailable => turn.out.close(id, CloseReason::AuthUnavailable),
+        DelayStage::Challenge { asked: false } | DelayStage::Login { outcome: None } => {}
     }
     Decided::Done
 }
@@ -371,10 +371,10 @@ pub(crate) fn timed_out<E: Effects>(
     if session.principal().is_some() || u32::from(session.refused) != refused {
         return false;
     }
-    let is_detained = matches!(session.phase, Phase::Detained(_));
-    let was_detained = session.has(Mark::Detained);
-    session.mark(Mark::Detained, false);
-    if was_detained || is_detained {
+    let is_delayed = matches!(session.phase, Phase::Delayed(_));
+    let was_delayed = session.has(Mark::Delayed);
+    session.mark(Mark::Delayed, false);
+    if was_delayed || is_delayed {
         return true;
     }
     turn.send(id, &Message::Connection(Connection::AuthenticationTimeout));

@@ -98,7 +98,7 @@ pub enum Decision {
     Need(Name),
 }
 
-/// The documents of a question that are not known yet. The question has `None` in their places.
+/// The documents of a question that are not known yet. The question has `None` for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// The record as it would be after a write: the change was not applied yet.

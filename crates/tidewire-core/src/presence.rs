@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::address::SessionId;
 use crate::context::{Authorization, DeniedName, Lost, TurnContext};
-use crate::effect::{Effects, Flow, InterestTopic, News, Principal};
+use crate::effect::{Effects, Flow, InterestTopic, Principal, PublicationRef};
 use crate::entry::{DelayedAck, Entry, PendingReplyId, ReplyAction, ReplyPart};
 use crate::hub::{Edge, HubTopic};
 use crate::json;
@@ -32,7 +32,7 @@ impl PresenceOwner {
         self.online.len()
     }
 
-    /// This session of the user has opened, or one has ended. The first and the last are news to all but themselves.
+    /// This session of the user has opened, or one has ended. The first and the last are published to all but themselves.
     pub(crate) fn count<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -50,14 +50,14 @@ impl PresenceOwner {
         }
         if sessions == u32::from(opened.is_some()) {
             for everyone in [true, false] {
-                let news = News::User {
+                let publication = PublicationRef::User {
                     everyone,
                     user: &user,
                     online: opened.is_some(),
                     except: opened,
                 };
-                deliver(turn, &news);
-                turn.out.publish(news);
+                deliver(turn, &publication);
+                turn.out.publish(publication);
             }
         }
     }
@@ -81,13 +81,13 @@ impl PresenceOwner {
 }
 
 /// Tells this shard's watchers.
-pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, news: &News<'_>) {
-    if let News::User {
+pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, publication: &PublicationRef<'_>) {
+    if let PublicationRef::User {
         everyone,
         user,
         online,
         except,
-    } = *news
+    } = *publication
     {
         let message = Message::Presence(Presence::Changed {
             name: user,
@@ -102,7 +102,7 @@ pub(crate) fn deliver<E: Effects>(turn: &mut TurnContext<'_, E>, news: &News<'_>
     }
 }
 
-/// The watchers of everyone on this shard that may not know of a user, by their place among the sessions.
+/// The watchers of everyone on this shard that may not know of a user, by their index among the sessions.
 fn withheld<E: Effects>(turn: &TurnContext<'_, E>, user: &str) -> Vec<u32> {
     let Some(channel) = turn.hub.find(ALL, "") else {
         return Vec::new();

@@ -61,8 +61,8 @@ struct Waiting {
 pub(crate) struct Reauthorizer {
     /// All sessions are reauthorized; sessions with a new principal have their turn afterwards.
     is_sweeping: bool,
-    /// The next place to look at, while all sessions are.
-    place: Option<u32>,
+    /// The next index to visit, while all sessions are.
+    index: Option<u32>,
     /// Sessions whose principal has changed, each once.
     renewed: VecDeque<SessionId>,
     /// The session being looked at, with what is left of its rights.
@@ -81,7 +81,7 @@ impl Reauthorizer {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             is_sweeping: false,
-            place: None,
+            index: None,
             renewed: VecDeque::new(),
             current: None,
             rights: Vec::new(),
@@ -95,7 +95,7 @@ impl Reauthorizer {
     /// All sessions are to be reauthorized. What is under way by older rules counts for nothing.
     pub(crate) fn begin(&mut self) {
         self.is_sweeping = true;
-        self.place = Some(0);
+        self.index = Some(0);
         self.renewed.clear();
         self.current = None;
         self.rights.clear();
@@ -130,7 +130,7 @@ impl Reauthorizer {
     }
 
     fn has_next(&self) -> bool {
-        self.place.is_some()
+        self.index.is_some()
             || !self.rights.is_empty()
             || (!self.is_sweeping && !self.renewed.is_empty())
     }
@@ -231,7 +231,7 @@ impl Reauthorizer {
     /// Lists the rights of the next session; false if there is none.
     fn next_session<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) -> bool {
         self.current = None;
-        let Some(place) = self.place else {
+        let Some(index) = self.index else {
             let renewed = self.renewed.front().copied().filter(|_| !self.is_sweeping);
             if let Some(id) = renewed {
                 self.renewed.pop_front();
@@ -239,8 +239,8 @@ impl Reauthorizer {
             }
             return renewed.is_some();
         };
-        self.place = Some(place + 1).filter(|next| (*next as usize) < turn.sessions.place_count());
-        if let Some(id) = turn.sessions.at(place).map(|session| session.id) {
+        self.index = Some(index + 1).filter(|next| (*next as usize) < turn.sessions.table_len());
+        if let Some(id) = turn.sessions.at(index).map(|session| session.id) {
             self.list(turn, id);
         }
         true

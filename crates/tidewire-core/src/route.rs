@@ -8,7 +8,7 @@ impl StoreId {
     /// Keeps whatever no prefix leads elsewhere, and all that the server keeps for itself: users, histories of events.
     pub const DEFAULT: Self = Self(0);
 
-    /// Its place in a list of all stores.
+    /// Its index in the list of all stores.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)

@@ -434,7 +434,7 @@ impl Equivalent<(SessionId, Box<str>)> for CallKey<'_> {
 /// The registrations and calls of one session at this owner. Its end touches these and no others.
 #[derive(Debug, Default)]
 struct Involved {
-    /// The rpcs that it provides, each with its place among the providers.
+    /// The rpcs that it provides, each with its position among the providers.
     provided: BTreeMap<Name, usize>,
     /// The calls that it was asked to answer.
     asked: BTreeSet<(Name, u64)>,
@@ -650,8 +650,8 @@ impl RpcOwner {
         let Some(involved) = self.involved.get_mut(&session) else {
             return false;
         };
-        if let Some((name, place)) = involved.provided.pop_first() {
-            self.remove_provider(&name, place);
+        if let Some((name, position)) = involved.provided.pop_first() {
+            self.remove_provider(&name, position);
         } else if let Some((_, number)) = involved.asked.pop_first() {
             if let Some(running) = self.end(number) {
                 self.reroute(turn, running);
@@ -700,19 +700,19 @@ impl RpcOwner {
 
     fn take_provider(&mut self, name: &Name, provider: SessionId) {
         let involved = self.involved.get_mut(&provider);
-        if let Some(place) = involved.and_then(|involved| involved.provided.remove(name)) {
-            self.remove_provider(name, place);
+        if let Some(position) = involved.and_then(|involved| involved.provided.remove(name)) {
+            self.remove_provider(name, position);
             self.forget_idle(provider);
         }
     }
 
-    /// Takes the provider at a place out of the providers of a name. The last one gets its place.
-    fn remove_provider(&mut self, name: &Name, place: usize) {
+    /// Takes the provider at a position out of the providers of a name. The last one gets its position.
+    fn remove_provider(&mut self, name: &Name, position: usize) {
         let Some(providers) = self.providers.get_mut(name) else {
             return;
         };
-        providers.swap_remove(place);
-        let moved = providers.get(place).copied();
+        providers.swap_remove(position);
+        let moved = providers.get(position).copied();
         self.provider_bytes -= PROVIDER_BYTES;
         if providers.is_empty() {
             self.providers.remove(name);
@@ -722,7 +722,7 @@ impl RpcOwner {
         if let Some(involved) = moved.and_then(|moved| self.involved.get_mut(&moved))
             && let Some(known) = involved.provided.get_mut(name)
         {
-            *known = place;
+            *known = position;
         }
     }
 
@@ -823,7 +823,7 @@ impl RpcOwner {
         );
     }
 
-    /// A provider that was not tried yet: the first one from a random place on, so that a call looks at no more providers than
+    /// A provider that was not tried yet: the first one from a random position on, so that a call looks at no more providers than
     /// it has tried.
     fn choose(&mut self, name: &Name, tried: &[SessionId]) -> Option<SessionId> {
         let providers = self.providers.get(name)?;

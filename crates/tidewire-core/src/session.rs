@@ -26,24 +26,24 @@ pub(crate) enum Phase {
     /// The auth chain is thinking.
     Checking,
     /// The next answer is held back.
-    Detained(Box<Detention>),
+    Delayed(Box<AnswerDelay>),
     /// The peer is known.
     Open(Arc<Principal>),
 }
 
 /// An answer that is held back.
 #[derive(Debug)]
-pub(crate) struct Detention {
+pub(crate) struct AnswerDelay {
     /// When it is given.
     pub(crate) until: Instant,
     /// Whether it is a final no.
     pub(crate) refuse: bool,
-    pub(crate) stage: DetentionStage,
+    pub(crate) stage: DelayStage,
 }
 
 /// Which answer it is.
 #[derive(Debug)]
-pub(crate) enum DetentionStage {
+pub(crate) enum DelayStage {
     /// To the challenge.
     Challenge {
         /// Whether it has come.
@@ -107,8 +107,8 @@ pub(crate) struct BulkAuthorization {
 /// What the rule of one name of a bulk message has read.
 #[derive(Debug)]
 pub(crate) struct NameReads {
-    /// The place of the name in the message.
-    pub(crate) place: usize,
+    /// The index of the name in the message.
+    pub(crate) index: usize,
     /// The records read so far.
     pub(crate) values: Vec<(Name, Option<Payload>)>,
     /// Whether a read failed.
@@ -119,9 +119,9 @@ pub(crate) struct NameReads {
 
 impl NameReads {
     /// Nothing was read.
-    pub(crate) fn new(place: usize) -> Self {
+    pub(crate) fn new(index: usize) -> Self {
         Self {
-            place,
+            index,
             values: Vec::new(),
             failed: false,
             needs: None,
@@ -202,7 +202,7 @@ pub(crate) struct SessionState {
 #[repr(u8)]
 pub(crate) enum Mark {
     /// An answer was held back, so that its time to log in begins again once.
-    Detained = 1,
+    Delayed = 1,
     /// It takes a record's newest value in place of the steps to it, and the number of events that it missed.
     Coalesces = 2,
     /// Presence does not count it.
@@ -398,10 +398,10 @@ impl LocalSessionId {
     }
 }
 
-/// The sessions of a shard, by their place.
+/// The sessions of a shard, by their index.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    places: Vec<Option<Session>>,
+    table: Vec<Option<Session>>,
     count: usize,
     /// Bytes of what all sessions have beside memberships.
     bytes: usize,
@@ -411,27 +411,27 @@ impl Sessions {
     /// No sessions.
     pub(crate) fn new() -> Self {
         Self {
-            places: Vec::new(),
+            table: Vec::new(),
             count: 0,
             bytes: 0,
         }
     }
 
-    /// Opens a session at the place that its id names.
+    /// Opens a session at the index that its id names.
     pub(crate) fn open(&mut self, id: SessionId, format: Format, now: Instant) {
-        let place = id.index as usize;
-        if self.places.len() <= place {
-            self.places.resize_with(place + 1, || None);
+        let index = id.index as usize;
+        if self.table.len() <= index {
+            self.table.resize_with(index + 1, || None);
         }
         let session = Session::new(id, format, now);
-        if self.places[place].replace(session).is_none() {
+        if self.table[index].replace(session).is_none() {
             self.count += 1;
         }
     }
 
     /// The session, unless it has ended.
     pub(crate) fn find(&self, id: SessionId) -> Option<&Session> {
-        self.places
+        self.table
             .get(id.index as usize)?
             .as_ref()
             .filter(|session| session.id == id && !session.has(Mark::Ended))
@@ -439,24 +439,24 @@ impl Sessions {
 
     /// The session, unless it has ended.
     pub(crate) fn find_mut(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.places
+        self.table
             .get_mut(id.index as usize)?
             .as_mut()
             .filter(|session| session.id == id && !session.has(Mark::Ended))
     }
 
-    /// The session at that place, unless it has ended.
+    /// The session at that index, unless it has ended.
     pub(crate) fn at(&self, index: u32) -> Option<&Session> {
-        let session = self.places.get(index as usize)?.as_ref();
+        let session = self.table.get(index as usize)?.as_ref();
         session.filter(|session| !session.has(Mark::Ended))
     }
 
-    /// The session at that place, also one that has ended and has memberships left.
+    /// The session at that index, also one that has ended and has memberships left.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Session> {
-        self.places.get_mut(index as usize)?.as_mut()
+        self.table.get_mut(index as usize)?.as_mut()
     }
 
-    /// Ends a session, which is not found from here on. Its memberships stay at its place until [`Sessions::vacate`].
+    /// Ends a session, which is not found from here on. Its memberships stay at its index until [`Sessions::vacate`].
     pub(crate) fn end(&mut self, id: SessionId) -> Option<Session> {
         let session = self.find_mut(id)?;
         let ended = Session {
@@ -471,17 +471,17 @@ impl Sessions {
         Some(session)
     }
 
-    /// Whether the session has ended and its place is not free yet.
+    /// Whether the session has ended and its index is not free yet.
     pub(crate) fn is_leaving(&self, id: SessionId) -> bool {
-        let place = self.places.get(id.index as usize);
-        let session = place.and_then(Option::as_ref);
+        let entry = self.table.get(id.index as usize);
+        let session = entry.and_then(Option::as_ref);
         session.is_some_and(|session| session.id == id && session.has(Mark::Ended))
     }
 
-    /// Frees the place of a session that has ended and has no memberships left.
+    /// Frees the index of a session that has ended and has no memberships left.
     pub(crate) fn vacate(&mut self, index: u32) {
-        if let Some(place) = self.places.get_mut(index as usize) {
-            *place = None;
+        if let Some(entry) = self.table.get_mut(index as usize) {
+            *entry = None;
         }
     }
 
@@ -516,9 +516,9 @@ impl Sessions {
         self.bytes
     }
 
-    /// How many places there are, taken or free.
-    pub(crate) fn place_count(&self) -> usize {
-        self.places.len()
+    /// Length of the table, free entries included.
+    pub(crate) fn table_len(&self) -> usize {
+        self.table.len()
     }
 
     /// How many there are.

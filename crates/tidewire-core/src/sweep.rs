@@ -13,8 +13,8 @@ const STEPS: u32 = 32;
 pub(crate) struct Sweep {
     /// When the next step is due; never while there are no sessions.
     next: Option<Instant>,
-    /// The first place of the next step.
-    place: usize,
+    /// The first index of the next step.
+    next_index: usize,
 }
 
 impl Sweep {
@@ -33,28 +33,28 @@ impl Sweep {
         self.next
     }
 
-    /// Calls `look` with each place, of `place_count`, whose turn it is. Whoever comes an interval late looks at all once.
+    /// Calls `visit` with each index, of `table_len`, whose turn it is. A call that comes an interval late visits all once.
     pub(crate) fn advance(
         &mut self,
         now: Instant,
         interval: Duration,
-        place_count: usize,
-        mut look: impl FnMut(usize),
+        table_len: usize,
+        mut visit: impl FnMut(usize),
     ) {
-        let size = place_count.div_ceil(STEPS as usize);
+        let size = table_len.div_ceil(STEPS as usize);
         for _ in 0..STEPS {
             let Some(due) = self.next.filter(|due| *due <= now) else {
                 return;
             };
             self.next = Some(due + interval / STEPS);
-            if self.place >= place_count {
-                self.place = 0;
+            if self.next_index >= table_len {
+                self.next_index = 0;
             }
-            let end = place_count.min(self.place + size);
-            (self.place..end).for_each(&mut look);
-            self.place = end;
+            let end = table_len.min(self.next_index + size);
+            (self.next_index..end).for_each(&mut visit);
+            self.next_index = end;
         }
-        // All were looked at; what was missed is not made up for.
+        // All were visited; what was missed is not made up for.
         let next = self.next.map_or(now, |next| next.max(now));
         self.next = Some(next + interval / STEPS);
     }
@@ -66,24 +66,24 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(32);
 
-    fn looked_at(sweep: &mut Sweep, now: u64, place_count: usize) -> Vec<usize> {
-        let mut places = Vec::new();
+    fn visited(sweep: &mut Sweep, now: u64, table_len: usize) -> Vec<usize> {
+        let mut indexes = Vec::new();
         let now = Instant(0) + Duration::from_secs(now);
-        sweep.advance(now, INTERVAL, place_count, |place| places.push(place));
-        places
+        sweep.advance(now, INTERVAL, table_len, |index| indexes.push(index));
+        indexes
     }
 
     #[test]
-    fn each_place_has_its_turn_once_an_interval() {
-        for place_count in [1, 31, 32, 33, 100] {
+    fn each_index_has_its_turn_once_an_interval() {
+        for table_len in [1, 31, 32, 33, 100] {
             let mut sweep = Sweep::default();
             sweep.begin(Instant(0), INTERVAL);
-            let mut places: Vec<usize> = (1..=32)
-                .flat_map(|now| looked_at(&mut sweep, now, place_count))
+            let mut indexes: Vec<usize> = (1..=32)
+                .flat_map(|now| visited(&mut sweep, now, table_len))
                 .collect();
-            places.sort_unstable();
-            places.dedup();
-            assert_eq!(places, (0..place_count).collect::<Vec<_>>());
+            indexes.sort_unstable();
+            indexes.dedup();
+            assert_eq!(indexes, (0..table_len).collect::<Vec<_>>());
         }
     }
 
@@ -91,9 +91,9 @@ mod tests {
     fn who_comes_late_looks_at_all_once() {
         let mut sweep = Sweep::default();
         sweep.begin(Instant(0), INTERVAL);
-        assert_eq!(looked_at(&mut sweep, 1000, 64), (0..64).collect::<Vec<_>>());
-        assert!(looked_at(&mut sweep, 1000, 64).is_empty());
-        assert_eq!(looked_at(&mut sweep, 1001, 64), [0, 1]);
+        assert_eq!(visited(&mut sweep, 1000, 64), (0..64).collect::<Vec<_>>());
+        assert!(visited(&mut sweep, 1000, 64).is_empty());
+        assert_eq!(visited(&mut sweep, 1001, 64), [0, 1]);
     }
 
     #[test]
@@ -103,6 +103,6 @@ mod tests {
         sweep.begin(Instant(0), INTERVAL);
         assert_eq!(sweep.next(), Some(Instant(0) + Duration::from_secs(1)));
         sweep.end();
-        assert!(looked_at(&mut sweep, 100, 10).is_empty());
+        assert!(visited(&mut sweep, 100, 10).is_empty());
     }
 }

@@ -126,10 +126,10 @@ impl<V> NameMap<V> {
         );
         let (name, value) = match entry {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
+            Entry::Vacant(entry) => {
                 self.len += 1;
                 let value = make(&name);
-                place.insert((name, value)).into_mut()
+                entry.insert((name, value)).into_mut()
             }
         };
         (name, value)

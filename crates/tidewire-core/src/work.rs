@@ -18,9 +18,9 @@ use crate::text::Name;
 /// What a message costs beside the bytes that it touches: decoding, routing and bookkeeping of the shortest one, a quarter of a
 /// microsecond.
 pub(crate) const MESSAGE_WORK: usize = 256;
-/// What a request for a record costs more than that: its place at the owner, rules, decision and answer.
+/// What a request for a record costs more than that: its entry at the owner, rules, decision and answer.
 pub(crate) const REQUEST_WORK: usize = 768;
-/// What a name of a bulk message costs beside its bytes: its rule and a place in each of a few tables, two microseconds.
+/// What a name of a bulk message costs beside its bytes: its rule and an entry in each of a few tables, two microseconds.
 pub(crate) const NAME_WORK: usize = 2_048;
 /// What a patch of a list costs beside the bytes of record and patch: a step in the tree of their paths.
 pub(crate) const PATCH_WORK: usize = 64;
@@ -32,7 +32,7 @@ pub(crate) const USER_WORK: usize = 64;
 const PAYMENT_MIN: u64 = 64 << 10;
 /// What is paid in one go to a session that shares with others of its address, at least, for the same reason.
 const SESSION_PAYMENT_MIN: u64 = 8 << 10;
-/// Sessions whose costs of the turn are known at the same time. One that takes the place of another is only cheaper for that one.
+/// Sessions whose costs of the turn are known at the same time. One that replaces another is only cheaper for that one.
 const COSTS: usize = 256;
 
 /// What a session has cost in a turn.
@@ -43,7 +43,7 @@ struct Cost {
     bytes: u64,
 }
 
-/// What sessions have cost in this turn: a small table in which each session has one place, so that counting costs no hash and
+/// What sessions have cost in this turn: a small table in which each session has one entry, so that counting costs no hash and
 /// an idle session no memory.
 #[derive(Debug)]
 pub(crate) struct TurnCosts {
@@ -77,10 +77,10 @@ impl TurnCosts {
 
     /// Adds to what the session has cost in this turn, and gives the sum.
     pub(crate) fn add(&mut self, session: SessionId, bytes: u64) -> u64 {
-        let place = (session.index as usize)
+        let entry = (session.index as usize)
             .wrapping_mul(31)
             .wrapping_add(usize::from(session.address.shard));
-        let cost = &mut self.costs[place % COSTS];
+        let cost = &mut self.costs[entry % COSTS];
         if cost.turn != self.turn || cost.session != session {
             *cost = Cost {
                 session,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Format, Input, InterestChange,
-    News, Principal, Span, StoreRequest,
+    Principal, PublicationRef, Span, StoreRequest,
 };
 use tidewire_core::engine::{Shard, ShardConfig};
 use tidewire_core::entry::Entry;
@@ -47,7 +47,7 @@ impl Effects for World {
         unreachable!("there is one shard");
     }
 
-    fn publish(&mut self, _news: News<'_>) {}
+    fn publish(&mut self, _publication: PublicationRef<'_>) {}
 
     fn interest(&mut self, number: u64, _change: InterestChange) {
         self.interest = number;

@@ -274,7 +274,7 @@ impl<C> Connections<C> {
 
     /// How many places there are, taken, lent or free.
     #[must_use]
-    pub fn place_count(&self) -> usize {
+    pub fn table_len(&self) -> usize {
         self.slots.len()
     }
 

@@ -150,7 +150,7 @@ fn judge(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usi
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("this test needs Node 18 or newer: apt-get install nodejs");
+        .expect("needs Node 18 or later: apt-get install nodejs");
     let stdin = node.stdin.take().expect("stdin is piped");
     let writer = thread::spawn(move || {
         let mut random = Random::new(seed);
@@ -182,6 +182,7 @@ fn judge(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usi
 }
 
 #[test]
+#[ignore = "needs Node; npm --prefix e2e run parity runs it"]
 fn rules_mean_what_they_mean_in_node() {
     let pairs = std::env::var("RULE_PAIRS")
         .map_or(PAIRS, |text| text.parse().expect("RULE_PAIRS is a number"));
@@ -233,6 +234,7 @@ fn rules_mean_what_they_mean_in_node() {
 }
 
 #[test]
+#[ignore = "needs Node; npm --prefix e2e run parity runs it"]
 fn planted_faults_are_found() {
     for fault in FAULTS {
         let (report, ..) = judge(2, 2_000, Some(fault));

@@ -463,9 +463,9 @@ const COUNTERS: &[Number] = &[
         |stats| &stats.engine.history_removed,
     ),
     (
-        "penalty_waits",
+        "backoff_waits",
         "Connections and logins that had to wait because their address or user was closed for a limit",
-        |stats| &stats.penalty_waits,
+        |stats| &stats.backoff_waits,
     ),
     (
         "expired_sessions",
@@ -488,9 +488,9 @@ const COUNTERS: &[Number] = &[
         |stats| &stats.rights_cuts,
     ),
     (
-        "penalty_refusals",
+        "backoff_refusals",
         "Those of them that were refused for good",
-        |stats| &stats.penalty_refusals,
+        |stats| &stats.backoff_refusals,
     ),
     (
         "protocol_errors",
@@ -584,9 +584,9 @@ const GAUGES: &[Number] = &[
         |stats| &stats.carried_bytes,
     ),
     (
-        "detained_sessions",
-        "Sessions whose challenge or login is not answered yet because of a penalty",
-        |stats| &stats.engine.detained,
+        "delayed_sessions",
+        "Sessions whose challenge or login is not answered yet because of reconnect back-off",
+        |stats| &stats.engine.delayed,
     ),
     (
         "throttled_sessions",
@@ -614,9 +614,9 @@ const GAUGES: &[Number] = &[
         |stats| &stats.engine.lagging_sessions,
     ),
     (
-        "penalty_entries",
+        "backoff_entries",
         "Addresses and users that were closed for a limit lately",
-        |stats| &stats.penalty_entries,
+        |stats| &stats.backoff_entries,
     ),
     ("subscribed_names", "Names with subscribers", |stats| {
         &stats.engine.subscribed_names

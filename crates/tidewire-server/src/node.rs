@@ -24,9 +24,9 @@ use tidewire_config::value::Rules;
 use tidewire_core::store::Opened;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::Path;
+use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::handle::{ShardHandle, UpgradedSocket};
 use tidewire_shard::peer_log::sum_peer_lines;
-use tidewire_shard::penalty::PenaltySettings;
 use tidewire_shard::place::HandOver;
 use tidewire_shard::tracer;
 use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
@@ -169,7 +169,7 @@ impl Node {
                 settings: plan.settings(),
                 limits,
                 names_are_proved: !plan.auth_chain.contains(&AuthKind::Open),
-                penalty: PenaltySettings::of(plan),
+                backoff: BackoffSettings::of(plan),
                 permission,
                 opened,
                 requests: Arc::new(requests),

@@ -10,7 +10,7 @@ use client::{Client, acknowledged, wait_until, write};
 use shard_support::{Node, Options};
 use tidewire_core::message::{Connection, Message, Record, RecordBulk};
 use tidewire_shard::ShardLimits;
-use tidewire_shard::penalty::PenaltySettings;
+use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::stats::ShardStats;
 use tidewire_wire::frame::websocket::{CloseCode, Opcode, encode_masked};
 use tidewire_wire::protocol::deepstream::Deepstream;
@@ -222,7 +222,7 @@ fn who_holds_the_records_that_fill_the_budget_goes_and_nobody_else() {
             memory_bytes_max: 2 * MEMORY_BYTES_MAX,
             ..ShardLimits::default()
         },
-        penalty: PenaltySettings::default(),
+        backoff: BackoffSettings::default(),
         ..Options::default()
     });
     let mut bystanders: Vec<Client> = (0..SHARDS).map(|shard| node.log_in(shard)).collect();
@@ -248,11 +248,11 @@ fn who_holds_the_records_that_fill_the_budget_goes_and_nobody_else() {
     }
     assert_eq!(cut(&node), 1);
     // The holder's address and user, and no other user.
-    wait_until(|| sum(&node, |stats| &stats.penalty_entries) == 2);
+    wait_until(|| sum(&node, |stats| &stats.backoff_entries) == 2);
 }
 
 #[test]
-fn sessions_that_are_ended_for_what_all_hold_together_are_not_punished() {
+fn sessions_that_are_ended_for_what_all_hold_together_are_not_delayed() {
     const COUNT: usize = 45;
     // Each holds less than a hundredth of the budget, all together more than it.
     let node = Node::start(Options {
@@ -260,14 +260,14 @@ fn sessions_that_are_ended_for_what_all_hold_together_are_not_punished() {
             memory_bytes_max: 4 << 20,
             ..ShardLimits::default()
         },
-        penalty: PenaltySettings::default(),
+        backoff: BackoffSettings::default(),
         ..Options::default()
     });
     let hoarders: Vec<Client> = (0..4 * COUNT).map(|_| hoarder(&node, 30_000)).collect();
     wait_until(|| sum(&node, |stats| &stats.memory_disconnects) > 0);
     wait_until(|| sum(&node, |stats| &stats.inbound_bytes) <= 4 << 20);
     assert!(cut(&node) < COUNT as u64, "{}", cut(&node));
-    let entries = |shard| node.stats(shard).penalty_entries.load(Ordering::Relaxed);
+    let entries = |shard| node.stats(shard).backoff_entries.load(Ordering::Relaxed);
     assert_eq!(entries(0), 0);
     drop(hoarders);
 }

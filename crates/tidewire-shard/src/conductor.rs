@@ -6,7 +6,7 @@
 
 mod carried;
 mod closing;
-mod looking;
+mod inspecting;
 mod memory;
 mod reading;
 mod rights;
@@ -49,9 +49,9 @@ use super::handle::{
 };
 use super::sink::{DeferredEffect, Sink};
 use super::stats::{LongestTurn, ShardStats, add, set, time_index};
+use crate::backoff::{Delay, ReconnectBackoff};
 use crate::interest::InterestMap;
 use crate::peer_log;
-use crate::penalty::{PenaltyBox, Sentence};
 use crate::place::Subject;
 use crate::tracer::Tracer;
 
@@ -69,7 +69,7 @@ pub(crate) struct Node {
     pub(crate) handles: Arc<[ShardHandle]>,
     pub(crate) interest: Arc<InterestMap>,
     pub(crate) confirmations: Arc<Confirmations>,
-    pub(crate) penalties: Arc<PenaltyBox>,
+    pub(crate) backoff: Arc<ReconnectBackoff>,
     pub(crate) callers: Arc<CallerRates>,
     pub(crate) requests: Arc<dyn Requests>,
     pub(crate) tracer: Option<Arc<Tracer>>,
@@ -89,7 +89,7 @@ pub(crate) struct Conductor {
     own: ShardHandle,
     handles: Arc<[ShardHandle]>,
     confirmations: Arc<Confirmations>,
-    penalties: Arc<PenaltyBox>,
+    backoff: Arc<ReconnectBackoff>,
     callers: Arc<CallerRates>,
     credit: Credit,
     limits: ShardLimits,
@@ -176,7 +176,7 @@ impl Conductor {
             own,
             handles: node.handles,
             confirmations: node.confirmations,
-            penalties: node.penalties,
+            backoff: node.backoff,
             callers: node.callers,
             credit: Credit::new(address.shard, shard_count, limits.shard_inflight_bytes_max),
             limits,
@@ -532,7 +532,7 @@ impl Conductor {
                 self.handle(Input::Rights { number, change });
             }
             Mail::Carried(mail) => self.take_carried(mail),
-            Mail::Look(look) => self.look(look),
+            Mail::Inspect(inspection) => self.inspect(inspection),
             Mail::RefuseNew => {
                 self.is_refusing = true;
                 self.handle(Input::Drain);
@@ -578,8 +578,8 @@ impl Conductor {
                 self.handle(Input::Opened { session, format });
                 let origin = Subject::new(address.ip()).hash();
                 self.engine.set_origin(session, origin);
-                if let Some(sentence) = self.penalties.arrival(self.now.monotonic, address.ip()) {
-                    self.detain(session, sentence);
+                if let Some(delay) = self.backoff.arrival(self.now.monotonic, address.ip()) {
+                    self.delay(session, delay);
                 }
                 if self.is_draining {
                     self.close(key, CloseCause::GoingAway);
@@ -609,7 +609,7 @@ impl Conductor {
             && let Some(peer) = self.carried.peer(key)
         {
             let address = peer.address.ip();
-            self.penalties.refused_login(self.now.monotonic, address);
+            self.backoff.refused_login(self.now.monotonic, address);
         }
         if matches!(completion.outcome, AuthOutcome::Unavailable) {
             // A request is told so at once; it knows when to come back.
@@ -632,8 +632,8 @@ impl Conductor {
             if !self.carried.logged_in(key, caller) {
                 return self.end_carried(key, End::Share);
             }
-            if let Some(sentence) = self.penalties.login(now, address, &principal.user_id) {
-                self.detain(completion.session, sentence);
+            if let Some(delay) = self.backoff.login(now, address, &principal.user_id) {
+                self.delay(completion.session, delay);
             }
         }
         self.handle(Input::Auth(completion));
@@ -657,14 +657,14 @@ impl Conductor {
     }
 
     /// Holds the next answer of a session back.
-    fn detain(&mut self, session: SessionId, sentence: Sentence) {
+    fn delay(&mut self, session: SessionId, delay: Delay) {
         let stats = self.own.stats();
-        add(&stats.penalty_waits, 1);
-        add(&stats.penalty_refusals, u64::from(sentence.refuse));
-        self.handle(Input::Detain {
+        add(&stats.backoff_waits, 1);
+        add(&stats.backoff_refusals, u64::from(delay.refuse));
+        self.handle(Input::Delay {
             session,
-            until: sentence.until,
-            refuse: sentence.refuse,
+            until: delay.until,
+            refuse: delay.refuse,
         });
     }
 
@@ -782,7 +782,7 @@ impl Conductor {
             stats.engine.set_dirty(self.engine.dirty_by_store());
             // A number of the node, which its first shard tells.
             if self.address.shard == 0 {
-                set(&stats.penalty_entries, self.penalties.entry_count() as u64);
+                set(&stats.backoff_entries, self.backoff.entry_count() as u64);
             }
         }
         set(&stats.last_turn_end, now.0);

@@ -9,7 +9,7 @@ use tidewire_wire::protocol::deepstream::json::{DeepstreamJson, TextError};
 use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::handle::Peer;
-use crate::penalty::Offence;
+use crate::backoff::DisconnectCause;
 use crate::place::Place;
 
 /// Wire formats, each with a turn log of its own.
@@ -243,13 +243,13 @@ impl CloseCause {
     }
 
     /// Whether whoever is closed for it has to wait before it is let in again.
-    pub(crate) fn offence(self) -> Option<Offence> {
+    pub(crate) fn cause(self) -> Option<DisconnectCause> {
         match self {
             Self::Frame(_)
             | Self::NotText
             | Self::NotJson(_)
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
-                Some(Offence::Fault)
+                Some(DisconnectCause::Fault)
             }
             // Silence is a broken line, and a record that can't be read is the server's fault. Who is refused for good or
             // has not logged in in time stays away, so that the wait would hit the next one behind the same address.
@@ -265,7 +265,7 @@ impl CloseCause {
             )
             | Self::Severed(_)
             | Self::Peer(_)
-            // Its penalty depends on how much it has held.
+            // Its back-off depends on how much it has held.
             | Self::Memory
             | Self::GoingAway => None,
         }

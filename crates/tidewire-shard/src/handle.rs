@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::carrier::{CarriedMail, CarriedSession, Stay};
-use super::look::Look;
+use super::inspect::Inspection;
 use super::stats::{Clock, ShardStats};
 use crate::place::Place;
 use crate::share::Standing;
@@ -160,7 +160,7 @@ pub(crate) enum Mail {
     /// About a session that a task of the front carries.
     Carried(CarriedMail),
     /// Somebody wants to see something.
-    Look(Look),
+    Inspect(Inspection),
     /// New work is refused from now on.
     RefuseNew,
     /// Sockets are no longer read.

@@ -1,5 +1,6 @@
 //! The shards of a node: their threads, and how others reach them. What a shard decides is the engine's.
 
+pub mod backoff;
 mod batch;
 mod caller_rate;
 pub mod carrier;
@@ -9,12 +10,11 @@ mod credit;
 mod deflation;
 mod drain;
 pub mod handle;
+pub mod inspect;
 pub mod interest;
-pub mod look;
 mod message_count;
 pub mod outlet;
 pub mod peer_log;
-pub mod penalty;
 pub mod place;
 pub mod share;
 mod sink;
@@ -38,8 +38,8 @@ use tidewire_net::mailbox::Mailbox;
 use tidewire_net::memory_budget::MemoryBudget;
 use tidewire_net::send_batch::{Path, Sender};
 
+use crate::backoff::{BackoffSettings, ReconnectBackoff};
 use crate::interest::InterestMap;
-use crate::penalty::{PenaltyBox, PenaltySettings};
 use crate::tracer::Tracer;
 use caller_rate::CallerRates;
 use conductor::Conductor;
@@ -126,7 +126,7 @@ pub struct NodeConfig {
     /// Whether each name of a user is proved at its login.
     pub names_are_proved: bool,
     /// How long who waits that was closed for one of them.
-    pub penalty: PenaltySettings,
+    pub backoff: BackoffSettings,
     /// The judge.
     pub permission: Arc<dyn Permission>,
     /// What each store said when it was opened, by number.
@@ -207,7 +207,7 @@ impl PreparedShards {
         let handles: Arc<[ShardHandle]> = self.handles.into();
         let interest = Arc::new(InterestMap::new(handles.len()));
         let confirmations = Arc::new(Confirmations::new(handles.len()));
-        let penalties = Arc::new(PenaltyBox::new(config.penalty));
+        let backoff = Arc::new(ReconnectBackoff::new(config.backoff));
         let callers = CallerRates::new(&config.settings.rates, config.names_are_proved);
         let callers = Arc::new(callers);
         let mut running = RunningShards {
@@ -232,7 +232,7 @@ impl PreparedShards {
                 handles: handles.clone(),
                 interest: interest.clone(),
                 confirmations: confirmations.clone(),
-                penalties: penalties.clone(),
+                backoff: backoff.clone(),
                 callers: callers.clone(),
                 requests: config.requests.clone(),
                 tracer: config.tracer.clone(),

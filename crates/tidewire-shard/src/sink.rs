@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span, StoreRequest,
+    AuthRequest, CloseReason, Effects, Format, InterestChange, PublicationRef, Span, StoreRequest,
 };
 use tidewire_core::entry::Entry;
 use tidewire_core::message::{Event, Message};
@@ -122,17 +122,17 @@ impl Effects for Sink {
         self.outgoing[usize::from(to.shard)].push(entry);
     }
 
-    fn publish(&mut self, news: News<'_>) {
+    fn publish(&mut self, publication: PublicationRef<'_>) {
         if self.outgoing.len() == 1 {
             return;
         }
-        let (topic, name) = news.key();
-        let mut publication = None;
+        let (topic, name) = publication.key();
+        let mut owned = None;
         let (outgoing, targets) = (&mut self.outgoing, &mut self.targets);
         self.interest.visit(topic, name, self.own.index(), |shard| {
-            let publication = publication.get_or_insert_with(|| news.to_owned());
+            let owned = owned.get_or_insert_with(|| publication.to_owned());
             targets.push(shard);
-            outgoing[usize::from(shard)].push(Entry::Publication(publication.clone()));
+            outgoing[usize::from(shard)].push(Entry::Publication(owned.clone()));
         });
     }
 

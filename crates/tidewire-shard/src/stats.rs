@@ -174,11 +174,11 @@ pub struct ShardStats {
     /// Messages that left plain because the turn had compressed enough.
     pub deflate_skips: AtomicU64,
     /// Connections and logins that had to wait because their address or user was closed for a limit.
-    pub penalty_waits: AtomicU64,
+    pub backoff_waits: AtomicU64,
     /// Those of them that were refused for good in the end.
-    pub penalty_refusals: AtomicU64,
+    pub backoff_refusals: AtomicU64,
     /// Gauge: addresses and users that were closed for a limit lately. Of the whole node, on the first shard only.
-    pub penalty_entries: AtomicU64,
+    pub backoff_entries: AtomicU64,
     /// Gauge: entries found in the mailbox.
     pub mailbox_entries: AtomicU64,
     /// Entries handled, of all turns.
@@ -208,7 +208,7 @@ impl ShardStats {
 )]
 pub struct EngineStats {
     pub sessions: AtomicU64,
-    pub detained: AtomicU64,
+    pub delayed: AtomicU64,
     /// Gauge: sessions whose message waits for a rate.
     pub throttled: AtomicU64,
     pub owing: AtomicU64,
@@ -258,7 +258,7 @@ impl EngineStats {
 
     pub(crate) fn set(&self, counts: Counts) {
         set(&self.sessions, counts.sessions as u64);
-        set(&self.detained, counts.detained as u64);
+        set(&self.delayed, counts.delayed as u64);
         set(&self.throttled, counts.throttled as u64);
         set(&self.owing, counts.owing as u64);
         set(&self.owed, counts.owed);

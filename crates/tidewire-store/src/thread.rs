@@ -33,7 +33,7 @@ pub type LoadAnswer = Box<dyn FnOnce(Result<Vec<Loaded>, StoreError>) + Send>;
 pub type CommitAnswer = Box<dyn FnOnce(Result<Vec<Written>, StoreError>) + Send>;
 
 /// Takes what shards are to learn of a store's quotas; called from the committing thread, so it must not block.
-pub type QuotaNews = Box<dyn Fn(QuotaChange) + Send>;
+pub type OnQuotaChange = Box<dyn Fn(QuotaChange) + Send>;
 
 /// A part of the records whose names share a prefix, in byte order of their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -308,7 +308,7 @@ impl StoreThreads {
         mut store: Box<dyn Store>,
         term: Term,
         answer: Answer,
-        news: QuotaNews,
+        on_change: OnQuotaChange,
     ) -> Result<Self, StoreError> {
         let mut reader = store.reader()?;
         let (commits, commit_tasks) = mpsc::channel();
@@ -328,10 +328,10 @@ impl StoreThreads {
             .spawn(move || read(&mut *reader, &read_tasks, &answer, &health))
             .map_err(no_thread)?;
         let health = client.health.clone();
-        tell_quota(&mut *store, &health, &news);
+        tell_quota(&mut *store, &health, &on_change);
         let writer = Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write(&mut *store, term, &commit_tasks, &health, &news))
+            .spawn(move || write(&mut *store, term, &commit_tasks, &health, &on_change))
             .map_err(no_thread)?;
         Ok(Self {
             client,
@@ -424,7 +424,7 @@ fn write(
     term: Term,
     tasks: &Receiver<CommitTask>,
     health: &StoreHealth,
-    news: &QuotaNews,
+    on_change: &OnQuotaChange,
 ) -> Result<(), StoreError> {
     let mut ending = None;
     let mut waiting = VecDeque::new();
@@ -448,7 +448,7 @@ fn write(
             continue;
         }
         commit_together(store, term, batches, health);
-        tell_quota(store, health, news);
+        tell_quota(store, health, on_change);
         if let Err(error) = store.tidy() {
             health.note_commit(Some(&error));
         }
@@ -460,7 +460,7 @@ fn write(
 }
 
 /// Tells shards, metrics and `/ready` how the store stands to its quotas.
-fn tell_quota(store: &mut dyn Store, health: &StoreHealth, news: &QuotaNews) {
+fn tell_quota(store: &mut dyn Store, health: &StoreHealth, on_change: &OnQuotaChange) {
     let Some(state) = store.quota() else {
         return;
     };
@@ -484,7 +484,7 @@ fn tell_quota(store: &mut dyn Store, health: &StoreHealth, news: &QuotaNews) {
                 false => tracing::info!(user, "the user has room in the store again"),
             }
         }
-        news(change);
+        on_change(change);
     }
 }
 

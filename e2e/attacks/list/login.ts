@@ -45,10 +45,10 @@ function present(target: Target, forge: (round: number) => string): Promise<numb
 export const LOGINS: Attack[] = [
   {
     name: 'guessing passwords',
-    limit: 'auth.attempts_max and penalty',
-    metric: 'tidewire_penalty_waits_total',
-    options: { users: {}, authAttemptsMax: 3, penalty: { wait_min: '1s' } },
-    off: { users: {}, authAttemptsMax: 1_000_000, penalty: { wait_max: '0s' } },
+    limit: 'auth.attempts_max and backoff',
+    metric: 'tidewire_backoff_waits_total',
+    options: { users: {}, authAttemptsMax: 3, backoff: { wait_min: '1s' } },
+    off: { users: {}, authAttemptsMax: 1_000_000, backoff: { wait_max: '0s' } },
     harm: 'reached',
     bound: 100,
     run: async (target) => {
@@ -70,10 +70,10 @@ export const LOGINS: Attack[] = [
   },
   {
     name: 'coming back at once after being closed',
-    limit: 'penalty',
-    metric: 'tidewire_penalty_waits_total',
-    options: { penalty: { wait_min: '1s' } },
-    off: { penalty: { wait_max: '0s' } },
+    limit: 'backoff',
+    metric: 'tidewire_backoff_waits_total',
+    options: { backoff: { wait_min: '1s' } },
+    off: { backoff: { wait_max: '0s' } },
     harm: 'reached',
     bound: 20,
     run: async (target) => {

@@ -11,7 +11,7 @@ pub struct Counts {
     /// Sessions in every phase.
     pub sessions: usize,
     /// Sessions whose next answer is held back.
-    pub detained: usize,
+    pub delayed: usize,
     /// Sessions whose login expires at some time.
     pub expiring: usize,
     /// Sessions that were ended because it did. Only grows.
@@ -98,7 +98,7 @@ impl Shard {
             + self.records.kept_bytes()
     }
 
-    /// Bytes that are kept, on this shard and at owners, because of the session at this place: records that it is subscribed to
+    /// Bytes that are kept, on this shard and at owners, because of the session at this index: records that it is subscribed to
     /// included, each for one of its subscribers.
     #[must_use]
     pub fn kept_for(&self, index: u32) -> usize {
@@ -140,7 +140,7 @@ impl Shard {
     pub fn counts(&self) -> Counts {
         Counts {
             sessions: self.sessions.count(),
-            detained: self.detentions.len(),
+            delayed: self.delays.len(),
             expiring: self.expiries.count(),
             expired: self.context.expired,
             revoked: self.context.revoked,

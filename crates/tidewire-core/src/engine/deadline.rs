@@ -19,7 +19,7 @@ impl Shard {
             self.heartbeats.next(),
             self.logins.next(),
             self.retries.next(),
-            self.detentions.first().map(|(until, _)| *until),
+            self.delays.first().map(|(until, _)| *until),
             self.expiries.next(),
             self.reauthorizer.next(),
             self.interest.next(),
@@ -40,10 +40,10 @@ impl Shard {
         parts.histories.deadline_reached(&turn);
         parts.rates.deadline_reached(&mut turn);
         parts.user_rates.deadline_reached(&mut turn);
-        while let Some((until, session)) = parts.detentions.first().copied()
+        while let Some((until, session)) = parts.delays.first().copied()
             && until <= now.monotonic
         {
-            parts.detentions.pop_first();
+            parts.delays.pop_first();
             let decided = login::release(&mut turn, session);
             parts.logged_in(&turn, session, decided);
         }
@@ -68,11 +68,11 @@ impl Shard {
             parts.heartbeats.end();
         }
         let (sessions, closes) = (&turn.sessions, &mut turn.out);
-        let place_count = sessions.place_count();
+        let table_len = sessions.table_len();
         parts
             .heartbeats
-            .advance(now.monotonic, interval, place_count, |place| {
-                if let Some(session) = sessions.at(place as u32)
+            .advance(now.monotonic, interval, table_len, |index| {
+                if let Some(session) = sessions.at(index as u32)
                     && now.monotonic.since(session.heard) > interval * 2
                     && !session.is_throttled()
                 {

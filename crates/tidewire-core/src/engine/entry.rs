@@ -3,7 +3,7 @@
 use super::{Parts, Shard};
 use crate::address::SessionId;
 use crate::context::{PendingReply, TurnContext};
-use crate::effect::{Effects, News};
+use crate::effect::{Effects, PublicationRef};
 use crate::entry::{
     Answer, Asker, Entry, HistoryEntry, PendingReplyId, ReadFailed, RecordAnswer, ReplyAction,
     ReplyPart, WorkEntry,
@@ -93,12 +93,12 @@ impl Shard {
                 operation,
                 count,
             } => rates.granted(turn, &user, operation, count),
-            Entry::Publication(publication) => match publication.as_news() {
-                News::Event { name, data, trace } => {
+            Entry::Publication(publication) => match publication.as_borrowed() {
+                PublicationRef::Event { name, data, trace } => {
                     let event = Event::published(name, data, None, trace);
                     event::deliver(turn, name, event, None);
                 }
-                news @ News::User { .. } => presence::deliver(turn, &news),
+                publication @ PublicationRef::User { .. } => presence::deliver(turn, &publication),
             },
             Entry::History(entry) => match entry {
                 HistoryEntry::Emit {

@@ -105,8 +105,8 @@ impl Shard {
         let Some(mut session) = turn.sessions.end(id) else {
             return;
         };
-        if let Phase::Detained(detention) = &session.phase {
-            parts.detentions.remove(&(detention.until, id));
+        if let Phase::Delayed(delay) = &session.phase {
+            parts.delays.remove(&(delay.until, id));
         }
         for owner in parts.debtors.ended(id) {
             turn.post(owner, Entry::Work(WorkEntry::SessionEnded { session: id }));
@@ -160,7 +160,7 @@ impl Shard {
         }
     }
 
-    /// Whether a session has ended and still holds something, so that its place can't have another one.
+    /// Whether a session has ended and still holds something, so that its index can't be used by another one.
     #[must_use]
     pub fn is_leaving(&self, session: SessionId) -> bool {
         self.sessions.is_leaving(session)

@@ -79,8 +79,8 @@ impl Shard {
 
     /// Ends the sessions of whoever was revoked.
     fn revoke<E: Effects>(&mut self, now: Now, what: &Revoked, out: &mut E) {
-        for place in 0..self.sessions.place_count() as u32 {
-            let session = self.sessions.at(place);
+        for index in 0..self.sessions.table_len() as u32 {
+            let session = self.sessions.at(index);
             let revoked = session.filter(|session| {
                 let principal = session.principal();
                 principal.is_some_and(|principal| what.covers(principal))

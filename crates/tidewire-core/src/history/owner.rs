@@ -36,7 +36,7 @@ struct History {
     ring: Ring,
     /// Granted subscriptions by shard.
     interest: SmallVec<[(u16, u32); 2]>,
-    /// Its place among the idle names, if it is one.
+    /// Its position among the idle names, if it is one.
     idle_since: Option<u64>,
     /// When its first event is looked at, because it may be too old.
     due: Option<Instant>,
@@ -450,11 +450,11 @@ impl History {
     }
 
     fn remove_interest(&mut self, shard: u16) {
-        let place = self.interest.iter().position(|(known, _)| *known == shard);
-        if let Some(place) = place {
-            self.interest[place].1 -= 1;
-            if self.interest[place].1 == 0 {
-                self.interest.remove(place);
+        let index = self.interest.iter().position(|(known, _)| *known == shard);
+        if let Some(index) = index {
+            self.interest[index].1 -= 1;
+            if self.interest[index].1 == 0 {
+                self.interest.remove(index);
             }
         }
     }

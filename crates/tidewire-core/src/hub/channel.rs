@@ -23,7 +23,7 @@ pub(super) struct Channel {
     pub(super) members: SmallVec<[u32; 4]>,
     /// The formats that some member has had since the channel began, one bit each.
     pub(super) formats: u64,
-    /// One more than the place of its ranges of this turn among the touched ones, 0 for none.
+    /// One more than the index of its ranges of this turn among the touched ones, 0 for none.
     pub(super) touched: u32,
     /// Whether a member joined in this turn.
     pub(super) has_fresh: bool,
@@ -41,7 +41,7 @@ pub(super) struct Channel {
 pub(super) const UNPAID: u32 = u32::MAX;
 
 impl Channel {
-    /// Bytes of the name with its places.
+    /// Bytes of the name with its table entries.
     pub(super) fn own_bytes(&self) -> usize {
         let interest_bytes = match self.topic {
             HubTopic::Interest(_) => INTEREST_BYTES,
@@ -87,21 +87,21 @@ impl Hub {
         &self.channel(id).members
     }
 
-    /// How many places there are for names, taken or free.
-    pub(crate) fn place_count(&self) -> usize {
+    /// Length of the table of names, free entries included.
+    pub(crate) fn table_len(&self) -> usize {
         self.channels.len()
     }
 
-    /// The names with members in these places, with how many members each has.
+    /// The names with members at these indexes, with how many members each has.
     pub(crate) fn names_at(
         &self,
-        places: Range<usize>,
+        range: Range<usize>,
     ) -> impl Iterator<Item = (HubTopic, &Name, usize)> {
-        let channels = self.channels.get(places.clone()).unwrap_or_default();
-        let channels = places.zip(channels).filter_map(|(place, channel)| {
+        let channels = self.channels.get(range.clone()).unwrap_or_default();
+        let channels = range.zip(channels).filter_map(|(index, channel)| {
             let channel = channel.as_ref().filter(|channel| !channel.is_empty())?;
-            // Places fit into an id.
-            let lagging = self.lagging.get(&(place as ChannelId));
+            // Indexes fit into an id.
+            let lagging = self.lagging.get(&(index as ChannelId));
             let lagging = lagging.map_or(0, LaggingMembers::count);
             Some((channel, channel.members.len() + lagging))
         });
@@ -174,7 +174,7 @@ impl Hub {
         if part == 0
             && let Some(room) = table::shrunk(self.name_count(), self.channels.capacity())
         {
-            // Places in the middle can't go, because memberships know them by number.
+            // Entries in the middle can't go, because memberships know them by number.
             let used = self.channels.iter().rposition(Option::is_some);
             self.channels.truncate(used.map_or(0, |last| last + 1));
             self.channels.shrink_to(self.channels.len() * 2);
@@ -214,7 +214,7 @@ impl Hub {
         }
     }
 
-    /// The name's place; it has members or had some in this turn.
+    /// The name's index; it has members or had some in this turn.
     pub(crate) fn find(&self, topic: HubTopic, name: &str) -> Option<ChannelId> {
         let hash = hash(&self.hasher, topic, name);
         let is_it = |id: &ChannelId| {
@@ -245,7 +245,7 @@ fn hash(hasher: &FixedState, topic: HubTopic, name: &str) -> u64 {
     hasher.hash_one((topic, name))
 }
 
-/// The hash of the channel at that place.
+/// The hash of the channel at that index.
 fn hash_of(hasher: &FixedState, channels: &[Option<Channel>], id: ChannelId) -> u64 {
     let channel = channels[id as usize].as_ref();
     channel.map_or(0, |channel| hash(hasher, channel.topic, &channel.name))

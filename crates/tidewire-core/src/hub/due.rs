@@ -9,13 +9,13 @@ use crate::effect::{Format, Span};
 /// No channel: the due is answers only.
 pub(super) const NO_CHANNEL: ChannelId = u32::MAX;
 
-/// The due has more than fits; `start` is its place among the heavy ones.
+/// The due has more than fits; `start` is its index among the heavy ones.
 pub(super) const HEAVY: ChannelId = u32::MAX - 1;
 
 /// A due that had more answers than this gives their memory back after the turn.
 const SPANS_KEPT_MAX: usize = 1024;
 
-/// The session of a due that was sent. No session has this place: the descriptor limit is far below.
+/// The session of a due that was sent. No session has this index: the descriptor limit is far below.
 const SENT: u32 = u32::MAX;
 
 /// What a session is owed at the end of the turn, in its usual, small form: one channel, or one range of answers.
@@ -61,7 +61,7 @@ impl Hub {
     pub(super) fn next_due(&mut self, urgent_left: &mut usize) -> Option<Due> {
         loop {
             let has_others = self.visited_count < self.due.len();
-            let place = match self.urgent.front() {
+            let entry = match self.urgent.front() {
                 Some(_) if *urgent_left > 0 || !has_others => {
                     *urgent_left = urgent_left.saturating_sub(1);
                     self.urgent.pop_front()? as usize
@@ -72,9 +72,9 @@ impl Hub {
                 }
                 _ => return None,
             };
-            let due = self.due[place];
+            let due = self.due[entry];
             if due.session != SENT {
-                self.due[place].session = SENT;
+                self.due[entry].session = SENT;
                 self.sent_count += 1;
                 self.marks[due.session as usize] = 0;
                 return Some(due);
@@ -120,7 +120,7 @@ impl Hub {
     /// Takes what is owed in `format` to a session that is a member of nothing.
     pub(crate) fn take_answers(&mut self, session: u32, format: Format) -> Vec<Span> {
         let mark = self.mark(session);
-        let Some(due) = (mark as usize).checked_sub(1).map(|place| self.due[place]) else {
+        let Some(due) = (mark as usize).checked_sub(1).map(|entry| self.due[entry]) else {
             return Vec::new();
         };
         let mut answers = Joined::default();
@@ -136,7 +136,7 @@ impl Hub {
         answers.spans
     }
 
-    /// Owes the session nothing any more; its place may be taken by another one within the turn.
+    /// Owes the session nothing any more; its index may be taken by another one within the turn.
     pub(crate) fn forget(&mut self, session: u32) {
         let mark = self.mark(session);
         if mark == 0 {
@@ -178,9 +178,9 @@ impl Hub {
         if self.heavy.len() == self.heavy_count {
             self.heavy.push(HeavyDue::default());
         }
-        let place = self.heavy_count;
+        let entry = self.heavy_count;
         self.heavy_count += 1;
-        let heavy = &mut self.heavy[place];
+        let heavy = &mut self.heavy[entry];
         if due.channel != NO_CHANNEL {
             heavy.channels.push((due.channel, due.start));
         } else if due.start < due.end {
@@ -192,7 +192,7 @@ impl Hub {
         self.due[small] = Due {
             session,
             channel: HEAVY,
-            start: place as u64,
+            start: entry as u64,
             end: 0,
         };
         heavy

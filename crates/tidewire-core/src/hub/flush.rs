@@ -138,8 +138,8 @@ impl Hub {
         let Some(channel) = self.channels[id as usize].take() else {
             return;
         };
-        let place = channel.touched as usize - 1;
-        let is_first = self.touched[place]
+        let touched_index = channel.touched as usize - 1;
+        let is_first = self.touched[touched_index]
             .published
             .iter()
             .all(|published| published.collected == 0);
@@ -153,7 +153,7 @@ impl Hub {
                 if mark != 0 && self.waits_for(mark, id) {
                     continue;
                 }
-                since = since.max(self.collected(place, session, sessions));
+                since = since.max(self.collected(touched_index, session, sessions));
             }
             if mark == 0 {
                 self.due.push(Due {
@@ -167,7 +167,7 @@ impl Hub {
                 self.heavy(session).channels.push((id, since));
             }
         }
-        let touched = &mut self.touched[place];
+        let touched = &mut self.touched[touched_index];
         touched.is_new = false;
         for published in &mut touched.published {
             published.collected = published.spans.last().map_or(0, |span| span.end);
@@ -176,9 +176,9 @@ impl Hub {
     }
 
     /// The offset before which a member was listed for the ranges of a touched channel.
-    pub(super) fn collected(&self, place: usize, session: u32, sessions: &Sessions) -> u64 {
+    pub(super) fn collected(&self, touched_index: usize, session: u32, sessions: &Sessions) -> u64 {
         let format = sessions.at(session).map(|session| session.format);
-        let mut published = self.touched[place].published.iter();
+        let mut published = self.touched[touched_index].published.iter();
         published
             .find(|published| Some(published.format) == format)
             .map_or(0, |published| published.collected)
@@ -213,8 +213,8 @@ impl Hub {
         }
         self.heavy.truncate(TOUCHED_KEPT_MAX);
         self.heavy_count = 0;
-        for place in 0..std::mem::take(&mut self.touched_count) {
-            let touched = &mut self.touched[place];
+        for touched_index in 0..std::mem::take(&mut self.touched_count) {
+            let touched = &mut self.touched[touched_index];
             for published in &mut touched.published {
                 published.spans.clear();
                 published.collected = 0;

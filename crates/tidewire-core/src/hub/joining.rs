@@ -32,8 +32,8 @@ impl Hub {
         let (since, seed) = (self.end(session.format), self.seed);
         let channel = self.channel_mut(channel_id);
         let first = channel.is_empty();
-        let place = channel.members.len() as u32;
-        session.memberships.add(channel_id, place, seed);
+        let position = channel.members.len() as u32;
+        session.memberships.add(channel_id, position, seed);
         channel.members.push(id.index);
         channel.formats |= format_bit(session.format);
         channel.has_fresh = true;
@@ -108,7 +108,7 @@ impl Hub {
             .collect()
     }
 
-    /// Ends memberships of the session at that place. Returns the names that lost their last member.
+    /// Ends memberships of the session at that index. Returns the names that lost their last member.
     pub(crate) fn leave_channels(
         &mut self,
         index: u32,
@@ -117,7 +117,7 @@ impl Hub {
     ) -> Vec<(HubTopic, Name)> {
         let mut emptied = Vec::new();
         for id in channels {
-            // The name may have been dissolved since the list was made, and its place given back.
+            // The name may have been dissolved since the list was made, and its index given back.
             let Some(Some(channel)) = self.channels.get(id as usize) else {
                 continue;
             };
@@ -186,14 +186,14 @@ impl Hub {
         channel.members.swap_remove(position as usize);
         if let Some(&moved) = channel.members.get(position as usize)
             && let Some(session) = sessions.at_mut(moved)
-            && let Some(place) = session.memberships.place_mut(id)
+            && let Some(known) = session.memberships.position_mut(id)
         {
-            *place = position;
+            *known = position;
         }
         let touched = (channel.touched as usize).checked_sub(1);
         let joined_at = self.fresh.remove(&(id, index)).unwrap_or(0);
         let since = self.take_due(id, index).unwrap_or_else(|| {
-            let listed = touched.map_or(0, |place| self.collected(place, index, sessions));
+            let listed = touched.map_or(0, |touched| self.collected(touched, index, sessions));
             joined_at.max(listed)
         });
         clip(self.spans(id, format), since).collect()

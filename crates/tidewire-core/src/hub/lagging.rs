@@ -74,8 +74,8 @@ impl Hub {
             return;
         };
         let format = session.format;
-        let position = match session.memberships.place_mut(channel) {
-            Some(place) if *place != LAGGING => std::mem::replace(place, LAGGING),
+        let position = match session.memberships.position_mut(channel) {
+            Some(known) if *known != LAGGING => std::mem::replace(known, LAGGING),
             _ => return,
         };
         let owed = self.take_member(channel, id.index, position, format, sessions);
@@ -91,14 +91,14 @@ impl Hub {
             return;
         };
         let since = self.end(session.format);
-        let Some(place) = session.memberships.place_mut(channel) else {
+        let Some(known) = session.memberships.position_mut(channel) else {
             return;
         };
-        if *place != LAGGING {
+        if *known != LAGGING {
             return;
         }
         let members = &mut self.channel_mut(channel).members;
-        *place = members.len() as u32;
+        *known = members.len() as u32;
         members.push(id.index);
         self.channel_mut(channel).has_fresh = true;
         self.fresh.insert((channel, id.index), since);
@@ -137,8 +137,8 @@ impl Hub {
         sessions: &Sessions,
     ) -> Option<&Name> {
         let session = sessions.find(id)?;
-        let place = session.memberships.place(channel)?;
-        (place == LAGGING).then(|| &self.channel(channel).name)
+        let known = session.memberships.position(channel)?;
+        (known == LAGGING).then(|| &self.channel(channel).name)
     }
 
     /// The channel of a name, if the session lags in it.

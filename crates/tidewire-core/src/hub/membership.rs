@@ -4,13 +4,13 @@ use super::ChannelId;
 use super::due::NO_CHANNEL;
 use crate::table::{self, Map};
 
-/// In place of a place: the session is not among the members now, and counted what it missed.
+/// In place of a position: the session is not among the members now, and counted what it missed.
 pub(super) const LAGGING: u32 = u32::MAX;
 
 /// So many lie in the session itself.
 const INLINE: usize = 2;
 
-/// The channels of one session, with its place among the members of each.
+/// The channels of one session, with its position among the members of each.
 #[derive(Debug)]
 pub(crate) struct Memberships {
     /// The first ones, with [`NO_CHANNEL`] where there is none.
@@ -36,47 +36,47 @@ impl Memberships {
 
     /// Whether the session is a member.
     pub(super) fn contains(&self, channel: ChannelId) -> bool {
-        self.place(channel).is_some()
+        self.position(channel).is_some()
     }
 
-    /// Begins a membership, at a place among the members.
-    pub(super) fn add(&mut self, channel: ChannelId, place: u32, seed: u64) {
+    /// Begins a membership, at a position among the members.
+    pub(super) fn add(&mut self, channel: ChannelId, position: u32, seed: u64) {
         match self.inline.iter_mut().find(|(id, _)| *id == NO_CHANNEL) {
-            Some(free) => *free = (channel, place),
+            Some(free) => *free = (channel, position),
             None => {
                 let table = self.table.get_or_insert_with(|| Box::new(table::map(seed)));
-                table.insert(channel, place);
+                table.insert(channel, position);
             }
         }
     }
 
-    /// The place among the members of a channel, if the session is one.
-    pub(super) fn place_mut(&mut self, channel: ChannelId) -> Option<&mut u32> {
+    /// The position among the members of a channel, if the session is one.
+    pub(super) fn position_mut(&mut self, channel: ChannelId) -> Option<&mut u32> {
         match self.inline.iter_mut().find(|(id, _)| *id == channel) {
-            Some((_, place)) => Some(place),
+            Some((_, position)) => Some(position),
             None => self.table.as_mut()?.get_mut(&channel),
         }
     }
 
-    /// The place among the members of a channel, if the session is one.
-    pub(super) fn place(&self, channel: ChannelId) -> Option<u32> {
+    /// The position among the members of a channel, if the session is one.
+    pub(super) fn position(&self, channel: ChannelId) -> Option<u32> {
         match self.inline.iter().find(|(id, _)| *id == channel) {
-            Some((_, place)) => Some(*place),
+            Some((_, position)) => Some(*position),
             None => self.table.as_ref()?.get(&channel).copied(),
         }
     }
 
-    /// Ends a membership and gives its place.
+    /// Ends a membership and gives its position.
     pub(super) fn remove(&mut self, channel: ChannelId) -> Option<u32> {
         if let Some(inline) = self.inline.iter_mut().find(|(id, _)| *id == channel) {
             return Some(std::mem::replace(inline, (NO_CHANNEL, 0)).1);
         }
         let table = self.table.as_mut()?;
-        let place = table.remove(&channel);
+        let position = table.remove(&channel);
         if table.is_empty() {
             self.table = None;
         }
-        place
+        position
     }
 
     /// All channels, in an order that does not depend on a hash table.
@@ -103,7 +103,7 @@ mod tests {
             let mut memberships = Memberships::new();
             for channel in (0..count).rev() {
                 memberships.add(channel, channel, 7);
-                *memberships.place_mut(channel).unwrap() += 1;
+                *memberships.position_mut(channel).unwrap() += 1;
             }
             assert_eq!(memberships.len(), count as usize);
             assert_eq!(memberships.channels(), (0..count).collect::<Vec<_>>());

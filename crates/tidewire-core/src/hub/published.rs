@@ -73,7 +73,7 @@ impl Hub {
     fn touch(&mut self, id: ChannelId, format: Format) -> &mut SmallVec<[Span; 2]> {
         let count = self.touched_count;
         let channel = self.channel_mut(id);
-        let place = match channel.touched {
+        let touched_index = match channel.touched {
             0 => {
                 channel.touched = count as u32 + 1;
                 self.touched_count += 1;
@@ -87,12 +87,12 @@ impl Hub {
                 }
                 count
             }
-            place => place as usize - 1,
+            touched_index => touched_index as usize - 1,
         };
-        if !std::mem::replace(&mut self.touched[place].is_new, true) {
+        if !std::mem::replace(&mut self.touched[touched_index].is_new, true) {
             self.unlisted_count += self.channel(id).members.len();
         }
-        let published = &mut self.touched[place].published;
+        let published = &mut self.touched[touched_index].published;
         let known = published.iter().position(|known| known.format == format);
         // What an earlier turn has left is empty and used again, with its memory.
         let index = known.or_else(|| published.iter().position(|known| known.spans.is_empty()));
@@ -111,10 +111,10 @@ impl Hub {
     /// The ranges of a channel's format in this turn.
     #[inline]
     pub(super) fn spans(&self, id: ChannelId, format: Format) -> &[Span] {
-        let place = self.channel(id).touched as usize;
-        let published = place
+        let touched_index = self.channel(id).touched as usize;
+        let published = touched_index
             .checked_sub(1)
-            .map(|place| &self.touched[place].published);
+            .map(|touched_index| &self.touched[touched_index].published);
         published
             .into_iter()
             .flatten()

@@ -12,7 +12,7 @@ use crate::session::Sessions;
 use crate::text::Name;
 use crate::time::Instant;
 
-const PLACES: u32 = 6;
+const SESSIONS: u32 = 6;
 const NAMES: usize = 4;
 const FORMATS: u8 = 3;
 const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
@@ -21,22 +21,22 @@ const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 #[derive(Clone, Debug)]
 enum Step {
     Open {
-        place: u32,
+        index: u32,
         format: u8,
     },
     Close {
-        place: u32,
+        index: u32,
     },
     Reformat {
-        place: u32,
+        index: u32,
         format: u8,
     },
     Join {
-        place: u32,
+        index: u32,
         name: usize,
     },
     Leave {
-        place: u32,
+        index: u32,
         name: usize,
     },
     Dissolve {
@@ -48,7 +48,7 @@ enum Step {
         bytes: u64,
     },
     Answer {
-        place: u32,
+        index: u32,
         bytes: u64,
     },
     Flush,
@@ -58,17 +58,17 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (place, name, bytes) = (0..PLACES, 0..NAMES, 1..4_u64);
+    let (index, name, bytes) = (0..SESSIONS, 0..NAMES, 1..4_u64);
     prop_oneof![
-        2 => (place.clone(), 0..FORMATS).prop_map(|(place, format)| Step::Open { place, format }),
-        1 => place.clone().prop_map(|place| Step::Close { place }),
-        2 => (place.clone(), 0..FORMATS).prop_map(|(place, format)| Step::Reformat { place, format }),
-        6 => (place.clone(), name.clone()).prop_map(|(place, name)| Step::Join { place, name }),
-        2 => (place.clone(), name.clone()).prop_map(|(place, name)| Step::Leave { place, name }),
+        2 => (index.clone(), 0..FORMATS).prop_map(|(index, format)| Step::Open { index, format }),
+        1 => index.clone().prop_map(|index| Step::Close { index }),
+        2 => (index.clone(), 0..FORMATS).prop_map(|(index, format)| Step::Reformat { index, format }),
+        6 => (index.clone(), name.clone()).prop_map(|(index, name)| Step::Join { index, name }),
+        2 => (index.clone(), name.clone()).prop_map(|(index, name)| Step::Leave { index, name }),
         1 => name.clone().prop_map(|name| Step::Dissolve { name }),
-        8 => (name, prop::option::of(place.clone()), bytes.clone())
+        8 => (name, prop::option::of(index.clone()), bytes.clone())
             .prop_map(|(name, except, bytes)| Step::Publish { name, except, bytes }),
-        4 => (place, bytes).prop_map(|(place, bytes)| Step::Answer { place, bytes }),
+        4 => (index, bytes).prop_map(|(index, bytes)| Step::Answer { index, bytes }),
         2 => Just(Step::Flush),
         3 => (0..4_usize).prop_map(|count| Step::FlushSome { count }),
     ]
@@ -107,40 +107,40 @@ impl Both {
 
     fn take(&mut self, step: &Step) {
         match *step {
-            Step::Open { place, format } => self.open(place, Format(format)),
-            Step::Close { place } => self.close(place),
-            Step::Reformat { place, format } => self.reformat(place, Format(format)),
-            Step::Join { place, name } => self.join(place, name),
-            Step::Leave { place, name } => self.leave(place, name),
+            Step::Open { index, format } => self.open(index, Format(format)),
+            Step::Close { index } => self.close(index),
+            Step::Reformat { index, format } => self.reformat(index, Format(format)),
+            Step::Join { index, name } => self.join(index, name),
+            Step::Leave { index, name } => self.leave(index, name),
             Step::Dissolve { name } => self.dissolve(name),
             Step::Publish {
                 name,
                 except,
                 bytes,
             } => self.publish(name, except, bytes),
-            Step::Answer { place, bytes } => self.answer(place, bytes),
+            Step::Answer { index, bytes } => self.answer(index, bytes),
             Step::Flush => self.flush(),
             Step::FlushSome { count } => self.flush_some(count),
         }
     }
 
-    fn open(&mut self, place: u32, format: Format) {
-        if self.peers.contains_key(&place) {
+    fn open(&mut self, index: u32, format: Format) {
+        if self.peers.contains_key(&index) {
             return;
         }
         self.generation += 1;
         let id = SessionId {
             address: Address { node: 0, shard: 0 },
-            index: place,
+            index,
             generation: self.generation,
         };
         self.sessions.open(id, format, Instant(0));
         let owed = Vec::new();
-        self.peers.insert(place, Peer { id, format, owed });
+        self.peers.insert(index, Peer { id, format, owed });
     }
 
-    fn close(&mut self, place: u32) {
-        let Some(peer) = self.peers.remove(&place) else {
+    fn close(&mut self, index: u32) {
+        let Some(peer) = self.peers.remove(&index) else {
             return;
         };
         let session = self.sessions.find(peer.id).expect("it is open");
@@ -154,7 +154,7 @@ impl Both {
         self.sessions.vacate(index);
         let mut expected = Vec::new();
         for (name, members) in &mut self.members {
-            if members.remove(&place) && members.is_empty() {
+            if members.remove(&index) && members.is_empty() {
                 expected.push(text(*name));
             }
         }
@@ -167,55 +167,55 @@ impl Both {
     }
 
     /// As an engine does it for a session that has introduced itself. Before that it can't have joined anything.
-    fn reformat(&mut self, place: u32, format: Format) {
+    fn reformat(&mut self, index: u32, format: Format) {
         let is_member = self
             .members
             .values()
-            .any(|members| members.contains(&place));
-        let Some(peer) = self.peers.get_mut(&place).filter(|_| !is_member) else {
+            .any(|members| members.contains(&index));
+        let Some(peer) = self.peers.get_mut(&index).filter(|_| !is_member) else {
             return;
         };
-        let taken = self.hub.take_answers(place, peer.format);
+        let taken = self.hub.take_answers(index, peer.format);
         let taken: Vec<u64> = taken.iter().flat_map(|span| span.start..span.end).collect();
         assert_eq!(
             taken,
             std::mem::take(&mut peer.owed),
-            "what {place} was owed"
+            "what {index} was owed"
         );
         peer.format = format;
-        self.sessions.at_mut(place).expect("it is open").format = format;
+        self.sessions.at_mut(index).expect("it is open").format = format;
     }
 
-    fn join(&mut self, place: u32, name: usize) {
-        let Some(peer) = self.peers.get(&place) else {
+    fn join(&mut self, index: u32, name: usize) {
+        let Some(peer) = self.peers.get(&index) else {
             return;
         };
         let key = Name::from(text(name).as_str());
         let edge = self.hub.join(TOPIC, &key, peer.id, &mut self.sessions);
         let members = self.members.entry(name).or_default();
         let was_empty = members.is_empty();
-        let expected = match (members.insert(place), was_empty) {
+        let expected = match (members.insert(index), was_empty) {
             (false, _) => Edge::Unchanged,
             (true, true) => Edge::Crossed,
             (true, false) => Edge::Inside,
         };
-        assert_eq!(edge, expected, "{place} joins {name}");
+        assert_eq!(edge, expected, "{index} joins {name}");
     }
 
-    fn leave(&mut self, place: u32, name: usize) {
-        let Some(peer) = self.peers.get(&place) else {
+    fn leave(&mut self, index: u32, name: usize) {
+        let Some(peer) = self.peers.get(&index) else {
             return;
         };
         let edge = self
             .hub
             .leave(TOPIC, &text(name), peer.id, &mut self.sessions);
         let members = self.members.entry(name).or_default();
-        let expected = match (members.remove(&place), members.is_empty()) {
+        let expected = match (members.remove(&index), members.is_empty()) {
             (false, _) => Edge::Unchanged,
             (true, true) => Edge::Crossed,
             (true, false) => Edge::Inside,
         };
-        assert_eq!(edge, expected, "{place} leaves {name}");
+        assert_eq!(edge, expected, "{index} leaves {name}");
     }
 
     fn dissolve(&mut self, name: usize) {
@@ -232,7 +232,7 @@ impl Both {
 
     /// Like `TurnContext::fan_out`: one range for each format that members want, without the sender's own.
     fn publish(&mut self, name: usize, except: Option<u32>, bytes: u64) {
-        let sender = except.and_then(|place| self.peers.get(&place));
+        let sender = except.and_then(|index| self.peers.get(&index));
         let sender = sender.map(|peer| (peer.id.index, peer.format));
         let Some(channel) = self.hub.find(TOPIC, &text(name)) else {
             return;
@@ -253,21 +253,21 @@ impl Both {
         }
     }
 
-    fn answer(&mut self, place: u32, bytes: u64) {
-        let Some(format) = self.peers.get(&place).map(|peer| peer.format) else {
+    fn answer(&mut self, index: u32, bytes: u64) {
+        let Some(format) = self.peers.get(&index).map(|peer| peer.format) else {
             return;
         };
         let span = self.append(format, bytes);
-        self.hub.answer(place, format, span);
-        if let Some(peer) = self.peers.get_mut(&place) {
+        self.hub.answer(index, format, span);
+        if let Some(peer) = self.peers.get_mut(&index) {
             peer.owed.extend(span.start..span.end);
         }
     }
 
     fn flush(&mut self) {
         self.flush_some(usize::MAX);
-        for (place, peer) in &self.peers {
-            assert!(peer.owed.is_empty(), "{place} got it all");
+        for (index, peer) in &self.peers {
+            assert!(peer.owed.is_empty(), "{index} got it all");
         }
         let named = self.members.values().filter(|members| !members.is_empty());
         assert_eq!(self.hub.name_count(), named.count(), "names with members");
@@ -293,9 +293,9 @@ impl Both {
                 );
             });
         assert!(sent.len() <= count, "not more than asked for");
-        for (place, bytes) in sent {
-            let peer = self.peers.get_mut(&place).expect("it is known, as above");
-            assert_eq!(bytes, std::mem::take(&mut peer.owed), "what {place} gets");
+        for (index, bytes) in sent {
+            let peer = self.peers.get_mut(&index).expect("it is known, as above");
+            assert_eq!(bytes, std::mem::take(&mut peer.owed), "what {index} gets");
         }
     }
 
@@ -330,8 +330,8 @@ proptest! {
             both.take(step);
         }
         both.flush();
-        for place in 0..PLACES {
-            both.close(place);
+        for index in 0..SESSIONS {
+            both.close(index);
         }
         both.flush();
         prop_assert_eq!(both.hub.name_count(), 0);
@@ -341,9 +341,9 @@ proptest! {
 #[test]
 fn the_sender_is_cut_out_of_a_joined_range() {
     let mut both = Both::new();
-    for place in 0..2 {
-        both.open(place, Format(0));
-        both.join(place, 0);
+    for index in 0..2 {
+        both.open(index, Format(0));
+        both.join(index, 0);
     }
     both.publish(0, Some(1), 3);
     both.publish(0, Some(0), 2);
@@ -354,7 +354,7 @@ fn the_sender_is_cut_out_of_a_joined_range() {
     both.hub.flush_some(all, &both.sessions, |id, _, spans| {
         sent.push((id.index, spans.to_vec()));
     });
-    sent.sort_by_key(|(place, _)| *place);
+    sent.sort_by_key(|(index, _)| *index);
     let span = |start, end| Span { start, end };
     assert_eq!(
         sent,
@@ -365,10 +365,10 @@ fn the_sender_is_cut_out_of_a_joined_range() {
 #[test]
 fn names_with_few_members_go_before_the_crowd_of_another() {
     let mut both = Both::new();
-    for place in 0..4 {
-        both.open(place, Format(0));
+    for index in 0..4 {
+        both.open(index, Format(0));
     }
-    (0..3).for_each(|place| both.join(place, 0));
+    (0..3).for_each(|index| both.join(index, 0));
     both.join(3, 1);
     both.publish(0, None, 1);
     both.publish(1, None, 1);
@@ -381,10 +381,10 @@ fn names_with_few_members_go_before_the_crowd_of_another() {
 fn a_small_name_overtakes_a_crowd_that_is_being_sent() {
     let mut both = Both::new();
     let crowd = FEW_MEMBERS_MAX as u32 + 72;
-    for place in 0..=crowd {
-        both.open(place, Format(0));
+    for index in 0..=crowd {
+        both.open(index, Format(0));
     }
-    (0..crowd).for_each(|place| both.join(place, 0));
+    (0..crowd).for_each(|index| both.join(index, 0));
     both.join(crowd, 1);
     both.publish(0, None, 1);
     assert_eq!(both.sent_some(50), Vec::from_iter(0..50));
@@ -402,9 +402,9 @@ fn a_small_name_overtakes_a_crowd_that_is_being_sent() {
 fn a_crowd_gets_on_beside_small_names() {
     let mut both = Both::new();
     let crowd = FEW_MEMBERS_MAX as u32 + 72;
-    for place in 0..crowd + 100 {
-        both.open(place, Format(0));
-        both.join(place, usize::from(place >= crowd));
+    for index in 0..crowd + 100 {
+        both.open(index, Format(0));
+        both.join(index, usize::from(index >= crowd));
     }
     both.publish(0, None, 1);
     both.sent_some(50);

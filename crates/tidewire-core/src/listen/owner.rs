@@ -264,7 +264,7 @@ pub(crate) struct ProviderChange {
 }
 
 /// What one look for a candidate has found.
-enum Look {
+enum SearchStep {
     /// It goes on.
     More,
     Found(Candidate),
@@ -794,11 +794,11 @@ impl ListenOwner {
             return;
         };
         // A census goes through the names of a shard while they change, so it may say what the shard has said already.
-        let place = known.shards.iter().position(|known| *known == shard);
-        match (place, wanted) {
+        let index = known.shards.iter().position(|known| *known == shard);
+        match (index, wanted) {
             (None, true) => known.shards.push(shard),
-            (Some(place), false) => {
-                known.shards.swap_remove(place);
+            (Some(index), false) => {
+                known.shards.swap_remove(index);
             }
             _ => {}
         }
@@ -1099,11 +1099,11 @@ impl ListenOwner {
                 return;
             }
             match self.look(turn, topic, &name, &mut progress) {
-                Look::More => {}
-                Look::Found(candidate) => {
+                SearchStep::More => {}
+                SearchStep::Found(candidate) => {
                     return self.try_candidate(turn, topic, name, progress, candidate, Vec::new());
                 }
-                Look::End => {
+                SearchStep::End => {
                     let side = self.side_mut(topic);
                     if let Some(wanted) = side.wanted.get_mut(&name) {
                         wanted.has_matched = progress.has_matched;
@@ -1126,7 +1126,7 @@ impl ListenOwner {
         topic: Topic,
         name: &Name,
         progress: &mut Progress,
-    ) -> Look {
+    ) -> SearchStep {
         let began = progress.began;
         let (order, number) = match &mut progress.phase {
             Phase::All {
@@ -1149,9 +1149,9 @@ impl ListenOwner {
                     } else if !*silent {
                         (*silent, *is_around, *at, *pattern) = (true, false, *first, 0);
                     } else {
-                        return self.look_at_new(topic, name, progress);
+                        return self.search_new(topic, name, progress);
                     }
-                    return Look::More;
+                    return SearchStep::More;
                 };
                 if order != *at {
                     (*at, *pattern) = (order, 0);
@@ -1165,28 +1165,28 @@ impl ListenOwner {
                 let Some((&number, _)) = next.filter(|_| is_asked) else {
                     (*at, *pattern) = (order + 1, 0);
                     self.spend(1);
-                    return Look::More;
+                    return SearchStep::More;
                 };
                 *pattern = number + 1;
                 (order, number)
             }
             Phase::New { at, asked } => {
                 let Some((&number, &order)) = self.side(topic).patterns.range(*at..).next() else {
-                    return Look::End;
+                    return SearchStep::End;
                 };
                 *at = number + 1;
                 if asked.contains(&order) {
                     self.spend(1);
-                    return Look::More;
+                    return SearchStep::More;
                 }
                 (order, number)
             }
         };
         let Some(listener) = self.listeners.get(&order) else {
-            return Look::More;
+            return SearchStep::More;
         };
         let Some(pattern) = listener.patterns.get(&number) else {
-            return Look::More;
+            return SearchStep::More;
         };
         let is_match = pattern.topic == topic && pattern.regex.is_match(name);
         let cost = usize::from(pattern.weight) * (1 + name.len() / STEP_BYTES);
@@ -1198,7 +1198,7 @@ impl ListenOwner {
         };
         self.spend(cost);
         if !is_match {
-            return Look::More;
+            return SearchStep::More;
         }
         progress.has_matched = true;
         progress.was_busy |= is_busy;
@@ -1207,23 +1207,23 @@ impl ListenOwner {
             Phase::New { asked, .. } if asked.len() < NEW_ASKED_MAX => asked.push(order),
             Phase::New { .. } => {
                 progress.phase = Phase::all(order);
-                return Look::More;
+                return SearchStep::More;
             }
         }
         if is_busy {
-            Look::More
+            SearchStep::More
         } else {
-            Look::Found(candidate)
+            SearchStep::Found(candidate)
         }
     }
 
     /// After all listeners: patterns that have come meanwhile.
-    fn look_at_new(&mut self, topic: Topic, name: &Name, progress: &mut Progress) -> Look {
+    fn search_new(&mut self, topic: Topic, name: &Name, progress: &mut Progress) -> SearchStep {
         let next = self.next_pattern;
         let side = self.side_mut(topic);
         let tried = side.wanted.get(name).map_or(next, |wanted| wanted.tried);
         if !side.has_new(tried) {
-            return Look::End;
+            return SearchStep::End;
         }
         if let Some(wanted) = side.wanted.get_mut(name) {
             wanted.tried = next;
@@ -1232,7 +1232,7 @@ impl ListenOwner {
             at: tried,
             asked: SmallVec::new(),
         };
-        Look::More
+        SearchStep::More
     }
 
     /// What the `listen` rule says of a name and a listener; `None` if the listener or its pattern is gone.

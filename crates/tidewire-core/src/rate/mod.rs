@@ -31,7 +31,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, each at the place of its number.
+    /// All of them, each at the index of its number.
     pub const ALL: [Self; 6] = [
         Self::Message,
         Self::Publish,

@@ -96,7 +96,7 @@ impl RecordOwner {
             what,
             except,
             full,
-            place: 0,
+            index: 0,
             depends: false,
             known: Vec::new(),
         };
@@ -119,10 +119,10 @@ impl RecordOwner {
                     return;
                 };
                 let is_announcement = |job: &Job| matches!(job.kind, JobKind::Announce(_));
-                let place = waits.jobs.iter().position(|job| !is_announcement(job));
-                let place = place.unwrap_or(waits.jobs.len());
+                let index = waits.jobs.iter().position(|job| !is_announcement(job));
+                let index = index.unwrap_or(waits.jobs.len());
                 self.waiting_bytes += job.bytes();
-                waits.jobs.insert(place, job);
+                waits.jobs.insert(index, job);
                 waits.blocked = blocked;
             }
             _ => {
@@ -149,11 +149,11 @@ impl RecordOwner {
             let Some(readers) = self.readers.get(name) else {
                 break;
             };
-            if announcement.place >= readers.place_count() {
+            if announcement.index >= readers.table_len() {
                 break;
             }
-            let Some(principal) = readers.principal(announcement.place) else {
-                announcement.place += 1;
+            let Some(principal) = readers.principal(announcement.index) else {
+                announcement.index += 1;
                 continue;
             };
             let right = turn.shard.permission.read_right(principal, name);
@@ -210,7 +210,7 @@ impl RecordOwner {
             return;
         };
         self.cache.bytes -= readers.count() * READER_BYTES;
-        let ended = readers.take_group(announcement.place);
+        let ended = readers.take_group(announcement.index);
         self.cache.bytes += readers.count() * READER_BYTES;
         if readers.count() == 0 {
             self.drop_readers(name);
@@ -245,7 +245,7 @@ impl Job {
         let JobKind::Announce(announcement) = &mut self.kind else {
             return;
         };
-        announcement.place += 1;
+        announcement.index += 1;
         self.read_failed = false;
         for (read, value) in self.values.drain(..) {
             let is_known = announcement.known.iter().any(|(known, _)| *known == read);

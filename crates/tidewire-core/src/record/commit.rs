@@ -203,8 +203,8 @@ impl Commits {
         self.failures
     }
 
-    /// Whether a write that makes the record `bytes` large has a place within the limits.
-    pub(crate) fn has_place(
+    /// Whether a write that makes the record `bytes` large has room within the limits.
+    pub(crate) fn has_room(
         &self,
         name: &Name,
         bytes: usize,
@@ -397,10 +397,10 @@ impl Commits {
     }
 
     fn stored(&mut self, write: &StoreWrite, ending: &mut impl Ending) {
-        let Entry::Occupied(mut place) = self.dirty.entry(write.name.clone()) else {
+        let Entry::Occupied(mut entry) = self.dirty.entry(write.name.clone()) else {
             return;
         };
-        let dirty = place.get_mut();
+        let dirty = entry.get_mut();
         dirty.stored = write.change.leaves();
         dirty.unstored_from = dirty.queued_from;
         for waiter in dirty.covered.drain(..) {
@@ -408,7 +408,7 @@ impl Commits {
         }
         if !dirty.queued {
             self.bytes -= dirty.bytes;
-            place.remove();
+            entry.remove();
             ending.clean(&write.name);
         }
     }
@@ -559,12 +559,12 @@ mod tests {
         }
 
         fn clean(&mut self, name: &Name) {
-            self.clean.insert(place(name));
+            self.clean.insert(index_of(name));
         }
 
         fn superseded(&mut self, name: &Name, from: u64, waiters: impl Iterator<Item = Waiter>) {
             let waiters = waiters.map(|waiter| waiter.session.index).collect();
-            self.superseded.insert(place(name), (from, waiters));
+            self.superseded.insert(index_of(name), (from, waiters));
         }
     }
 
@@ -640,7 +640,7 @@ mod tests {
         fn begin_batch(&mut self) {
             let under_way = self.batch.is_some();
             let changes = self.changes;
-            let newest = |name: &Name| StoreChange::Put(written(1, changes[place(name)] as u32));
+            let newest = |name: &Name| StoreChange::Put(written(1, changes[index_of(name)] as u32));
             let next = self.commits.next_batch(self.now, BATCH_BYTES, newest);
             let Some((number, writes)) = next else {
                 return;
@@ -655,7 +655,7 @@ mod tests {
         }
 
         fn write(&mut self, write: &StoreWrite) -> Written {
-            let stored = &mut self.store[place(&write.name)];
+            let stored = &mut self.store[index_of(&write.name)];
             if write.change.is_done(stored.as_ref()) {
                 return Written::Done;
             }
@@ -673,7 +673,7 @@ mod tests {
             let Some((number, writes)) = self.batch.take() else {
                 return;
             };
-            for write in writes.iter().filter(|write| done[place(&write.name)]) {
+            for write in writes.iter().filter(|write| done[index_of(&write.name)]) {
                 self.write(write);
             }
             self.commits.failed(number, self.now);
@@ -688,7 +688,7 @@ mod tests {
             let (mut seen, mut clean) = (Seen::default(), BTreeSet::new());
             self.commits.committed(number, &outcomes, &mut seen);
             for (write, outcome) in writes.iter().zip(outcomes) {
-                let name = place(&write.name);
+                let name = index_of(&write.name);
                 if outcome == Written::Refused {
                     assert!(self.foreign.remove(&name), "{name} has no other owner");
                     self.superseded(name, &mut seen);
@@ -764,7 +764,7 @@ mod tests {
         Name::from(format!("{name}").as_str())
     }
 
-    fn place(name: &Name) -> usize {
+    fn index_of(name: &Name) -> usize {
         name.parse().expect("names are numbers")
     }
 

@@ -194,7 +194,7 @@ impl RecordOwner {
                 version: Version::CREATED,
                 data,
             };
-            if !self.has_place(turn, name, &value, created.data.len(), &job.principal) {
+            if !self.has_room(turn, name, &value, created.data.len(), &job.principal) {
                 refuse(turn, name, job, RecordRefusal::CreateFailed);
                 return Step::Done;
             }
@@ -402,7 +402,7 @@ impl RecordOwner {
             }
             return Step::Done;
         }
-        if !self.has_place(turn, name, value, 0, &job.principal) {
+        if !self.has_room(turn, name, value, 0, &job.principal) {
             refuse(turn, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
         }
@@ -591,7 +591,7 @@ impl RecordOwner {
         }
         if is_met
             && !matches!(value, Value::Missing)
-            && !self.has_place(turn, name, value, 0, &job.principal)
+            && !self.has_room(turn, name, value, 0, &job.principal)
         {
             refuse(turn, name, job, RecordRefusal::DeleteFailed);
             return Step::Done;
@@ -657,7 +657,7 @@ impl RecordOwner {
         } else {
             current.next()
         };
-        if !self.has_place(turn, name, before, after.len(), by.1) {
+        if !self.has_room(turn, name, before, after.len(), by.1) {
             let why = RecordRefusal::UpdateFailed;
             let refused = Answer::Refused {
                 why,
@@ -704,9 +704,9 @@ impl RecordOwner {
         true
     }
 
-    /// Whether a value of `bytes` has a place among what is not in the store yet, and in the store. What makes the record no larger always
-    /// has a place in the store.
-    fn has_place<E: Effects>(
+    /// Whether a value of `bytes` has room among what is not in the store yet, and in the store. What makes the record no larger always
+    /// has room in the store.
+    fn has_room<E: Effects>(
         &self,
         turn: &TurnContext<'_, E>,
         name: &Name,
@@ -722,15 +722,15 @@ impl RecordOwner {
             return false;
         }
         if is_under(&settings.memory_only_prefixes, name) {
-            let has_place = self.memory_only_bytes - old + bytes <= limits.cache_bytes_max;
-            if !has_place {
+            let has_room = self.memory_only_bytes - old + bytes <= limits.cache_bytes_max;
+            if !has_room {
                 turn.shard.count(|refused| refused.dirty += 1);
             }
-            return has_place;
+            return has_room;
         }
         let commits = &self.write_queues.of(&settings.routes, name).commits;
         let (records_max, bytes_max) = (limits.dirty_records_max, limits.dirty_bytes_max);
-        if !commits.has_place(name, name.len() + bytes, records_max, bytes_max) {
+        if !commits.has_room(name, name.len() + bytes, records_max, bytes_max) {
             turn.shard.count(|refused| refused.dirty += 1);
             return false;
         }

@@ -71,7 +71,7 @@ pub(super) struct Announcement {
     /// The record as the change has made it.
     pub(super) full: Payload,
     /// The index of the group that is authorized next.
-    pub(super) place: usize,
+    pub(super) index: usize,
     /// Whether the right of some group depends on data.
     pub(super) depends: bool,
     /// Records that the rules of earlier groups have read.

@@ -40,7 +40,7 @@ use crate::time::Instant;
 use crate::timer::DeadlineQueue;
 use crate::work::{MESSAGE_WORK, TurnCosts};
 
-/// What a record costs beside its name and data, about: its place in the tables and its share of their spare room.
+/// What a record costs beside its name and data, about: its entries in the tables and its share of their spare room.
 const RECORD_OVERHEAD_BYTES: usize = 256;
 
 /// What may be kept of records that do not exist or that the sessions which asked for them may not read. Clients may ask for ever new
@@ -195,12 +195,12 @@ impl RecordOwner {
             } => {
                 for BulkName {
                     name,
-                    place,
+                    index,
                     serial,
                 } in names
                 {
                     let correlation = correlation.clone();
-                    let reply = reply.map(|reply| PendingReplyId { place, ..reply });
+                    let reply = reply.map(|reply| PendingReplyId { index, ..reply });
                     let kind = JobKind::Bulk {
                         action,
                         serial,
@@ -268,16 +268,16 @@ impl RecordOwner {
             };
             record = kept;
         }
-        if let Some(place) = record
+        if let Some(index) = record
             .interest
             .shards
             .iter()
             .position(|(known, _)| *known == shard)
         {
-            let count = &mut record.interest.shards[place].1;
+            let count = &mut record.interest.shards[index].1;
             *count -= 1;
             if *count == 0 {
-                record.interest.shards.remove(place);
+                record.interest.shards.remove(index);
             }
         }
         if record.interest.shards.is_empty() {
@@ -525,7 +525,7 @@ impl RecordOwner {
         }
     }
 
-    /// The record's place in the table, with the name that the table has for it: to find it again with that one reads no other
+    /// The record's index in the table, with the name that the table has for it: to find it again with that one reads no other
     /// memory. One that is new there has no value yet, and is not asked for: a job may be refused without it.
     fn ensure<E: Effects>(
         &mut self,

@@ -10,7 +10,7 @@ use crate::address::SessionId;
 use crate::effect::Principal;
 use crate::text::{Name, Payload};
 
-/// What a reader costs beside its principal, about: its places in the tables.
+/// What a reader costs beside its principal, about: its entries in the tables.
 pub(super) const READER_BYTES: usize = 192;
 
 /// Sessions that a rule can't tell apart, each with the serial of its subscription.
@@ -35,57 +35,57 @@ impl Readers {
         self.by_session.len()
     }
 
-    /// How many places there are for groups, taken or free.
-    pub(super) fn place_count(&self) -> usize {
+    /// Length of the table of groups, free entries included.
+    pub(super) fn table_len(&self) -> usize {
         self.groups.len()
     }
 
     /// Some session, and as whom it has logged in.
     pub(super) fn first(&self) -> Option<(SessionId, &Arc<Principal>)> {
-        let (session, place) = self.by_session.first_key_value()?;
-        Some((*session, self.principal(*place)?))
+        let (session, index) = self.by_session.first_key_value()?;
+        Some((*session, self.principal(*index)?))
     }
 
     /// As whom the sessions of a group have logged in.
-    pub(super) fn principal(&self, place: usize) -> Option<&Arc<Principal>> {
-        let group = self.groups.get(place)?.as_ref();
+    pub(super) fn principal(&self, index: usize) -> Option<&Arc<Principal>> {
+        let group = self.groups.get(index)?.as_ref();
         group.map(|group| &group.principal)
     }
 
     /// Adds a session, or notes its new principal or subscription.
     pub(super) fn add(&mut self, session: SessionId, serial: u32, principal: &Arc<Principal>) {
         self.remove_session(session);
-        let place = self
+        let index = self
             .find(principal)
             .unwrap_or_else(|| self.add_group(principal));
-        if let Some(Some(group)) = self.groups.get_mut(place) {
+        if let Some(Some(group)) = self.groups.get_mut(index) {
             group.sessions.insert(session, serial);
-            self.by_session.insert(session, place);
+            self.by_session.insert(session, index);
         }
     }
 
     /// Removes a session, unless it has a later subscription.
     pub(super) fn remove(&mut self, session: SessionId, serial: u32) {
-        let place = self.by_session.get(&session);
-        let group = place.and_then(|place| self.groups[*place].as_ref());
+        let index = self.by_session.get(&session);
+        let group = index.and_then(|index| self.groups[*index].as_ref());
         if group.and_then(|group| group.sessions.get(&session)) == Some(&serial) {
             self.remove_session(session);
         }
     }
 
     /// Removes a group; its sessions, in their order.
-    pub(super) fn take_group(&mut self, place: usize) -> BTreeMap<SessionId, u32> {
-        let Some(group) = self.groups.get_mut(place).and_then(Option::take) else {
+    pub(super) fn take_group(&mut self, index: usize) -> BTreeMap<SessionId, u32> {
+        let Some(group) = self.groups.get_mut(index).and_then(Option::take) else {
             return BTreeMap::new();
         };
         for session in group.sessions.keys() {
             self.by_session.remove(session);
         }
-        self.free.push(place);
+        self.free.push(index);
         let user = &group.principal.user_id;
-        if let Some(places) = self.by_user.get_mut(user) {
-            places.retain(|known| *known != place);
-            if places.is_empty() {
+        if let Some(indexes) = self.by_user.get_mut(user) {
+            indexes.retain(|known| *known != index);
+            if indexes.is_empty() {
                 self.by_user.remove(user);
             }
         }
@@ -93,21 +93,21 @@ impl Readers {
     }
 
     fn remove_session(&mut self, session: SessionId) {
-        let Some(place) = self.by_session.remove(&session) else {
+        let Some(index) = self.by_session.remove(&session) else {
             return;
         };
-        if let Some(Some(group)) = self.groups.get_mut(place) {
+        if let Some(Some(group)) = self.groups.get_mut(index) {
             group.sessions.remove(&session);
             if group.sessions.is_empty() {
-                self.take_group(place);
+                self.take_group(index);
             }
         }
     }
 
     fn find(&self, principal: &Principal) -> Option<usize> {
-        let mut places = self.by_user.get(&principal.user_id)?.iter().copied();
-        places.find(|place| {
-            let known = self.principal(*place);
+        let mut indexes = self.by_user.get(&principal.user_id)?.iter().copied();
+        indexes.find(|index| {
+            let known = self.principal(*index);
             known.is_some_and(|known| seen_of(known) == seen_of(principal))
         })
     }
@@ -117,19 +117,19 @@ impl Readers {
             principal: Arc::clone(principal),
             sessions: BTreeMap::new(),
         });
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.groups[place] = group;
-                place
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.groups[index] = group;
+                index
             }
             None => {
                 self.groups.push(group);
                 self.groups.len() - 1
             }
         };
-        let places = self.by_user.entry(principal.user_id.clone()).or_default();
-        places.push(place);
-        place
+        let indexes = self.by_user.entry(principal.user_id.clone()).or_default();
+        indexes.push(index);
+        index
     }
 }
 
@@ -164,11 +164,11 @@ mod tests {
             readers.add(session(index as u32), 1, &principal("ann", data));
         }
         readers.add(session(3), 1, &principal("bob", "{}"));
-        assert_eq!((readers.count(), readers.place_count()), (4, 3));
+        assert_eq!((readers.count(), readers.table_len()), (4, 3));
         let taken: Vec<_> = readers.take_group(0).into_keys().collect();
         assert_eq!(taken, [session(0), session(1)]);
         readers.add(session(4), 1, &principal("ann", "{}"));
-        assert_eq!((readers.count(), readers.place_count()), (3, 3));
+        assert_eq!((readers.count(), readers.table_len()), (3, 3));
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         let mut readers = Readers::default();
         readers.add(session(0), 1, &principal("ann", "{}"));
         readers.add(session(0), 2, &principal("ann", r#"{"role":1}"#));
-        assert_eq!((readers.count(), readers.place_count()), (1, 1));
+        assert_eq!((readers.count(), readers.table_len()), (1, 1));
         readers.remove(session(0), 1);
         assert_eq!(readers.count(), 1);
         readers.remove(session(0), 2);

@@ -125,8 +125,8 @@ impl Repeats {
             return;
         };
         self.sizes.remove(&(numbers.len(), share.clone()));
-        if let Ok(place) = numbers.binary_search(&number) {
-            numbers.remove(place);
+        if let Ok(index) = numbers.binary_search(&number) {
+            numbers.remove(index);
         }
         if numbers.is_empty() {
             self.shares.remove(&share);

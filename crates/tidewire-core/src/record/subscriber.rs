@@ -111,7 +111,7 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
             release(turn, name.clone(), epoch, (id, serial));
             let names = vec![BulkName {
                 name: name.clone(),
-                place: reply.map_or(0, |reply| reply.place),
+                index: reply.map_or(0, |reply| reply.index),
                 serial: Some(serial),
             }];
             let what = RecordRequestKind::Bulk {
@@ -244,7 +244,7 @@ pub(crate) fn answered<E: Effects>(turn: &mut TurnContext<'_, E>, answer: Record
                 && matches!(why, RecordRefusal::Denied | RecordRefusal::RuleFailed)
                 && let Some(records) = turn.pending_replies.records_mut(reply)
             {
-                records.denied.push((reply.place, name, why));
+                records.denied.push((reply.index, name, why));
                 return true;
             }
             let correlation = correlation.as_deref();
@@ -441,7 +441,7 @@ fn bulk<E: Effects>(
     }
     let mut wanted: BTreeMap<Address, Vec<BulkName>> = BTreeMap::new();
     let mut count = 0;
-    for (place, name) in (0..).zip(names) {
+    for (index, name) in (0..).zip(names) {
         if !turn.shard.is_record_name(name) {
             turn.send(id, &error(RecordError::InvalidData(refusal(None))));
             continue;
@@ -468,7 +468,7 @@ fn bulk<E: Effects>(
             .or_default()
             .push(BulkName {
                 name: owned,
-                place,
+                index,
                 serial,
             });
     }
@@ -898,7 +898,7 @@ pub(crate) fn finish<E: Effects>(
     mut records: BulkReply,
 ) -> Option<BulkReply> {
     if !records.is_sorted {
-        records.denied.sort_by_key(|(place, ..)| Reverse(*place));
+        records.denied.sort_by_key(|(index, ..)| Reverse(*index));
         records.is_sorted = true;
     }
     let correlation = records.correlation.as_deref();

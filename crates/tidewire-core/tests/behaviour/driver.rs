@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidewire_core::address::{Address, Epoch, SessionId};
 use tidewire_core::effect::{
     AuthCompletion, AuthOutcome, AuthRequest, CloseReason, Effects, Flow, Format, Input,
-    InterestChange, News, Principal, Span, StoreCompletion, StoreRequest,
+    InterestChange, Principal, PublicationRef, Span, StoreCompletion, StoreRequest,
 };
 use tidewire_core::engine::{Counts, Shard, ShardConfig};
 use tidewire_core::entry::Entry;
@@ -89,13 +89,13 @@ impl Effects for World {
         self.posts.push_back((to, entry));
     }
 
-    fn publish(&mut self, news: News<'_>) {
+    fn publish(&mut self, publication: PublicationRef<'_>) {
         // Everybody is interested; a shard without subscribers drops it.
         for shard in 0..self.shards {
             let to = Address { node: 0, shard };
             if Some(to) != self.own_address {
                 self.publications
-                    .push((to, Entry::Publication(news.to_owned())));
+                    .push((to, Entry::Publication(publication.to_owned())));
             }
         }
     }
@@ -350,14 +350,14 @@ impl Node {
     }
 
     /// Holds the next answer of a session back.
-    pub fn detain(&mut self, session: SessionId, wait: Duration, refuse: bool) {
+    pub fn delay(&mut self, session: SessionId, wait: Duration, refuse: bool) {
         let until = self.now.monotonic + wait;
-        let detain = Input::Detain {
+        let delay = Input::Delay {
             session,
             until,
             refuse,
         };
-        self.input(session.address.shard, detain);
+        self.input(session.address.shard, delay);
     }
 
     /// More waits for a session than it reads.
@@ -635,12 +635,12 @@ impl Node {
                 let session = login.session;
                 if let Some((wait, refuse)) = self.login_wait {
                     let until = self.now.monotonic + wait;
-                    let detain = Input::Detain {
+                    let delay = Input::Delay {
                         session,
                         until,
                         refuse,
                     };
-                    self.give(session.address.shard, detain);
+                    self.give(session.address.shard, delay);
                 }
                 self.give(
                     session.address.shard,

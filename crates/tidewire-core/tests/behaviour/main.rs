@@ -3,8 +3,8 @@
 
 mod bulk_authorization;
 mod calls;
+mod delay;
 mod denials;
-mod detention;
 mod driver;
 mod everyone;
 mod expiry;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, News, Span, StoreRequest,
+    AuthRequest, CloseReason, Effects, Format, InterestChange, PublicationRef, Span, StoreRequest,
 };
 use tidewire_core::entry::{Answer, Asker, Entry, Published, RecordRequestKind, WorkEntry};
 use tidewire_core::message::{Change, Message, Record, RecordError};
@@ -160,7 +160,7 @@ impl Effects for Outside {
         self.mailboxes[usize::from(to.shard)].push_back(entry);
     }
 
-    fn publish(&mut self, _news: News<'_>) {}
+    fn publish(&mut self, _publication: PublicationRef<'_>) {}
 
     fn interest(&mut self, _number: u64, _change: InterestChange) {}
 

@@ -55,7 +55,7 @@ pub enum Check {
     /// Of each event, those heard and those told as a gap are all that came to the subscriber's shard.
     GapCounted,
     /// No answer is given before the time for which it was held back.
-    Detained,
+    Delayed,
     /// A change of rights ends exactly what its rules forbid, and the sessions of exactly those who were revoked.
     RightsEnded,
     /// Once a change of rights is acknowledged, nothing is delivered that was authorized before it.

@@ -89,7 +89,7 @@ pub enum Fault {
     /// A session that does not coalesce is taken for one who does.
     CoalescedUnasked,
     /// An answer is held back for a shorter time than it should be.
-    DetentionShort,
+    DelayShort,
     /// The permits of a rate do not reach the shard that asked for them.
     PermitsLost,
     /// An event reaches a shard's mailbox late, so that the marker of a change of rights overtakes it.
@@ -172,7 +172,7 @@ impl Fault {
         (Self::DrainForgotten, &[Check::CaughtUp]),
         (Self::GapUntold, &[Check::GapCounted]),
         (Self::CoalescedUnasked, &[Check::RecordOrder]),
-        (Self::DetentionShort, &[Check::Detained]),
+        (Self::DelayShort, &[Check::Delayed]),
         (Self::PermitsLost, &[Check::Quiet]),
         (Self::MarkerOvertakes, &[Check::OldRules]),
         (Self::CallOvertaken, &[Check::OldRules]),

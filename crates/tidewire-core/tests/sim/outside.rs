@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::Value;
 use tidewire_core::address::{Address, SessionId};
 use tidewire_core::effect::{
-    AuthRequest, CloseReason, Effects, Format, InterestChange, InterestTopic, News, Span,
+    AuthRequest, CloseReason, Effects, Format, InterestChange, InterestTopic, PublicationRef, Span,
     StoreRequest,
 };
 use tidewire_core::entry::{CallNotice, Entry, Published};
@@ -178,8 +178,8 @@ impl Effects for Outside {
         self.mailboxes[to].push_back(entry);
     }
 
-    fn publish(&mut self, news: News<'_>) {
-        let (topic, name) = news.key();
+    fn publish(&mut self, publication: PublicationRef<'_>) {
+        let (topic, name) = publication.key();
         let Some(shards) = self.interest.visible.get(&(topic, name.to_string())) else {
             return;
         };
@@ -189,7 +189,7 @@ impl Effects for Outside {
             }
             let is_event = topic == InterestTopic::Event;
             if is_event && self.faults.hits(Fault::MarkerOvertakes) {
-                let publication = Entry::Publication(news.to_owned());
+                let publication = Entry::Publication(publication.to_owned());
                 self.held_back.push((shard, publication));
                 continue;
             }
@@ -206,7 +206,7 @@ impl Effects for Outside {
                 _ => 1,
             };
             for _ in 0..copies {
-                self.mailboxes[shard].push_back(Entry::Publication(news.to_owned()));
+                self.mailboxes[shard].push_back(Entry::Publication(publication.to_owned()));
             }
         }
     }

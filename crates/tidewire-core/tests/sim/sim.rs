@@ -95,7 +95,7 @@ struct Connection {
     /// The shard was told that it lags.
     lags: bool,
     /// Its next answer is held back.
-    detention: Option<Detention>,
+    delay: Option<AnswerDelay>,
     /// The engine wants it closed; nothing more of it is read.
     closing: bool,
     /// When its login expires.
@@ -104,7 +104,7 @@ struct Connection {
 
 /// An answer that is held back.
 #[derive(Debug)]
-struct Detention {
+struct AnswerDelay {
     until: Instant,
     refuse: bool,
     /// The login that is held back was accepted.

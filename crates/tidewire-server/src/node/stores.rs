@@ -16,7 +16,9 @@ use tidewire_store::history_sweep::HistorySweep;
 use tidewire_store::remote::{OpenStore, Promise};
 use tidewire_store::scrub::{Scrub, ScrubHealth};
 use tidewire_store::stray;
-use tidewire_store::thread::{Answer, Ending, QuotaNews, StoreClient, StoreHealth, StoreThreads};
+use tidewire_store::thread::{
+    Answer, Ending, OnQuotaChange, StoreClient, StoreHealth, StoreThreads,
+};
 use tokio::runtime::Handle;
 
 use super::store::{open_beside, open_named, open_store, start_scrub};
@@ -165,14 +167,14 @@ impl Stores {
             };
             let logged = if is_alone { "" } else { name.as_str() };
             let tell = Arc::clone(answer);
-            let news: QuotaNews = Box::new(move |change| {
+            let on_change: OnQuotaChange = Box::new(move |change| {
                 for shard in 0..shards {
                     let (store, change) = (number, change.clone());
                     tell(shard, StoreCompletion::Quota { store, change });
                 }
             });
             let (term, answer) = (opened.term(), Arc::clone(answer));
-            let threads = StoreThreads::start_named(logged, store, term, answer, news)
+            let threads = StoreThreads::start_named(logged, store, term, answer, on_change)
                 .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
             Ok(RunningStore {
                 name,

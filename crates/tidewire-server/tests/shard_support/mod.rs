@@ -16,8 +16,8 @@ use tidewire_core::permission::{Access, AllowAll, Decision, Permission, Question
 use tidewire_core::settings::Settings;
 use tidewire_core::store::{Opened, Store};
 use tidewire_core::time::WallTime;
+use tidewire_shard::backoff::BackoffSettings;
 use tidewire_shard::handle::{Asked, Peer, PendingLogin, Requests, ShardHandle, UpgradedSocket};
-use tidewire_shard::penalty::PenaltySettings;
 use tidewire_shard::place::{Places, Ticket};
 use tidewire_shard::stats::ShardStats;
 use tidewire_shard::{NodeConfig, PreparedShards, RunningShards, ShardLimits};
@@ -45,7 +45,7 @@ impl Permission for Gate {
 
 pub struct Options {
     pub limits: ShardLimits,
-    pub penalty: PenaltySettings,
+    pub backoff: BackoffSettings,
     pub permission: Arc<dyn Permission>,
 }
 
@@ -54,9 +54,9 @@ impl Default for Options {
         Self {
             limits: ShardLimits::default(),
             // All clients of a test come from one address, and few of the tests want them to wait.
-            penalty: PenaltySettings {
+            backoff: BackoffSettings {
                 wait_max: Duration::ZERO,
-                ..PenaltySettings::default()
+                ..BackoffSettings::default()
             },
             permission: Arc::new(AllowAll),
         }
@@ -141,7 +141,7 @@ impl Node {
                 settings,
                 limits: options.limits,
                 names_are_proved: true,
-                penalty: options.penalty,
+                backoff: options.backoff,
                 permission: options.permission,
                 opened: vec![opened],
                 requests: Arc::new(requests),

@@ -226,7 +226,7 @@ impl Conductor {
             Stay::Lasting => (self.limits.outbox.bytes_max, Charged::Subscriptions),
         };
         let address = peer.address.ip();
-        let sentence = self.penalties.arrival(self.now.monotonic, address);
+        let delay = self.backoff.arrival(self.now.monotonic, address);
         self.carried.sessions.insert(
             key,
             Carried {
@@ -240,24 +240,24 @@ impl Conductor {
                 caller: None,
                 charged,
                 standing,
-                held_until: sentence.map(|sentence| sentence.until),
+                held_until: delay.map(|delay| delay.until),
                 is_watched: false,
                 is_lagging: false,
                 bytes_max,
                 end: None,
             },
         );
-        let Some(sentence) = sentence else {
+        let Some(delay) = delay else {
             return self.give_carried(key);
         };
         let stats = self.own.stats();
-        add(&stats.penalty_waits, 1);
-        add(&stats.penalty_refusals, u64::from(sentence.refuse));
-        if sentence.refuse {
+        add(&stats.backoff_waits, 1);
+        add(&stats.backoff_refusals, u64::from(delay.refuse));
+        if delay.refuse {
             let refused = tidewire_core::effect::CloseReason::Refused;
             return self.end_carried(key, End::Engine(refused));
         }
-        self.carried.held.insert((sentence.until, key));
+        self.carried.held.insert((delay.until, key));
     }
 
     /// Lets those go on whose time is over.

@@ -8,10 +8,10 @@ use tidewire_core::text::Name;
 use tidewire_net::connection::Key;
 
 use super::Conductor;
+use crate::backoff::DisconnectCause;
 use crate::connection::{CloseCause, Holds, Phase};
 use crate::handle::Quiet;
 use crate::peer_log;
-use crate::penalty::Offence;
 use crate::stats::add;
 
 /// How long a peer may take to answer a close frame with its own end.
@@ -38,14 +38,14 @@ impl Conductor {
             connection.state.phase = Phase::Closing;
             self.hold(key, Holds::CLOSING);
             self.closing.push((key, cause));
-            if let Some(offence) = cause.offence() {
-                self.punish(key, offence);
+            if let Some(cause) = cause.cause() {
+                self.note_disconnect(key, cause);
             }
         }
     }
 
     /// Has the next connections of whoever is closed for a limit wait.
-    pub(super) fn punish(&self, key: Key, offence: Offence) {
+    pub(super) fn note_disconnect(&self, key: Key, cause: DisconnectCause) {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return;
         };
@@ -54,8 +54,8 @@ impl Conductor {
         let address = peer.or_else(|| connection.peer_address());
         let user = self.engine.user(self.session(key));
         let address = address.map(|address| address.ip());
-        self.penalties
-            .punish(self.now.monotonic, address, user, offence);
+        self.backoff
+            .note_disconnect(self.now.monotonic, address, user, cause);
     }
 
     /// Puts the close frames behind everything that the turn has for their connections, and tells the engine.
@@ -161,7 +161,7 @@ impl Conductor {
                 "disconnected: more than outbox_bytes_max waits for it"
             );
         });
-        self.punish(key, Offence::Slow);
+        self.note_disconnect(key, DisconnectCause::Slow);
         self.cut_off(key);
     }
 

@@ -12,9 +12,9 @@ use tidewire_core::time::Instant;
 use tidewire_net::connection::Key;
 
 use super::Conductor;
+use crate::backoff::DisconnectCause;
 use crate::connection::{CloseCause, Phase};
 use crate::peer_log;
-use crate::penalty::Offence;
 use crate::stats::{add, set};
 
 /// A session that holds less is never ended for the budget, so that what it needs to work is safe from others. The share of each
@@ -247,7 +247,7 @@ impl Conductor {
         let address = connection.peer_address();
         let has_unsent = connection.outbox_bytes() > 0;
         if is_cause && is_open {
-            self.punish(key, Offence::Slow);
+            self.note_disconnect(key, DisconnectCause::Slow);
         }
         let session = self.session(key);
         let user = self.engine.user(session).map(Name::as_str);

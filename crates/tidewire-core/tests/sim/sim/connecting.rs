@@ -102,13 +102,13 @@ impl Sim {
             AuthOutcome::Refused { client_data: None }
         };
         if self.random.chance(8) {
-            self.detain(session)?;
+            self.delay(session)?;
         }
         if let AuthOutcome::Accepted(principal) = &outcome
             && let Some(connection) = self.connections.get_mut(&session)
         {
-            if let Some(detention) = &mut connection.detention {
-                detention.accepted = true;
+            if let Some(delay) = &mut connection.delay {
+                delay.accepted = true;
                 let completion = AuthCompletion { session, outcome };
                 return self.input(usize::from(session.address.shard), Input::Auth(completion));
             }
@@ -179,7 +179,7 @@ impl Sim {
                 given: None,
                 coalesces: self.clients[index].coalesces,
                 lags: false,
-                detention: None,
+                delay: None,
                 closing: false,
                 expires_at: None,
             },
@@ -187,7 +187,7 @@ impl Sim {
         self.records.session_began(session);
         self.input(shard, Input::Opened { session, format })?;
         if self.random.chance(8) {
-            self.detain(session)?;
+            self.delay(session)?;
         }
         let coalesces =
             self.clients[index].coalesces || self.outside.faults.hits(Fault::CoalescedUnasked);

@@ -34,7 +34,7 @@ impl Sim {
         if let Some(kinds) = &mut self.kinds {
             *kinds.entry(heard.kind()).or_insert(0) += 1;
         }
-        self.not_detained(session, &heard)?;
+        self.not_delayed(session, &heard)?;
         self.not_after_end(session, &heard)?;
         self.authorized_by_new_rules(session, &heard)?;
         let now = self.now.monotonic.0;

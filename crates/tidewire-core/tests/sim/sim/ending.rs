@@ -192,7 +192,7 @@ impl Sim {
                 counts.provided_rpcs,
                 counts.users_online,
                 counts.pending_replies,
-                counts.detained,
+                counts.delayed,
                 counts.lag.sessions,
                 counts.lagging_names,
                 counts.expiring,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidewire_core::address::SessionId;
 use tidewire_core::effect::Input;
 
-use super::{Detention, Sim};
+use super::{AnswerDelay, Sim};
 use crate::check::{Check, Checked, ensure};
 use crate::fault::Fault;
 use crate::wire::Heard;
@@ -72,45 +72,42 @@ impl Sim {
     }
 
     /// The next answer of a session is held back.
-    pub(super) fn detain(&mut self, session: SessionId) -> Checked {
+    pub(super) fn delay(&mut self, session: SessionId) -> Checked {
         let Some(connection) = self.connections.get_mut(&session) else {
             return Ok(());
         };
         let wait = Duration::from_millis(self.random.below(3_000) as u64);
         let until = self.now.monotonic + wait;
         let refuse = self.random.chance(15);
-        connection.detention = Some(Detention {
+        connection.delay = Some(AnswerDelay {
             until,
             refuse,
             accepted: false,
         });
-        let until = match self.outside.faults.hits(Fault::DetentionShort) {
+        let until = match self.outside.faults.hits(Fault::DelayShort) {
             true => self.now.monotonic,
             false => until,
         };
-        let detain = Input::Detain {
+        let delay = Input::Delay {
             session,
             until,
             refuse,
         };
-        self.input(usize::from(session.address.shard), detain)
+        self.input(usize::from(session.address.shard), delay)
     }
 
     /// A shard looks at its deadlines: whoever has waited for its login to be answered is in now.
-    pub(super) fn detentions_end(&mut self, shard: usize) {
+    pub(super) fn delays_end(&mut self, shard: usize) {
         let now = self.now.monotonic;
         let mut opened = Vec::new();
         for (session, connection) in &mut self.connections {
             let here = usize::from(session.address.shard) == shard;
-            let Some(detention) = connection
-                .detention
-                .take_if(|detention| here && detention.until <= now)
-            else {
+            let Some(delay) = connection.delay.take_if(|delay| here && delay.until <= now) else {
                 continue;
             };
             let user = &self.clients[connection.client].user;
             let revoked = self.rights.is_revoked(shard, user, self.now.wall);
-            if detention.accepted && !detention.refuse && !revoked {
+            if delay.accepted && !delay.refuse && !revoked {
                 connection.open = true;
                 opened.push((*session, connection.client));
             }
@@ -124,17 +121,17 @@ impl Sim {
     }
 
     /// Nobody is answered whose answer is held back.
-    pub(super) fn not_detained(&self, session: SessionId, heard: &Heard) -> Checked {
+    pub(super) fn not_delayed(&self, session: SessionId, heard: &Heard) -> Checked {
         let is_answer = matches!(
             heard,
             Heard::Accepted | Heard::LoggedIn | Heard::LoginRefused
         );
-        let detention = self
+        let delay = self
             .connections
             .get(&session)
-            .and_then(|connection| connection.detention.as_ref());
-        ensure(!is_answer || detention.is_none(), Check::Detained, || {
-            format!("{session:?} hears {heard:?} in {detention:?}")
+            .and_then(|connection| connection.delay.as_ref());
+        ensure(!is_answer || delay.is_none(), Check::Delayed, || {
+            format!("{session:?} hears {heard:?} in {delay:?}")
         })
     }
 

@@ -37,7 +37,7 @@ impl Sim {
         self.has_no_timers[shard] |= due && self.outside.faults.hits(Fault::TimerLost);
         if due && !self.has_no_timers[shard] {
             self.records.deadline_reached(shard, self.now.monotonic.0);
-            self.detentions_end(shard);
+            self.delays_end(shard);
             self.input(shard, Input::DeadlineReached)?;
         }
         self.end_turn(shard)?;

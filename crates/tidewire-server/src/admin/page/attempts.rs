@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidewire_shard::penalty::subject;
+use tidewire_shard::backoff::subject;
 use tokio::time::Instant;
 
 /// The time after which an address may give as many wrong keys again.

@@ -2,12 +2,12 @@
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use tidewire_shard::look::{Carriage, ConnectionView};
+use tidewire_shard::inspect::{Carriage, ConnectionView};
 
 use super::{Asked, Outcome, Page, parameter, shown};
 use crate::admin::api::{Refusal, invalid, unavailable};
 
-/// Connections after which an answer ends. What was looked at together is told together, so it may have some more.
+/// Connections after which an answer ends. What was inspected at together is told together, so it may have some more.
 const ENOUGH: usize = 100;
 /// Looks of one request. Where the filter finds little among many, the answer is short and says where to go on.
 const LOOKS_MAX: usize = 64;
@@ -46,11 +46,11 @@ impl Page {
                 break;
             }
             looks += 1;
-            let looked = shard.look_at_connections(cursor.place).await;
-            let looked = looked.ok_or_else(|| unavailable("the server stops"))?;
-            let wanted = looked.found.iter().filter(|view| filter.takes(view));
+            let inspected = shard.inspect_connections(cursor.place).await;
+            let inspected = inspected.ok_or_else(|| unavailable("the server stops"))?;
+            let wanted = inspected.found.iter().filter(|view| filter.takes(view));
             rows.extend(wanted.map(|view| show(cursor.shard, view)));
-            cursor = match looked.next {
+            cursor = match inspected.next {
                 Some(place) => Cursor { place, ..cursor },
                 None => Cursor {
                     shard: cursor.shard + 1,

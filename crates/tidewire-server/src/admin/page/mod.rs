@@ -87,7 +87,7 @@ pub struct Page {
     /// What a browser loads.
     site: Mounted,
     /// Held by whoever looks through all names: one at a time, whatever it costs.
-    looking: tokio::sync::Mutex<()>,
+    inspecting: tokio::sync::Mutex<()>,
 }
 
 /// A request that is signed in.
@@ -117,7 +117,7 @@ impl Page {
             attempts: Attempts::new(options.wrong_keys_max),
             parts,
             site: Mounted::new("/admin/", &ADMIN),
-            looking: tokio::sync::Mutex::default(),
+            inspecting: tokio::sync::Mutex::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use tidewire_core::look::SubscribedKind;
+use tidewire_core::inspect::SubscribedKind;
 use tidewire_core::text::Name;
 
 use super::{Asked, Outcome, Page, parameter, shown};
@@ -35,15 +35,15 @@ impl Page {
         };
         let prefix = parameter(&parameters, "prefix").unwrap_or_default();
         self.look(asked, &format!("topics {prefix}"));
-        let _looking = self.looking.lock().await;
+        let _inspecting = self.inspecting.lock().await;
         let mut counts: HashMap<(SubscribedKind, Name), usize> = HashMap::new();
         let mut is_complete = true;
         for shard in self.parts.shards.iter() {
             let mut place = Some(0);
             while let Some(first) = place {
-                let looked = shard.look_at_names(first).await;
-                let looked = looked.ok_or_else(|| unavailable("the server stops"))?;
-                for found in looked.found {
+                let inspected = shard.inspect_names(first).await;
+                let inspected = inspected.ok_or_else(|| unavailable("the server stops"))?;
+                for found in inspected.found {
                     if kind.is_some_and(|kind| kind != found.kind)
                         || !found.name.starts_with(prefix)
                     {
@@ -59,7 +59,7 @@ impl Page {
                         None => is_complete = false,
                     }
                 }
-                place = looked.next;
+                place = inspected.next;
             }
         }
         let total = counts.len();

@@ -1,4 +1,4 @@
-//! What whoever runs the server is shown of a shard. Looking changes nothing, and each look is short.
+//! What operators are shown of a shard. Inspecting changes nothing, and each inspection is short.
 
 use crate::effect::InterestTopic;
 use crate::hub::HubTopic;
@@ -7,7 +7,7 @@ use crate::text::Name;
 
 /// A part of what there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookedAt<T> {
+pub struct Inspected<T> {
     /// What was found in this part.
     pub found: Vec<T>,
     /// Where the next part begins; absent behind the last one.

@@ -1,39 +1,39 @@
-//! What whoever runs the server sees of a shard: its connections and the names that they are subscribed to.
+//! What operators see of a shard: its connections and the names that they are subscribed to.
 //!
-//! A look is mail like any other. Each takes a bounded part of a turn, so whoever wants to see everything looks often, and what the
+//! An inspection is mail like any other. Each takes a bounded part of a turn, so an operator who wants to see everything inspects often, and what the
 //! shard delivers does not wait for it.
 
 use std::net::SocketAddr;
 
-use tidewire_core::look::{LookedAt, SessionView, SubscribedName};
+use tidewire_core::inspect::{Inspected, SessionView, SubscribedName};
 use tidewire_net::connection::{Key, Traffic};
 use tokio::sync::oneshot;
 
 use super::handle::{Mail, ShardHandle};
 
-/// Places of connections that one look goes through.
+/// Entries of the table of connections that one inspection visits.
 const CONNECTIONS_MAX: usize = 256;
-/// Places of names that one look goes through.
+/// Entries of the table of names that one inspection visits.
 const NAMES_MAX: usize = 512;
 
-/// A question that lies in a shard's mailbox.
+/// A request in a shard's mailbox.
 #[derive(Debug)]
-pub(crate) enum Look {
-    /// The connections in some places.
+pub(crate) enum Inspection {
+    /// The connections in some entries of the table.
     Connections {
-        places: Places,
-        reply: oneshot::Sender<LookedAt<ConnectionView>>,
+        slice: TableSlice,
+        reply: oneshot::Sender<Inspected<ConnectionView>>,
     },
-    /// The names in some places.
+    /// The names in some entries of the table.
     Names {
-        places: Places,
-        reply: oneshot::Sender<LookedAt<SubscribedName>>,
+        slice: TableSlice,
+        reply: oneshot::Sender<Inspected<SubscribedName>>,
     },
 }
 
 /// A part of a shard's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct TableSlice {
     pub(crate) first: usize,
     pub(crate) count: usize,
 }
@@ -52,7 +52,7 @@ pub enum Carriage {
 /// A connection as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionView {
-    /// Its place; no other connection of the shard has the same, now or later.
+    /// Its key; no other connection of the shard has the same, now or later.
     pub key: Key,
     /// How it is connected.
     pub carriage: Carriage,
@@ -71,29 +71,32 @@ pub struct ConnectionView {
 }
 
 impl ShardHandle {
-    /// The connections in some places from `first` on; `None` if the shard has ended.
-    pub async fn look_at_connections(&self, first: usize) -> Option<LookedAt<ConnectionView>> {
+    /// The connections in some entries from `first` on; `None` if the shard has ended.
+    pub async fn inspect_connections(&self, first: usize) -> Option<Inspected<ConnectionView>> {
         let count = CONNECTIONS_MAX;
-        self.look(|reply| Look::Connections {
-            places: Places { first, count },
+        self.inspect(|reply| Inspection::Connections {
+            slice: TableSlice { first, count },
             reply,
         })
         .await
     }
 
-    /// The subscribed names in some places from `first` on; `None` if the shard has ended.
-    pub async fn look_at_names(&self, first: usize) -> Option<LookedAt<SubscribedName>> {
+    /// The subscribed names in some entries from `first` on; `None` if the shard has ended.
+    pub async fn inspect_names(&self, first: usize) -> Option<Inspected<SubscribedName>> {
         let count = NAMES_MAX;
-        self.look(|reply| Look::Names {
-            places: Places { first, count },
+        self.inspect(|reply| Inspection::Names {
+            slice: TableSlice { first, count },
             reply,
         })
         .await
     }
 
-    async fn look<T>(&self, look: impl FnOnce(oneshot::Sender<T>) -> Look) -> Option<T> {
+    async fn inspect<T>(
+        &self,
+        inspection: impl FnOnce(oneshot::Sender<T>) -> Inspection,
+    ) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        self.0.mailbox.push(Mail::Look(look(reply)));
+        self.0.mailbox.push(Mail::Inspect(inspection(reply)));
         answer.await.ok()
     }
 }

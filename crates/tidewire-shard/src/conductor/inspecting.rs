@@ -1,30 +1,30 @@
-//! Answers to looks at a shard, see [`crate::look`]. They change nothing, and nobody waits for a flush because of them.
+//! Answers to inspections of a shard, see [`crate::inspect`]. They change nothing and delay no flush.
 
-use tidewire_core::look::LookedAt;
+use tidewire_core::inspect::Inspected;
 use tidewire_net::connection::Traffic;
 
 use super::Conductor;
-use crate::look::{Carriage, ConnectionView, Look, Places};
+use crate::inspect::{Carriage, ConnectionView, Inspection, TableSlice};
 
 impl Conductor {
-    pub(super) fn look(&self, look: Look) {
+    pub(super) fn inspect(&self, inspection: Inspection) {
         // Whoever asked may have gone.
-        match look {
-            Look::Connections { places, reply } => {
-                let _ = reply.send(self.look_at_connections(places));
+        match inspection {
+            Inspection::Connections { slice, reply } => {
+                let _ = reply.send(self.inspect_connections(slice));
             }
-            Look::Names { places, reply } => {
-                let _ = reply.send(self.engine.look_at_names(places.first, places.count));
+            Inspection::Names { slice, reply } => {
+                let _ = reply.send(self.engine.inspect_names(slice.first, slice.count));
             }
         }
     }
 
-    fn look_at_connections(&self, places: Places) -> LookedAt<ConnectionView> {
-        let Places { first, count } = places;
+    fn inspect_connections(&self, slice: TableSlice) -> Inspected<ConnectionView> {
+        let TableSlice { first, count } = slice;
         let connections = self.event_loop.connections();
         let end = first.saturating_add(count);
         let view = |(key, connection)| {
-            let session = self.engine.look_at_session(self.session(key));
+            let session = self.engine.inspect_session(self.session(key));
             let Some(connection) = connection else {
                 let outbox_bytes = self.carried.waiting_bytes(key)?;
                 return Some(ConnectionView {
@@ -54,9 +54,9 @@ impl Conductor {
                 session,
             })
         };
-        LookedAt {
+        Inspected {
             found: connections.look(first, count).filter_map(view).collect(),
-            next: (end < connections.place_count()).then_some(end),
+            next: (end < connections.table_len()).then_some(end),
         }
     }
 }

@@ -41,16 +41,16 @@ fn saw(node: &mut Node, session: SessionId, parts: &[&str]) {
 fn a_challenge_is_answered_when_the_wait_is_over_and_not_before() {
     let mut node = node(None);
     let session = node.connect(0);
-    node.detain(session, seconds(5), false);
+    node.delay(session, seconds(5), false);
     node.send(session, &CHALLENGE);
     node.send(session, &PING);
     saw(&mut node, session, &["Pong"]);
-    assert_eq!(node.counts(0).detained, 1);
+    assert_eq!(node.counts(0).delayed, 1);
     node.pass(Duration::from_millis(4_999));
     saw(&mut node, session, &[]);
     node.pass(Duration::from_millis(1));
     saw(&mut node, session, &["Accept"]);
-    assert_eq!(node.counts(0).detained, 0);
+    assert_eq!(node.counts(0).delayed, 0);
     node.send(session, &LOGIN);
     saw(&mut node, session, &["Successful"]);
 }
@@ -59,7 +59,7 @@ fn a_challenge_is_answered_when_the_wait_is_over_and_not_before() {
 fn a_challenge_that_comes_after_the_wait_is_answered_at_once() {
     let mut node = node(None);
     let session = node.connect(0);
-    node.detain(session, seconds(5), false);
+    node.delay(session, seconds(5), false);
     node.pass(seconds(5));
     saw(&mut node, session, &[]);
     node.send(session, &CHALLENGE);
@@ -70,7 +70,7 @@ fn a_challenge_that_comes_after_the_wait_is_answered_at_once() {
 fn a_refused_challenge_is_rejected_after_the_wait() {
     let mut node = node(None);
     let session = node.connect(0);
-    node.detain(session, seconds(1), true);
+    node.delay(session, seconds(1), true);
     node.send(session, &CHALLENGE);
     assert_eq!(node.close_reason(session), None);
     node.pass(seconds(1));
@@ -107,7 +107,7 @@ fn a_refused_login_ends_in_too_many_attempts() {
 fn the_time_to_log_in_begins_again_once_for_whoever_was_kept_waiting() {
     let mut node = node(Some(seconds(10)));
     let session = node.connect(0);
-    node.detain(session, seconds(9), false);
+    node.delay(session, seconds(9), false);
     node.send(session, &CHALLENGE);
     node.pass(seconds(9));
     saw(&mut node, session, &["Accept"]);
@@ -136,10 +136,10 @@ fn a_wait_longer_than_the_time_to_log_in_is_no_timeout() {
 fn whoever_leaves_while_waiting_is_forgotten() {
     let mut node = node(None);
     let session = node.connect(0);
-    node.detain(session, seconds(5), false);
+    node.delay(session, seconds(5), false);
     node.send(session, &CHALLENGE);
     node.close(session);
-    assert_eq!(node.counts(0).detained, 0);
+    assert_eq!(node.counts(0).delayed, 0);
     node.pass(seconds(5));
     saw(&mut node, session, &[]);
 }
@@ -153,7 +153,7 @@ fn a_login_that_nobody_can_decide_ends_without_an_answer_after_the_delay() {
     node.send(session, &LOGIN);
     node.send(session, &PING);
     saw(&mut node, session, &["Accept", "Pong"]);
-    assert_eq!(node.counts(0).detained, 1);
+    assert_eq!(node.counts(0).delayed, 1);
     // The time to log in does not run meanwhile: its message would keep the client away.
     node.pass(Duration::from_millis(4_999));
     assert_eq!(node.close_reason(session), None);
@@ -161,7 +161,7 @@ fn a_login_that_nobody_can_decide_ends_without_an_answer_after_the_delay() {
     saw(&mut node, session, &[]);
     let reason = node.close_reason(session);
     assert_eq!(reason, Some(CloseReason::AuthUnavailable));
-    assert_eq!(node.counts(0).detained, 0);
+    assert_eq!(node.counts(0).delayed, 0);
 }
 
 #[test]

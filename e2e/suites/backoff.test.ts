@@ -14,7 +14,7 @@ import { DEADLINE_MS, eventually, within } from '../harness/wait.ts';
 
 const { OPEN, CHALLENGING, CHALLENGE_DENIED, TOO_MANY_AUTH_ATTEMPTS, AUTHENTICATING } = C.CONNECTION_STATE;
 /** What a minute of the server's defaults takes here; `make proof` takes a whole one. */
-const MINUTE_MS = Number(process.env['PENALTY_MINUTE_MS'] ?? 3_000);
+const MINUTE_MS = Number(process.env['BACKOFF_MINUTE_MS'] ?? 3_000);
 const CONNECTS_A_MINUTE = 5;
 const HUNDRED_KILOBYTES = { text: 'x'.repeat(100_000) };
 /** More than `message_bytes_max` of the servers here. */
@@ -63,7 +63,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   }
 
   test('a client whose every login is too large connects at most five times a minute', async (t) => {
-    const { proxy, client } = await outsider(t, { penalty: { ...SCALED, faults_max: 1_000_000 } });
+    const { proxy, client } = await outsider(t, { backoff: { ...SCALED, faults_max: 1_000_000 } });
     Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
     const wanted = CONNECTS_A_MINUTE + 2;
     await eventually(() => proxy.connectedAt.length >= wanted, `${wanted} connects`, 2 * MINUTE_MS + DEADLINE_MS);
@@ -78,7 +78,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   test('the challenge is answered late, and a client with quick heartbeats waits for it', async (t) => {
     const { server, proxy, client } = await outsider(
       t,
-      { penalty: { wait_min: '5s' } },
+      { backoff: { wait_min: '5s' } },
       { heartbeatInterval: 1_500 },
     );
     const login = client.login({ username: 'anna' });
@@ -87,45 +87,45 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     client.event.emit(fresh('e'), TOO_LARGE);
     await eventually(() => proxy.connectedAt.length === 2, 'the client comes back at once');
     await inState(client, CHALLENGING);
-    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 1, 'it waits');
+    await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 1, 'it waits');
     const waited = performance.now();
     await inState(client, OPEN);
     assert.ok(performance.now() - waited > 200, 'it hardly waited');
     assert.equal(proxy.connectedAt.length, 2, 'it gave up while waiting');
-    assert.equal(await server.metric('tidewire_penalty_waits_total'), 1);
-    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 0, 'nobody waits');
+    assert.equal(await server.metric('tidewire_backoff_waits_total'), 1);
+    await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 0, 'nobody waits');
   });
 
   test('a user waits at its login wherever it comes from, another one does not', async (t) => {
-    const { server, client } = await outsider(t, { users: USERS, penalty: { wait_min: '5s', wait_max: '5s' } });
+    const { server, client } = await outsider(t, { users: USERS, backoff: { wait_min: '5s', wait_max: '5s' } });
     const login = client.login(ANNA);
     await inState(client, OPEN);
     await login;
     client.event.emit(fresh('e'), TOO_LARGE);
-    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 1, 'its return waits');
+    await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 1, 'its return waits');
     const [again, other] = [open(server.address), open(server.address)];
     t.after(() => [again, other].forEach(close));
     const otherIn = other.login(BOB);
     const againIn = again.login(ANNA);
     await within(DEADLINE_MS, Promise.resolve(otherIn), 'another user from the same address is let in');
     await inState(again, AUTHENTICATING);
-    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 2, 'the same user waits');
+    await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 2, 'the same user waits');
     await within(DEADLINE_MS, Promise.resolve(againIn), 'the same user is let in at last');
   });
 
   test('an address from which nobody logs in is rejected in the end, and the client stays away', async (t) => {
-    const { server, proxy, client } = await outsider(t, { penalty: { wait_min: '10ms', wait_max: '50ms', faults_max: 3 } });
+    const { server, proxy, client } = await outsider(t, { backoff: { wait_min: '10ms', wait_max: '50ms', faults_max: 3 } });
     Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
     await inState(client, CHALLENGE_DENIED);
     assert.equal(proxy.connectedAt.length, 4);
     await staysAway(t, server, proxy);
     assert.equal(client.getConnectionState(), CHALLENGE_DENIED);
-    assert.equal(await server.metric('tidewire_penalty_refusals_total'), 1);
+    assert.equal(await server.metric('tidewire_backoff_refusals_total'), 1);
   });
 
   test('a user that goes on is told of too many attempts in the end, and the client stays away', async (t) => {
-    const penalty = { wait_min: '10ms', wait_max: '50ms', faults_max: 3 };
-    const { server, proxy, client } = await outsider(t, { users: USERS, penalty });
+    const backoff = { wait_min: '10ms', wait_max: '50ms', faults_max: 3 };
+    const { server, proxy, client } = await outsider(t, { users: USERS, backoff });
     offendWhenIn(client);
     await Promise.resolve(client.login(ANNA));
     await inState(client, TOO_MANY_AUTH_ATTEMPTS);
@@ -135,7 +135,7 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
   });
 
   test('anonymous users never notice that others without a name break the protocol', async (t) => {
-    const server = await Server.during(t, { penalty: { wait_min: '10ms', wait_max: '20ms', faults_max: 3 } });
+    const server = await Server.during(t, { backoff: { wait_min: '10ms', wait_max: '20ms', faults_max: 3 } });
     const proxy = await Proxy.during(t, server);
     const bystander = await connect(t, server, { through: proxy.address, login: {}, errors: ['CONNECTION_ERROR'] });
     const name = fresh('record');
@@ -159,11 +159,11 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     await inState(bystander, C.CONNECTION_STATE.RECONNECTING);
     proxy.restore();
     await inState(bystander, OPEN);
-    assert.equal(await server.metric('tidewire_penalty_refusals_total'), 0);
+    assert.equal(await server.metric('tidewire_backoff_refusals_total'), 0);
   });
 
   test('a slow reader waits too', async (t) => {
-    const server = await Server.during(t, { limits: { outbox_bytes_max: 65_536 }, penalty: { wait_min: '10s' } });
+    const server = await Server.during(t, { limits: { outbox_bytes_max: 65_536 }, backoff: { wait_min: '10s' } });
     const proxy = await Proxy.during(t, server);
     const slow = await connect(t, server, { through: proxy.address, login: { username: 'anna' }, errors: ['CONNECTION_ERROR'] });
     const writer = await connect(t, server, { login: { username: 'bob' } });
@@ -173,13 +173,13 @@ describe('after a closing for a limit', { concurrency: 4, skip: againstOriginal 
     const cut = async (): Promise<boolean> => (await server.metric('tidewire_slow_disconnects_total')) > 0;
     for (let count = 0; !(await cut()); count += 1) await writer.record.setDataWithAck(name, { count, ...HUNDRED_KILOBYTES });
     proxy.readOn();
-    await eventually(async () => (await server.metric('tidewire_penalty_waits_total')) === 1, 'its return waits');
+    await eventually(async () => (await server.metric('tidewire_backoff_waits_total')) === 1, 'its return waits');
   });
 
   test('a stop does not wait for those who wait', async (t) => {
-    const { server, client } = await outsider(t, { penalty: { wait_min: '30s' } });
+    const { server, client } = await outsider(t, { backoff: { wait_min: '30s' } });
     Promise.resolve(client.login(TOO_LARGE)).catch(() => undefined);
-    await eventually(async () => (await server.metric('tidewire_detained_sessions')) === 1, 'it waits');
+    await eventually(async () => (await server.metric('tidewire_delayed_sessions')) === 1, 'it waits');
     await within(DEADLINE_MS, server.stop(), 'the server stops');
     assert.equal(client.getConnectionState(), C.CONNECTION_STATE.RECONNECTING);
   });

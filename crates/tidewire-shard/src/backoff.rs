@@ -1,6 +1,6 @@
-//! Who was closed for a limit lately, and how long it waits before it is let in again.
+//! Reconnect back-off for peers that were disconnected for exceeding a limit.
 //!
-//! A client of deepstream reconnects at once and for ever, so whoever is closed without a penalty comes back at full speed.
+//! A client of deepstream reconnects at once and for ever, so a client that is closed without a delay comes back at full speed.
 //! The table is shared by all shards and behind one lock, which is taken once for each connection and login while the table
 //! is not empty, and not at all while it is. It decides only how long; the engine holds the answers back.
 
@@ -21,11 +21,11 @@ use tidewire_core::time::Instant;
 /// connects at most five times in any minute; doubling would allow seven.
 const WAIT_GROWTH: u32 = 5;
 /// More closings change nothing, so that nobody works a debt off for hours.
-const STRIKES_MAX: u32 = 10;
+const DISCONNECTS_MAX: u32 = 10;
 
-/// How long who waits.
+/// How long peers wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PenaltySettings {
+pub struct BackoffSettings {
     /// The wait after the first closing. Default 1 s.
     pub wait_min: Duration,
     /// No wait is longer; zero turns all of it off. Default 30 s.
@@ -46,25 +46,25 @@ pub struct PenaltySettings {
     pub entries_max: usize,
 }
 
-impl PenaltySettings {
+impl BackoffSettings {
     /// As the configuration has them.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
-        let penalty = &plan.config.penalty;
+        let backoff = &plan.config.backoff;
         Self {
-            wait_min: penalty.wait_min,
-            wait_max: penalty.wait_max,
-            forgive_interval: penalty.forgive_interval,
-            faults_max: penalty.faults_max,
+            wait_min: backoff.wait_min,
+            wait_max: backoff.wait_max,
+            forgive_interval: backoff.forgive_interval,
+            faults_max: backoff.faults_max,
             login_attempts_max: plan.config.auth.attempts_max,
-            login_refusals_max: penalty.login_refusals_max,
+            login_refusals_max: backoff.login_refusals_max,
             names_are_proved: !plan.auth_chain.contains(&AuthKind::Open),
-            entries_max: plan.config.limits.penalty_entries_max,
+            entries_max: plan.config.limits.backoff_entries_max,
         }
     }
 }
 
-impl Default for PenaltySettings {
+impl Default for BackoffSettings {
     fn default() -> Self {
         Self {
             wait_min: Duration::from_secs(1),
@@ -81,7 +81,7 @@ impl Default for PenaltySettings {
 
 /// Why a connection was closed for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offence {
+pub enum DisconnectCause {
     /// It did not read, or held most when the node was over its budget. That can happen to anybody on a bad line, and is
     /// never answered with a final no.
     Slow,
@@ -89,9 +89,9 @@ pub enum Offence {
     Fault,
 }
 
-/// What awaits a connection or login.
+/// How long a connection or login waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sentence {
+pub struct Delay {
     /// When it is answered.
     pub until: Instant,
     /// Whether the answer is a final no.
@@ -100,8 +100,8 @@ pub struct Sentence {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Closings not yet made up for.
-    strikes: u32,
+    /// Disconnects not yet made up for.
+    disconnects: u32,
     /// Those of them through own fault.
     faults: u32,
     /// Time is made up for from here on.
@@ -117,14 +117,14 @@ impl Entry {
         let intervals = now.since(self.since).as_nanos() / interval.as_nanos().max(1);
         let forgiven = u32::try_from(intervals).unwrap_or(u32::MAX);
         if forgiven > 0 {
-            self.strikes = self.strikes.saturating_sub(forgiven);
+            self.disconnects = self.disconnects.saturating_sub(forgiven);
             self.faults = self.faults.saturating_sub(forgiven);
             self.since = self.since + interval * forgiven;
         }
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        self.strikes == 0 && self.until <= now
+        self.disconnects == 0 && self.until <= now
     }
 }
 
@@ -136,19 +136,19 @@ struct Tables {
     users: HashMap<Name, Entry>,
 }
 
-/// The penalties of a node. See the head of this file.
+/// The back-off of a node's peers. See the head of this file.
 #[derive(Debug)]
-pub struct PenaltyBox {
-    settings: PenaltySettings,
+pub struct ReconnectBackoff {
+    settings: BackoffSettings,
     tables: Mutex<Tables>,
     /// Entries, so that nobody takes the lock for an empty table.
     count: AtomicUsize,
 }
 
-impl PenaltyBox {
+impl ReconnectBackoff {
     /// An empty table.
     #[must_use]
-    pub fn new(settings: PenaltySettings) -> Self {
+    pub fn new(settings: BackoffSettings) -> Self {
         Self {
             settings,
             tables: Mutex::default(),
@@ -162,24 +162,24 @@ impl PenaltyBox {
     }
 
     /// A connection was closed for a limit. A fault is its user's if it has logged in, else its address's. A user id that many
-    /// share, or that any peer could take, has no penalties: they would fall on others. Such a session is punished by its address,
+    /// share, or that any peer could take, has no delays: they would fall on others. The delay goes to the address of such a session,
     /// whose next connections wait, but are not refused for good.
-    pub fn punish(
+    pub fn note_disconnect(
         &self,
         now: Instant,
         address: Option<IpAddr>,
         user: Option<&Name>,
-        offence: Offence,
+        cause: DisconnectCause,
     ) {
         let settings = &self.settings;
         if settings.wait_max.is_zero() {
             return;
         }
-        let fault = u32::from(offence == Offence::Fault);
+        let fault = u32::from(cause == DisconnectCause::Fault);
         let mut tables = self.tables.lock();
         if let Some(address) = address {
             let fault = if user.is_none() { fault } else { 0 };
-            strike(
+            count_disconnect(
                 &mut tables.addresses,
                 &subject(address),
                 now,
@@ -188,7 +188,7 @@ impl PenaltyBox {
             );
         }
         if let Some(user) = user.filter(|user| self.is_own(user)) {
-            strike(&mut tables.users, user, now, fault, settings);
+            count_disconnect(&mut tables.users, user, now, fault, settings);
         }
         self.recount(&tables);
     }
@@ -210,27 +210,27 @@ impl PenaltyBox {
         }
         tables.attempts.remove(&subject);
         drop(tables);
-        self.punish(now, Some(address), None, Offence::Fault);
+        self.note_disconnect(now, Some(address), None, DisconnectCause::Fault);
     }
 
     /// A connection has come from `address`. What awaits it, if anything does; the next one is free unless another was
     /// closed.
-    pub fn arrival(&self, now: Instant, address: IpAddr) -> Option<Sentence> {
+    pub fn arrival(&self, now: Instant, address: IpAddr) -> Option<Delay> {
         if self.entry_count() == 0 {
             return None;
         }
         let mut tables = self.tables.lock();
         let entry = self.look_up(&mut tables.addresses, &subject(address), now);
-        let sentence = entry.filter(|entry| entry.owed > 0).map(|entry| {
+        let delay = entry.filter(|entry| entry.owed > 0).map(|entry| {
             entry.owed -= 1;
-            self.sentence(entry)
+            self.delay(entry)
         });
         self.recount(&tables);
-        sentence.filter(|sentence| sentence.refuse || sentence.until > now)
+        delay.filter(|delay| delay.refuse || delay.until > now)
     }
 
     /// A login from `address` was accepted. What awaits it, if anything does.
-    pub fn login(&self, now: Instant, address: IpAddr, user: &Name) -> Option<Sentence> {
+    pub fn login(&self, now: Instant, address: IpAddr, user: &Name) -> Option<Delay> {
         if self.entry_count() == 0 {
             return None;
         }
@@ -239,13 +239,13 @@ impl PenaltyBox {
         if let Some(entry) = tables.addresses.get_mut(&subject(address)) {
             entry.faults = 0;
         }
-        let sentence = match self.is_own(user) {
+        let delay = match self.is_own(user) {
             true => self.look_up(&mut tables.users, user, now),
             false => None,
         };
-        let sentence = sentence.map(|entry| self.sentence(entry));
+        let delay = delay.map(|entry| self.delay(entry));
         self.recount(&tables);
-        sentence.filter(|sentence| sentence.refuse || sentence.until > now)
+        delay.filter(|delay| delay.refuse || delay.until > now)
     }
 
     /// Whether a user id is that of one user, who has proved it.
@@ -268,8 +268,8 @@ impl PenaltyBox {
         table.get_mut(key)
     }
 
-    fn sentence(&self, entry: &Entry) -> Sentence {
-        Sentence {
+    fn delay(&self, entry: &Entry) -> Delay {
+        Delay {
             until: entry.until,
             refuse: entry.faults > 0 && entry.faults >= self.settings.faults_max,
         }
@@ -281,18 +281,18 @@ impl PenaltyBox {
     }
 }
 
-fn strike<K: Eq + Hash + Clone>(
+fn count_disconnect<K: Eq + Hash + Clone>(
     table: &mut HashMap<K, Entry>,
     key: &K,
     now: Instant,
     fault: u32,
-    settings: &PenaltySettings,
+    settings: &BackoffSettings,
 ) {
     if table.len() >= settings.entries_max && !table.contains_key(key) {
         make_room(table, now, settings.forgive_interval);
     }
     let entry = table.entry(key.clone()).or_insert(Entry {
-        strikes: 0,
+        disconnects: 0,
         faults: 0,
         since: now,
         until: now,
@@ -302,10 +302,10 @@ fn strike<K: Eq + Hash + Clone>(
     if entry.until <= now {
         entry.owed = 0;
     }
-    entry.strikes = (entry.strikes + 1).min(STRIKES_MAX);
-    entry.faults = (entry.faults + fault).min(STRIKES_MAX);
+    entry.disconnects = (entry.disconnects + 1).min(DISCONNECTS_MAX);
+    entry.faults = (entry.faults + fault).min(DISCONNECTS_MAX);
     entry.since = now;
-    entry.until = entry.until.max(now + wait(entry.strikes, settings));
+    entry.until = entry.until.max(now + wait(entry.disconnects, settings));
     entry.owed = entry.owed.saturating_add(1);
 }
 
@@ -326,8 +326,8 @@ fn make_room<K: Eq + Hash + Clone>(
     }
 }
 
-fn wait(strikes: u32, settings: &PenaltySettings) -> Duration {
-    let factor = WAIT_GROWTH.saturating_pow(strikes.saturating_sub(1));
+fn wait(disconnects: u32, settings: &BackoffSettings) -> Duration {
+    let factor = WAIT_GROWTH.saturating_pow(disconnects.saturating_sub(1));
     settings
         .wait_min
         .saturating_mul(factor)
@@ -359,14 +359,14 @@ mod tests {
         Instant(1_000_000_000_000) + Duration::from_millis(millis)
     }
 
-    fn penalties() -> PenaltyBox {
-        PenaltyBox::new(PenaltySettings::default())
+    fn fresh() -> ReconnectBackoff {
+        ReconnectBackoff::new(BackoffSettings::default())
     }
 
     /// When the next connection is answered, in milliseconds.
-    fn answered(penalties: &PenaltyBox, now: u64) -> u64 {
-        let sentence = penalties.arrival(at(now), HERE);
-        let until = sentence.map_or(at(now), |sentence| sentence.until);
+    fn answered(backoff: &ReconnectBackoff, now: u64) -> u64 {
+        let delay = backoff.arrival(at(now), HERE);
+        let until = delay.map_or(at(now), |delay| delay.until);
         u64::try_from(until.since(at(0)).as_millis()).expect("small")
     }
 
@@ -374,22 +374,22 @@ mod tests {
     fn the_defaults_are_those_of_the_table_of_options() {
         let loaded = load(&Sources::default()).expect("no options are right");
         let plan = plan(&loaded, &Machine::read()).expect("a plan");
-        let settings = PenaltySettings {
+        let settings = BackoffSettings {
             names_are_proved: true,
-            ..PenaltySettings::of(&plan)
+            ..BackoffSettings::of(&plan)
         };
-        assert_eq!(settings, PenaltySettings::default());
+        assert_eq!(settings, BackoffSettings::default());
     }
 
     #[test]
     fn who_is_closed_whenever_it_comes_in_connects_five_times_in_any_minute() {
-        let penalties = penalties();
+        let backoff = fresh();
         let mut connects = Vec::new();
         let mut now = 0;
         while now < 600_000 {
             connects.push(now);
-            now = answered(&penalties, now);
-            penalties.punish(at(now), Some(HERE), None, Offence::Slow);
+            now = answered(&backoff, now);
+            backoff.note_disconnect(at(now), Some(HERE), None, DisconnectCause::Slow);
         }
         assert_eq!(connects[..6], [0, 0, 1_000, 6_000, 31_000, 61_000]);
         for start in &connects {
@@ -401,128 +401,128 @@ mod tests {
 
     #[test]
     fn only_as_many_connections_of_an_address_wait_as_were_closed() {
-        let penalties = penalties();
-        penalties.punish(at(0), Some(HERE), None, Offence::Slow);
-        penalties.punish(at(0), Some(HERE), None, Offence::Slow);
-        assert_eq!(answered(&penalties, 0), 5_000);
-        assert_eq!(answered(&penalties, 0), 5_000);
-        assert_eq!(penalties.arrival(at(0), HERE), None);
+        let backoff = fresh();
+        backoff.note_disconnect(at(0), Some(HERE), None, DisconnectCause::Slow);
+        backoff.note_disconnect(at(0), Some(HERE), None, DisconnectCause::Slow);
+        assert_eq!(answered(&backoff, 0), 5_000);
+        assert_eq!(answered(&backoff, 0), 5_000);
+        assert_eq!(backoff.arrival(at(0), HERE), None);
         let elsewhere = IpAddr::from([192, 0, 2, 2]);
-        assert_eq!(penalties.arrival(at(0), elsewhere), None);
+        assert_eq!(backoff.arrival(at(0), elsewhere), None);
     }
 
     #[test]
     fn every_login_of_a_user_waits_wherever_it_comes_from() {
-        let (penalties, user) = (penalties(), Name::from("alice"));
-        penalties.punish(at(0), Some(HERE), Some(&user), Offence::Slow);
+        let (backoff, user) = (fresh(), Name::from("alice"));
+        backoff.note_disconnect(at(0), Some(HERE), Some(&user), DisconnectCause::Slow);
         let elsewhere = IpAddr::from([192, 0, 2, 2]);
         for _ in 0..3 {
-            let sentence = penalties.login(at(400), elsewhere, &user);
-            assert_eq!(sentence.map(|sentence| sentence.until), Some(at(1_000)));
+            let delay = backoff.login(at(400), elsewhere, &user);
+            assert_eq!(delay.map(|delay| delay.until), Some(at(1_000)));
         }
-        assert_eq!(penalties.login(at(1_000), elsewhere, &user), None);
-        assert_eq!(penalties.login(at(400), HERE, &"bob".into()), None);
+        assert_eq!(backoff.login(at(1_000), elsewhere, &user), None);
+        assert_eq!(backoff.login(at(400), HERE, &"bob".into()), None);
     }
 
     #[test]
-    fn nobody_is_punished_for_others_without_a_name() {
+    fn nobody_is_delayed_for_others_without_a_name() {
         for user in [identity::NAMELESS, identity::OPEN] {
-            let (penalties, user) = (penalties(), Name::from(user));
+            let (backoff, user) = (fresh(), Name::from(user));
             for _ in 0..6 {
-                penalties.punish(at(0), Some(HERE), Some(&user), Offence::Fault);
+                backoff.note_disconnect(at(0), Some(HERE), Some(&user), DisconnectCause::Fault);
             }
             let elsewhere = IpAddr::from([192, 0, 2, 2]);
-            assert_eq!(penalties.arrival(at(0), elsewhere), None);
-            assert_eq!(penalties.login(at(0), elsewhere, &user), None);
-            assert_eq!(penalties.login(at(0), HERE, &user), None);
-            let sentence = penalties.arrival(at(0), HERE);
+            assert_eq!(backoff.arrival(at(0), elsewhere), None);
+            assert_eq!(backoff.login(at(0), elsewhere, &user), None);
+            assert_eq!(backoff.login(at(0), HERE, &user), None);
+            let delay = backoff.arrival(at(0), HERE);
             assert!(
-                sentence.is_some_and(|sentence| !sentence.refuse),
+                delay.is_some_and(|delay| !delay.refuse),
                 "the address waits"
             );
         }
     }
 
     #[test]
-    fn a_name_that_anybody_could_take_is_not_punished() {
-        let penalties = PenaltyBox::new(PenaltySettings {
+    fn a_name_that_anybody_could_take_is_not_delayed() {
+        let backoff = ReconnectBackoff::new(BackoffSettings {
             names_are_proved: false,
-            ..PenaltySettings::default()
+            ..BackoffSettings::default()
         });
         let user = Name::from("alice");
         for _ in 0..6 {
-            penalties.punish(at(0), Some(HERE), Some(&user), Offence::Fault);
+            backoff.note_disconnect(at(0), Some(HERE), Some(&user), DisconnectCause::Fault);
         }
-        assert_eq!(penalties.login(at(0), HERE, &user), None);
-        let sentence = penalties.arrival(at(0), HERE);
+        assert_eq!(backoff.login(at(0), HERE, &user), None);
+        let delay = backoff.arrival(at(0), HERE);
         assert!(
-            sentence.is_some_and(|sentence| !sentence.refuse),
+            delay.is_some_and(|delay| !delay.refuse),
             "the address waits"
         );
     }
 
     #[test]
     fn slow_readers_are_never_refused_for_good() {
-        let (penalties, user) = (penalties(), Name::from("alice"));
+        let (backoff, user) = (fresh(), Name::from("alice"));
         for _ in 0..50 {
-            penalties.punish(at(0), Some(HERE), Some(&user), Offence::Slow);
+            backoff.note_disconnect(at(0), Some(HERE), Some(&user), DisconnectCause::Slow);
         }
-        let sentences = [
-            penalties.arrival(at(0), HERE),
-            penalties.login(at(0), HERE, &user),
+        let delays = [
+            backoff.arrival(at(0), HERE),
+            backoff.login(at(0), HERE, &user),
         ];
-        let expected = Some(Sentence {
+        let expected = Some(Delay {
             until: at(30_000),
             refuse: false,
         });
-        assert_eq!(sentences, [expected, expected]);
+        assert_eq!(delays, [expected, expected]);
     }
 
     #[test]
     fn faults_lead_to_a_final_no_of_the_user_or_the_address() {
-        let (penalties, user) = (penalties(), Name::from("alice"));
+        let (backoff, user) = (fresh(), Name::from("alice"));
         for _ in 0..5 {
-            penalties.punish(at(0), Some(HERE), Some(&user), Offence::Fault);
+            backoff.note_disconnect(at(0), Some(HERE), Some(&user), DisconnectCause::Fault);
         }
-        let refuses = |sentence: Option<Sentence>| sentence.is_some_and(|sentence| sentence.refuse);
-        assert!(refuses(penalties.login(at(0), HERE, &user)));
-        assert!(!refuses(penalties.arrival(at(0), HERE)));
+        let refuses = |delay: Option<Delay>| delay.is_some_and(|delay| delay.refuse);
+        assert!(refuses(backoff.login(at(0), HERE, &user)));
+        assert!(!refuses(backoff.arrival(at(0), HERE)));
         for _ in 0..5 {
-            penalties.punish(at(0), Some(HERE), None, Offence::Fault);
+            backoff.note_disconnect(at(0), Some(HERE), None, DisconnectCause::Fault);
         }
-        assert!(refuses(penalties.arrival(at(0), HERE)));
+        assert!(refuses(backoff.arrival(at(0), HERE)));
         // Somebody else gets in from there.
-        penalties.login(at(0), HERE, &"bob".into());
-        assert!(!refuses(penalties.arrival(at(0), HERE)));
+        backoff.login(at(0), HERE, &"bob".into());
+        assert!(!refuses(backoff.arrival(at(0), HERE)));
     }
 
     #[test]
     fn time_makes_up_for_closings() {
-        let penalties = penalties();
+        let backoff = fresh();
         for _ in 0..3 {
-            penalties.punish(at(0), Some(HERE), None, Offence::Slow);
+            backoff.note_disconnect(at(0), Some(HERE), None, DisconnectCause::Slow);
         }
-        assert_eq!(penalties.arrival(at(100_000), HERE), None);
-        penalties.punish(at(120_000), Some(HERE), None, Offence::Slow);
-        assert_eq!(answered(&penalties, 120_000), 125_000);
-        assert_eq!(penalties.arrival(at(900_000), HERE), None);
-        assert_eq!(penalties.entry_count(), 0);
+        assert_eq!(backoff.arrival(at(100_000), HERE), None);
+        backoff.note_disconnect(at(120_000), Some(HERE), None, DisconnectCause::Slow);
+        assert_eq!(answered(&backoff, 120_000), 125_000);
+        assert_eq!(backoff.arrival(at(900_000), HERE), None);
+        assert_eq!(backoff.entry_count(), 0);
     }
 
     #[test]
     fn the_table_is_bounded_and_forgets_whoever_was_closed_longest_ago() {
-        let penalties = PenaltyBox::new(PenaltySettings {
+        let backoff = ReconnectBackoff::new(BackoffSettings {
             entries_max: 3,
-            ..PenaltySettings::default()
+            ..BackoffSettings::default()
         });
         let address = |number: u8| IpAddr::from([10, 0, 0, number]);
         for number in 0..5 {
             let now = at(u64::from(number));
-            penalties.punish(now, Some(address(number)), None, Offence::Slow);
+            backoff.note_disconnect(now, Some(address(number)), None, DisconnectCause::Slow);
         }
-        assert_eq!(penalties.entry_count(), 3);
+        assert_eq!(backoff.entry_count(), 3);
         let known: Vec<u8> = (0..5)
-            .filter(|number| penalties.arrival(at(5), address(*number)).is_some())
+            .filter(|number| backoff.arrival(at(5), address(*number)).is_some())
             .collect();
         assert_eq!(known, [2, 3, 4]);
     }
@@ -536,12 +536,12 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_no_penalty() {
-        let penalties = PenaltyBox::new(PenaltySettings {
+    fn no_wait_is_no_delay() {
+        let backoff = ReconnectBackoff::new(BackoffSettings {
             wait_max: Duration::ZERO,
-            ..PenaltySettings::default()
+            ..BackoffSettings::default()
         });
-        penalties.punish(at(0), Some(HERE), None, Offence::Fault);
-        assert_eq!(penalties.arrival(at(0), HERE), None);
+        backoff.note_disconnect(at(0), Some(HERE), None, DisconnectCause::Fault);
+        assert_eq!(backoff.arrival(at(0), HERE), None);
     }
 }
