@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { report, runSuites, type Suite } from './runner.ts';
+import { clock, report, runSuites, type Suite } from './runner.ts';
 
 const suite = (name: string, commands: string[][], rest: Partial<Suite> = {}): Suite => ({
   name,
@@ -59,4 +59,11 @@ test('suites of one group run at the same time, in their order in the report', a
   assert.deepEqual(outcomes.map(({ name, state }) => `${name} ${state}`), ['one passed', 'two failed', 'three passed', 'four passed']);
   const skipped = await runSuites(suites, ['one', 'three'], []);
   assert.deepEqual(skipped.map(({ state }) => state), ['skipped', 'failed', 'skipped', 'passed']);
+});
+
+test('a whole run that takes longer than its budget has failed and says so', () => {
+  assert.deepEqual(clock('check', 299.6, 300), { line: 'check: 300 s of 300 s', isWithin: true });
+  const { line, isWithin } = clock('check', 301, 300);
+  assert.equal(isWithin, false);
+  assert.match(line, /^check: 301 s of 300 s; failed: over its budget/);
 });

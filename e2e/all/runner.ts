@@ -111,6 +111,13 @@ export function report(outcomes: Outcome[]): string {
   return [...lines, '', `suites: ${count('passed')} passed, ${count('failed')} failed${skipped}`].join('\n');
 }
 
+/** The line that says how long a whole run took, and whether that was within its budget. A run is not cut: its build warms the next. */
+export function clock(name: string, seconds: number, budgetSeconds: number): { line: string; isWithin: boolean } {
+  const isWithin = seconds <= budgetSeconds;
+  const advice = isWithin ? '' : '; failed: over its budget, which is for warm builds: run it again if this build was cold';
+  return { line: `${name}: ${seconds.toFixed(0)} s of ${budgetSeconds} s${advice}`, isWithin };
+}
+
 async function runSuite(suite: Suite): Promise<Outcome> {
   console.log(title(suite));
   const outcome = (await missingNeed(suite)) ?? (await runCommands(suite, 'inherit'));

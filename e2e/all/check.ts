@@ -1,0 +1,22 @@
+// `make check`: formatters, linters and unit tests within five minutes, so that a person runs it before each commit. It measures
+// itself and fails over its budget: then either the build was cold, or the check has grown too slow and must lose something.
+
+import { resolve } from 'node:path';
+import { clock, report, runSuites, type Suite } from './runner.ts';
+import { SUITES } from './suites.ts';
+
+const BUDGET_SECONDS = 300;
+
+const UNIT: Suite = {
+  name: 'unit',
+  shows: 'the unit tests of all crates',
+  commands: [['cargo', 'test', '--locked', '--workspace', '--all-features', '--lib', '--bins']],
+  budgetSeconds: 900,
+};
+
+process.chdir(resolve(import.meta.dirname, '../..'));
+const start = performance.now();
+const outcomes = await runSuites([...SUITES.filter(({ name }) => name === 'tidy' || name === 'lint'), UNIT], [], []);
+const { line, isWithin } = clock('check', (performance.now() - start) / 1000, BUDGET_SECONDS);
+console.log(`\n${report(outcomes)}\n${line}`);
+process.exitCode = outcomes.every((outcome) => outcome.state === 'passed') && isWithin ? 0 : 1;
