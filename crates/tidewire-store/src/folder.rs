@@ -14,7 +14,7 @@ use thiserror::Error;
 /// Where the data lies if nobody says otherwise.
 pub const DEFAULT_PATH: &str = "./tidewire-data";
 
-/// The database of revocations beside the records. Authentication reads and writes it; a backup copies it.
+/// The database of revocations. Authentication reads and writes it; a backup copies it.
 pub const REVOCATIONS_FILE: &str = "auth.db";
 
 /// Held by the running server, with its process id inside.
