@@ -3,7 +3,7 @@
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
 use tidewire_core::permission::{Access, Asked};
 
-/// The number of the action that a question stands for. Steps of a compound action have the number of the step.
+/// The action number of a question. Each step of a compound action has the number of the step.
 pub(crate) fn number(access: Access, by: Asked) -> u8 {
     match (access, by) {
         (Access::EventPublish, _) => 2,

@@ -1,7 +1,7 @@
-//! How JavaScript turns one type into another (ECMA-262, type conversion), over values that can't have functions.
+//! JavaScript's type conversions (ECMA-262, type conversion) for values without functions.
 //!
-//! Nothing a document or a rule holds can be called, so the only object that has no text is one with an own key
-//! `toString`: JavaScript finds that key, can't call it, and throws.
+//! Documents and rules contain nothing callable, so the only object without a text is one with an own key `toString`:
+//! JavaScript finds that key, can't call it, and throws.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use crate::number;
 use crate::text::Text;
 use crate::value::{Object, Value};
 
-/// Objects become text; everything else stays.
+/// Converts objects to text and leaves other values unchanged.
 pub(crate) fn primitive<'v>(value: Value<'v>, steps: &Steps) -> Result<Value<'v>, Stop> {
     match value {
         Value::Object(object) => Ok(Value::Text(object_text(&object, steps, 0)?)),
@@ -34,7 +34,7 @@ fn object_text<'v>(object: &Object<'v>, steps: &Steps, depth: usize) -> Result<T
     }
 }
 
-/// `array.join()`, which is an array's text.
+/// `array.join()`, the text of an array.
 fn join<'v>(array: &Object<'v>, steps: &Steps, depth: usize) -> Result<Text<'v>, Stop> {
     if depth > JOIN_NESTING_MAX {
         return Err(Stop::Exhausted);
@@ -76,7 +76,7 @@ pub(crate) fn number(value: Value<'_>, steps: &Steps) -> Result<f64, Stop> {
         Value::Null => 0.0,
         Value::Bool(bool) => f64::from(u8::from(bool)),
         Value::Number(number) => number,
-        // What UTF-8 can't hold is no number.
+        // A text that UTF-8 can't represent is not a number.
         Value::Text(text) => {
             steps.spend(text.cost())?;
             text.plain().map_or(f64::NAN, number::parse)
@@ -85,7 +85,7 @@ pub(crate) fn number(value: Value<'_>, steps: &Steps) -> Result<f64, Stop> {
     })
 }
 
-/// A number as a whole one: not a number becomes 0.
+/// A number as an integer; not-a-number becomes 0.
 pub(crate) fn integer(value: Value<'_>, steps: &Steps) -> Result<f64, Stop> {
     let number = number(value, steps)?;
     Ok(if number.is_nan() { 0.0 } else { number.trunc() })
@@ -123,7 +123,7 @@ pub(crate) fn is_equal(left: Value<'_>, right: Value<'_>, steps: &Steps) -> Resu
     })
 }
 
-/// How `left` and `right` stand to each other for `<` and its kin; `None` if a side is not a number.
+/// The order of `left` and `right` for `<` and the similar operators; `None` if a side is not a number.
 pub(crate) fn order(
     left: Value<'_>,
     right: Value<'_>,
@@ -148,7 +148,7 @@ pub(crate) fn add<'v>(left: Value<'v>, right: Value<'v>, steps: &Steps) -> Resul
     Ok(Value::Number(number(left, steps)? + number(right, steps)?))
 }
 
-/// The name of the property that `object[value]` means.
+/// The property name of `object[value]`.
 pub(crate) fn key<'v>(value: Value<'v>, steps: &Steps) -> Result<Text<'v>, Stop> {
     text(value, steps)
 }

@@ -1,4 +1,4 @@
-//! A set of rules as the engine's permission.
+//! A rule set as the engine's permission.
 
 use tidewire_core::effect::Principal;
 use tidewire_core::permission::{Access, Decision, Permission, Question, ReadRight, Unknown};
@@ -8,7 +8,7 @@ use crate::pattern::Variables;
 use crate::rule::{Document, Outcome, Records, Scope, User};
 use crate::set::{Body, EVERY_NAME, PlacedRule, RuleSet};
 
-/// A decision and the rule that it comes from; without a rule nothing allows it.
+/// A decision and its rule. Without a rule the action is denied.
 #[derive(Clone, Debug)]
 pub struct Explanation<'s> {
     /// The decision.
@@ -18,7 +18,7 @@ pub struct Explanation<'s> {
 }
 
 impl RuleSet {
-    /// Decides, and says by which rule.
+    /// Decides, and returns the deciding rule.
     #[must_use]
     pub fn explain(&self, question: &Question<'_>) -> Explanation<'_> {
         let Some((rule, variables)) = self.deciding(question) else {
@@ -33,7 +33,7 @@ impl RuleSet {
         }
     }
 
-    /// Decides before some documents are known, and says by which rule; `None` if the rule looks at one of them.
+    /// Decides before some documents are known, and returns the deciding rule; `None` if that rule uses one of them.
     #[must_use]
     pub fn explain_without(
         &self,
@@ -60,7 +60,7 @@ impl RuleSet {
         })
     }
 
-    /// What each rule would say whose path takes the name; the first one is the one that decides.
+    /// The result of each rule whose path matches the name. The first one decides.
     pub fn candidates<'s>(
         &'s self,
         question: &Question<'_>,
@@ -79,7 +79,7 @@ impl RuleSet {
         })
     }
 
-    /// The rule that decides, and what the variables of its path stand for.
+    /// The deciding rule and the values of its path's variables.
     fn deciding<'q>(&self, question: &Question<'q>) -> Option<(&PlacedRule, Variables<'q>)> {
         match question.name {
             Some(name) => self.find(question.access, name),
@@ -87,7 +87,8 @@ impl RuleSet {
         }
     }
 
-    /// Whether a rule may allow some of the names that its path takes: yes, if it depends on the name or on records.
+    /// Whether a rule may allow some of the names that its path matches: it may if it depends on the name or on
+    /// records.
     fn decide_pattern_of(&self, rule: &PlacedRule, question: &Question<'_>) -> Decision {
         if let Body::Rule(rule) = &rule.body
             && (rule.uses().name || rule.uses().records)
@@ -101,11 +102,11 @@ impl RuleSet {
         let data = Document::or_undefined(question.data);
         let old_data = Document::or_null(question.old_data);
         let decision = self.evaluate_with(rule, variables, question, data, old_data);
-        // With both documents at hand there is one.
+        // With both documents known there is always a decision.
         decision.unwrap_or(Decision::Failed)
     }
 
-    /// Decides with these documents; `None` if the rule looks at one that is not known.
+    /// Decides with these documents; `None` if the rule uses an unknown one.
     fn evaluate_with(
         &self,
         rule: &PlacedRule,
@@ -179,7 +180,7 @@ impl Permission for RuleSet {
                 Decision::Failed => decision = Decision::Failed,
                 Decision::Deny | Decision::Need(_) => {}
             }
-            // The shorter paths behind it decide about no name with this prefix.
+            // The shorter paths after it decide no name with this prefix.
             if rule.path.takes_all_with(prefix) {
                 break;
             }

@@ -1,5 +1,5 @@
-//! Evaluating an expression over borrowed values. The depth of the calls is that of the expression, which the parser
-//! bounds; everything that takes time is paid for in steps.
+//! Evaluates an expression over borrowed values. The parser bounds the depth of an expression, and so the depth of
+//! the calls; all other work is charged in steps.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use crate::method;
 use crate::text::Text;
 use crate::value::{Document, Object, User, Value, index_text};
 
-/// What a rule can see.
+/// The inputs of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'v> {
     /// `user`
@@ -25,7 +25,7 @@ pub struct Scope<'v> {
     pub action: u8,
     /// `name`
     pub name: Option<&'v str>,
-    /// What the variables of the path stand for, in their order there.
+    /// The values of the path's variables, in their order in the path.
     pub variables: &'v [&'v str],
 }
 
@@ -36,15 +36,15 @@ pub(crate) enum Stop {
     Error,
     /// `steps_max` is reached.
     Exhausted,
-    /// A record that is not loaded is needed.
+    /// A record is needed that is not loaded.
     Need,
     /// A guard (`?.`) met null or undefined.
     Guard,
-    /// A document that is not known yet is looked at.
+    /// The rule uses a document that is not known yet.
     Unknown,
 }
 
-/// Steps that are left.
+/// The remaining steps.
 #[derive(Debug)]
 pub(crate) struct Steps(Cell<u64>);
 
@@ -65,7 +65,7 @@ impl Steps {
     }
 }
 
-/// What an operator other than `in` makes of two numbers.
+/// The result of an operator other than `in` on two numbers.
 fn of_numbers<'v>(operator: Operator, left: f64, right: f64) -> Value<'v> {
     match operator {
         Operator::Add => Value::Number(left + right),
@@ -83,14 +83,14 @@ fn of_numbers<'v>(operator: Operator, left: f64, right: f64) -> Value<'v> {
     }
 }
 
-/// Whether a record's name stems from a reference that is not loaded yet.
+/// Whether a record's name comes from a reference that is not loaded yet.
 fn is_unfinished(name: &str) -> bool {
     const UNDEFINED: &[u8] = b"undefined";
     let mut parts = name.as_bytes().windows(UNDEFINED.len());
     parts.any(|part| part == UNDEFINED)
 }
 
-/// Gives the value of another record, or stops with `Need`.
+/// Returns the value of another record, or stops with `Need`.
 pub(crate) type Records<'v, 'r> = dyn Fn(&str) -> Result<Document<'v>, Stop> + 'r;
 
 /// One evaluation.
@@ -107,9 +107,9 @@ impl<'v> Run<'v, '_> {
         Ok(value)
     }
 
-    /// Puts the value into its place, of what nearly every rule is made of. Values that are returned are moved, and a move has
-    /// to wait for the stores before it: that was a third of the time of a rule. The rest has a frame of its own, so that
-    /// this one stays small.
+    /// Writes the value to `place`, for the expressions that nearly every rule contains. A returned value is moved,
+    /// and a move waits for the stores before it: that took a third of a rule's time. The other expressions have a
+    /// separate function, so that this stack frame stays small.
     fn put(&self, expression: &'v Expression, place: &mut Value<'v>) -> Result<(), Stop> {
         self.steps.spend(1)?;
         // One assignment for all of them would be such a move.
@@ -213,7 +213,7 @@ impl<'v> Run<'v, '_> {
                 Value::Object(Object::Fields(fields.collect::<Result<_, _>>()?))
             }
             Expression::Undefined => Value::Undefined,
-            // What `put` does itself.
+            // `put` handles these itself.
             Expression::Null
             | Expression::Bool(_)
             | Expression::Number(_)
@@ -231,7 +231,7 @@ impl<'v> Run<'v, '_> {
         })
     }
 
-    /// The first part that decides the row, or the last.
+    /// Evaluates the row up to the first part that decides it, or its last part.
     fn put_row(
         &self,
         parts: &'v [Expression],

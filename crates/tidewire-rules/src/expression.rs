@@ -1,5 +1,5 @@
-//! A parsed expression. Whatever can be decided about it when it is loaded is decided: names are resolved, methods known,
-//! regular expressions compiled.
+//! A parsed expression. Names are resolved, methods known and regular expressions compiled when the rule is loaded,
+//! so that an evaluation repeats none of it.
 
 use crate::regular::Regular;
 use crate::text::Text;
@@ -21,7 +21,7 @@ pub(crate) enum Expression {
     Now,
     Action,
     Name,
-    /// A variable of the path, by its place there.
+    /// A variable of the path, by its index there.
     Variable(usize),
     /// `_(name)`
     Record(Box<Expression>),
@@ -30,9 +30,9 @@ pub(crate) enum Expression {
     /// `object[key]`
     Index(Box<(Expression, Expression)>),
     Call(Box<Call>),
-    /// What must not be null or undefined for the chain to go on: the `object` of `object?.key`.
+    /// The part that must not be null or undefined for the chain to continue: the `object` of `object?.key`.
     Guard(Box<Expression>),
-    /// A whole chain with guards in it, undefined if one of them stops it.
+    /// A whole chain with guards, undefined if one of them stops it.
     Chain(Box<Expression>),
     Not(Box<Expression>),
     Minus(Box<Expression>),
@@ -82,7 +82,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// The operator and how strongly it binds; what binds more strongly is done first.
+    /// The operator and its precedence; a higher one is evaluated first.
     pub(crate) fn of(token: &str) -> Option<(Self, u8)> {
         Some(match token {
             "==" => (Self::Equal, 3),
@@ -104,7 +104,7 @@ impl Operator {
     }
 }
 
-/// What may be called as a method.
+/// The methods that a rule may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     StartsWith,

@@ -1,4 +1,4 @@
-//! JavaScript's tokens, as far as expressions have them. Every token knows the byte where it begins.
+//! JavaScript's tokens, as far as expressions use them. Every token has the byte where it begins.
 
 use crate::number::{is_space, parse_radix};
 use crate::text::Text;
@@ -13,11 +13,11 @@ pub(crate) enum Token {
     End,
 }
 
-/// Why a text is no rule, and at which of its bytes.
+/// Why a text is not a valid rule, and at which byte.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct RuleError {
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
     /// The byte of the expression.
     pub offset: usize,
@@ -32,7 +32,7 @@ impl RuleError {
     }
 }
 
-/// Longer ones first. Those that no expression may have are here to be named when they are refused.
+/// Longer signs first. The list also has signs that no expression may contain, so that the error can name them.
 const SIGNS: [&str; 52] = [
     ">>>=", "===", "!==", "...", "**=", "<<=", ">>=", ">>>", "&&=", "||=", "??=", "==", "!=", "<=",
     ">=", "&&", "||", "??", "?.", "=>", "++", "--", "**", "<<", ">>", "+=", "-=", "*=", "/=", "%=",

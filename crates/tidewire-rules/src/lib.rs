@@ -1,8 +1,8 @@
-//! Permission rules: deepstream's Valve language with JavaScript's semantics, sets of rules, and the file they stand in.
+//! Permission rules: deepstream's Valve language with JavaScript's semantics, rule sets, and their file format.
 //!
-//! The crate decides and does nothing else: no files, no clock, no threads. Text of a file comes in, a [`set::RuleSet`]
-//! comes out, and that is a [`tidewire_core::permission::Permission`]. Everything that a rule may not be is refused
-//! when the file is loaded; evaluating never panics and is bounded in depth and steps.
+//! This crate decides and does nothing else: no files, no clock, no threads. The text of a file becomes a
+//! [`set::RuleSet`], which is a [`tidewire_core::permission::Permission`]. Loading refuses every invalid rule;
+//! evaluation never panics and is bounded in depth and steps.
 
 mod action;
 mod coerce;

@@ -1,4 +1,4 @@
-//! What a file of rules, and the evaluation of one rule, may be at most. Each limit says what happens there.
+//! Limits of a rules file and of the evaluation of one rule. Each field names the effect at the limit.
 
 /// The limits of a rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,19 +13,19 @@ pub struct RuleLimits {
     pub path_wildcards_max: usize,
     /// Bytes of one expression. A longer one is refused. Default 16 KiB.
     pub expression_bytes_max: usize,
-    /// Brackets, prefixes and branches within one another. Deeper ones are refused, because parser and evaluator call
-    /// themselves for each. Default 64.
+    /// Nesting of brackets, prefixes and branches. Deeper expressions are refused, because parser and evaluator
+    /// recurse for each level. Default 64.
     pub nesting_max: usize,
-    /// Operators that stand on one another in a parsed expression: `a + b + c` has two. `&&` and `||` in a row count
-    /// once. Higher ones are refused. Default 200.
+    /// Chained operators in a parsed expression: `a + b + c` has two. A row of `&&` or `||` counts once. Higher
+    /// expressions are refused. Default 200.
     pub height_max: usize,
-    /// Bytes that a compiled regular expression may take. A larger one is refused. Default 1 MiB.
+    /// Bytes of a compiled regular expression. A larger one is refused. Default 1 MiB.
     pub regular_bytes_max: usize,
-    /// Times that a rule with cross references is run, as deepstream's `maxRuleIterations`. A rule that needs more has
-    /// failed. Default 3.
+    /// Runs of a rule with references to other records, as deepstream's `maxRuleIterations`. A rule that needs more
+    /// fails. Default 3.
     pub iterations_max: usize,
-    /// Steps of one evaluation: parts of the expression, bytes of documents that are scanned, bytes of texts that are
-    /// made. A rule that needs more has failed. Default 64 Mi.
+    /// Steps of one evaluation: parts of the expression, scanned bytes of documents, created bytes of texts. A rule
+    /// that needs more fails. Default 64 Mi.
     pub steps_max: u64,
 }
 
@@ -46,6 +46,6 @@ impl Default for RuleLimits {
     }
 }
 
-/// Arrays within one another that are still joined to text; deeper ones fail the rule. A constant, because it only keeps
-/// the stack bounded whatever `limits.nesting_max` lets in.
+/// Nested arrays that are still joined to text; deeper ones fail the rule. A constant, because its only purpose is to
+/// bound the stack, whatever `limits.nesting_max` is.
 pub(crate) const JOIN_NESTING_MAX: usize = 500;

@@ -1,5 +1,5 @@
-//! The file of rules, as deepstream has it: sections of paths of rules. Everything wrong is reported at once, each with
-//! its line and column; a file with anything wrong gives no rules at all.
+//! The rules file in deepstream's format: sections of paths of rules. Loading reports all errors at once, each with
+//! line and column; a file with an error gives no rules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::pattern::Pattern;
 use crate::rule::Rule;
 use crate::set::{Body, EVERY_NAME, Place, PlacedRule, RULE_KINDS, RuleKind, RuleSet, SECTIONS};
 
-/// Something wrong in a file.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{}:{}: {reason}", .place.line, .place.column)]
 pub struct LoadError {
-    /// What the file is called.
+    /// The name of the file.
     pub file: String,
-    /// Where.
+    /// The position.
     pub place: Place,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
-/// Reads the rules in `text`, YAML or JSON, of the file called `file`.
+/// Reads the rules in `text`, YAML or JSON; `file` names the file in errors.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the file. Never empty.
+/// All errors, in the order of the file. Never empty.
 pub fn parse(text: &str, file: &str, limits: &RuleLimits) -> Result<RuleSet, Vec<LoadError>> {
     let mut loader = Loader {
         text,
@@ -222,8 +222,8 @@ impl Loader<'_> {
         Some(Body::Rule(Box::new(rule)))
     }
 
-    /// The place of a byte of a scalar. Quotes, the indicator of a block and folded lines are passed over; where an escape
-    /// makes text and file differ, it is the place where the scalar begins.
+    /// The position of a byte of a scalar in the file. It accounts for quotes, the indicator of a block and folded
+    /// lines. If an escape makes text and file differ, it is the position of the scalar.
     fn inside(&self, location: Location, scalar: &str, offset: usize) -> Place {
         let begin = placed(location);
         let mut file = Cursor::at(self.text, begin);
@@ -305,7 +305,7 @@ fn placed(location: Location) -> Place {
     }
 }
 
-/// What a file of rules can consist of.
+/// The parts of a rules file.
 enum Tree {
     Bool(bool),
     Text(String),

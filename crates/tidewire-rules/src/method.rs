@@ -1,4 +1,4 @@
-//! The methods that a rule may call: eight of texts, of which arrays have two.
+//! The methods that a rule may call: eight for texts, of which arrays have two.
 
 use crate::coerce;
 use crate::evaluate::{Steps, Stop};
@@ -6,7 +6,7 @@ use crate::expression::Method;
 use crate::text::Text;
 use crate::value::{Object, Value};
 
-/// Calls a method of `receiver`. What has no such method fails, as it does in JavaScript.
+/// Calls a method of `receiver`. As in JavaScript, it fails if the receiver has no such method.
 pub(crate) fn call<'v>(
     receiver: Value<'v>,
     method: Method,
@@ -99,7 +99,7 @@ fn of_array<'v>(
     let mut arguments = arguments.into_iter();
     let wanted = arguments.next().unwrap_or(Value::Undefined);
     let mut place = None;
-    // An empty array does not look at the second argument, which may be one that fails.
+    // For an empty array JavaScript does not evaluate the second argument, which may fail.
     if !elements.is_empty() {
         let from = coerce::integer(arguments.next().unwrap_or(Value::Undefined), steps)?;
         let count = elements.len() as f64;

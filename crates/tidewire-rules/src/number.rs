@@ -1,17 +1,17 @@
-//! Numbers as JavaScript writes and reads them (ECMA-262, Number::toString and StringToNumber).
+//! JavaScript's number formats (ECMA-262, Number::toString and StringToNumber).
 
-/// What JavaScript counts as white space at the ends of a text: Unicode's without U+0085, with U+FEFF.
+/// JavaScript's white space at the ends of a text: Unicode's without U+0085, with U+FEFF.
 pub(crate) fn is_space(character: char) -> bool {
     character == '\u{feff}' || (character.is_whitespace() && character != '\u{85}')
 }
 
-/// The number as `String(number)` writes it: of the shortest digits that read back as the same number the nearest ones, of
-/// two that are as near the even ones. Rust's own digits take the upper ones.
+/// The text of `String(number)`: the shortest digits that read back as the same number; of these the nearest; of two
+/// equally near ones the even one. Rust's own formatting takes the upper one.
 pub(crate) fn format(number: f64) -> String {
     ryu_js::Buffer::new().format(number).to_owned()
 }
 
-/// What `Number(text)` is.
+/// The value of `Number(text)`.
 pub(crate) fn parse(text: &str) -> f64 {
     let text = text.trim_matches(is_space);
     if text.is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str) -> f64 {
             f64::INFINITY
         };
     }
-    // Rust also reads `inf`, `nan` and the like, which JavaScript does not.
+    // Rust also reads `inf`, `nan` and similar words, which JavaScript does not.
     if !unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
         || !unsigned
             .bytes()
@@ -42,12 +42,12 @@ pub(crate) fn parse(text: &str) -> f64 {
     text.parse().unwrap_or(f64::NAN)
 }
 
-/// Digits of which each stands for `bits` bits, rounded to the nearest double, ties to even.
+/// Digits of `bits` bits each, rounded to the nearest double, ties to even.
 pub(crate) fn parse_radix(digits: &str, bits: u32) -> f64 {
     if digits.is_empty() {
         return f64::NAN;
     }
-    // The first 64 significant bits; what comes later only decides a tie, so one bit remembers that it was not zero.
+    // The first 64 significant bits. Later bits only decide a tie, so one bit remembers whether any of them was set.
     let (mut kept, mut dropped, mut sticky) = (0_u64, 0_i32, false);
     for letter in digits.chars() {
         let Some(digit) = letter.to_digit(1 << bits) else {

@@ -1,4 +1,4 @@
-//! From tokens to an expression. Whatever is not an expression of the language is refused here, with its place.
+//! Parses tokens into an expression, and refuses everything else with its position.
 
 use crate::expression::{Call, Expression, Method, Operator};
 use crate::lexer::{Lexer, RuleError, Token};
@@ -8,24 +8,24 @@ use crate::regular::Regular;
 use crate::shape::misspelled;
 use crate::text::Text;
 
-/// What a rule needs to know before it can be decided.
+/// The inputs that a rule uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// The first byte where `data` stands.
+    /// The first byte of a use of `data`.
     pub data: Option<usize>,
-    /// The first byte where `oldData` stands.
+    /// The first byte of a use of `oldData`.
     pub old_data: Option<usize>,
-    /// Whether there are cross references.
+    /// Whether it refers to other records.
     pub records: bool,
-    /// Whether the name or the action that is asked for stands in it.
+    /// Whether it uses the requested name or action.
     pub question: bool,
-    /// Whether `name` or a variable of the path stands there.
+    /// Whether it uses `name` or a variable of the path.
     pub name: bool,
-    /// Whether `now` stands there.
+    /// Whether it uses `now`.
     pub now: bool,
 }
 
-/// Parses a rule whose path has these variables, named with their `$`.
+/// Parses a rule. `variables` are the variables of its path, with their `$`.
 pub(crate) fn parse(
     source: &str,
     variables: &[String],
@@ -52,7 +52,7 @@ pub(crate) fn parse(
         return Err(RuleError::new("the rule is empty", 0));
     }
     let built = parser.expression()?;
-    // deepstream puts the text between `return` and `;`, so one at the end does no harm.
+    // deepstream inserts the text between `return` and `;`, so a `;` at the end is harmless.
     parser.eat(";")?;
     match parser.token {
         Token::End => Ok((built.expression, parser.uses)),
@@ -60,11 +60,11 @@ pub(crate) fn parse(
     }
 }
 
-/// An expression and how high it is.
+/// An expression and its height.
 struct Built {
     expression: Expression,
     height: usize,
-    /// It is `&&`, `||` or `??` without brackets, which must not be mixed.
+    /// The operator of a row of `&&`, `||` or `??` without brackets, which must not be mixed.
     logic: Option<Logic>,
 }
 
@@ -115,7 +115,7 @@ impl Parser<'_> {
         RuleError::new(reason, self.start)
     }
 
-    /// Names what stands here.
+    /// Names the token at this position.
     fn unexpected(&self) -> RuleError {
         let reason = match &self.token {
             Token::End => "unexpected end of the rule".to_owned(),
@@ -144,7 +144,7 @@ impl Parser<'_> {
         self.refused(reason)
     }
 
-    /// Counts what calls itself.
+    /// Counts recursive calls.
     fn nested<T>(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T, RuleError>,
@@ -164,7 +164,7 @@ impl Parser<'_> {
     fn build(&self, expression: Expression, height: usize) -> Result<Built, RuleError> {
         if height > self.limits.height_max {
             return Err(self.refused(format!(
-                "more than {} operators stand on one another",
+                "more than {} chained operators",
                 self.limits.height_max
             )));
         }
@@ -247,13 +247,13 @@ impl Parser<'_> {
             .flatten()
             .any(|other| *other != logic)
         {
-            return Err(self.refused("`??` beside `&&` or `||` needs brackets"));
+            return Err(self.refused("`??` together with `&&` or `||` needs brackets"));
         }
         let is_flat = matches!(
             (&left.expression, logic),
             (Expression::All(_) | Expression::Any(_), Logic::AndOr)
         );
-        // A row of the same operator is one node, however long it is; at worst this counts one more than there are.
+        // A row of the same operator is one node of any length; at worst this counts one more than there are.
         let height = left.height.max(right.height + 1) + usize::from(!is_flat);
         Ok(Built {
             logic: Some(logic),
@@ -276,7 +276,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A value with the members and calls behind it.
+    /// A value with the members and calls after it.
     fn chain(&mut self) -> Result<Built, RuleError> {
         let mut built = self.primary()?;
         let mut is_guarded = false;
@@ -371,7 +371,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The only argument of `match`, and the bracket behind it.
+    /// The only argument of `match`, and the bracket after it.
     fn pattern(&mut self) -> Result<Expression, RuleError> {
         let place = self.start;
         let regular = match &self.token {
@@ -385,7 +385,7 @@ impl Parser<'_> {
             }
             _ => {
                 return Err(self.refused(
-                    "`match` takes a regular expression or a text that stands in the rule, so that it can be checked when it is loaded",
+                    "`match` takes a regular expression or a text literal, so that it can be checked when it is loaded",
                 ));
             }
         };
@@ -408,7 +408,7 @@ impl Parser<'_> {
             .map_err(|refused| RuleError::new(refused.reason, start + 1 + refused.offset))
     }
 
-    /// Expressions up to a closing sign, which is eaten.
+    /// Expressions up to a closing sign, which it consumes.
     fn list(&mut self, close: &str) -> Result<(Vec<Expression>, usize), RuleError> {
         let mut entries = Vec::new();
         let mut height = 0;
@@ -472,7 +472,7 @@ impl Parser<'_> {
         self.build(Expression::Record(name), height + 1)
     }
 
-    /// A name: what stands for a value, a variable of the path, or nothing that a rule knows.
+    /// A name: a value, a variable of the path, or an unknown name.
     fn word(&mut self, word: &str) -> Result<Built, RuleError> {
         let start = self.start;
         let unexpected = self.unexpected();
@@ -579,7 +579,7 @@ fn any(left: Expression, right: Expression) -> Expression {
     }
 }
 
-/// What rules ask most is found without a look at the user as an object.
+/// Resolves the most common members of `user` here, so that an evaluation does not build the user as an object.
 fn member(object: Expression, name: String) -> Expression {
     match (object, name.as_str()) {
         (Expression::User, "id") => Expression::UserId,

@@ -1,12 +1,12 @@
-//! Paths of rules: `*` stands for any characters, `$name` for one or more without `/`, `.` for any one character, and
-//! everything else for itself. A path takes a name as a whole and as deepstream's regular expression would: each
-//! wildcard as much as it can. Work is bounded by wildcards times bytes of the name.
+//! Paths of rules: `*` matches any characters, `$name` one or more without `/`, `.` any one character, and every
+//! other character itself. A path matches a whole name, like deepstream's regular expression: each wildcard takes as
+//! much as it can. The work is bounded by wildcards times bytes of the name.
 
 use smallvec::SmallVec;
 
 use crate::limits::RuleLimits;
 
-/// What the variables of a path stand for.
+/// The values of a path's variables.
 pub type Variables<'n> = SmallVec<[&'n str; 4]>;
 
 /// A path.
@@ -15,7 +15,7 @@ pub struct Pattern {
     text: String,
     tokens: Vec<Token>,
     variables: Vec<String>,
-    /// What every name begins with that the path takes.
+    /// The start of every name that the path matches.
     prefix: String,
 }
 
@@ -30,7 +30,7 @@ enum Token {
     Variable,
 }
 
-/// What one wildcard is known not to lead to: with its part ending no later than `end`, a start from `from` on fails.
+/// A known failure of a wildcard: if its part ends at `end` or before, a start at `from` or later fails.
 #[derive(Clone, Copy)]
 struct Failed {
     end: usize,
@@ -41,7 +41,7 @@ impl Pattern {
     /// Parses a path.
     ///
     /// # Errors
-    /// What is wrong, and at which byte.
+    /// The reason and the byte.
     pub fn parse(text: &str, limits: &RuleLimits) -> Result<Self, (String, usize)> {
         if text.is_empty() {
             return Err(("a path can't be empty".into(), 0));
@@ -122,7 +122,7 @@ impl Pattern {
         &self.variables
     }
 
-    /// Whether the path takes the whole of `name`, and what its variables stand for then.
+    /// Whether the path matches the whole `name`, with the values of its variables.
     #[must_use]
     pub fn matches<'n>(&self, name: &'n str) -> Option<Variables<'n>> {
         if !name.as_bytes().starts_with(self.prefix.as_bytes()) {
@@ -146,14 +146,14 @@ impl Pattern {
         })
     }
 
-    /// Whether the path takes some name that begins with `prefix`.
+    /// Whether the path matches some name that begins with `prefix`.
     #[must_use]
     pub fn may_begin_with(&self, prefix: &str) -> bool {
-        // The places of the prefix that the tokens before the next one can lead to.
+        // The positions in the prefix that the tokens before the next one can reach.
         let mut reached = vec![false; prefix.len() + 1];
         reached[0] = true;
         for token in &self.tokens {
-            // What is left of the path behind the whole prefix takes something in any case.
+            // The rest of the path after the whole prefix always matches some text.
             if reached[prefix.len()] {
                 return true;
             }
@@ -185,7 +185,7 @@ impl Pattern {
         reached[prefix.len()]
     }
 
-    /// Whether the path takes every name that begins with `prefix`. It may do so although this says no.
+    /// Whether the path matches every name that begins with `prefix`. False negatives are possible.
     #[must_use]
     pub fn takes_all_with(&self, prefix: &str) -> bool {
         match self.tokens.as_slice() {
@@ -199,12 +199,12 @@ impl Pattern {
 struct Search<'n> {
     name: &'n str,
     failed: SmallVec<[Failed; 8]>,
-    /// The variables, the last one first: they are known once everything behind them is.
+    /// The variables in reverse order: each is known once everything after it is.
     found: Variables<'n>,
 }
 
 impl Search<'_> {
-    /// Whether the tokens from `first` on take the name from `at` on. Calls itself once per wildcard.
+    /// Whether the tokens from `first` on match the name from `at` on. Recurses once per wildcard.
     fn run(&mut self, tokens: &[Token], first: usize, mut at: usize) -> bool {
         let mut place = first;
         loop {
@@ -249,8 +249,8 @@ impl Search<'_> {
             if to < least {
                 break;
             }
-            // Where this wildcard began earlier, its shortest part was one character longer than nothing; trying that end
-            // once more costs one step.
+            // In an earlier start of this wildcard its shortest part was one character longer; trying that end once
+            // more costs one step.
             if self.name.is_char_boundary(to) && self.run(tokens, place + 1, to) {
                 if tokens[place] == Token::Variable {
                     self.found.push(&self.name[at..to]);
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn hostile_names_cost_no_more_than_wildcards_times_bytes() {
-        // Without what is remembered of failures this would not end.
+        // Without the remembered failures this would take exponential time.
         check(&format!("{}!", "*a".repeat(30)), &"a".repeat(1024), None);
         check(
             &format!(

@@ -2,10 +2,10 @@
 //!
 //! JavaScript matches UTF-16 units. A text with surrogates is rewritten so that each of its units is one character:
 //! surrogates become characters of a private plane, in the text and in the pattern. Classes and letters are written
-//! out as the sets of units that they mean, so neither crate's idea of Unicode has a say.
+//! as explicit sets of units, so neither crate's Unicode tables have an effect.
 //!
-//! Refused: look-around, back-references, `\B`, the flags `m`, `u`, `v`, `y` and `d`, and brackets that stand for
-//! themselves only by the leniency of browsers.
+//! Refused: look-around, back-references, `\B`, the flags `m`, `u`, `v`, `y` and `d`, and brackets that only lenient
+//! browsers accept as plain characters.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,9 +14,9 @@ use regex::RegexBuilder;
 
 use crate::text::{Text, has_pairs};
 
-/// Where surrogates are moved: U+D800 becomes this character.
+/// The new position of surrogates: U+D800 becomes this character.
 const MOVED: u32 = 0x10_f000;
-/// Repetitions that may be written as a number. More make the compiled expression too large anyhow.
+/// The largest repetition number. More would exceed the limit of the compiled expression anyway.
 const REPEAT_MAX: u32 = 1000;
 
 /// A compiled expression.
@@ -24,12 +24,12 @@ const REPEAT_MAX: u32 = 1000;
 pub(crate) struct Regular {
     /// `/source/flags`, as `String` shows it.
     pub(crate) shown: String,
-    /// Whether all matches are wanted.
+    /// Whether it returns all matches.
     pub(crate) global: bool,
     regex: regex::Regex,
 }
 
-/// What one match gave: the text of each group, the whole match first.
+/// The result of one match: the text of each group, the whole match first.
 pub(crate) type Groups = Vec<Option<Text<'static>>>;
 
 /// Why an expression is refused, and at which byte of its source.
@@ -57,7 +57,7 @@ impl Regular {
             }
             if index > 0 && sorted[index - 1] == *flag {
                 return Err(refuse(
-                    format!("the flag `{flag}` stands there twice"),
+                    format!("the flag `{flag}` appears twice"),
                     source.len(),
                 ));
             }
@@ -96,7 +96,7 @@ impl Regular {
         })
     }
 
-    /// What `String.match` gives for an expression without `g`.
+    /// The result of `String.match` for an expression without `g`.
     pub(crate) fn first(&self, text: &Text<'_>) -> Option<Groups> {
         let haystack = haystack(text);
         let found = self.regex.captures(&haystack)?;
@@ -106,7 +106,7 @@ impl Regular {
         Some(groups.collect())
     }
 
-    /// What it gives with `g`: every match. `charge` is asked before each search, which may cost the whole text.
+    /// The result with `g`: every match. It calls `charge` before each search, which may cost the whole text.
     pub(crate) fn all<E>(
         &self,
         text: &Text<'_>,
@@ -160,7 +160,7 @@ fn restored(matched: &str) -> Text<'static> {
     Text::from_units(units.collect())
 }
 
-/// The character that stands for a unit.
+/// The character that represents a unit.
 fn moved(unit: u16) -> char {
     let code = u32::from(unit);
     char::from_u32(code)
@@ -207,7 +207,7 @@ impl Units {
         self
     }
 
-    /// Writes the set as a class. Ranges do not cross the border of the surrogates, which lie elsewhere.
+    /// Writes the set as a class. Ranges do not cross the border of the surrogates, because these were moved.
     fn write(&self, out: &mut String) {
         let start = out.len();
         out.push('[');
@@ -235,7 +235,7 @@ impl Units {
     }
 }
 
-/// Which units are equal when case is ignored: by their upper case, as JavaScript without the flag `u` has it.
+/// The units that are equal if case is ignored: by their upper case, as in JavaScript without the flag `u`.
 struct Folds(Vec<u16>);
 
 impl Folds {
@@ -243,7 +243,7 @@ impl Folds {
         Self((0..=u16::MAX).map(fold).collect())
     }
 
-    /// The set with everything that differs from a member in case only.
+    /// Adds every unit that differs from a member in case only.
     fn close(&self, units: &Units) -> Units {
         let mut folded = Units::new();
         for unit in (0..=u16::MAX).filter(|unit| units.has(*unit)) {
@@ -383,7 +383,7 @@ impl Translator {
                         .peek()
                         .is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_') =>
                 {
-                    // A name is only of use to `groups`, which rules can't reach.
+                    // Only `groups` uses a name, and rules can't read it.
                     while let Some(letter) = self.next() {
                         if letter == '>' {
                             break;
@@ -484,7 +484,7 @@ impl Translator {
                 Member::Set(units) => units.write(&mut self.out),
             },
             Some(letter) => {
-                // Of a pair the repetition takes the second half only, as in JavaScript.
+                // As in JavaScript, the repetition applies to the second half of a pair only.
                 let mut pair = [0; 2];
                 for unit in letter.encode_utf16(&mut pair) {
                     self.unit(*unit);
@@ -503,7 +503,7 @@ impl Translator {
         }
     }
 
-    /// An escape behind its backslash.
+    /// An escape after its backslash.
     fn escape(&mut self, in_class: bool) -> Result<Member, Refused> {
         let Some(letter) = self.next() else {
             return Err(self.refused("a backslash at the end"));
@@ -583,7 +583,7 @@ impl Translator {
                 return Err(self.refused("a range out of order"));
             }
             units.add(*from, *to);
-            // A character of two units before or behind the dash lends it one half only.
+            // Of a character of two units next to the dash only one half belongs to the range.
             members
                 .iter()
                 .chain(&ends)

@@ -1,4 +1,4 @@
-//! One rule: an expression that was accepted, and what it decides.
+//! One accepted expression and its decision.
 
 use std::cell::{Cell, RefCell};
 
@@ -24,7 +24,7 @@ pub struct Rule {
     uses: Uses,
 }
 
-/// What a rule says.
+/// The result of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Its value is truthy.
@@ -33,17 +33,17 @@ pub enum Outcome {
     False,
     /// JavaScript would throw, or a limit was reached.
     Error,
-    /// It has to be run again with this record.
+    /// The rule must run again with this record.
     Need(Name),
-    /// It looks at a document that is not known yet.
+    /// The rule uses a document that is not known yet.
     Unknown,
 }
 
-/// The other records that are there, by name; `None` inside is one that does not exist.
+/// The other records that were read, by name; an inner `None` is a record that does not exist.
 pub trait Records<'v> {
     /// The record's value, or `None` if it has not been read.
     fn find(&self, name: &str) -> Option<Document<'v>>;
-    /// How many are there.
+    /// The number of records that were read.
     fn count(&self) -> usize;
 }
 
@@ -51,7 +51,7 @@ impl Rule {
     /// Parses a rule of a path with these variables, named with their `$`.
     ///
     /// # Errors
-    /// The first thing that is not allowed, with its place.
+    /// The first error, with its position.
     pub fn parse(text: &str, variables: &[String], limits: &RuleLimits) -> Result<Self, RuleError> {
         let (expression, uses) = parser::parse(text, variables, limits)?;
         Ok(Self {
@@ -67,30 +67,30 @@ impl Rule {
         &self.text
     }
 
-    /// What it uses.
+    /// The inputs that the rule uses.
     #[must_use]
     pub fn uses(&self) -> Uses {
         self.uses
     }
 
-    /// Runs the rule as deepstream does: with the records that are there, again with each it asks for, and no more often
-    /// than `iterations_max`.
+    /// Runs the rule as deepstream does: with the records that were read, again after each one that it requests, and
+    /// at most `iterations_max` times.
     pub fn decide<'v, R: Records<'v>>(
         &'v self,
         scope: &'v Scope<'v>,
         records: &R,
         limits: &RuleLimits,
     ) -> Outcome {
-        // Each run but the last has asked for a record. With fewer of them than runs the limit can't be reached, and the
-        // last run, which finds all it asks for, is the only one that counts.
+        // Each run except the last one has requested a record. With fewer records than runs the limit can't be
+        // reached. The last run finds all its records and is the only one that counts.
         if !self.uses.records || records.count() < limits.iterations_max {
             return self.run_to_need(scope, records, limits);
         }
         self.run_by_rounds(scope, records, limits)
     }
 
-    /// The value of one run as text with its type, for tests and proofs; `None` if JavaScript would throw. Records that are
-    /// not there make it throw, too. What is not plain ASCII is escaped by unit.
+    /// The value of one run as text with its type, for tests and proofs; `None` if JavaScript would throw. A missing
+    /// record makes it throw, too. Characters outside of ASCII are escaped by unit.
     pub fn show<'v, R: Records<'v>>(
         &'v self,
         scope: &'v Scope<'v>,
@@ -136,7 +136,7 @@ impl Rule {
         Ok(value.is_truthy())
     }
 
-    /// One run that stops at the first record that is not there.
+    /// One run that stops at the first record that was not read.
     fn run_to_need<'v, R: Records<'v>>(
         &'v self,
         scope: &'v Scope<'v>,
@@ -157,7 +157,8 @@ impl Rule {
         }
     }
 
-    /// Run by run: each sees what earlier ones have asked for, and goes on with undefined where it asks for more.
+    /// All runs in sequence: each sees the records that earlier ones have requested, and continues with undefined for
+    /// further ones.
     fn run_by_rounds<'v, R: Records<'v>>(
         &'v self,
         scope: &'v Scope<'v>,

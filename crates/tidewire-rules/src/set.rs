@@ -1,4 +1,4 @@
-//! A set of rules: for each kind of access the paths that have a rule for it, in the order in which they are tried.
+//! A set of rules: for each kind of access the paths with a rule for it, in the order of evaluation.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::limits::RuleLimits;
 use crate::pattern::{Pattern, Variables};
 use crate::rule::Rule;
 
-/// The kinds of rules: section and name in the file, what they guard, and whether they may use `data` and `oldData`.
+/// The kinds of rules: section and name in the file, the guarded access, and whether they may use `data` and
+/// `oldData`.
 pub const RULE_KINDS: [RuleKind; 12] = [
     RuleKind::new("record", "create", Access::RecordCreate, false, false),
     RuleKind::new("record", "read", Access::RecordRead, false, true),
@@ -24,7 +25,7 @@ pub const RULE_KINDS: [RuleKind; 12] = [
     RuleKind::new("presence", "allow", Access::Presence, false, false),
 ];
 
-/// The path that takes every name; each section has it.
+/// The path that matches every name; each section has it.
 pub const EVERY_NAME: &str = "*";
 
 /// The sections of a file, all of which it must have.
@@ -37,11 +38,11 @@ pub struct RuleKind {
     pub section: &'static str,
     /// The name within a path.
     pub name: &'static str,
-    /// What it guards.
+    /// The guarded access.
     pub access: Access,
-    /// Whether `data` is there.
+    /// Whether the rule may use `data`.
     pub has_data: bool,
-    /// Whether `oldData` is there.
+    /// Whether the rule may use `oldData`.
     pub has_old_data: bool,
 }
 
@@ -63,7 +64,7 @@ impl RuleKind {
     }
 }
 
-/// A place in a file, both counted from 1, columns in characters.
+/// A position in a file, both counted from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The line.
@@ -72,7 +73,7 @@ pub struct Place {
     pub column: u64,
 }
 
-/// What a rule is.
+/// The content of a rule.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// `true` or `false`.
@@ -90,12 +91,12 @@ pub struct PlacedRule {
     pub kind: &'static RuleKind,
     /// The rule.
     pub body: Body,
-    /// Where it stands.
+    /// Its position in the file.
     pub place: Place,
 }
 
 impl PlacedRule {
-    /// Whether it may decide otherwise about one name than about another, or than the path `*` decides.
+    /// Whether it may decide differently for two names, or differently from the path `*`.
     fn tells_names_apart(&self) -> bool {
         match &self.body {
             Body::Constant(true) => false,
@@ -118,17 +119,17 @@ impl PlacedRule {
 /// All rules of a file.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
-    /// What the file is called, for people.
+    /// The name of the file, for messages.
     file: Arc<str>,
-    /// By kind; within one the longest path first, of equally long ones the one that stands last in the file.
+    /// By kind; within one the longest path first, of equally long ones the last one in the file.
     rules: [Vec<PlacedRule>; RULE_KINDS.len()],
-    /// Whether the presence of users may be decided otherwise than that of everyone.
+    /// Whether the presence of single users may be decided differently from the presence of all users.
     tells_users_apart: bool,
     limits: RuleLimits,
 }
 
 impl RuleSet {
-    /// Orders the rules of a file, which are given in its order.
+    /// Orders the rules of a file.
     pub(crate) fn new(file: &str, rules: Vec<PlacedRule>, limits: RuleLimits) -> Self {
         let mut set = Self {
             file: file.into(),
@@ -148,7 +149,7 @@ impl RuleSet {
         set
     }
 
-    /// What the file is called.
+    /// The name of the file.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
@@ -160,20 +161,20 @@ impl RuleSet {
         &self.limits
     }
 
-    /// All rules of one kind, in the order in which they are tried.
+    /// All rules of one kind, in the order of evaluation.
     #[must_use]
     pub fn rules(&self, access: Access) -> &[PlacedRule] {
         &self.rules[place_of(access)]
     }
 
-    /// Whether a principal that may ask for everyone's presence may be denied that of single users.
+    /// Whether a principal that may query the presence of all users may be denied single users.
     #[must_use]
     pub fn tells_users_apart(&self) -> bool {
         self.tells_users_apart
     }
 
-    /// The rule that decides about everyone's presence: that of the path `*`. Everyone has no name that a longer path could take,
-    /// and that a variable could stand for.
+    /// The rule for the presence of all users: that of the path `*`. This request has no name that a longer path or a
+    /// variable could match.
     #[must_use]
     pub fn find_for_everyone(&self) -> Option<&PlacedRule> {
         // The shortest paths come last.
@@ -181,7 +182,7 @@ impl RuleSet {
         rules.find(|rule| rule.path.as_str() == EVERY_NAME)
     }
 
-    /// The rule that decides about a name, and what the variables of its path stand for.
+    /// The rule that decides a name, with the values of its path's variables.
     #[must_use]
     pub fn find<'n>(&self, access: Access, name: &'n str) -> Option<(&PlacedRule, Variables<'n>)> {
         self.rules(access)
@@ -190,7 +191,7 @@ impl RuleSet {
     }
 }
 
-/// deepstream compares the lengths of paths as JavaScript counts them.
+/// deepstream compares the lengths of paths in JavaScript's units.
 fn utf16_length(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }

@@ -1,15 +1,16 @@
-//! Which members the value of an expression can have, where that is known when a rule is loaded. A member that can't be there is
-//! a typing mistake: it would be `undefined` at each decision, and `user.ID !== 'guest'` would allow the guest.
+//! The possible members of an expression's value, as far as they are known when a rule is loaded. A member that can't
+//! exist is a typing mistake: it would be `undefined` at each decision, and `user.ID !== 'guest'` would allow the
+//! guest.
 
 use crate::expression::{Call, Expression, Method, Operator};
 use crate::text::Text;
 
 /// The members of `user`.
 const USER: [&str; 3] = ["id", "isAuthenticated", "data"];
-/// What texts and arrays have beside their elements.
+/// The members of texts and arrays, besides their elements.
 const LENGTH: [&str; 1] = ["length"];
 
-/// What is known of a value.
+/// What loading knows about a value.
 #[derive(Clone, Copy, Debug)]
 enum Shape<'e> {
     /// Nothing: it comes from a document, or is one of several.
@@ -17,7 +18,7 @@ enum Shape<'e> {
     User,
     Text,
     Array,
-    /// An object that the rule makes.
+    /// An object that the rule creates.
     Fields(&'e [(Text<'static>, Expression)]),
     /// A value without members.
     Bare(&'static str),
@@ -59,7 +60,7 @@ impl<'e> Shape<'e> {
                 _ => "true or false",
             }),
             Expression::Regular(_) => Self::Bare("a regular expression"),
-            // Documents, what depends on a choice, and what fails anyhow.
+            // Documents, values that depend on a choice, and values that fail in any case.
             Expression::Undefined
             | Expression::Null
             | Expression::UserData
@@ -97,7 +98,7 @@ impl<'e> Shape<'e> {
         }
     }
 
-    /// The names of all members but elements.
+    /// The names of all members except elements.
     fn members(self) -> Vec<&'e str> {
         match self {
             Self::Unknown | Self::Bare(_) => Vec::new(),
@@ -108,7 +109,7 @@ impl<'e> Shape<'e> {
     }
 }
 
-/// Why `key` can't be a member of the object, with the nearest name that is one; `None` if it can.
+/// Why `key` can't be a member of the object, with the nearest existing name; `None` if it can.
 pub(crate) fn misspelled(object: &Expression, key: &Text<'_>) -> Option<String> {
     let shape = Shape::of(object);
     let has_elements = matches!(shape, Shape::Text | Shape::Array);
@@ -136,7 +137,7 @@ pub(crate) fn misspelled(object: &Expression, key: &Text<'_>) -> Option<String> 
     })
 }
 
-/// How many letters differ, whatever their case: replaced, left out or added.
+/// The number of replaced, missing or added letters, ignoring case.
 fn distance(left: &str, right: &str) -> usize {
     let [left, right] = [left, right].map(str::to_lowercase);
     let mut row: Vec<usize> = (0..=right.chars().count()).collect();

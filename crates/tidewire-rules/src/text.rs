@@ -1,7 +1,7 @@
-//! Texts as JavaScript has them: sequences of UTF-16 units, in which surrogates may stand alone.
+//! JavaScript's texts: sequences of UTF-16 units, which may contain lone surrogates.
 //!
-//! Nearly all texts are ordinary, so they are kept as UTF-8, borrowed where they stand; only one that UTF-8 can't hold is
-//! kept as units. Since each text has one form only, equality is equality of forms.
+//! Nearly all texts are well-formed, so they are stored as UTF-8, borrowed from their source; only a text that UTF-8
+//! can't represent is stored as units. Each text has exactly one form, so equality compares forms.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -35,7 +35,7 @@ impl<'v> Text<'v> {
         }
     }
 
-    /// What the inside of a JSON string literal means.
+    /// The text of the inside of a JSON string literal.
     pub(crate) fn from_literal(inner: &'v str, escaped: bool) -> Self {
         if escaped {
             Self::from_units(unescape(inner))
@@ -59,7 +59,7 @@ impl<'v> Text<'v> {
         }
     }
 
-    /// The text if UTF-8 can hold it.
+    /// The text if UTF-8 can represent it.
     pub(crate) fn plain(&self) -> Option<&str> {
         match self {
             Self::Plain(text) => Some(text),
@@ -90,7 +90,7 @@ impl<'v> Text<'v> {
         }
     }
 
-    /// Every unit that is not plain ASCII, and the backslash, as an escape.
+    /// The text with an escape for every unit outside of ASCII and for the backslash.
     pub(crate) fn escaped(&self) -> String {
         let mut escaped = String::new();
         for unit in self.units().iter() {
@@ -102,7 +102,7 @@ impl<'v> Text<'v> {
         escaped
     }
 
-    /// Bytes that a look at the whole text costs.
+    /// The cost of a scan of the whole text, in bytes.
     pub(crate) fn cost(&self) -> u64 {
         match self {
             Self::Plain(text) => text.len() as u64,
@@ -162,12 +162,13 @@ impl<'v> Text<'v> {
         units[..end].ends_with(&part)
     }
 
-    /// Where `part` is found first, from a place on.
+    /// The first position of `part`, from a position on.
     pub(crate) fn index_of(&self, part: &Text<'_>, from: f64) -> Option<usize> {
         if let (Self::Plain(text), Text::Plain(part)) = (self, part)
             && from <= 0.0
         {
-            // A well-formed part can't begin or end within a pair of surrogates, so bytes find what units would.
+            // A well-formed part can't begin or end within a pair of surrogates, so a search by bytes finds the same
+            // positions as by units.
             return text.find(part.as_ref()).map(|at| count_units(&text[..at]));
         }
         let (units, part) = (self.units(), part.units());
@@ -183,7 +184,7 @@ impl<'v> Text<'v> {
         self.by_runs(&|run| run.to_lowercase())
     }
 
-    /// Changes everything but lone surrogates, which have no case and end the context of what has.
+    /// Changes everything except lone surrogates, which have no case and end the context of characters with case.
     fn by_runs(&self, change: &dyn Fn(&str) -> String) -> Text<'static> {
         match self {
             Self::Plain(text) => change(text).into(),
@@ -221,10 +222,10 @@ impl<'v> Text<'v> {
         }
     }
 
-    /// The order of units, in which `<` compares texts.
+    /// Orders by units, as `<` compares texts.
     pub(crate) fn order(&self, other: &Text<'_>) -> Ordering {
         match (self, other) {
-            // Bytes are ordered as units are, unless a pair of surrogates meets U+E000 or more.
+            // Bytes and units have the same order, unless a pair of surrogates meets U+E000 or more.
             (Self::Plain(left), Text::Plain(right)) if !has_pairs(left) && !has_pairs(right) => {
                 left.as_ref().cmp(right.as_ref())
             }
@@ -245,17 +246,17 @@ fn count_units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// A place within `0..=max`.
+/// A position within `0..=max`.
 fn clamp(place: f64, max: usize) -> usize {
     if place >= max as f64 {
         max
     } else {
-        // Not a number and everything below zero become 0.
+        // Not-a-number and negative numbers become 0.
         place as usize
     }
 }
 
-/// In time of the sum of both lengths: what is looked for comes from users, too (Knuth, Morris and Pratt).
+/// In time of the sum of both lengths, because users supply the searched text, too (Knuth, Morris and Pratt).
 fn find_units(units: &[u16], part: &[u16], start: usize) -> Option<usize> {
     let mut borders = vec![0_usize; part.len() + 1];
     let mut matched = 0;
@@ -282,7 +283,7 @@ fn find_units(units: &[u16], part: &[u16], start: usize) -> Option<usize> {
     None
 }
 
-/// The units that the inside of a checked JSON string literal means. What is no escape stands for itself.
+/// The units of the inside of a checked JSON string literal. Characters without an escape represent themselves.
 fn unescape(inner: &str) -> Vec<u16> {
     let mut units = Vec::with_capacity(inner.len());
     let mut rest = inner;

@@ -1,5 +1,5 @@
-//! A document that is held: parsed once, for those who ask many rules about it. Deciding never needs one, since rules find
-//! what they name in the document's text.
+//! A parsed document, for callers with many rules about it. Deciding never needs one, because rules find their
+//! members in the document's text.
 
 use tidewire_core::json::{self, Literal};
 
@@ -22,7 +22,7 @@ pub(crate) enum Node {
 }
 
 impl Tree {
-    /// Reads checked JSON; of equal keys the last one counts. What is deeper than `nesting_max` reads as null, so the
+    /// Reads checked JSON; of equal keys the last one counts. Values deeper than `nesting_max` read as null, so the
     /// stack is bounded.
     #[must_use]
     pub fn parse(document: &str, nesting_max: usize) -> Self {
@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// By length first, which most often decides.
+/// By length first, which decides most comparisons.
 fn order(left: &Text<'_>, right: &Text<'_>) -> std::cmp::Ordering {
     match (left, right) {
         (Text::Plain(left), Text::Plain(right)) => left

@@ -1,4 +1,4 @@
-//! The values of an evaluation, borrowed from documents and rules wherever they can be, and their properties.
+//! The values of an evaluation and their properties, borrowed from documents and rules if possible.
 //!
 //! Only own properties exist: `data.constructor` is undefined unless the document has that key.
 
@@ -13,19 +13,19 @@ use crate::regular::Regular;
 use crate::text::Text;
 use crate::tree::{Node, Tree};
 
-/// A document as a question gives it.
+/// A document of a question.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Document<'v> {
-    /// There is none: `undefined`.
+    /// A missing document: `undefined`.
     #[default]
     Undefined,
-    /// There is no record: `null`.
+    /// A missing record: `null`.
     Null,
     /// Checked JSON.
     Text(&'v str),
-    /// The same, parsed before.
+    /// Parsed JSON.
     Held(&'v Tree),
-    /// It is not known yet. A run that looks at it has no value.
+    /// Not known yet. A run that uses it has no value.
     Unknown,
 }
 
@@ -49,7 +49,7 @@ impl<'v> Document<'v> {
         value
     }
 
-    /// Puts its value into its place, if it is known.
+    /// Writes its value to `place`, if it is known.
     pub(crate) fn put(self, place: &mut Value<'v>) -> Result<(), Stop> {
         match self {
             Self::Unknown => return Err(Stop::Unknown),
@@ -62,7 +62,7 @@ impl<'v> Document<'v> {
     }
 }
 
-/// Who asks, as `user`.
+/// The requesting user, as `user`.
 #[derive(Clone, Copy, Debug)]
 pub struct User<'v> {
     /// `user.id`
@@ -72,7 +72,7 @@ pub struct User<'v> {
 }
 
 impl User<'_> {
-    /// `user.isAuthenticated`: whether the id is another than that of open authentication.
+    /// `user.isAuthenticated`: whether the id differs from that of open authentication.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.id != tidewire_core::identity::OPEN
@@ -95,15 +95,15 @@ pub(crate) enum Object<'v> {
     Json(&'v str),
     /// A container of a held document.
     Held(&'v Node),
-    /// An array that the rule made.
+    /// An array that the rule created.
     List(Rc<[Value<'v>]>),
-    /// An object that the rule made; of equal keys the last one counts.
+    /// An object that the rule created; of equal keys the last one counts.
     Fields(Rc<[(Text<'v>, Value<'v>)]>),
     Regular(&'v Regular),
     User(&'v User<'v>),
 }
 
-/// The number that checked JSON writes.
+/// The number of a checked JSON text.
 pub(crate) fn number(text: &str) -> f64 {
     text.trim_end_matches([' ', '\n', '\r', '\t'])
         .parse()
@@ -111,7 +111,7 @@ pub(crate) fn number(text: &str) -> f64 {
 }
 
 impl<'v> Value<'v> {
-    /// What checked JSON means.
+    /// The value of checked JSON.
     pub(crate) fn parse(text: &'v str) -> Self {
         let text = text.trim_start_matches([' ', '\n', '\r', '\t']);
         match text.as_bytes().first() {
@@ -134,7 +134,7 @@ impl<'v> Value<'v> {
         value
     }
 
-    /// Puts what a node means into its place.
+    /// Writes the value of a node to `place`.
     pub(crate) fn put_held(node: &'v Node, place: &mut Self) {
         match node {
             Node::Null => *place = Self::Null,
@@ -169,7 +169,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Bytes that a look at what the value holds costs.
+    /// The cost of a scan of the value, in bytes.
     pub(crate) fn cost(&self) -> u64 {
         match self {
             Self::Object(Object::Json(text)) => text.len() as u64,
@@ -234,7 +234,7 @@ impl<'v> Object<'v> {
         }
     }
 
-    /// The elements of an array; 0 for what is none.
+    /// The number of elements of an array; 0 for other values.
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::Json(text) => json::entries(text).count(),
@@ -267,13 +267,13 @@ impl<'v> Object<'v> {
         }
     }
 
-    /// Whether both are the same object, which for parts of documents means the same place.
+    /// Whether both are the same object; for parts of documents, whether they have the same position.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Json(left), Self::Json(right)) => std::ptr::eq(left.as_ptr(), right.as_ptr()),
             (Self::Held(left), Self::Held(right)) => std::ptr::eq(*left, *right),
             (Self::User(_), Self::User(_)) => true,
-            // What a rule makes is new each time.
+            // Objects that a rule creates are new each time.
             _ => false,
         }
     }
@@ -290,7 +290,7 @@ fn is_length(key: &Text<'_>) -> bool {
     key.plain() == Some("length")
 }
 
-/// The array index that a property's name is, if it is spelled as one.
+/// The array index of a property name, if the name is spelled as one.
 fn index(key: &Text<'_>) -> Option<usize> {
     let text = key.plain()?;
     let is_canonical = text == "0" || !text.starts_with(['0', '+']);
@@ -300,7 +300,7 @@ fn index(key: &Text<'_>) -> Option<usize> {
     text.parse().ok()
 }
 
-/// The name of the property that a number stands for.
+/// The property name of a number.
 pub(crate) fn index_text(number: f64) -> Text<'static> {
     number::format(number).into()
 }

@@ -38,8 +38,8 @@ fn median(mut measure: impl FnMut() -> f64) -> f64 {
     rounds[ROUNDS / 2]
 }
 
-/// Finds and unmasks every frame of a stream of equal ones. The stream is made anew each time, outside of what is
-/// measured, because unmasking changes it.
+/// Finds and unmasks every frame of a stream of equal ones. The stream is built again each time, outside of the
+/// measurement, because unmasking changes it.
 fn decode_frames(frame: &[u8]) -> f64 {
     let mut stream = frame.repeat(MESSAGES);
     let mut rest = &mut stream[..];

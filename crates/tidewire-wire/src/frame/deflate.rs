@@ -1,37 +1,37 @@
 //! Compressed messages: permessage-deflate, RFC 7692, without context takeover. Contract: `spec/websocket.md`.
 //!
-//! Each message is compressed and inflated alone, so one [`Deflater`] and one [`Inflater`] serve all connections of a
-//! shard and a compressed message can be shared by all its recipients. What is agreed on is in [`crate::frame::offer`].
+//! Each message is compressed and inflated alone. So one [`Deflater`] and one [`Inflater`] serve all connections of a
+//! shard, and all recipients can share a compressed message. [`crate::frame::offer`] negotiates the parameters.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use tidewire_core::planted_fault::is_planted;
 
 use crate::frame::websocket::{self, FrameError, Opcode};
 
-/// The second of zlib's levels. On 2.5 KB of JSON it leaves 24 % in 13 us, where 1 leaves 32 % in 5, 6 leaves 23 % in
-/// 15 and 9 leaves 22 % in 22 (`examples/deflate_cost.rs`).
+/// The second of zlib's levels. On 2.5 KB of JSON it leaves 24 % in 13 us, while level 1 leaves 32 % in 5, 6 leaves
+/// 23 % in 15 and 9 leaves 22 % in 22 (`examples/deflate_cost.rs`).
 const LEVEL: u32 = 2;
 
-/// What a flush ends with, and a message leaves out (RFC 7692, section 7.2.1).
+/// The end of a flush, which a message omits (RFC 7692, section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xFF, 0xFF];
 
-/// What is put behind a received message: the tail that it leaves out, and an empty final block, which is found only if
-/// the message was whole.
+/// Appended to a received message: the omitted tail, and an empty final block, which the inflater reaches only if the
+/// message was complete.
 const END: [u8; 9] = [0, 0, 0xFF, 0xFF, 1, 0, 0, 0xFF, 0xFF];
 
-/// Buffers above this capacity are given back when their message is done with.
+/// Buffers above this capacity are freed after their message.
 const KEPT_CAPACITY_MAX: usize = 64 << 10;
 
-/// The room for the first inflated bytes of a message.
+/// The initial capacity for the inflated bytes of a message.
 const INFLATED_BYTES_MIN: usize = 4 << 10;
 
-/// How long the compressed form of a message within `message_bytes_max` may be: what can't be compressed grows, by an
-/// eighth when a sender's codes are fixed ones of nine bits.
+/// The largest compressed form of a message within `message_bytes_max`. Incompressible data grows, by an eighth if
+/// the sender uses fixed codes of nine bits.
 pub(crate) fn deflated_bytes_max(message_bytes_max: usize) -> usize {
     message_bytes_max.saturating_add(message_bytes_max / 8 + 64)
 }
 
-/// Compresses messages. Holds no memory before the first one.
+/// Compresses messages. Allocates nothing before the first one.
 #[derive(Debug, Default)]
 pub struct Deflater {
     state: Option<Compress>,
@@ -39,7 +39,8 @@ pub struct Deflater {
 }
 
 impl Deflater {
-    /// Appends `payload` as one compressed frame of a server and says so; appends nothing if it does not get smaller.
+    /// Appends `payload` as one compressed frame of a server and returns true; appends nothing if compression does
+    /// not shrink it.
     pub fn encode_frame(&mut self, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(deflated) = self.deflate(payload) else {
             return false;
@@ -73,13 +74,13 @@ impl Deflater {
             .get_or_insert_with(|| Compress::new(Compression::new(LEVEL), false));
         state.reset();
         self.deflated.clear();
-        // The tail is cut off, so a form that is as long as this is not shorter than the message.
+        // The tail is cut off, so a form of this length is not shorter than the message.
         self.deflated.reserve(payload.len() + TAIL.len());
         let status = state.compress_vec(payload, &mut self.deflated, FlushCompress::Sync);
         let is_done = matches!(status, Ok(Status::Ok))
             && state.total_in() == payload.len() as u64
             && self.deflated.len() < payload.len() + TAIL.len();
-        // Room that is left proves that the flush is whole.
+        // Unused capacity proves that the flush is complete.
         let has_room = self.deflated.len() < self.deflated.capacity();
         if !is_done || !has_room {
             return None;
@@ -94,7 +95,7 @@ impl Deflater {
     }
 }
 
-/// Inflates messages. Holds no memory before the first one.
+/// Inflates messages. Allocates nothing before the first one.
 #[derive(Debug, Default)]
 pub struct Inflater {
     state: Option<Decompress>,
@@ -102,12 +103,12 @@ pub struct Inflater {
 }
 
 impl Inflater {
-    /// The plain bytes of a message, which live until the next one. Never holds much more than `bytes_max`, whatever a
-    /// message would become.
+    /// Returns the plain bytes of a message, valid until the next call. Never holds much more than `bytes_max`,
+    /// whatever the size of the inflated message.
     ///
     /// # Errors
     ///
-    /// It can't be inflated, or becomes longer than `bytes_max`.
+    /// The message can't be inflated, or exceeds `bytes_max`.
     pub fn inflate(&mut self, payload: &[u8], bytes_max: usize) -> Result<&[u8], FrameError> {
         if self.inflated.capacity() > KEPT_CAPACITY_MAX {
             self.inflated = Vec::new();
@@ -116,14 +117,14 @@ impl Inflater {
         self.state
             .get_or_insert_with(|| Decompress::new(false))
             .reset(false);
-        // A message that ends with a final block is whole as it is.
+        // A message that ends with a final block is already complete.
         if self.run(payload, bytes_max)? || self.run(&END, bytes_max)? {
             return Ok(&self.inflated);
         }
         Err(FrameError::Deflate)
     }
 
-    /// Inflates the next piece; whether it ended with a final block.
+    /// Inflates the next piece; returns whether it ended with a final block.
     fn run(&mut self, mut input: &[u8], bytes_max: usize) -> Result<bool, FrameError> {
         let mut is_ended = false;
         let Some(state) = &mut self.state else {
@@ -159,7 +160,7 @@ impl Inflater {
     }
 }
 
-/// Gives the inflated bytes room for more, up to one byte above the limit, which is what tells that it is passed.
+/// Grows the buffer, up to one byte above the limit, because that byte shows that the message exceeds it.
 fn make_room(inflated: &mut Vec<u8>, bytes_max: usize) {
     if inflated.len() < inflated.capacity() {
         return;

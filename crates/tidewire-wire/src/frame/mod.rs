@@ -1,4 +1,4 @@
-//! Framing: where one message of a byte stream ends and the next begins. What a message means is not known here.
+//! Framing: finds the end of each message in a byte stream. It does not know the meaning of a message.
 
 pub mod deflate;
 pub mod offer;

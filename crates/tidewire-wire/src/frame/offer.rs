@@ -1,29 +1,29 @@
-//! What a client offers in `Sec-WebSocket-Extensions` and what a server takes of it (RFC 6455, section 9; RFC 7692,
-//! section 7.1). Only permessage-deflate is known.
+//! The client's offers in `Sec-WebSocket-Extensions` and the server's choice (RFC 6455, section 9; RFC 7692, section
+//! 7.1). Only permessage-deflate is supported.
 
 use thiserror::Error;
 
-/// The name of the one extension that is spoken.
+/// The name of the only supported extension.
 pub const DEFLATE: &str = "permessage-deflate";
 
-/// The only window that is compressed with, as a power of two: messages are shared by all recipients, so there can be
-/// one only (`docs/decisions/0007-compressed-once-for-all-recipients.md`).
+/// The only window for compression, as a power of two: all recipients share a message, so there can be one only
+/// (`docs/decisions/0007-compressed-once-for-all-recipients.md`).
 const WINDOW_BITS: u8 = 15;
 
-/// The header is not what RFC 6455, section 9.1, describes; the handshake fails.
+/// The header violates RFC 6455, section 9.1; the handshake fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("Sec-WebSocket-Extensions is malformed")]
 pub struct MalformedOffer;
 
-/// The answer to the first offer of `header` that can be taken, as the value of the response's header. All values of
-/// the request's header are to be joined by commas.
+/// The answer to the first acceptable offer of `header`, as the value of the response's header. The caller joins all
+/// values of the request's header by commas.
 ///
-/// The answer always forbids both sides to take over the context of earlier messages, which an offer can't refuse.
+/// The answer always forbids both sides to reuse the context of earlier messages, which an offer can't refuse.
 ///
 /// # Errors
 ///
-/// The header is malformed. Unknown extensions, unknown or repeated parameters and bad values are not an error: such an
-/// offer is declined, and the next one looked at.
+/// The header is malformed. Unknown extensions, unknown or repeated parameters and bad values are not an error: the
+/// server declines such an offer and tries the next one.
 pub fn accept(header: &str) -> Result<Option<String>, MalformedOffer> {
     let mut taken = None;
     for element in split(header, ',')? {
@@ -53,7 +53,7 @@ impl<'h> Offer<'h> {
         Ok(Self { name, parameters })
     }
 
-    /// What to answer; `None` if it is declined.
+    /// The answer; `None` if the offer is declined.
     fn answer(&self) -> Option<String> {
         if !self.name.eq_ignore_ascii_case(DEFLATE) {
             return None;
@@ -67,7 +67,7 @@ impl<'h> Offer<'h> {
             let is_good = match (*name, *value) {
                 _ if is_repeated => false,
                 ("server_no_context_takeover" | "client_no_context_takeover", None) => true,
-                // A smaller window of the client needs no answer: every window is inflated.
+                // A smaller window of the client needs no answer, because the server inflates every window.
                 ("client_max_window_bits", value) => {
                     value.is_none_or(|bits| window(bits).is_some())
                 }
@@ -93,7 +93,7 @@ fn parse_parameter(part: &str) -> Result<(&str, Option<&str>), MalformedOffer> {
         return Ok((token(part)?, None));
     };
     let value = value.trim();
-    // What is quoted must be a token too.
+    // A quoted value must be a token too.
     let value = match value.strip_prefix('"') {
         Some(quoted) => quoted.strip_suffix('"').ok_or(MalformedOffer)?,
         None => value,
@@ -108,7 +108,7 @@ fn window(bits: &str) -> Option<u8> {
     (8..=15).contains(&bits).then_some(bits)
 }
 
-/// The text without the blanks around it, if it is a token (RFC 7230, section 3.2.6).
+/// The text without surrounding blanks, if it is a token (RFC 7230, section 3.2.6).
 fn token(text: &str) -> Result<&str, MalformedOffer> {
     let text = text.trim_matches([' ', '\t']);
     let is_token = !text.is_empty()
@@ -118,7 +118,7 @@ fn token(text: &str) -> Result<&str, MalformedOffer> {
     is_token.then_some(text).ok_or(MalformedOffer)
 }
 
-/// Splits at a separator that does not stand in quotes.
+/// Splits at a separator outside of quotes.
 fn split(text: &str, separator: char) -> Result<Vec<&str>, MalformedOffer> {
     let mut is_quoted = false;
     let parts = text

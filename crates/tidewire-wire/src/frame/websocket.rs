@@ -1,8 +1,8 @@
 //! WebSocket frames, RFC 6455, for both roles. Contract: `spec/websocket.md`.
 //!
-//! Here are the words that both directions share; [`decoder`] reads frames, [`encoder`] writes them, [`header`] knows
-//! their first bytes. The handshake's request is not here. Of the extensions only permessage-deflate is spoken; its part
-//! is in [`crate::frame::deflate`].
+//! This file has the types of both directions; [`decoder`] reads frames, [`encoder`] writes them, [`header`] has
+//! their first bytes. It does not read the handshake's request. permessage-deflate is the only extension; its part is
+//! in [`crate::frame::deflate`].
 
 mod decoder;
 mod encoder;
@@ -21,7 +21,7 @@ pub(crate) use encoder::{encode_deflated_header, encode_deflated_masked};
 /// Control frames carry at most this many bytes (RFC 6455, section 5.5).
 const CONTROL_BYTES_MAX: usize = 125;
 
-/// Which end of the connection this is. It decides whether incoming frames must be masked.
+/// The role of this end of the connection. It decides whether incoming frames must be masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Reads masked frames, writes unmasked ones.
@@ -42,7 +42,7 @@ pub enum Kind {
 /// The four-bit frame type (RFC 6455, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// A further fragment of the message that was begun.
+    /// A further fragment of the current message.
     Continuation,
     /// A text message, or its first fragment.
     Text,
@@ -50,9 +50,9 @@ pub enum Opcode {
     Binary,
     /// The end of the stream.
     Close,
-    /// A question that a pong answers.
+    /// A ping, answered with a pong.
     Ping,
-    /// The answer, or an unasked proof of life.
+    /// The answer to a ping, or an unsolicited heartbeat.
     Pong,
 }
 
@@ -90,26 +90,26 @@ impl Opcode {
 pub struct CloseCode(u16);
 
 impl CloseCode {
-    /// The purpose of the connection is fulfilled.
+    /// The connection has served its purpose.
     pub const NORMAL: Self = Self(1000);
-    /// The endpoint goes away: a server that stops.
+    /// The endpoint shuts down, such as a stopping server.
     pub const GOING_AWAY: Self = Self(1001);
     /// The peer broke the protocol.
     pub const PROTOCOL: Self = Self(1002);
-    /// The peer sent a kind of message that this endpoint does not take.
+    /// The peer sent a kind of message that this endpoint does not accept.
     pub const UNSUPPORTED: Self = Self(1003);
     /// A text message that is not UTF-8, or a compressed one that can't be inflated.
     pub const INVALID_PAYLOAD: Self = Self(1007);
-    /// The peer broke a policy of this server: slow reader, rate, refused login.
+    /// The peer violated a policy of this server: slow reader, rate, refused login.
     pub const POLICY: Self = Self(1008);
     /// A message above the limit.
     pub const TOO_BIG: Self = Self(1009);
     /// The server met a condition that it can't handle.
     pub const INTERNAL: Self = Self(1011);
-    /// The peer may come back later.
+    /// The peer may reconnect later.
     pub const TRY_AGAIN_LATER: Self = Self(1013);
 
-    /// A code that may stand in a close frame: 1000 to 1003, 1007 to 1014, 3000 to 4999.
+    /// Whether a close frame may contain this code: 1000 to 1003, 1007 to 1014, 3000 to 4999.
     #[must_use]
     pub fn new(number: u16) -> Option<Self> {
         matches!(number, 1000..=1003 | 1007..=1014 | 3000..=4999).then_some(Self(number))
@@ -122,11 +122,11 @@ impl CloseCode {
     }
 }
 
-/// What a peer can do wrong on the level of frames. Each ends the connection with [`FrameError::close_code`].
+/// Violations of the frame format by a peer. Each closes the connection with [`FrameError::close_code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A reserved bit is set, though no extension was agreed on that gives it a meaning there.
+    /// A reserved bit is set without a negotiated extension that uses it there.
     #[error("reserved bits set")]
     ReservedBits,
     /// An opcode without a meaning.
@@ -147,7 +147,7 @@ pub enum FrameError {
     /// A 64-bit length with its highest bit set.
     #[error("frame length out of range")]
     Length,
-    /// A continuation frame where no message was begun.
+    /// A continuation frame without an unfinished message.
     #[error("continuation without a message")]
     UnexpectedContinuation,
     /// A new message before the last fragment of another.
@@ -168,7 +168,7 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// The code to close with.
+    /// The close code for this error.
     #[must_use]
     pub fn close_code(self) -> CloseCode {
         match self {
@@ -179,7 +179,7 @@ impl FrameError {
     }
 }
 
-/// The value of `Sec-WebSocket-Accept` that answers a `Sec-WebSocket-Key` (RFC 6455, section 4.2.2).
+/// The value of `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key` (RFC 6455, section 4.2.2).
 #[must_use]
 pub fn accept_key(key: &str) -> String {
     let mut hash = Sha1::new();

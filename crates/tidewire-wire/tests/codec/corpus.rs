@@ -1,5 +1,5 @@
 //! The fuzzer's committed corpus, replayed: every input passes all checks, and together they reach every action of
-//! every topic, read by the side that it is meant for, in protobuf and in JSON.
+//! every topic, read by its receiving side, in protobuf and in JSON.
 
 #[path = "../../../../fuzz/src/corpus.rs"]
 mod archive;
@@ -52,7 +52,7 @@ fn corpus_passes_and_reaches_every_action() {
     let inputs = inputs();
     let mut reached = Reached::new();
     for (name, input) in &inputs {
-        // Says which input it was if a check panics; shown only then.
+        // Names the input if a check panics; shown only then.
         println!("{name}");
         reached.extend(check(input));
     }

@@ -27,7 +27,7 @@ struct Vector {
     fields: VectorFields,
 }
 
-/// The names of `fields` in the file, which are those of the protocol.
+/// The names of `fields` in the file, as in the protocol.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct VectorFields {
@@ -90,7 +90,7 @@ impl Vector {
         WireTopic::from_wire(self.topic_number).expect("a topic with fields")
     }
 
-    /// Who reads this message.
+    /// The reader of this message.
     fn dialect(&self) -> Dialect {
         match self.direction.as_str() {
             "server->client" => Dialect::ClientWithPatchMulti,
@@ -155,8 +155,8 @@ fn vectors() -> Vec<Vector> {
     vectors
 }
 
-/// The fields of a vector without what Tidewire leaves out or adds: it never writes an explicit
-/// `isWriteAck=false`, and INVALID_VERSION is an error without the data of the refused write.
+/// The fields of a vector in Tidewire's encoding: it never writes an explicit `isWriteAck=false`, and INVALID_VERSION
+/// is an error without the data of the refused write.
 fn as_tidewire_writes<'a>(mut fields: Fields<'a>, name: &str) -> Fields<'a> {
     if fields.is_write_ack == Some(false) {
         fields.is_write_ack = None;

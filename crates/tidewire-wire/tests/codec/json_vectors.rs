@@ -1,5 +1,5 @@
-//! Every message of `spec/vectors/deepstream` as JSON: it means what its bytes mean, is written as it stands, and comes
-//! through whatever reads it arrives in.
+//! Every message of `spec/vectors/deepstream` as JSON: it decodes to the same message as its bytes, is encoded
+//! unchanged, and arrives for every split of the bytes.
 
 use crate::harness::{Kept, events, from_hex};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ struct Vector {
 }
 
 impl Vector {
-    /// Who reads this message.
+    /// The reader of this message.
     fn dialect(&self) -> Dialect {
         match self.direction.as_str() {
             "server->client" => Dialect::ClientWithPatchMulti,

@@ -1,5 +1,5 @@
 //! Tests of the codecs: vectors, properties, the fuzzer's corpus, planted faults. One program, because all of them
-//! share the judge in `harness`, which the fuzz target uses too.
+//! share the checks in `harness`, which the fuzz target uses too.
 
 mod corpus;
 mod deepstream_vectors;

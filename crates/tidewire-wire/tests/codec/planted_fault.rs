@@ -1,4 +1,4 @@
-//! The judge is judged: mutations of the corpus find nothing in the codecs as they are, and find each planted fault.
+//! Tests the checks: mutations of the corpus find no fault in the codecs, and find each planted fault.
 
 use crate::corpus;
 use crate::harness::mutate::Mutator;

@@ -81,7 +81,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         })
 }
 
-/// Appends one frame and what the decoder must make of it, except for fragments.
+/// Appends one frame and the decoder's expected event, except for fragments.
 fn push_frame(
     role: Role,
     opcode: Opcode,
@@ -165,7 +165,7 @@ fn cut<'a>(stream: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    // What a failure shrinks to becomes an input of the fuzz corpus, not a seed in a file of its own.
+    // A failure becomes an input of the fuzz corpus, not a seed in a separate file.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

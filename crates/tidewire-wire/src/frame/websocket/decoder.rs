@@ -1,7 +1,7 @@
-//! Frames as they come: whole messages, unmasked and inflated, out of whatever bytes the caller has.
+//! Decodes frames into whole messages, unmasked and inflated, from the bytes that the caller has.
 //!
-//! The decoder owns none of the bytes, except the fragments of an unfinished message. An unfragmented message is
-//! unmasked where it lies and handed out without a copy.
+//! The decoder owns none of the bytes, except the fragments of an unfinished message. It unmasks an unfragmented
+//! message in place and returns it without a copy.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ use super::header::Header;
 use super::{CloseCode, FrameError, Kind, Opcode, Role, apply_mask};
 use crate::frame::deflate::{Inflater, deflated_bytes_max};
 
-/// What one call of [`Decoder::decode`] found.
+/// The result of one call of [`Decoder::decode`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decoded<'b> {
-    /// Bytes at the start of the input that are done with. The caller drops them before the next call; also with
-    /// [`Event::NeedMore`], where non-final fragments may have been taken.
+    /// Consumed bytes at the start of the input. The caller drops them before the next call, also with
+    /// [`Event::NeedMore`], because the decoder may have consumed non-final fragments.
     pub consumed: usize,
     /// The event.
     pub event: Event<'b>,
@@ -29,32 +29,33 @@ pub enum Event<'b> {
         /// Its bytes; UTF-8 if it is text.
         payload: Cow<'b, [u8]>,
     },
-    /// To be answered with a pong of the same payload.
+    /// The caller answers it with a pong of the same payload.
     Ping(&'b [u8]),
     /// Needs no answer.
     Pong(&'b [u8]),
-    /// The peer's last frame; nothing after it is decoded. It is answered with a close frame of the same code.
+    /// The peer's last frame; the decoder reads nothing after it. The caller answers it with a close frame of the
+    /// same code.
     Close {
         /// The peer's code, if it gave one.
         code: Option<CloseCode>,
         /// The peer's reason, possibly empty.
         reason: &'b str,
     },
-    /// Nothing can be handed out before the unconsumed input has grown.
+    /// The decoder returns nothing before the unconsumed input has grown.
     NeedMore {
         /// The length that the unconsumed input must reach, at most the message limit plus a header; 1 inside a text
-        /// frame, which is taken as it comes.
+        /// frame, which the decoder consumes as it arrives.
         bytes: usize,
     },
 }
 
-/// The state of one direction of a connection. Two words while no message is in fragments.
+/// The state of one direction of a connection. Two words while there are no fragments.
 #[derive(Debug)]
 pub struct Decoder {
-    /// The begun message, absent while idle.
+    /// The unfinished message; absent while idle.
     fragments: Option<Box<Fragments>>,
     role: Role,
-    /// Whether permessage-deflate was agreed on.
+    /// Whether permessage-deflate was negotiated.
     takes_deflated: bool,
 }
 
@@ -63,24 +64,24 @@ struct Fragments {
     kind: Kind,
     is_deflated: bool,
     bytes: Vec<u8>,
-    /// Length of the prefix of `bytes` that is known to be UTF-8; used for text only.
+    /// Length of the prefix of `bytes` that was checked to be UTF-8; used for text only.
     checked: usize,
-    /// The text frame that is being taken in pieces.
+    /// The text frame that is consumed in pieces.
     open: Option<OpenFrame>,
 }
 
-/// What is left of a frame whose header was taken.
+/// The rest of a frame whose header was consumed.
 #[derive(Clone, Copy, Debug)]
 struct OpenFrame {
     fin: bool,
-    /// The mask key, turned to the next byte.
+    /// The mask key, rotated to the next byte.
     mask: Option<[u8; 4]>,
-    /// Payload bytes that are still to come, at least one.
+    /// Missing payload bytes, at least one.
     left: usize,
 }
 
 impl Decoder {
-    /// A decoder for what the other end of `role` sends.
+    /// A decoder for the frames of `role`'s peer.
     #[must_use]
     pub fn new(role: Role) -> Self {
         Self {
@@ -90,7 +91,7 @@ impl Decoder {
         }
     }
 
-    /// The same where permessage-deflate was agreed on: [`Decoder::decode_inflated`] takes compressed messages too.
+    /// The same with permessage-deflate: [`Decoder::decode_inflated`] accepts compressed messages too.
     #[must_use]
     pub fn with_deflate(role: Role) -> Self {
         Self {
@@ -99,19 +100,19 @@ impl Decoder {
         }
     }
 
-    /// Whether permessage-deflate was agreed on.
+    /// Whether permessage-deflate was negotiated.
     #[must_use]
     pub fn has_deflate(&self) -> bool {
         self.takes_deflated
     }
 
-    /// Whether a message is half received.
+    /// Whether a message is incomplete.
     #[must_use]
     pub fn is_inside_message(&self) -> bool {
         self.fragments.is_some()
     }
 
-    /// Memory that the fragments of an unfinished message take.
+    /// Memory of the fragments of an unfinished message.
     #[must_use]
     pub fn fragment_bytes(&self) -> usize {
         self.fragments
@@ -119,8 +120,8 @@ impl Decoder {
             .map_or(0, |fragments| fragments.bytes.len())
     }
 
-    /// How many bytes of one message its peer has announced, if the next frame begins `input`: its payload, and the fragments
-    /// before it. For the log, after [`FrameError::TooBig`].
+    /// The announced size of a message, if the next frame begins `input`: its payload, and the fragments before it.
+    /// For the log, after [`FrameError::TooBig`].
     #[must_use]
     pub fn announced_bytes(&self, input: &[u8]) -> usize {
         let header = Header::decode(input, self.role, self.takes_deflated);
@@ -131,14 +132,14 @@ impl Decoder {
         self.fragment_bytes().saturating_add(payload_bytes)
     }
 
-    /// Takes the next event from the start of `input`. Frames that are not complete are left untouched, so the same
-    /// bytes can be given again with more behind them; only text is taken piece by piece, because it has to be refused
-    /// as soon as a byte shows that it is not UTF-8. A message may have at most `message_bytes_max` bytes, which is
-    /// checked as soon as a header announces it.
+    /// Takes the next event from the start of `input`. Incomplete frames stay unchanged, so the caller can pass the
+    /// same bytes again with more after them. Only text is consumed piece by piece, because the decoder must refuse
+    /// it as soon as a byte shows that it is not UTF-8. A message may have at most `message_bytes_max` bytes, which
+    /// is checked as soon as a header announces its size.
     ///
     /// # Errors
     ///
-    /// What the peer did wrong; the connection is to be closed and the decoder not to be used again.
+    /// The peer's violation. Close the connection and do not use the decoder again.
     pub fn decode<'b>(
         &mut self,
         input: &'b mut [u8],
@@ -147,12 +148,12 @@ impl Decoder {
         self.decode_with(input, message_bytes_max, None)
     }
 
-    /// The same for a connection that may have agreed on permessage-deflate. The limit counts what a message has when
-    /// it is inflated; it is refused as soon as it has more.
+    /// The same for a connection that may use permessage-deflate. The limit applies to the inflated message, which is
+    /// refused as soon as it exceeds the limit.
     ///
     /// # Errors
     ///
-    /// As of [`Decoder::decode`].
+    /// As for [`Decoder::decode`].
     pub fn decode_inflated<'b>(
         &mut self,
         input: &'b mut [u8],
@@ -223,7 +224,7 @@ impl Decoder {
         }
     }
 
-    /// The rules that need the state of the message or the limit, before the payload has arrived.
+    /// Checks the rules that need the state of the message or the limit, before the payload has arrived.
     fn check(&self, header: Header, message_bytes_max: usize) -> Result<(), FrameError> {
         let before = match (header.opcode, &self.fragments) {
             (Opcode::Text | Opcode::Binary, Some(_)) => {
@@ -244,7 +245,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether a frame carries text that can be read, or a part of one.
+    /// Whether a frame contains readable text, or a part of one.
     fn is_text(&self, header: Header) -> bool {
         match header.opcode {
             Opcode::Text => !header.is_deflated,
@@ -256,7 +257,7 @@ impl Decoder {
         }
     }
 
-    /// Whether a frame carries a compressed message, or a part of one.
+    /// Whether a frame contains a compressed message, or a part of one.
     fn is_deflated(&self, header: Header) -> bool {
         let is_begun = || {
             let fragments = self.fragments.as_ref();
@@ -265,13 +266,13 @@ impl Decoder {
         header.is_deflated || (header.opcode == Opcode::Continuation && is_begun())
     }
 
-    /// What is still to come of the frame that is taken in pieces, if there is one.
+    /// The missing bytes of the frame that is consumed in pieces, if there is one.
     fn left_of_frame(&self) -> Option<usize> {
         let open = self.fragments.as_ref()?.open?;
         Some(open.left)
     }
 
-    /// Goes on to take in pieces a text frame of which not all has arrived.
+    /// Starts to consume an incomplete text frame in pieces.
     fn open_frame(&mut self, header: Header) {
         let fragments = self
             .fragments
@@ -283,7 +284,7 @@ impl Decoder {
         });
     }
 
-    /// Handles the next bytes of the open frame, still masked; `None` if they finish no message.
+    /// Handles the next bytes of the open frame, still masked; `None` if they complete no message.
     fn take_piece<'b>(
         &mut self,
         piece: &mut [u8],
@@ -307,7 +308,7 @@ impl Decoder {
         self.continue_message(is_whole && open.fin, piece, inflation)
     }
 
-    /// Handles one whole, unmasked frame; `None` if it was a fragment that finishes nothing.
+    /// Handles one whole, unmasked frame; `None` for a fragment that completes no message.
     fn take_frame<'b>(
         &mut self,
         header: Header,
@@ -372,18 +373,18 @@ impl Decoder {
     }
 }
 
-/// What inflates the messages of one call, and how long they may become.
+/// The inflater of one call, and the limit of its message.
 struct Inflation<'b> {
     inflater: &'b mut Inflater,
     message_bytes_max: usize,
 }
 
-/// The plain bytes of a message. A call of the decoder gives out one message, so this is used once.
+/// The plain bytes of a message. A call of the decoder returns one message, so this is used once.
 fn inflate<'b>(
     inflation: &mut Option<Inflation<'b>>,
     payload: &[u8],
 ) -> Result<&'b [u8], FrameError> {
-    // A header that announces compression is refused where nothing can inflate.
+    // Without an inflater, a header that announces compression is refused.
     let inflation = inflation.take().ok_or(FrameError::ReservedBits)?;
     let Inflation {
         inflater,
@@ -403,13 +404,13 @@ impl Fragments {
         }
     }
 
-    /// Whether it is text as it stands.
+    /// Whether it is uncompressed text.
     fn is_readable_text(&self) -> bool {
         self.kind == Kind::Text && !self.is_deflated
     }
 
-    /// Checks what came since the last call, so that bad text is refused with the byte that makes it bad. Only a
-    /// character cut by the end of a fragment may be unfinished, and only if more is to come.
+    /// Checks the bytes since the last call, so that bad text is refused at its first bad byte. Only a character
+    /// split by the end of a fragment may be incomplete, and only if another fragment follows.
     fn check_text(&mut self, fin: bool) -> Result<(), FrameError> {
         match std::str::from_utf8(&self.bytes[self.checked..]) {
             Ok(text) => self.checked += text.len(),

@@ -1,4 +1,4 @@
-//! Frames as they leave: headers, masks, and the payload of a close frame.
+//! Encodes frames: headers, masks, and the payload of a close frame.
 
 use super::header::{DEFLATED, HEADER_BYTES_MAX, append_header};
 use super::{CONTROL_BYTES_MAX, CloseCode, Opcode};
@@ -16,7 +16,7 @@ pub fn apply_mask(payload: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// Appends the header of an unfragmented, unmasked frame; the caller appends exactly `payload_bytes` behind it.
+/// Appends the header of an unfragmented, unmasked frame; the caller appends exactly `payload_bytes` after it.
 pub fn encode_header(opcode: Opcode, payload_bytes: usize, out: &mut Vec<u8>) {
     append_header(opcode.to_wire(), payload_bytes, None, out);
 }
@@ -53,7 +53,7 @@ pub fn encode_masked(opcode: Opcode, payload: &[u8], key: [u8; 4], out: &mut Vec
     });
 }
 
-/// Appends a masked frame whose payload of exactly `payload_bytes` is written by `write`.
+/// Appends a masked frame; `write` appends its payload of exactly `payload_bytes`.
 pub fn encode_masked_with(
     opcode: Opcode,
     payload_bytes: usize,
@@ -73,7 +73,7 @@ pub fn encode_masked_with(
     apply_mask(&mut out[start..], key);
 }
 
-/// The payload of a close frame. The reason is cut to what fits, at a character's edge.
+/// The payload of a close frame. A long reason is cut at a character's edge.
 #[must_use]
 pub fn close_payload(code: CloseCode, reason: &str) -> Vec<u8> {
     let end = reason.floor_char_boundary(CONTROL_BYTES_MAX - 2);

@@ -12,7 +12,7 @@ pub(super) const DEFLATED: u8 = 0x40;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) fin: bool,
-    /// The first reserved bit: the message that begins here is compressed.
+    /// The first reserved bit: the frame starts a compressed message.
     pub(super) is_deflated: bool,
     pub(super) opcode: Opcode,
     pub(super) mask: Option<[u8; 4]>,
@@ -22,7 +22,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The header at the start of `input`, `None` if it is not all there. What its first two bytes forbid is refused
+    /// The header at the start of `input`, `None` if it is incomplete. Errors in its first two bytes are reported
     /// before the rest arrives.
     pub(super) fn decode(
         input: &[u8],
@@ -37,7 +37,7 @@ impl Header {
             return Err(FrameError::ReservedBits);
         }
         let opcode = Opcode::from_wire(first & 0x0F)?;
-        // The bit belongs to a message, so it stands in its first frame only (RFC 7692, section 6.1).
+        // The bit belongs to a message, so only its first frame has it (RFC 7692, section 6.1).
         if is_deflated && !matches!(opcode, Opcode::Text | Opcode::Binary) {
             return Err(FrameError::ReservedBits);
         }
@@ -78,7 +78,7 @@ impl Header {
         }))
     }
 
-    /// Length of the header that begins `input`, as far as it can be told; 2 if nothing can.
+    /// Length of the header that begins `input`, as far as its first bytes show; 2 for an empty input.
     pub(super) fn bytes_needed(input: &[u8]) -> usize {
         let Some(second) = input.get(1) else {
             return 2;

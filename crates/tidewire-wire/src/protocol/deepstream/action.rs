@@ -1,4 +1,4 @@
-//! The numbers of the actions, by topic. Those that neither side sends have no name here. Contract:
+//! The numbers of the actions, by topic. Actions that neither side sends have no name here. Contract:
 //! `spec/deepstream.md`, "Actions".
 
 /// Topic PARSER.
@@ -28,7 +28,7 @@ pub mod auth {
     pub const INVALID_MESSAGE_DATA: u32 = 102;
 }
 
-/// Topic EVENT. Listening has its numbers in `listen.rs`.
+/// Topic EVENT. `listen.rs` has the numbers of listening.
 pub mod event {
     pub const EMIT: u32 = 2;
     pub const SUBSCRIBE: u32 = 3;
@@ -38,12 +38,12 @@ pub mod event {
     pub const MESSAGE_DENIED: u32 = 104;
     pub const INVALID_MESSAGE_DATA: u32 = 105;
     pub const MULTIPLE_SUBSCRIPTIONS: u32 = 106;
-    /// Tidewire's own, far from what deepstream may add.
+    /// Tidewire's additions, far from deepstream's possible new numbers.
     pub const GAP: u32 = 120;
     pub const POSITION: u32 = 121;
 }
 
-/// Topic RECORD. Listening has its numbers in `listen.rs`.
+/// Topic RECORD. `listen.rs` has the numbers of listening.
 pub mod record {
     pub const NOTIFY: u32 = 2;
     pub const READ: u32 = 3;
@@ -69,7 +69,7 @@ pub mod record {
     pub const HAS_PROVIDER: u32 = 31;
     pub const HAS_NO_PROVIDER: u32 = 32;
     pub const PATCH_MULTI: u32 = 35;
-    // Tidewire's own, far from what deepstream may add.
+    // Tidewire's additions, far from deepstream's possible new numbers.
     pub const FETCH: u32 = 60;
     pub const FETCHED: u32 = 61;
     pub const PUT: u32 = 62;

@@ -1,4 +1,4 @@
-//! Topics CONNECTION and AUTH: what is said before a session is open.
+//! Topics CONNECTION and AUTH: the messages before a session is open.
 
 use tidewire_core::message::{Auth, Connection};
 

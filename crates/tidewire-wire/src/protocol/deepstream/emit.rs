@@ -1,6 +1,6 @@
-//! A publication with a name, perhaps data, and nothing else: nearly all that a busy server reads and writes. It takes a short way
-//! here, between [`Event::Emit`] and the bytes, for a fifth of the instructions that [`Fields`](super::fields::Fields) take with their
-//! thirty fields. Whatever has more goes the long way.
+//! A publication with only a name and optional data: nearly all messages of a busy server. This fast path converts
+//! between [`Event::Emit`] and the bytes with a fifth of the instructions of [`Fields`](super::fields::Fields), which
+//! have thirty fields. All other messages take the general path.
 
 use tidewire_core::message::{Event, Message};
 
@@ -12,7 +12,8 @@ const ACTION: u32 = number(&EVENT, Field::Action);
 const DATA: u32 = number(&EVENT, Field::Data);
 const NAME: u32 = number(&EVENT, Field::Name);
 
-/// The publication in the fields of an event message. `None` if it is something else or malformed, which the long way tells apart.
+/// The publication in the fields of an event message. `None` if it is another or a malformed message; the general
+/// path distinguishes these.
 #[inline]
 pub(super) fn decode(body: &[u8]) -> Option<Event<'_>> {
     let (mut is_emit, mut name, mut data) = (false, "", None);
@@ -28,7 +29,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Event<'_>> {
     is_emit.then_some(Event::Emit { name, data })
 }
 
-/// A publication with the lengths of everything around it.
+/// A publication with the lengths of its envelope and fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Emit<'m> {
     name: &'m str,
@@ -38,7 +39,7 @@ pub(super) struct Emit<'m> {
 }
 
 impl<'m> Emit<'m> {
-    /// The publication that `message` is, `None` if it is something else.
+    /// `message` as a publication, `None` if it is another message.
     #[inline]
     pub(super) fn of(message: &Message<'m>) -> Option<Self> {
         let Message::Event(Event::Emit { name, data }) = *message else {
@@ -53,7 +54,7 @@ impl<'m> Emit<'m> {
         })
     }
 
-    /// Bytes of all that a frame carries.
+    /// Bytes of the whole payload of a frame.
     pub(super) fn payload_bytes(&self) -> usize {
         varint_bytes(self.envelope_bytes as u64) + self.envelope_bytes
     }
@@ -71,7 +72,7 @@ impl<'m> Emit<'m> {
     }
 }
 
-/// Bytes of a field that holds text and whose tag has one byte.
+/// Bytes of a text field whose tag has one byte.
 fn text_bytes(text: &str) -> usize {
     1 + varint_bytes(text.len() as u64) + text.len()
 }
@@ -84,7 +85,7 @@ mod tests {
     use super::super::{Deepstream, event};
     use super::*;
 
-    /// What the long way makes of the fields of an event message.
+    /// The result of the general path for the fields of an event message.
     fn decode_fields(body: &[u8]) -> Option<Event<'_>> {
         let fields = Fields::decode(WireTopic::Event, body).ok()?;
         event::from_wire(fields).ok()?
@@ -107,7 +108,7 @@ mod tests {
         check(&[8, 2, 50, 1, b'e', 50, 1, b'f', 8, 2], emit("f", None));
         check(&[8, 2, 8, 3, 50, 1, b'e'], None);
         check(&[8, 3, 8, 2, 50, 1, b'e'], None);
-        // No action, another one, another field, an unknown one, and what is malformed.
+        // No action, another one, another field, an unknown one, and malformed fields.
         check(&[], None);
         check(&[50, 1, b'e'], None);
         check(&[8, 4, 50, 1, b'e'], None);

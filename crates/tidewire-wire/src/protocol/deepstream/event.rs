@@ -7,7 +7,7 @@ use super::action::event as action;
 use super::fields::Fields;
 use super::listen;
 
-/// The event message in `fields`, `None` if nobody sends that action.
+/// The event message in `fields`, `None` for an action that no peer sends.
 pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Event<'_>>, DecodeError> {
     if let Some(message) = listen::from_wire(&listen::EVENT, &fields) {
         return Ok(Some(Event::Listen(message)));

@@ -1,7 +1,7 @@
-//! A message as it stands on the wire: a topic and optional fields, before anything is understood.
+//! A message on the wire: a topic and optional fields, without interpretation.
 //!
-//! Presence is kept, also of default values, because deepstream's clients tell "absent" from "zero"; so every
-//! message can be written again byte for byte. One table per topic says which number a field has there; decoding,
+//! Presence is preserved, also for default values, because deepstream's clients distinguish "absent" from "zero". So
+//! every message can be encoded again byte for byte. One table per topic has the numbers of its fields; decoding,
 //! encoding and measuring all use it. Contract: `spec/deepstream.md`, "Fields".
 
 use std::borrow::Cow;
@@ -15,11 +15,11 @@ use super::protobuf::{Counter, Reader, Sink, WireType, varint_bytes};
 /// The topics that have fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WireTopic {
-    /// Answers to what could not be understood.
+    /// Answers to unreadable messages.
     Parser,
-    /// Getting connected.
+    /// The handshake of a connection.
     Connection,
-    /// Getting identified.
+    /// Logins.
     Auth,
     /// Events.
     Event,
@@ -32,7 +32,7 @@ pub enum WireTopic {
 }
 
 impl WireTopic {
-    /// All of them, by number from 1.
+    /// All topics, by number from 1.
     pub const ALL: [Self; 7] = [
         Self::Parser,
         Self::Connection,
@@ -43,7 +43,7 @@ impl WireTopic {
         Self::Presence,
     ];
 
-    /// The topic of a number, `None` for those that no client speaks.
+    /// The topic of a number, `None` for numbers that no client uses.
     #[must_use]
     pub fn from_wire(number: u32) -> Option<Self> {
         Self::ALL.get(number.checked_sub(1)? as usize).copied()
@@ -68,7 +68,7 @@ impl WireTopic {
     }
 }
 
-/// The fields of all topics together. Each topic gives numbers to some of them.
+/// The fields of all topics together. Each topic assigns numbers to some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Action,
@@ -104,7 +104,7 @@ pub(super) enum Field {
     RequestorData,
 }
 
-/// Places fields at their numbers: the index in the table is the number on the wire.
+/// Stores fields at their numbers: the index in the table is the number on the wire.
 const fn layout<const N: usize>(fields: &[(usize, Field)]) -> [Option<Field>; N] {
     let mut table = [None; N];
     let mut index = 0;
@@ -145,7 +145,7 @@ static CONNECTION: [Option<Field>; 17] = layout(&[
     (6, Field::ProtocolVersion),
     (7, Field::SdkVersion),
     (8, Field::SdkType),
-    // Tidewire's own, far from what deepstream may add.
+    // Tidewire's additions, far from deepstream's possible new numbers.
     (15, Field::Batches),
     (16, Field::Jumps),
 ]);
@@ -168,7 +168,7 @@ pub(super) static EVENT: [Option<Field>; 20] = layout(&[
     (8, Field::Subscription),
     (10, Field::OriginalTopic),
     (11, Field::OriginalAction),
-    // Tidewire's own, far from what deepstream may add.
+    // Tidewire's additions, far from deepstream's possible new numbers.
     (15, Field::Missed),
     (16, Field::Epoch),
     (17, Field::Offset),
@@ -190,7 +190,7 @@ pub(super) static RECORD: [Option<Field>; 24] = layout(&[
     (12, Field::Path),
     (13, Field::Version),
     (14, Field::Versions),
-    // Tidewire's own, far from what deepstream may add.
+    // Tidewire's additions, far from deepstream's possible new numbers.
     (20, Field::Incarnation),
     (21, Field::Only),
     (22, Field::Existed),
@@ -222,17 +222,17 @@ static PRESENCE: [Option<Field>; 10] = layout(&[
     (9, Field::Names),
 ]);
 
-/// The length-delimited outer message: which topic, and the bytes of its fields.
+/// The length-delimited outer message: the topic, and the bytes of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
-    /// The topic's number; 0 if there was none.
+    /// The topic's number; 0 if it was absent.
     pub topic: u32,
     /// The fields, encoded.
     pub body: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
-    /// The envelope at the start of `frame_payload`. What lies behind it is ignored, as every peer does.
+    /// The envelope at the start of `frame_payload`. Bytes after it are ignored, as by every peer.
     ///
     /// # Errors
     ///
@@ -255,10 +255,10 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The fields of one message. `None` is absent; default values are kept and written.
+/// The fields of one message. `None` is absent; default values are preserved and written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// What the message asks or says; its meaning depends on the topic.
+    /// The action; its meaning depends on the topic.
     pub action: u32,
     /// JSON text, unchecked.
     pub data: Option<&'a str>,
@@ -270,29 +270,29 @@ pub struct Fields<'a> {
     pub is_ack: Option<bool>,
     /// A name, or a pattern.
     pub name: Option<&'a str>,
-    /// Names of a bulk message. An empty list is the same as its absence.
+    /// Names of a bulk message. An empty list equals an absent one.
     pub names: Cow<'a, [&'a str]>,
-    /// The name that a provider is asked for.
+    /// The name that the server offers to a listening provider.
     pub subscription: Option<&'a str>,
     /// `originalTOPIC`.
     pub original_topic: Option<u32>,
     /// The action that an error answer refers to.
     pub original_action: Option<u32>,
-    /// The message asks for a write acknowledgement or is one.
+    /// The message requests a write acknowledgement or is one.
     pub is_write_ack: Option<bool>,
     /// A path in a record.
     pub path: Option<&'a str>,
     /// A record's version.
     pub version: Option<i32>,
-    /// Names and versions, in the order on the wire. An empty list is the same as its absence.
+    /// Names and versions, in the order on the wire. An empty list equals an absent one.
     pub versions: Cow<'a, [(&'a str, i32)]>,
-    /// Which creation of the record.
+    /// The incarnation of the record.
     pub incarnation: Option<u64>,
-    /// In which state the record must be, as a number.
+    /// The required state of the record, as a number.
     pub only: Option<u32>,
-    /// Whether there was such a record before.
+    /// Whether the record existed before.
     pub existed: Option<bool>,
-    /// Under which a write is not made twice.
+    /// The key of the write: a repetition with the same key is not made twice.
     pub key: Option<&'a str>,
     /// A server's address.
     pub url: Option<&'a str>,
@@ -304,17 +304,17 @@ pub struct Fields<'a> {
     pub sdk_type: Option<&'a str>,
     /// The peer reads several messages in one frame.
     pub batches: Option<bool>,
-    /// The peer coalesces.
+    /// The peer accepts jumps: updates that skip versions.
     pub jumps: Option<bool>,
-    /// How many events were left out.
+    /// The number of skipped events.
     pub missed: Option<u32>,
-    /// Which counting an offset belongs to.
+    /// The epoch of the offset.
     pub epoch: Option<u64>,
     /// The number of an event.
     pub offset: Option<u64>,
-    /// Names and positions, in the order on the wire. An empty list is the same as its absence.
+    /// Names and positions, in the order on the wire. An empty list equals an absent one.
     pub positions: Cow<'a, [(&'a str, Option<Position>)]>,
-    /// `traceparent`. One that is none is the same as its absence. Boxed, because nearly no message has one.
+    /// `traceparent`. An invalid one equals an absent one. Boxed, because nearly no message has one.
     pub trace: Option<Box<Trace>>,
     /// The user id of an rpc's requestor.
     pub requestor_name: Option<&'a str>,
@@ -323,7 +323,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Fields of which only the action is set.
+    /// Fields with only the action set.
     #[must_use]
     pub fn new(action: u32) -> Self {
         Self {
@@ -332,8 +332,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The fields in the body of an envelope. Of a field that occurs twice the last one counts; fields that the
-    /// topic does not have are passed over.
+    /// Decodes the fields in the body of an envelope. If a field occurs twice, the last one counts; fields that the
+    /// topic does not have are ignored.
     ///
     /// # Errors
     ///
@@ -402,7 +402,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Writes what is present, by ascending field numbers. Fields that the topic does not have are left out.
+    /// Writes the present fields, by ascending field numbers. Skips fields that the topic does not have.
     pub fn encode(&self, topic: WireTopic, sink: &mut impl Sink) {
         for (number, field) in (0u32..).zip(topic.layout()) {
             let Some(field) = field else {
@@ -502,7 +502,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Where a field that is a text is kept, `None` if it is none.
+    /// The storage of a text field, `None` for other fields.
     pub(super) fn text_mut(&mut self, field: Field) -> Option<&mut Option<&'a str>> {
         Some(match field {
             Field::Data => &mut self.data,
@@ -521,7 +521,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Lengths of everything around these fields, so that they can be written in one pass.
+    /// Lengths of all parts of these fields, so that they can be written in one pass.
     #[must_use]
     pub fn measure(&self, topic: WireTopic) -> Measure {
         let mut body = Counter::default();
@@ -546,11 +546,11 @@ impl<'a> Fields<'a> {
 /// Lengths of an encoded message, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Of the fields.
+    /// Length of the fields.
     body: usize,
-    /// Of topic and fields.
+    /// Length of topic and fields.
     envelope: usize,
-    /// Of all that a frame carries.
+    /// Length of the frame's payload.
     pub payload: usize,
 }
 
@@ -583,7 +583,7 @@ fn encode_some<T>(value: Option<T>, encode: impl FnOnce(T)) {
     }
 }
 
-/// An entry of a map. Absent parts have their default values.
+/// Decodes an entry of a map. Absent parts have their default values.
 fn decode_version(entry: &[u8]) -> Result<(&str, i32), DecodeError> {
     let mut reader = Reader::new(entry);
     let (mut name, mut version) = ("", 0);
@@ -598,7 +598,7 @@ fn decode_version(entry: &[u8]) -> Result<(&str, i32), DecodeError> {
     Ok((name, version))
 }
 
-/// An entry of a map of positions. A half one is none.
+/// Decodes an entry of a map of positions. A position needs both epoch and offset.
 fn decode_position(entry: &[u8]) -> Result<(&str, Option<Position>), DecodeError> {
     let mut reader = Reader::new(entry);
     let (mut name, mut epoch, mut offset) = ("", None, None);
@@ -633,7 +633,7 @@ fn encode_position_entry(name: &str, position: Option<Position>, sink: &mut impl
     });
 }
 
-/// Writes key and value always: older clients read both positions without looking at the tags.
+/// Always writes key and value: older clients read both by position without checking the tags.
 fn encode_version(number: u32, (name, version): (&str, i32), sink: &mut impl Sink) {
     let mut length = Counter::default();
     encode_version_entry(name, version, &mut length);

@@ -1,4 +1,4 @@
-//! Listening, which events and records have in common except for the numbers.
+//! Listening, which is the same for events and records except for the numbers.
 
 use tidewire_core::message::Listen;
 
@@ -42,7 +42,7 @@ pub(super) const RECORD: Numbers = Numbers {
     multiple: action::record::MULTIPLE_SUBSCRIPTIONS,
 };
 
-/// The message of listening, `None` if it is something else of the topic.
+/// The listening message, `None` if it is another message of the topic.
 pub(super) fn from_wire<'a>(numbers: &Numbers, fields: &Fields<'a>) -> Option<Listen<'a>> {
     let pattern = fields.name();
     let subscription = fields.subscription.unwrap_or_default();

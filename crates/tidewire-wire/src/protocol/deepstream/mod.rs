@@ -1,7 +1,7 @@
 //! deepstream's binary protobuf protocol, Tidewire's native one. Contract: `spec/deepstream.md`.
 //!
-//! Two layers: [`fields`] is what stands on the wire, exactly; the file of each primitive translates it to and from
-//! the one [`Message`]. One frame carries one message.
+//! Two layers: [`fields`] represents the wire exactly; the file of each primitive translates it to and from
+//! [`Message`]. One frame carries one message.
 
 mod action;
 mod connection;
@@ -25,7 +25,7 @@ use fields::{Envelope, Fields, WireTopic};
 use protobuf::Reader;
 use write::PlainWrite;
 
-/// Why bytes are not a message. Each is answered like an unknown topic; the session goes on.
+/// Why bytes are not a message. Each error gets the answer of an unknown topic, and the session stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -41,31 +41,31 @@ pub enum DecodeError {
     /// A group, or a known field of another type.
     #[error("wrong wire type")]
     WireType,
-    /// A number outside of what its field holds.
+    /// A number outside the range of its field.
     #[error("number out of range")]
     Range,
     /// A text that is not UTF-8.
     #[error("text is not utf-8")]
     Utf8,
-    /// An error answer that does not say to which action it refers, or to one that it can't refer to.
+    /// An error answer without its original action, or with an impossible one.
     #[error("original action missing or unknown")]
     OriginalAction,
 }
 
-/// Who reads what is encoded.
+/// The reader of an encoded message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// A server: nothing is rewritten.
     Server,
-    /// A client before 7.1, which does not know PATCH_MULTI: it gets UPDATE with the whole new value. To every client
-    /// a deleted path is PATCH without data, and a refused rpc request an error of the provider.
+    /// A client before 7.1, which does not know PATCH_MULTI: it gets UPDATE with the whole new value. Every client
+    /// gets a deleted path as PATCH without data, and a refused rpc request as an error of the provider.
     Client,
     /// A client from 7.1 on.
     ClientWithPatchMulti,
 }
 
 impl Dialect {
-    /// The dialect of a client by the `sdkVersion` of its challenge. What can't be read counts as old.
+    /// The dialect of a client by the `sdkVersion` of its challenge. An unreadable version counts as old.
     #[must_use]
     pub fn of_client(sdk_version: Option<&str>) -> Self {
         let mut parts = sdk_version
@@ -89,8 +89,8 @@ impl Deepstream {
     /// The protocol's name in configuration, log and metrics.
     pub const NAME: &str = "deepstream";
 
-    /// The message in the payload of one frame; what lies behind the first envelope is ignored. Memory is used in
-    /// proportion to the payload only, whatever lengths it announces, so the frame limit is the limit.
+    /// Decodes the message in the payload of one frame and ignores bytes after the first envelope. Memory is
+    /// proportional to the payload, whatever lengths it announces, so the frame limit is the limit.
     ///
     /// Absent names decode as empty texts and absent versions as 0, so that the engine answers them like wrong ones.
     ///
@@ -115,8 +115,8 @@ impl Deepstream {
         decode_fields(topic, envelope.body)
     }
 
-    /// Length of the message at the start of `frame_payload`, which in a batch is where the next one starts; `None` if it
-    /// is not whole.
+    /// Length of the message at the start of `frame_payload`, which is the start of the next one in a batch; `None`
+    /// if it is incomplete.
     #[must_use]
     pub fn message_bytes(frame_payload: &[u8]) -> Option<usize> {
         let mut reader = Reader::new(frame_payload);
@@ -166,7 +166,7 @@ impl Deepstream {
     }
 }
 
-/// The message of any fields. Not inlined, so that what takes the short way does not make room for them.
+/// The message of any fields. Not inlined, so that the fast path does not reserve stack space for them.
 #[inline(never)]
 fn decode_fields(topic: WireTopic, body: &[u8]) -> Result<Message<'_>, DecodeError> {
     from_wire(topic, Fields::decode(topic, body)?)
@@ -230,13 +230,13 @@ fn topic_to_wire(topic: Topic) -> WireTopic {
     }
 }
 
-/// What all primitives' translations share.
+/// Helpers of all primitives' translations.
 impl<'a> Fields<'a> {
     fn is_ack(&self) -> bool {
         self.is_ack == Some(true)
     }
 
-    /// The name; empty if absent, which no engine accepts.
+    /// The name; empty if absent, which the engine never accepts.
     fn name(&self) -> &'a str {
         self.name.unwrap_or_default()
     }
@@ -264,7 +264,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The refusal in an error answer, whose action `from_number` translates.
+    /// The refusal in an error answer; `from_number` translates its action.
     fn refusal<A>(
         &self,
         from_number: impl FnOnce(u32) -> Option<A>,
@@ -283,7 +283,7 @@ impl<'a> Fields<'a> {
             .ok_or(DecodeError::OriginalAction)
     }
 
-    /// An error answer with all that a refusal says.
+    /// An error answer with all fields of a refusal.
     fn refused<A: Copy>(
         action: u32,
         refusal: &Refusal<'a, A>,

@@ -1,4 +1,4 @@
-//! Topic PRESENCE: who is online.
+//! Topic PRESENCE: online users.
 
 use tidewire_core::message::{Presence, PresenceAction, PresenceError};
 
@@ -6,7 +6,7 @@ use super::DecodeError;
 use super::action::presence as action;
 use super::fields::Fields;
 
-/// The presence message in `fields`, `None` if nobody sends that action.
+/// The presence message in `fields`, `None` for an action that no peer sends.
 pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Presence<'_>>, DecodeError> {
     let (name, correlation) = (fields.name(), fields.correlation);
     if let Some(action) = action_from_wire(fields.action).filter(|_| fields.is_ack()) {

@@ -1,20 +1,20 @@
 //! The part of the protobuf wire format that deepstream's messages use: varints and length-delimited fields.
 //!
 //! Reading borrows and never allocates. Writing goes to a [`Sink`], which is either a buffer or a counter, so that
-//! a length in front of a message is known before the message is written, without a copy.
+//! the length before a message is known before the message is written, without a copy.
 
 use tidewire_core::planted_fault::is_planted;
 
 use super::DecodeError;
 
-/// How a field's bytes end.
+/// How the end of a field's bytes is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireType {
     /// After the first byte without the high bit.
     Varint,
     /// After eight bytes; used by no field here, skipped.
     Fixed64,
-    /// After as many bytes as the varint in front says.
+    /// After the number of bytes in the varint before it.
     Bytes,
     /// After four bytes; used by no field here, skipped.
     Fixed32,
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// What has not been read.
+    /// The unread bytes.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -66,10 +66,10 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// The input ends inside it, or it is longer than that.
+    /// The input ends inside it, or it is too long.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
-        // Nearly all have one byte: tags, actions, flags, lengths of names.
+        // Nearly all varints have one byte: tags, actions, flags, lengths of names.
         match self.rest {
             [byte @ 0..0x80, rest @ ..] => {
                 self.rest = rest;
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A varint that holds a signed 32-bit number, sign-extended to 64 bits.
+    /// A varint with a signed 32-bit number, sign-extended to 64 bits.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         i32::try_from(self.varint()?.cast_signed()).map_err(|_| DecodeError::Range)
     }
 
-    /// A varint that holds an enum's number.
+    /// A varint with an enum's number.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Utf8)
     }
 
-    /// Passes over a field that nobody knows.
+    /// Skips an unknown field.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where encoded bytes go.
+/// The destination of encoded bytes.
 pub trait Sink {
     /// Takes one byte.
     fn push(&mut self, byte: u8);
@@ -185,13 +185,13 @@ pub trait Sink {
         self.push(value as u8);
     }
 
-    /// Takes a field that holds a number.
+    /// Takes a number field.
     fn varint_field(&mut self, number: u32, value: u64) {
         self.varint(u64::from(number << 3));
         self.varint(value);
     }
 
-    /// Takes a field that holds a signed number; a negative one has ten bytes.
+    /// Takes a signed number field; a negative number has ten bytes.
     fn int32_field(&mut self, number: u32, value: i32) {
         self.varint_field(number, i64::from(value).cast_unsigned());
     }
@@ -202,7 +202,7 @@ pub trait Sink {
         self.varint(length as u64);
     }
 
-    /// Takes a field that holds text.
+    /// Takes a text field.
     fn text_field(&mut self, number: u32, text: &str) {
         self.length_field(number, text.len());
         self.extend(text.as_bytes());
@@ -219,7 +219,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Counts the bytes instead of keeping them.
+/// Counts the bytes instead of storing them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter(pub usize);
 

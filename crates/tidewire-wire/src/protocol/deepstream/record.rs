@@ -14,7 +14,7 @@ const MISSING: u32 = 1;
 const PRESENT: u32 = 2;
 const IS: u32 = 3;
 
-/// The record message in `fields`, `None` if nobody sends that action.
+/// The record message in `fields`, `None` for an action that no peer sends.
 pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, DecodeError> {
     if let Some(message) = listen::from_wire(&listen::RECORD, &fields) {
         return Ok(Some(Record::Listen(message)));
@@ -98,7 +98,7 @@ pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Record<'_>>, Decode
     }))
 }
 
-/// The state in a message; absent if there is no such record.
+/// The state in a message; absent if the record does not exist.
 fn tag_from_wire(fields: &Fields<'_>) -> Option<Tag> {
     Some(Tag {
         incarnation: fields.incarnation?,
@@ -112,7 +112,7 @@ fn only_from_wire(fields: &Fields<'_>) -> Result<Only, DecodeError> {
         (Some(MISSING), _) => Only::Missing,
         (Some(PRESENT), _) => Only::Present,
         (Some(IS), Some(tag)) => Only::Is(tag),
-        // A condition that is not understood must not be passed over.
+        // An unknown condition must not be ignored.
         _ => return Err(DecodeError::Range),
     })
 }
@@ -135,7 +135,7 @@ fn write_from_wire<'a>(fields: &Fields<'a>) -> Write<'a> {
     }
 }
 
-/// The change that an action makes, `None` if it makes none.
+/// The change of an action, `None` for actions without one.
 pub(super) fn change_from_wire<'a>(
     action: u32,
     path: Option<&'a str>,
@@ -190,7 +190,7 @@ fn error_from_wire<'a>(fields: &Fields<'a>) -> Result<Option<RecordError<'a>>, D
         }
         action::RECORD_LOAD_ERROR => RecordError::Load(as_load_error(refusal()?)),
         action::RECORD_CREATE_ERROR => RecordError::Create(as_load_error(refusal()?)),
-        // No peer writes to which action this error refers.
+        // Peers do not send the original action of this error.
         action::RECORD_UPDATE_ERROR => RecordError::Update(Refusal {
             action: RecordAction::Update,
             name: fields.name,
@@ -320,8 +320,8 @@ fn write_to_wire<'m>(dialect: Dialect, write: &Write<'m>, change: &Change<'m>) -
     }
 }
 
-/// Action, path and data of a change as the reader knows it: a client takes a deleted path as a patch without data, and an old one
-/// takes the whole value instead of a list of patches.
+/// Action, path and data of a change for this reader: a client gets a deleted path as a patch without data, and an
+/// old one gets the whole value instead of a list of patches.
 pub(super) fn change_to_wire<'m>(
     dialect: Dialect,
     change: &Change<'m>,
@@ -405,7 +405,7 @@ fn error_to_wire<'m>(error: &'m RecordError<'_>) -> Fields<'m> {
     }
 }
 
-/// A failed load carries the correlation id of an acknowledged write only, whose callback needs it.
+/// A failed load has the correlation id of an acknowledged write only, whose callback needs it.
 fn as_load_error(refusal: Refusal<'_, RecordAction>) -> Refusal<'_, RecordAction> {
     let correlation = refusal.correlation.filter(|_| refusal.write_ack);
     Refusal {
@@ -418,7 +418,7 @@ fn load_error<'m>(action: u32, refusal: &Refusal<'m, RecordAction>) -> Fields<'m
     Fields::refused(action, &as_load_error(*refusal), action_to_wire)
 }
 
-/// A message that has a version, which is written even if it is 0.
+/// A message with a version, which is written even if it is 0.
 fn versioned(action: u32, name: &str, version: i32) -> Fields<'_> {
     Fields {
         version: Some(version),

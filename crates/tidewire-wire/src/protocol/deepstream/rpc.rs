@@ -6,11 +6,11 @@ use super::action::rpc as action;
 use super::fields::Fields;
 use super::{DecodeError, Dialect};
 
-/// The error that a caller gets for a request with unusable data. A client drops the call at INVALID_MESSAGE_DATA
-/// without telling the caller, so it is sent as if a provider had answered with this.
+/// The caller's error for a request with invalid data. A client drops the call at INVALID_MESSAGE_DATA without
+/// informing the caller, so the server sends this as if a provider had answered.
 const REFUSED_REQUEST: &str = "\"INVALID_MESSAGE_DATA\"";
 
-/// The rpc message in `fields`, `None` if nobody sends that action.
+/// The rpc message in `fields`, `None` for an action that no peer sends.
 pub(super) fn from_wire(fields: Fields<'_>) -> Result<Option<Rpc<'_>>, DecodeError> {
     let (correlation, data) = (fields.correlation, fields.data);
     let call = Call {

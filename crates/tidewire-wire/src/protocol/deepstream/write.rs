@@ -1,5 +1,6 @@
-//! Writes of records and their acknowledgements, with nothing unusual in them. As plain publications do, they take a short way between
-//! [`Record`] and the bytes, past the thirty fields of [`Fields`](super::fields::Fields). Whatever has more, as a key, goes the long way.
+//! Ordinary writes of records and their acknowledgements. Like plain publications they take a fast path between
+//! [`Record`] and the bytes, without the thirty fields of [`Fields`](super::fields::Fields). Writes with other
+//! fields, such as a key, take the general path.
 
 use tidewire_core::message::{Message, Record, Write};
 
@@ -17,7 +18,7 @@ const IS_WRITE_ACK: u32 = number(&RECORD, Field::IsWriteAck);
 const PATH: u32 = number(&RECORD, Field::Path);
 const VERSION: u32 = number(&RECORD, Field::Version);
 
-/// What a write or its acknowledgement has on the wire.
+/// The fields of a write or its acknowledgement on the wire.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts<'m> {
     action: u32,
@@ -29,8 +30,8 @@ struct Parts<'m> {
     version: Option<i32>,
 }
 
-/// The write or acknowledgement in the fields of a record message. `None` if it is something else or malformed, which the long way
-/// tells apart.
+/// The write or acknowledgement in the fields of a record message. `None` if it is another or a malformed message;
+/// the general path distinguishes these.
 pub(super) fn decode(body: &[u8]) -> Option<Record<'_>> {
     let mut parts = Parts::default();
     let mut reader = Reader::new(body);
@@ -60,7 +61,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Record<'_>> {
     Some(Record::Write(write, change))
 }
 
-/// A write or an acknowledgement with the lengths of everything around it.
+/// A write or an acknowledgement with the lengths of its envelope and fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlainWrite<'m> {
     parts: Parts<'m>,
@@ -69,7 +70,7 @@ pub(super) struct PlainWrite<'m> {
 }
 
 impl<'m> PlainWrite<'m> {
-    /// What `message` is to a reader of `dialect`, `None` if it is something else.
+    /// `message` for a reader of `dialect`, `None` if it is another message.
     pub(super) fn of(dialect: Dialect, message: &Message<'m>) -> Option<Self> {
         let Message::Record(record) = message else {
             return None;
@@ -105,7 +106,7 @@ impl<'m> PlainWrite<'m> {
         })
     }
 
-    /// Bytes of all that a frame carries.
+    /// Bytes of the whole payload of a frame.
     pub(super) fn payload_bytes(&self) -> usize {
         varint_bytes(self.envelope_bytes as u64) + self.envelope_bytes
     }
@@ -120,7 +121,7 @@ impl<'m> PlainWrite<'m> {
 }
 
 impl Parts<'_> {
-    /// Writes what is present, by ascending field numbers.
+    /// Writes the present fields, by ascending field numbers.
     #[inline]
     fn encode(&self, sink: &mut impl Sink) {
         sink.varint_field(ACTION, self.action.into());
@@ -152,7 +153,7 @@ mod tests {
     use super::super::record;
     use super::*;
 
-    /// What the long way makes of the fields of a record message.
+    /// The result of the general path for the fields of a record message.
     fn decode_fields(body: &[u8]) -> Option<Record<'_>> {
         let fields = Fields::decode(WireTopic::Record, body).ok()?;
         record::from_wire(fields).ok()?
@@ -206,7 +207,7 @@ mod tests {
         };
         check(&[8, 14, 26, 1, b'c', 50, 1, b'r', 88, 1], ack(Some("c")));
         check(&[8, 14, 50, 1, b'r'], ack(None));
-        // Other actions, none, a field of others, one that is unknown, and what is malformed.
+        // Other actions, none, a field of others, an unknown one, and malformed fields.
         for tail in [
             &[8, 3][..],
             &[8, 0],

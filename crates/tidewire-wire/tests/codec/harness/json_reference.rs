@@ -1,4 +1,4 @@
-//! The same texts as read by serde_json: the judge of what our own reader makes of JSON.
+//! The same texts as read by serde_json, the reference for our own JSON reader.
 
 use std::collections::HashMap;
 
@@ -189,7 +189,7 @@ fn position(entry: &Members<'_>) -> (String, Option<Position>) {
     (name, position)
 }
 
-/// What a member means; `None` if it is absent, null, or of another topic and so of any type.
+/// The value of a member; `None` if it is absent, null, or of another topic and so of any type.
 fn value<'a, T: Deserialize<'a>>(members: &Members<'a>, name: &str) -> Option<T> {
     let raw = members.get(name)?.get();
     serde_json::from_str::<Option<T>>(raw).ok().flatten()

@@ -42,8 +42,8 @@ const PRESENCE_ACTIONS: [PresenceAction; 6] = [
 ];
 
 impl Pool {
-    /// One message or more of each kind, in the form in which they are decoded: what an encoder leaves out of an
-    /// error answer is not there.
+    /// One message or more of each kind, in their decoded form, without the fields of an error answer that an encoder
+    /// does not write.
     pub fn messages(&self) -> Vec<Message<'_>> {
         let mut messages = vec![
             Message::UnknownTopic,

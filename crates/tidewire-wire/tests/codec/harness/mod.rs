@@ -1,5 +1,5 @@
-//! What must hold for any bytes: the judge that the properties, the replay of the corpus, the mutation loop and the
-//! fuzzer share. An input is one byte of settings, one seed for the cuts, and the stream of one connection.
+//! Checks that must hold for any bytes, shared by the properties, the replay of the corpus, the mutation loop and the
+//! fuzzer. An input is one byte of settings, one seed for the cuts, and the stream of one connection.
 
 pub mod json_reference;
 pub mod messages;
@@ -35,7 +35,7 @@ const ALLOCATED_BYTES_BASE: u64 = 4096;
 /// The same where compression was agreed on, with the state of an inflater.
 const ALLOCATED_BYTES_INFLATER: u64 = 128 << 10;
 
-/// An action that an input reached: who read it, topic, action.
+/// An action that an input reached: reader, topic, action.
 pub type Reached = BTreeSet<(&'static str, u32, u32)>;
 
 /// An event of a stream with its bytes kept.
@@ -180,7 +180,7 @@ fn keep(event: Event<'_>) -> Option<Kept> {
     })
 }
 
-/// What is wrong with the codecs, as shown by one input.
+/// A fault of the codecs, as shown by one input.
 pub fn finding(input: &[u8]) -> Option<&'static str> {
     let allocated = catch_unwind(|| {
         allocation_counter::measure(|| {
@@ -226,7 +226,7 @@ fn decode_only(bytes: &[u8]) -> usize {
     events.len()
 }
 
-/// Checks everything that must hold for an input, and says which actions it reached.
+/// Checks everything that must hold for an input, and returns the actions that it reached.
 ///
 /// # Panics
 ///
@@ -276,7 +276,7 @@ fn check_payload(payload: &[u8]) -> Option<(u32, u32)> {
     (!matches!(message, Message::UnknownAction { .. })).then_some((envelope.topic, fields.action))
 }
 
-/// The same for a text. What it means is the same in protobuf.
+/// The same for a text, with the same meaning as in protobuf.
 fn check_text(payload: &[u8]) -> Option<(u32, u32)> {
     let read = JsonFields::read(payload);
     json_reference::assert_same(payload, &read);
@@ -302,8 +302,8 @@ fn check_fields(topic: WireTopic, fields: &Fields<'_>) {
     reference::assert_same(&written, topic, envelope.body, fields);
 }
 
-/// Written again, a message is the same; as a server writes it, reading and writing change nothing any more; and
-/// frames carry exactly what a payload is.
+/// Encoded again, a message is the same. Decoding and encoding change nothing in a server's encoding. And frames
+/// carry exactly the payload.
 pub fn check_message(message: &Message<'_>) {
     let mut payload = Vec::new();
     Deepstream::encode(Dialect::Server, message, &mut payload);
@@ -331,7 +331,7 @@ pub fn check_message(message: &Message<'_>) {
         let read = Deepstream::decode(&payload).expect("our own message");
         Deepstream::encode(dialect, &read, &mut again);
         assert_eq!(again, payload, "{dialect:?} is not stable");
-        // A server says nothing else than what it has checked.
+        // A server sends only validated payloads.
         if has_json_data(&payload) {
             let mut text = Vec::new();
             frame.clear();
@@ -349,7 +349,7 @@ fn assert_json(text: &[u8], message: &Message<'_>) {
     assert_eq!(&read.message().expect("our own text"), message);
 }
 
-/// The same for the text of a server, in which a payload is a value: it has no space around it any more.
+/// The same for the text of a server, in which a payload is a value without space around it.
 fn assert_json_of_server(text: &[u8], payload: &[u8]) {
     let envelope = Envelope::decode(payload).expect("our own envelope");
     let Some(topic) = WireTopic::from_wire(envelope.topic) else {

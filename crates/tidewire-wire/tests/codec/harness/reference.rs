@@ -1,4 +1,4 @@
-//! The same wire format as read by prost, an independent protobuf library: the judge of our own decoder.
+//! The same wire format as read by prost, an independent protobuf library and the reference for our decoder.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ topic!(Event {
     int32 missed = "15",
 } { names = "7" });
 
-/// Where the event stands, in a message of its own so that `topic!` stays simple.
+/// The field of the event, in a separate message so that `topic!` stays simple.
 #[derive(Clone, PartialEq, prost::Message)]
 struct EventPosition {
     #[prost(uint64, optional, tag = "16")]

@@ -1,13 +1,13 @@
-//! The names of fields. They are those of deepstream's messages in JavaScript.
+//! The names of fields, as in deepstream's JavaScript messages.
 
 use crate::protocol::deepstream::fields::Field;
 
-/// A member of a message that means something.
+/// A known member of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// Which topic; in protobuf it stands outside of the fields.
+    /// The topic, which is outside of the fields in protobuf.
     Topic,
-    /// The payload as a value. It counts before the field `data`, which is the same as text.
+    /// The payload as a value. It overrides the field `data`, which has the payload as text.
     ParsedData,
     /// A field.
     Field(Field),
@@ -16,7 +16,7 @@ pub(super) enum Key {
 macro_rules! keys {
     ($($field:ident = $name:literal,)*) => {
         impl Key {
-            /// The member of this name, `None` if it means nothing.
+            /// The member of this name, `None` if it is unknown.
             pub(super) fn of(name: &str) -> Option<Self> {
                 Some(match name {
                     "topic" => Self::Topic,

@@ -1,8 +1,8 @@
 //! The same messages as JSON: one object in each text message of a WebSocket, for peers without protobuf. Contract:
 //! `spec/deepstream-json.md`.
 //!
-//! Only the outer form differs. Fields have the names of the protocol in place of numbers ([`key`]) and are read and
-//! written by [`read`] and [`write`]; what they mean is said once, in the files of the primitives.
+//! Only the outer form differs. Fields have the names of the protocol instead of numbers ([`key`]); [`read`] and
+//! [`write`] convert them. The files of the primitives define their meaning once.
 
 mod key;
 mod read;
@@ -21,18 +21,19 @@ pub use read::JsonFields;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// It is not JSON. Whoever sends that does not speak the protocol at all; the connection ends.
+    /// It is not JSON. Its sender does not speak the protocol at all, so the connection closes.
     #[error("malformed JSON at byte {offset}")]
     Malformed {
-        /// The first byte that can't continue the text; the text's length if the end came too early.
+        /// The first byte that can't continue the text; the text's length if the text is incomplete.
         offset: usize,
     },
-    /// It is JSON, but no message. It is answered like an unknown topic; the session goes on.
+    /// It is JSON, but not a message. It gets the answer of an unknown topic, and the session stays open.
     #[error(transparent)]
     Unreadable(#[from] DecodeError),
 }
 
-/// The codec. Decoding is [`JsonFields::read`], which keeps the texts that had escapes, then [`JsonFields::message`].
+/// The codec. Decoding is [`JsonFields::read`], which stores the texts that had escapes, then
+/// [`JsonFields::message`].
 #[derive(Clone, Copy, Debug)]
 pub struct DeepstreamJson;
 
@@ -40,8 +41,9 @@ impl DeepstreamJson {
     /// The protocol's name in configuration, log and metrics.
     pub const NAME: &str = "deepstream-json";
 
-    /// Appends `message` as the payload of one text message. To a client payloads go as `parsedData`, as they stand, so
-    /// they must be JSON; the engine lets nothing else in. Called once per fan-out, not once per recipient.
+    /// Appends `message` as the payload of one text message. For a client payloads are written unchanged as
+    /// `parsedData`, so they must be JSON; the engine accepts nothing else. Called once per fan-out, not once per
+    /// recipient.
     pub fn encode(dialect: Dialect, message: &Message<'_>, out: &mut Vec<u8>) {
         let (topic, fields) = to_wire(dialect, message);
         write::write(topic, &fields, dialect, out);
@@ -73,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// What a text means, as the message's debug form; `None` if it is unreadable.
+    /// The decoded message of a text in its debug form; `None` if it is unreadable.
     fn meaning(text: &str) -> Result<String, TextError> {
         let fields = JsonFields::read(text.as_bytes())?;
         Ok(format!("{:?}", fields.message()?))
@@ -98,7 +100,7 @@ mod tests {
             (r#""parsedData":{"a": 1}"#, Some(r#"{"a": 1}"#)),
             (r#""parsedData":[2],"data":"[1]""#, Some("[2]")),
             (r#""data":"[1]","parsedData":[2]"#, Some("[2]")),
-            // What is not looked at may be anything.
+            // An ignored member may have any content.
             (r#""data":"\ud800","parsedData":0"#, Some("0")),
             (r#""data":5,"parsedData":false"#, Some("false")),
             (r#""parsedData":null"#, Some("null")),
@@ -123,7 +125,7 @@ mod tests {
             // Keys and texts are equal by what they mean.
             r#"{"topic":5,"t\u006fpic":4,"action":2,"name":"\u0065"}"#,
             r#"{"topic":4,"action":2,"name":"f","\u006eame":"e"}"#,
-            // What nobody knows, and what another topic has, is passed over.
+            // Unknown members, and members of another topic, are ignored.
             r#"{"topic":4,"action":2,"name":"e","colour":{"name":"x"},"version":"x","\ud800":1,"Name":"x"}"#,
             // Absence can be said by null.
             r#"{"topic":4,"action":2,"name":"e","correlationId":null,"names":null,"isAck":null}"#,
@@ -280,7 +282,7 @@ mod tests {
         check(Dialect::Client, &message, parsed);
         let text = r#"{"topic":4,"action":2,"data":"{\"b\": \"\\ud800\"}","name":"a\"\n"}"#;
         check(Dialect::Server, &message, text);
-        // deepstream's client hands the text of this one on as it stands.
+        // deepstream's client passes the text of this message on unchanged.
         let notify = RecordError::Notify {
             data: "\"no\"",
             correlation: Some("1"),

@@ -1,4 +1,4 @@
-//! From a text to fields. What stands in it as it is is borrowed; what had escapes is kept here.
+//! Decodes a text into fields. Texts without escapes are borrowed; unescaped ones are stored here.
 
 use std::borrow::Cow;
 
@@ -12,21 +12,21 @@ use super::key::Key;
 use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
 use crate::protocol::deepstream::{DecodeError, from_wire};
 
-/// A message is within the limit of frames when it comes here, and the nesting of payloads is the engine's to judge.
+/// A message is within the frame limit when it arrives here, and the engine checks the nesting of payloads.
 const LIMITS: JsonLimits = JsonLimits {
     array_gap_max: usize::MAX,
     nesting_max: usize::MAX,
     bytes_max: usize::MAX,
 };
 
-/// How exact a number is that JavaScript can say: beyond 2^53 it can't tell whole numbers apart.
+/// The largest exact integer of JavaScript: above 2^53 it can't distinguish neighbouring integers.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// A message as it was read, before anything is understood.
+/// A message as it was read, without interpretation.
 #[derive(Clone, Debug)]
 pub struct JsonFields<'a> {
     topic: u32,
-    /// The numbers, flags and the context of a trace.
+    /// The numbers, the flags and the trace context.
     numbers: Fields<'static>,
     texts: SmallVec<[(Field, Cow<'a, str>); 4]>,
     names: Vec<Cow<'a, str>>,
@@ -35,9 +35,9 @@ pub struct JsonFields<'a> {
 }
 
 impl<'a> JsonFields<'a> {
-    /// The message in the payload of one text frame. Of equal keys the last one counts, as in `JSON.parse`; members that
-    /// mean nothing in their topic are passed over; `null` is absence, except as `parsedData`. Memory is used in
-    /// proportion to the payload.
+    /// Decodes the payload of one text frame. Of equal keys the last one counts, as in `JSON.parse`; members without
+    /// a meaning in their topic are ignored; `null` means absent, except as `parsedData`. Memory is proportional to
+    /// the payload.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl<'a> JsonFields<'a> {
         Ok(read)
     }
 
-    /// The topic's number; 0 if there was none.
+    /// The topic's number; 0 if it was absent.
     #[must_use]
     pub fn topic(&self) -> u32 {
         self.topic
@@ -133,7 +133,7 @@ impl<'a> JsonFields<'a> {
     ///
     /// # Errors
     ///
-    /// The fields are not those of a message. Unknown topics and actions are messages.
+    /// The fields are not the fields of a message. Unknown topics and actions are messages.
     pub fn message(&self) -> Result<Message<'_>, DecodeError> {
         match WireTopic::from_wire(self.topic) {
             Some(topic) => from_wire(topic, self.fields()),
@@ -175,7 +175,7 @@ impl<'a> JsonFields<'a> {
                 self.versions = versions.map(version).collect::<Result<_, _>>()?;
             }
             Field::Positions => {
-                // An entry of two bytes becomes one of 48, so it is counted first.
+                // An entry of two bytes becomes one of 48, so the entries are counted first.
                 self.positions.reserve_exact(entries(value, '[')?.count());
                 for (_, entry) in entries(value, '[')? {
                     self.positions.push(position(entry)?);
@@ -189,7 +189,7 @@ impl<'a> JsonFields<'a> {
 
 const NULL: &str = "null";
 
-/// The members that mean something, each once.
+/// The known members, each once.
 fn members(text: &str) -> SmallVec<[(Key, &str); 16]> {
     let mut members: SmallVec<[(Key, &str); 16]> = SmallVec::new();
     let text = text.trim_start_matches([' ', '\t', '\n', '\r']);
@@ -219,7 +219,7 @@ fn flag(value: &str) -> Result<bool, DecodeError> {
     }
 }
 
-/// An entry of `positions`. A half one is none.
+/// Decodes an entry of `positions`. A position needs both epoch and offset.
 fn position(entry: &str) -> Result<(Cow<'_, str>, Option<Position>), DecodeError> {
     let (mut name, mut epoch, mut offset) = (None, None, None);
     for (key, value) in entries(entry, '{')? {
@@ -266,7 +266,7 @@ fn number_literal(value: &str) -> Result<&str, DecodeError> {
     is_number.then_some(value).ok_or(DecodeError::WireType)
 }
 
-/// A whole number in another spelling, as 1.0 or 1e0.
+/// An integer in another spelling, such as 1.0 or 1e0.
 fn spelled(value: &str) -> Result<i64, DecodeError> {
     let number: f64 = value.parse().map_err(|_| DecodeError::Range)?;
     if number.fract() != 0.0 || number.abs() > EXACT_MAX {
@@ -275,7 +275,7 @@ fn spelled(value: &str) -> Result<i64, DecodeError> {
     Ok(number as i64)
 }
 
-/// A number of 64 bits, as text, because JavaScript has no such numbers.
+/// A number of 64 bits, as text, because JavaScript has no such integers.
 fn incarnation(value: &str) -> Result<u64, DecodeError> {
     let digits = text(value)?;
     match digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! From fields to a text.
+//! Encodes fields as a text.
 
 use tidewire_core::json::escaped;
 use tidewire_core::message::Position;
@@ -9,7 +9,7 @@ use crate::protocol::deepstream::fields::{Field, Fields, WireTopic};
 use crate::protocol::deepstream::protobuf::Sink;
 use crate::protocol::deepstream::{Dialect, action};
 
-/// Writes what is present, topic and action first. Fields that the topic does not have are left out.
+/// Writes the present fields, topic and action first. Skips fields that the topic does not have.
 pub(super) fn write(topic: WireTopic, fields: &Fields<'_>, dialect: Dialect, sink: &mut impl Sink) {
     sink.extend(b"{\"topic\":");
     decimal(topic.to_wire().into(), sink);
@@ -22,7 +22,8 @@ pub(super) fn write(topic: WireTopic, fields: &Fields<'_>, dialect: Dialect, sin
     sink.push(b'}');
 }
 
-/// Whether a list is what an answer is about. deepstream's client takes it as it stands, so that an empty one must be there.
+/// Whether a list is the content of an answer. deepstream's client reads it without a check, so an empty one must be
+/// present.
 fn is_list_answer(topic: WireTopic, number: u32, field: Field) -> bool {
     match (topic, field) {
         (WireTopic::Presence, Field::Names) => number == action::presence::QUERY_ALL_RESPONSE,
@@ -116,8 +117,8 @@ fn write_field(
     }
 }
 
-/// Whether the payload is written as a value. What a server says was checked where it came in. What a client says was
-/// not, and the text of an error is handed on as it stands by deepstream's client.
+/// Whether the payload is written as a value. A server's payload was validated on arrival. A client's was not, and
+/// deepstream's client passes the text of an error on unchanged.
 fn is_parsed(fields: &Fields<'_>, dialect: Dialect) -> bool {
     dialect != Dialect::Server && fields.is_error != Some(true)
 }
@@ -177,7 +178,7 @@ fn write_positions(positions: &[(&str, Option<Position>)], sink: &mut impl Sink)
     sink.push(b']');
 }
 
-/// The name of another member and its colon.
+/// The name of a member after the first, and its colon.
 fn member(field: Field, sink: &mut impl Sink) {
     sink.extend(b",\"");
     sink.extend(name(field).as_bytes());
