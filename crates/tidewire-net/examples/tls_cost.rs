@@ -1,4 +1,4 @@
-//! What sends with TLS cost beside sends in the clear: `cargo run --release --example tls_cost -- [recipients] [bytes] [turns]`.
+//! Compares sends with TLS and without: `cargo run --release --example tls_cost -- [recipients] [bytes] [turns]`.
 //!
 //! Each recipient is owed the same range in every turn, every other one with a hole, as a publisher that does not get
 //! its own message. Printed is the processor time of the sending thread for each recipient and turn, and the memory of an

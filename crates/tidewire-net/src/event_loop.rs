@@ -652,7 +652,7 @@ impl<C> EventLoop<C> {
     }
 
     /// Moves the last `count` sends of the queue to its front, in their order. Each connection has at most one send
-    /// in the queue, so none of them overtakes bytes of its own connection.
+    /// in the queue, so none of them overtakes bytes of the same connection.
     ///
     /// # Panics
     /// The queue has fewer, which is a defect of the caller.
