@@ -61,10 +61,10 @@ fn null_command() -> Command {
         .arg(flag("echo", "Send publishers their own messages back"))
 }
 
-/// Does what was asked for.
+/// Runs the given command.
 ///
 /// # Errors
-/// The run gave no figure, or one that is not good enough.
+/// The run gave no figure, or an insufficient one.
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     raise_descriptor_limit();
     match matches.subcommand() {
@@ -85,14 +85,14 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
-/// As many descriptors as the system allows; the generator needs one for each connection.
+/// Raises the limit of descriptors to the system's maximum; the generator needs one for each connection.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    // Refused only by a system that forbids what it announced; then opening connections fails and says so.
+    // Fails only on a system that forbids its announced limit; then opening connections fails with a message.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
@@ -121,7 +121,7 @@ fn run_null(matches: &ArgMatches) -> Result<(), Failure> {
     server.run().map_err(Failure::system("null server"))
 }
 
-/// An argument that is a number.
+/// A numeric argument.
 pub(crate) fn number(name: &'static str, default: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
@@ -130,7 +130,7 @@ pub(crate) fn number(name: &'static str, default: &'static str, help: &'static s
         .help(help)
 }
 
-/// An argument that is there or not.
+/// A flag.
 pub(crate) fn flag(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
@@ -170,14 +170,14 @@ pub(crate) fn server_bin() -> Arg {
 /// Tidewire's program.
 pub(crate) fn take_server_bin(matches: &ArgMatches) -> Result<PathBuf, Failure> {
     if let Some(program) = matches.get_one::<PathBuf>("server-bin") {
-        // The server starts in a folder of its own.
+        // The server starts in another folder.
         return std::path::absolute(program).map_err(Failure::system("server program"));
     }
     let own = std::env::current_exe().map_err(Failure::system("own program"))?;
     Ok(own.with_file_name("tidewire"))
 }
 
-/// The arguments that choose a server: one that runs, the null server, or Tidewire with some shards.
+/// The arguments that select a server: a running one, the null server, or Tidewire with some shards.
 pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Command {
     command
         .arg(
@@ -260,7 +260,7 @@ pub(crate) fn server_arguments(command: Command, shards: &'static str) -> Comman
         .arg(server_bin().conflicts_with("url"))
 }
 
-/// The rival that is asked for by name or by its command.
+/// The rival of the arguments, by name or by its command.
 fn take_rival(matches: &ArgMatches) -> Result<Option<Rival>, Failure> {
     if let Some(line) = matches.get_one::<String>("rival-command") {
         return Rival::from_command(line, matches.get_flag("rival-echo")).map(Some);
@@ -269,17 +269,17 @@ fn take_rival(matches: &ArgMatches) -> Result<Option<Rival>, Failure> {
     Ok(name.and_then(|name| rival::named(name)))
 }
 
-/// The server of a scenario: somebody's, or one that lives as long as this.
+/// The server of a scenario: a running one, or one that lives as long as this.
 #[derive(Debug)]
 pub(crate) enum Chosen {
-    /// Somebody's.
+    /// Started by the user.
     Running(Target),
     /// Started here.
     Started(Server),
 }
 
 impl Chosen {
-    /// What the arguments of [`server_arguments`] say; starts what they ask for. A null server looks at names if the
+    /// Reads the arguments of [`server_arguments`] and starts their server. A null server looks at names if the
     /// scenario `needs_rooms`.
     pub(crate) fn from_arguments(matches: &ArgMatches, needs_rooms: bool) -> Result<Self, Failure> {
         if let Some(url) = matches.get_one::<String>("url") {
@@ -315,7 +315,7 @@ impl Chosen {
         Self::start_with(&kind, link)
     }
 
-    /// As it stands in a report.
+    /// The label in a report.
     pub(crate) fn label(&self) -> String {
         match self {
             Self::Running(target) => target.address.to_string(),
@@ -323,13 +323,13 @@ impl Chosen {
         }
     }
 
-    /// Starts a server and says so in the report.
+    /// Starts a server and reports it.
     fn start_with(kind: &Kind, link: Link) -> Result<Self, Failure> {
         println!("server: {}", kind.label());
         Server::start_with(kind, link).map(Self::Started)
     }
 
-    /// Where it is.
+    /// Its address and protocol.
     pub(crate) fn target(&self) -> &Target {
         match self {
             Self::Running(target) => target,

@@ -18,18 +18,18 @@ use crate::template::Template;
 
 /// The handshake's nonce, the example of RFC 6455.
 const NONCE: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-/// A server's answer to the upgrade is shorter than this.
+/// The largest answer to the upgrade.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// No message that a scenario provokes is longer.
+/// The largest message of any scenario.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// The bit of a frame's first byte that says it is compressed (RFC 7692, section 6).
+/// The bit of a frame's first byte that marks compression (RFC 7692, section 6).
 const COMPRESSED: u8 = 0x40;
 
-/// What a connection subscribes to before it counts as open.
+/// The subscription of a connection before it counts as open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subscription {
-    /// Nothing; it is open when it is logged in.
+    /// None; it is open after the login.
     Nothing,
     /// Names, all at once.
     Names(Vec<String>),
@@ -54,7 +54,7 @@ pub(crate) fn request(target: &Target) -> Vec<u8> {
     request.into_bytes()
 }
 
-/// What all connections of a swarm read with.
+/// The read buffers that all connections of a swarm share.
 #[derive(Debug)]
 pub(crate) struct Reading {
     buffer: Vec<u8>,
@@ -67,7 +67,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// With buffers of so many bytes.
+    /// With buffers of this many bytes.
     pub(crate) fn new(bytes: usize, target: &Target) -> Self {
         let is_sealed = target.link.tls.is_some();
         Self {
@@ -85,23 +85,24 @@ impl Reading {
     }
 }
 
-/// How far a connection is. Each stage waits for the answer to what was sent when it was entered.
+/// The progress of a connection. Each stage waits for the answer to the message sent at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The TCP connection is not there yet.
+    /// Waits for the TCP connection.
     Connecting,
-    /// For the answer 101.
+    /// Waits for the answer 101.
     Upgrading,
-    /// For the end of the login.
+    /// Waits for the end of the login.
     LoggingIn,
-    /// For the ack of the subscription.
+    /// Waits for the ack of the subscription.
     Subscribing,
-    /// For nothing: messages are the scenario's.
+    /// Open: messages belong to the scenario.
     Open,
 }
 
 impl Stage {
-    /// Takes an answer before the connection is open. True when the login is done, so that the subscription follows.
+    /// Handles an answer before the connection is open. Returns true after the login, so that the subscription
+    /// follows.
     fn take(&mut self, incoming: Incoming<'_>) -> Result<bool, Unintelligible> {
         match (*self, incoming) {
             (Self::LoggingIn, Incoming::Ready) => {
@@ -112,7 +113,7 @@ impl Stage {
                 *self = Self::Open;
                 Ok(false)
             }
-            // Others may publish and patch before the ack is here.
+            // Others may publish and patch before the ack arrives.
             (Self::Subscribing, Incoming::Delivery { .. } | Incoming::Patched { .. }) => Ok(false),
             (stage, incoming) => Err(Unintelligible(format!(
                 "was answered {incoming:?} while {stage:?}"
@@ -121,9 +122,9 @@ impl Stage {
     }
 }
 
-/// Why a message was not taken.
+/// Why a message was not accepted.
 enum Stop {
-    /// The scenario's reason.
+    /// The scenario's error.
     Scenario(Failure),
     /// The server's fault.
     Server(Unintelligible),
@@ -158,14 +159,14 @@ pub struct Connection {
     stage: Stage,
     /// For [`crate::swarm::Swarm::churn`]: its opening was counted.
     pub(crate) is_counted: bool,
-    /// Received bytes that do not make a whole frame yet.
+    /// Received bytes of an incomplete frame.
     rest: Vec<u8>,
-    /// Bytes that the socket did not take yet.
+    /// Bytes that the socket has not accepted yet.
     outbox: Vec<u8>,
 }
 
 impl Connection {
-    /// Begins to connect.
+    /// Starts to connect.
     ///
     /// # Errors
     /// The system refuses: descriptors or ports have run out.
@@ -195,18 +196,18 @@ impl Connection {
         self.stage == Stage::Open
     }
 
-    /// Bytes that were sent and that the socket did not take yet.
+    /// Sent bytes that the socket has not accepted yet.
     #[must_use]
     pub fn outbox_bytes(&self) -> usize {
         self.outbox.len()
     }
 
-    /// Lets the driver append to what is to be sent, without sending it.
+    /// Lets the driver append to the outbox, without sending it.
     pub fn push(&mut self, write: impl FnOnce(&mut Driver, &mut Vec<u8>)) {
         write(&mut self.driver, &mut self.outbox);
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     ///
     /// # Errors
     /// The connection is broken.
@@ -233,14 +234,14 @@ impl Connection {
         result
     }
 
-    /// Socket and bytes of a send that somebody else makes and that [`Connection::complete`] ends; `None` with TLS, or if
-    /// nothing waits.
+    /// Socket and bytes of a send that the caller makes and that [`Connection::complete`] ends; `None` with TLS, or
+    /// if the outbox is empty.
     pub(crate) fn unsealed(&self) -> Option<(BorrowedFd<'_>, &[u8])> {
         let is_plain = self.tls.is_none() && !self.outbox.is_empty();
         is_plain.then(|| (self.socket.as_fd(), &self.outbox[..]))
     }
 
-    /// Notes how that send ended. What the socket did not take waits until it is writable, or for the next flush.
+    /// Records the result of that send. The rest waits until the socket is writable, or for the next flush.
     ///
     /// # Errors
     /// The connection is broken.
@@ -253,9 +254,9 @@ impl Connection {
         Ok(())
     }
 
-    /// To be called when the socket became writable: finishes the connecting, goes on sending, unless it is being opened.
-    /// Only a socket that `has_failed` is asked for its error, and only what waits is sent: this comes with every event
-    /// of an edge-triggered poll.
+    /// Called when the socket becomes writable: finishes the connecting, and continues to send, unless the connection
+    /// is being opened. It reads the error of a socket only if it `has_failed`, and sends only waiting bytes, because
+    /// this comes with every event of an edge-triggered poll.
     pub(crate) fn handle_writable(
         &mut self,
         request: &[u8],
@@ -274,9 +275,9 @@ impl Connection {
         }
     }
 
-    /// Reads all that the socket has into the buffer, which is grown where it must be, and gives messages to `handle`
-    /// once the connection is open. A read that does not fill the buffer was the last one, unless the stream `is_ended`.
-    /// The steps of opening wait in the outbox, for somebody who sends those of all connections together.
+    /// Reads all bytes of the socket into the buffer, which grows if necessary, and passes messages to `handle` once
+    /// the connection is open. A read that does not fill the buffer was the last one, unless the stream `is_ended`.
+    /// The steps of opening wait in the outbox, so that the swarm can send those of all connections together.
     pub(crate) fn handle_readable(
         &mut self,
         reading: &mut Reading,
@@ -316,14 +317,14 @@ impl Connection {
             }
             self.rest.clear();
             self.rest.extend_from_slice(&input[consumed..]);
-            // What TLS still holds of its last read is announced by nobody.
+            // No event announces the bytes of the last read that TLS still holds.
             if kept + count < buffer.len() && !is_ended && self.tls.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Handles what is whole in `input` and says how much of it that was.
+    /// Handles the complete frames in `input` and returns their length.
     fn take(
         &mut self,
         input: &mut [u8],
@@ -340,7 +341,7 @@ impl Connection {
             }
         }
         loop {
-            // The decoder takes text piece by piece, and its next bytes then are no frame's beginning.
+            // The decoder consumes text piece by piece, and its next bytes then do not start a frame.
             while self.stage == Stage::Open
                 && !self.decoder.is_inside_message()
                 && let Some((delivery, bytes)) = template.delivery(&input[consumed..])
@@ -392,7 +393,7 @@ impl Connection {
                 }
                 FrameEvent::Pong(_) => {}
             }
-            // A compressed frame does not hold its payload as such.
+            // A compressed frame does not contain its payload in plain form.
             if let Some(header_bytes) = header_bytes
                 && input[start] & COMPRESSED == 0
             {
@@ -401,7 +402,7 @@ impl Connection {
         }
     }
 
-    /// The length of the answer to the upgrade, `None` while it is not whole.
+    /// The length of the answer to the upgrade, `None` while it is incomplete.
     fn take_head(&mut self, input: &[u8]) -> Result<Option<usize>, Failure> {
         let Some(end) = input.windows(4).position(|window| window == b"\r\n\r\n") else {
             if input.len() > HEAD_BYTES_MAX {

@@ -1,12 +1,12 @@
-//! Who runs on which core: the generator on the last one, servers on all others. On a machine with one core nobody is
-//! pinned, and results say that both shared it.
+//! Assigns cores: the generator gets the last one, servers get all others. On a machine with one core nothing is
+//! pinned, and results report that both shared it.
 
 use std::io;
 use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How this process divides its cores, once it does.
+/// The assignment of this process, once it has one.
 static DIVIDED: OnceLock<Cores> = OnceLock::new();
 
 /// The cores of generator and servers.
@@ -16,7 +16,7 @@ pub struct Cores {
     servers: Vec<usize>,
 }
 
-/// Pins this thread, the generator's, to its core. Servers that are started afterwards get the others.
+/// Pins this thread, the generator's, to its core. Servers that start afterwards get the others.
 ///
 /// # Errors
 /// The system refuses.
@@ -25,13 +25,13 @@ pub fn pin_generator() -> io::Result<()> {
     DIVIDED.get_or_init(|| cores).pin_generator()
 }
 
-/// How the cores are divided; `None` where nobody is pinned.
+/// The assignment; `None` if nothing is pinned.
 #[must_use]
 pub fn divided() -> Option<&'static Cores> {
     DIVIDED.get()
 }
 
-/// Does `spawn` so that the server it starts gets its cores.
+/// Runs `spawn` so that the server it starts gets the servers' cores.
 ///
 /// # Errors
 /// The system refuses.
@@ -43,10 +43,10 @@ pub fn as_server<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 }
 
 impl Cores {
-    /// Divides the cores that this thread may use.
+    /// Assigns the cores that this thread may use.
     ///
     /// # Errors
-    /// The system does not say which.
+    /// The system does not report them.
     pub fn of_this_thread() -> io::Result<Self> {
         let permitted = sched_getaffinity(None)?;
         let all = (0..CpuSet::MAX_CPU).filter(|&core| permitted.is_set(core));
@@ -67,13 +67,13 @@ impl Cores {
         }
     }
 
-    /// Whether servers have cores of their own.
+    /// Whether servers have separate cores.
     #[must_use]
     pub fn are_apart(&self) -> bool {
         self.generator != self.servers
     }
 
-    /// How many cores servers have.
+    /// The number of the servers' cores.
     #[must_use]
     pub fn server_count(&self) -> usize {
         self.servers.len()
@@ -87,8 +87,8 @@ impl Cores {
         pin(&self.generator)
     }
 
-    /// Does `spawn` with this thread pinned to the servers' cores, which processes and threads inherit that it starts,
-    /// and goes back.
+    /// Runs `spawn` with this thread pinned to the servers' cores, which its processes and threads inherit, and
+    /// restores the pinning.
     ///
     /// # Errors
     /// The system refuses.

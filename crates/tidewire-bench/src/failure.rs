@@ -1,4 +1,4 @@
-//! Why a run gave no figure, or a figure that is not good enough. Each ends the program.
+//! Why a run gave no figure, or an insufficient one. Each failure ends the program.
 
 use std::io;
 
@@ -10,41 +10,41 @@ use crate::ledger::Fault;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The system refused something.
+    /// The system refused a call.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// An argument that can't be used.
+    /// An invalid argument.
     #[error("{0}")]
     Argument(String),
-    /// A server could not be started, or ended by itself.
+    /// A server did not start, or exited by itself.
     #[error("{0}")]
     Server(String),
-    /// A connection was closed, or was answered what does not belong there.
+    /// A connection was closed, or got an unexpected answer.
     #[error("connection {connection}: {what}")]
     Peer {
         /// The connection's number in its swarm.
         connection: usize,
-        /// What happened.
+        /// The event.
         what: String,
     },
-    /// Something did not come in time.
+    /// An expected event did not come in time.
     #[error("deadline passed while waiting for {0}")]
     Deadline(String),
     /// A delivery is missing, doubled or wrong.
     #[error("wrong deliveries: {0}")]
     Deliveries(#[from] Fault),
-    /// The figures are complete and not good enough.
+    /// The figures are complete and insufficient.
     #[error("{0}")]
     Threshold(String),
 }
 
 impl Failure {
-    /// The program's exit code: 2 for arguments that make no sense, as for those that can't be read, else 1.
+    /// The program's exit code: 2 for invalid arguments, else 1.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

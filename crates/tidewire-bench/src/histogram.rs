@@ -45,7 +45,7 @@ impl Histogram {
         self.max_nanos = self.max_nanos.max(other.max_nanos);
     }
 
-    /// How many there are.
+    /// The number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -57,7 +57,7 @@ impl Histogram {
         Duration::from_nanos(self.max_nanos)
     }
 
-    /// The duration that `percent` of the sample do not exceed; `None` of an empty sample.
+    /// The duration that `percent` of the sample do not exceed; `None` for an empty sample.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let rank = (self.count as f64 * percent / 100.0).ceil().max(1.0) as u64;

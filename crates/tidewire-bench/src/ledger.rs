@@ -1,4 +1,4 @@
-//! The check of a grid's deliveries: every receiver gets every message of a round once, nothing else, nothing twice.
+//! Checks a grid's deliveries: every receiver gets every message of a round once, and no other message.
 //!
 //! One bit for each receiver and publisher; a payload is the number of its message, so the check is a subtraction and
 //! a bit, and the generator's speed stays that of its decoder.
@@ -7,27 +7,27 @@ use thiserror::Error;
 
 use crate::payload::{self, Content};
 
-/// Numbers start here, so that they have equally many digits through all rounds, and equally long frames.
+/// The first number, so that all numbers have equally many digits, and all frames the same length.
 const NUMBERS_FROM: u64 = 1_000_000;
 
-/// What is wrong with the deliveries.
+/// A fault of the deliveries.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// Not one of the grid's messages.
     #[error("connection {receiver} received {payload:?}, which nobody published")]
     Unknown {
-        /// Who received it.
+        /// The receiver.
         receiver: usize,
-        /// What it received.
+        /// The received payload.
         payload: String,
     },
     /// A message of this round for the second time.
     #[error("connection {receiver} received message {message} of connection {publisher} twice")]
     Doubled {
-        /// Who received it.
+        /// The receiver.
         receiver: usize,
-        /// Who published it.
+        /// The publisher.
         publisher: usize,
         /// Its number.
         message: u64,
@@ -35,7 +35,7 @@ pub enum Fault {
     /// A message of a round that was complete, so it came twice.
     #[error("connection {receiver} received message {message} again after its round was complete")]
     Late {
-        /// Who received it.
+        /// The receiver.
         receiver: usize,
         /// Its number.
         message: u64,
@@ -43,17 +43,17 @@ pub enum Fault {
     /// A publisher's own message.
     #[error("connection {receiver} received its own message {message}")]
     Own {
-        /// Who received it.
+        /// The receiver.
         receiver: usize,
         /// Its number.
         message: u64,
     },
-    /// Nothing came any more.
+    /// No further delivery arrives.
     #[error("{count} deliveries are lost, the first of message {message}")]
     Lost {
-        /// How many.
+        /// The number of lost deliveries.
         count: u64,
-        /// The first message that somebody lacks.
+        /// The first message that a receiver misses.
         message: u64,
     },
     /// The deadline passed first.
@@ -61,14 +61,14 @@ pub enum Fault {
     Missing {
         /// The round.
         round: u64,
-        /// How many.
+        /// The number of missing deliveries.
         count: u64,
-        /// The first who lacks one.
+        /// The first receiver that misses one.
         receiver: usize,
     },
 }
 
-/// What has been delivered in the current round.
+/// The deliveries of the current round.
 #[derive(Debug)]
 pub struct Ledger {
     /// The receiver that publishes each message of a round.
@@ -84,8 +84,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger before its first round. `publishers` are receivers, each as often as it publishes in a round; with `has_echo`
-    /// they receive their own messages too.
+    /// A ledger before its first round. `publishers` are receivers, each as often as it publishes in a round; with
+    /// `has_echo` they receive their own messages too.
     #[must_use]
     pub fn new(receiver_count: usize, publishers: Vec<usize>, has_echo: bool) -> Self {
         let row_words = publishers.len().div_ceil(64);
@@ -100,13 +100,13 @@ impl Ledger {
         }
     }
 
-    /// Who publishes.
+    /// The publishers.
     #[must_use]
     pub fn publishers(&self) -> &[usize] {
         &self.publishers
     }
 
-    /// How many deliveries a round has.
+    /// The number of deliveries in a round.
     #[must_use]
     pub fn round_deliveries(&self) -> u64 {
         let own = if self.has_echo {
@@ -117,7 +117,7 @@ impl Ledger {
         (self.receiver_count * self.publishers.len() - own) as u64
     }
 
-    /// Begins the next round.
+    /// Starts the next round.
     pub fn begin_round(&mut self) {
         self.round += 1;
         self.missing = self.round_deliveries();
@@ -135,7 +135,7 @@ impl Ledger {
         NUMBERS_FROM + self.round * self.publishers.len() as u64
     }
 
-    /// How many of this round's deliveries have come.
+    /// The number of arrived deliveries of this round.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.round_deliveries() - self.missing
@@ -147,10 +147,10 @@ impl Ledger {
         self.missing == 0
     }
 
-    /// Enters a delivery.
+    /// Records a delivery.
     ///
     /// # Errors
-    /// It should not have come.
+    /// It should not have arrived.
     pub fn take(&mut self, receiver: usize, payload: &str) -> Result<(), Fault> {
         let number = payload::number(payload);
         let message: u64 = number.parse().map_err(|_| unknown(receiver, payload))?;
@@ -179,7 +179,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What to say when the round did not become complete in time.
+    /// The error for a round that did not become complete in time.
     #[must_use]
     pub fn missing(&self) -> Fault {
         let expected = |receiver: usize| {

@@ -1,7 +1,7 @@
 //! Load generator and null server.
 //!
-//! A scenario opens connections to a server, drives it and reports figures; the null server is the yardstick beside
-//! every figure. Both speak through `tidewire-wire`, so the bench and the server can't misunderstand each other alone.
+//! A scenario opens connections to a server, drives it and reports figures; the null server is the reference for
+//! every figure. Both use `tidewire-wire`, so the bench and the server share one codec.
 
 pub mod bare;
 pub mod cli;

@@ -1,7 +1,8 @@
-//! What lies between the WebSocket frames and the socket: nothing, or TLS; and whether messages may come compressed.
+//! The layer between the WebSocket frames and the socket: none, or TLS; and whether messages may come compressed.
 //!
-//! The generator's TLS is rustls' ordinary client. It reads a whole buffer from the socket at once and decrypts each record
-//! where it must, so its cost is that of the cipher; the generator's share in each result says when that was too much.
+//! The generator's TLS is rustls' ordinary client. It reads a whole buffer from the socket at once and decrypts each
+//! record in place, so its cost is that of the cipher; the generator's share in each result shows whether that was
+//! too much.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -19,19 +20,19 @@ use crate::failure::Failure;
 pub(crate) const DEFLATE_OFFER: &str = "Sec-WebSocket-Extensions: permessage-deflate; \
     server_no_context_takeover; client_no_context_takeover\r\n";
 
-/// How connections are made.
+/// The kind of connections.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
-    /// Encrypted, with this.
+    /// The TLS configuration, if connections are encrypted.
     pub tls: Option<Arc<ClientConfig>>,
     /// permessage-deflate is offered.
     pub has_compression: bool,
-    /// All messages of a turn may come in one WebSocket message, where the protocol knows batches.
+    /// All messages of a turn may come in one WebSocket message, if the protocol supports batches.
     pub has_batches: bool,
 }
 
-/// A client of TLS 1.3 that resumes nothing, so that every connection costs a whole handshake, and takes any certificate:
-/// the bench measures servers that its user names, and sends them nothing secret.
+/// A client of TLS 1.3 without resumption, so that every connection costs a full handshake. It accepts any
+/// certificate, because the bench measures servers that its user names, and sends them no secrets.
 ///
 /// # Errors
 /// The provider lacks TLS 1.3.
@@ -48,17 +49,17 @@ pub fn tls_client() -> Result<Arc<ClientConfig>, Failure> {
     Ok(Arc::new(config))
 }
 
-/// What all connections of a swarm decrypt with.
+/// The decryption buffers that all connections of a swarm share.
 #[derive(Debug)]
 pub(crate) struct Opening {
     sealed: Vec<u8>,
     plain: Vec<u8>,
-    /// How much of `plain` was read.
+    /// The read part of `plain`.
     start: usize,
 }
 
 impl Opening {
-    /// Reads so many bytes from a socket at once.
+    /// Reads this many bytes from a socket at once.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
             sealed: vec![0; bytes],
@@ -77,12 +78,13 @@ impl Tls {
         let name = ServerName::IpAddress(server.ip().into());
         let mut connection = ClientConnection::new(Arc::clone(config), name)
             .map_err(|error| Failure::Server(error.to_string()))?;
-        // Whole outboxes go through at once; whoever fills them bounds them.
+        // Whole outboxes are sealed at once; their writers limit them.
         connection.set_buffer_limit(None);
         Ok(Self(Box::new(connection)))
     }
 
-    /// Reads plaintext. Whoever calls it goes on until the socket has no more, so that `opening` is free for the next one.
+    /// Reads plaintext. The caller continues until the socket is empty, so that `opening` is free for the next
+    /// connection.
     pub(crate) fn read(
         &mut self,
         socket: &mut TcpStream,
@@ -100,7 +102,7 @@ impl Tls {
             while !rest.is_empty() {
                 self.0.read_tls(&mut rest)?;
                 let state = self.0.process_new_packets().map_err(io::Error::other)?;
-                // Taken out at once: rustls holds little and then refuses more.
+                // Read at once, because rustls holds little and then refuses more.
                 let start = opening.plain.len();
                 let bytes = state.plaintext_bytes_to_read();
                 opening.plain.resize(start + bytes, 0);
@@ -109,7 +111,7 @@ impl Tls {
                     return Ok(0);
                 }
             }
-            // Steps of the handshake; what the socket does not take goes with the next flush.
+            // Steps of the handshake; the next flush sends the rest.
             self.send(socket)?;
         }
         let plain = &opening.plain[opening.start..];
@@ -119,7 +121,7 @@ impl Tls {
         Ok(count)
     }
 
-    /// Seals `outbox`, if all before it is gone, and sends what the socket takes.
+    /// Seals `outbox`, if everything before it was sent, and sends as much as the socket accepts.
     pub(crate) fn write(&mut self, socket: &mut TcpStream, outbox: &mut Vec<u8>) -> io::Result<()> {
         self.send(socket)?;
         if !self.0.wants_write() && !outbox.is_empty() {

@@ -1,4 +1,4 @@
-//! What a measured stretch of time cost: wall time, the server's and the generator's time on processors.
+//! The cost of a measured period: wall time, the server's and the generator's processor time.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,13 @@ use crate::process::{self, Process};
 use crate::statistics::{nanos_each, per_second};
 use crate::target::Target;
 
-/// Above this share of a processor the generator, not the server, sets the pace.
+/// Above this share of a processor the generator, not the server, limits the speed.
 pub const GENERATOR_SHARE_MAX: f64 = 0.9;
-/// A stretch that loses a larger share of one processor's time to the machine's host is disturbed: one message of a hundred is that late.
+/// If the machine's host takes a larger share of one processor's time, the period is disturbed: one message of a
+/// hundred is that late.
 pub const STOLEN_SHARE_MAX: f64 = 0.01;
 
-/// A stretch that has begun.
+/// A running period.
 #[derive(Debug)]
 pub struct Meter {
     server: Option<(Process, Duration)>,
@@ -21,24 +22,24 @@ pub struct Meter {
     start: Instant,
 }
 
-/// What a stretch cost.
+/// The cost of a period.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Wall time.
     pub elapsed: Duration,
-    /// The server's time on processors, where its process is known.
+    /// The server's processor time, if its process is known.
     pub server: Option<Duration>,
     /// The generator's.
     pub generator: Duration,
-    /// What the machine's host gave to others, of all processors.
+    /// The time that the machine's host gave to other machines, of all processors.
     pub stolen: Duration,
 }
 
 impl Meter {
-    /// Begins.
+    /// Starts a period.
     ///
     /// # Errors
-    /// The server's process is gone.
+    /// The server's process has exited.
     pub fn start(target: &Target) -> Result<Self, Failure> {
         let server = match &target.process {
             Some(process) => Some((process.clone(), cpu_time(process)?)),
@@ -52,10 +53,10 @@ impl Meter {
         })
     }
 
-    /// What it cost so far.
+    /// The cost so far.
     ///
     /// # Errors
-    /// The server's process is gone.
+    /// The server's process has exited.
     pub fn read(&self) -> Result<Usage, Failure> {
         let elapsed = self.start.elapsed();
         let server = match &self.server {
@@ -72,13 +73,14 @@ impl Meter {
 }
 
 impl Usage {
-    /// Which share of one processor the generator used.
+    /// The share of one processor that the generator used.
     #[must_use]
     pub fn generator_share(&self) -> f64 {
         self.share(self.generator)
     }
 
-    /// Which share of one processor the machine's host gave to others. A tick may have begun before the stretch, so one is left out.
+    /// The share of one processor that the machine's host gave to other machines. A tick may have begun before the
+    /// period, so one is ignored.
     #[must_use]
     pub fn stolen_share(&self) -> f64 {
         self.share(self.stolen.saturating_sub(process::TICK))
@@ -91,19 +93,19 @@ impl Usage {
         }
     }
 
-    /// The server's nanoseconds for each of `count` things.
+    /// The server's nanoseconds per item, for `count` items.
     #[must_use]
     pub fn server_nanos(&self, count: u64) -> Option<f64> {
         nanos_each(self.server?, count)
     }
 
-    /// How many of `count` things happen in a second of the server's time.
+    /// Items per second of the server's time, for `count` items.
     #[must_use]
     pub fn per_server_second(&self, count: u64) -> Option<f64> {
         per_second(count, self.server?)
     }
 
-    /// How many of `count` things happen in a second.
+    /// Items per second, for `count` items.
     #[must_use]
     pub fn per_second(&self, count: u64) -> Option<f64> {
         per_second(count, self.elapsed)

@@ -1,23 +1,23 @@
-//! What is published: the number of the message alone, in front of ticks of a market, or in front of a text as people chat. Each
-//! message has other numbers in its ticks, so that compressing finds no more in them than in a real ticker.
+//! Published payloads: the number of the message alone, before market ticks, or before a chat text. Each message has
+//! other numbers in its ticks, so that they compress no better than a real ticker.
 
 use std::fmt::Write;
 
-/// What stands before the number where it is not alone.
+/// The text before the number, unless the number is alone.
 const BEFORE_NUMBER: &str = "{\"id\":";
-/// About the length of a tick; a payload ends with the tick that brings it nearest to what is asked for.
+/// The approximate length of a tick; a payload ends with the tick that brings it nearest to the requested length.
 const TICK_BYTES: usize = 46;
 /// The length of a chat message, as JSON.
 pub const CHAT_BYTES: usize = 200;
-/// What is said in it, as often as it fits.
+/// The chat text, repeated as often as it fits.
 const SAID: &str = "the quick brown fox jumps over the lazy dog and ";
 
-/// What a payload consists of.
+/// The content of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Its number.
     Number,
-    /// Its number and ticks, about so many bytes.
+    /// Its number and ticks, about this many bytes.
     Ticks(usize),
     /// Its number and a text, [`CHAT_BYTES`] bytes.
     Chat,
@@ -67,7 +67,7 @@ fn chat(number: u64) -> String {
     text + END
 }
 
-/// The text that should be the number.
+/// The expected text of the number.
 #[must_use]
 pub fn number(payload: &str) -> &str {
     match payload.strip_prefix(BEFORE_NUMBER) {

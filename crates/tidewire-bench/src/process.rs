@@ -1,11 +1,11 @@
-//! What the kernel says about a process: its time on processors and its memory. Linux only, from `/proc`.
+//! The kernel's figures of a process: its processor time and its memory. Linux only, from `/proc`.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// In which `/proc/stat` counts, whatever the kernel's own ticks are: `USER_HZ` is 100.
+/// The unit of `/proc/stat`, whatever the kernel's own ticks are: `USER_HZ` is 100.
 pub const TICK: Duration = Duration::from_millis(10);
 
 /// A process of this machine.
@@ -14,14 +14,14 @@ pub struct Process {
     folder: PathBuf,
 }
 
-/// Memory of a process; what the kernel keeps for its sockets is not in it.
+/// Memory of a process, without the kernel's memory for its sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Everything that is in memory now, the program's own pages included.
+    /// All resident memory, including the program's own pages.
     pub resident_bytes: u64,
     /// Its proportional share: pages that others map too count in part.
     pub proportional_bytes: u64,
-    /// Heap and stacks: what the process made itself and no file backs.
+    /// Heap and stacks: memory without a file.
     pub anonymous_bytes: u64,
 }
 
@@ -40,12 +40,12 @@ impl Process {
         Self::new(std::process::id())
     }
 
-    /// Time that all living threads have spent on processors, to the nanosecond. The coarser figure in `stat` counts
-    /// ticks of ten milliseconds. Time of threads that have ended is lost, so the difference of two readings counts
-    /// only if the threads are the same, as they are in a server.
+    /// Processor time of all living threads, to the nanosecond. The coarser figure in `stat` counts ticks of ten
+    /// milliseconds. The time of threads that have ended is lost, so the difference of two readings is valid only if
+    /// the threads are the same, as they are in a server.
     ///
     /// # Errors
-    /// The process is gone or belongs to somebody else.
+    /// The process has exited or belongs to another user.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         let mut total = Duration::ZERO;
         for task in fs::read_dir(self.folder.join("task"))? {
@@ -58,18 +58,18 @@ impl Process {
         Ok(total)
     }
 
-    /// Time that the calling thread has spent on processors, to the nanosecond.
+    /// Processor time of the calling thread, to the nanosecond.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system does not report it.
     pub fn own_thread_cpu_time() -> io::Result<Duration> {
         parse_schedstat(&fs::read_to_string("/proc/thread-self/schedstat")?)
     }
 
-    /// Its memory now.
+    /// Its current memory.
     ///
     /// # Errors
-    /// The process is gone or belongs to somebody else.
+    /// The process has exited or belongs to another user.
     pub fn memory(&self) -> io::Result<Memory> {
         let text = fs::read_to_string(self.folder.join("smaps_rollup"))?;
         Ok(Memory {
@@ -80,11 +80,11 @@ impl Process {
     }
 }
 
-/// Time since the start of the system for which a processor of this machine had work and its host gave it to others, over all
-/// processors, in ticks. None where there is no such host, or where it does not say.
+/// Time since the start of the system for which a processor of this machine had work and its host ran other machines,
+/// over all processors, in ticks. Zero without such a host, or if the host does not report it.
 ///
 /// # Errors
-/// The system does not say.
+/// The system does not report it.
 pub fn stolen_time() -> io::Result<Duration> {
     parse_stolen(&fs::read_to_string("/proc/stat")?)
 }
@@ -127,7 +127,7 @@ fn malformed(what: &str, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("no {what} in {text:?}"))
 }
 
-/// One line that says on what a figure was measured.
+/// One line that describes the machine of a figure.
 #[must_use]
 pub fn machine() -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

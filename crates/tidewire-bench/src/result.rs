@@ -1,4 +1,4 @@
-//! Results as data: one schema for all modes, and their printed form. `docs/bench.md` describes it for those who read the
+//! Results as data: one schema for all modes, and their printed form. `docs/bench.md` describes it for readers of the
 //! files.
 
 use std::collections::BTreeMap;
@@ -22,21 +22,21 @@ pub const SCHEMA: u32 = 1;
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// On what was measured.
+    /// The machine.
     pub machine: String,
-    /// Whether servers and generator had cores of their own.
+    /// Whether servers and generator had separate cores.
     pub cores_apart: bool,
     /// The cells, in the order in which they ran.
     pub cells: Vec<Cell>,
 }
 
-/// Whether a cell came to its end.
+/// Whether a cell was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// All of its work was done and checked.
     Complete,
-    /// Its time was over first. The figures are those of what was done; times are "more than".
+    /// Its time limit passed first. The figures cover the finished part; times are "more than".
     OverTime,
 }
 
@@ -45,32 +45,32 @@ pub enum Status {
 pub struct Cell {
     /// The mode, a subcommand.
     pub mode: String,
-    /// The workload in short, like `1000/500`.
+    /// The workload in short, such as `1000/500`.
     pub cell: String,
     /// The server's label.
     pub server: String,
-    /// What it spoke.
+    /// Its protocol.
     pub protocol: String,
-    /// Whether it came to its end.
+    /// Whether it was completed.
     pub status: Status,
     /// Wall time of the measured part, in seconds.
     pub elapsed_s: f64,
     /// The share of a processor that the generator used in the measured part.
     pub generator_share: f64,
-    /// Whether that was so much that the generator set the pace.
+    /// Whether that was so high that the generator limited the speed.
     pub generator_was_bottleneck: bool,
-    /// The share of a processor that the machine's host gave to others in the measured part.
+    /// The share of a processor that the machine's host gave to other machines in the measured part.
     #[serde(default)]
     pub stolen_share: f64,
     /// Figures by name; the unit ends the name.
     pub figures: BTreeMap<String, f64>,
-    /// Single values behind the figures, where they are few.
+    /// Single values behind the figures, if there are few.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub samples: BTreeMap<String, Vec<f64>>,
 }
 
 impl Cell {
-    /// A cell with the figures that all have: those of its usage. The server's label is set by whoever started it.
+    /// A cell with the figures of its usage, which all cells have. The starter of the server sets its label.
     #[must_use]
     pub fn new(mode: &str, cell: impl Into<String>, protocol: &str, usage: &Usage) -> Self {
         let share = usage.generator_share();
@@ -91,7 +91,7 @@ impl Cell {
         new
     }
 
-    /// Whether the machine's host took so much of its time that it says little about the server.
+    /// Whether the machine's host took so much time that the figures say little about the server.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.stolen_share > STOLEN_SHARE_MAX
@@ -104,7 +104,8 @@ impl Cell {
         }
     }
 
-    /// Sets what `count` things of the kind `things` cost: in a second, in a second of the server's time, and each.
+    /// Sets the rates of `count` items of the kind `things`: per second, per second of the server's time, and the
+    /// cost of each.
     pub fn set_rate(&mut self, things: &str, count: u64, usage: &Usage) {
         self.set(things, count as f64);
         self.set(&format!("{things}_per_second"), usage.per_second(count));
@@ -113,7 +114,7 @@ impl Cell {
         self.set("server_ns_each", usage.server_nanos(count));
     }
 
-    /// Sets median, lowest and highest of times, and keeps them.
+    /// Sets median, lowest and highest of times, and keeps the times.
     pub fn set_times(&mut self, name: &str, times: &[Duration]) {
         if let Some(summary) = Summary::of_times_ms(times) {
             self.set(&format!("{name}_ms_median"), summary.median);
@@ -138,7 +139,7 @@ impl Cell {
         self.set("latency_ms_max", latencies.max().as_secs_f64() * 1e3);
     }
 
-    /// The printed form: a line for the cell, a line for each figure.
+    /// The printed form: a line for the cell and one for each figure.
     #[must_use]
     pub fn text(&self) -> String {
         let status = match self.status {
@@ -164,7 +165,7 @@ impl Cell {
     }
 }
 
-/// Four significant digits, whole numbers whole.
+/// Four significant digits; integers stay integers.
 fn rounded(value: f64) -> String {
     let size = value.abs();
     match value {
@@ -176,7 +177,7 @@ fn rounded(value: f64) -> String {
 }
 
 impl Results {
-    /// Of cells that were measured by this process.
+    /// Cells that this process measured.
     #[must_use]
     pub fn new(cells: Vec<Cell>) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! Servers that the bench starts itself: child processes on free loopback ports, killed when they are dropped.
-//! Their data lies in a temporary folder, so there is nothing that a clean stop would save.
+//! Servers that the bench starts: child processes on free loopback ports, killed when they are dropped. Their data is
+//! in a temporary folder, so a clean stop would save nothing.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -18,23 +18,23 @@ use crate::process::Process;
 use crate::rival::Rival;
 use crate::target::Target;
 
-/// A server that is not ready after this time will not be.
+/// The time limit for a start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is asked.
+/// The interval of checks for readiness.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
-/// A server that takes less than a twentieth of a processor rests.
+/// A server that uses less than a twentieth of a processor is idle.
 const REST_DIVISOR: u32 = 20;
-/// And one that has not come to rest after this time has work of its own.
+/// If a server is not idle after this time, the next turn starts anyway.
 const REST_TIMEOUT: Duration = Duration::from_secs(3);
-/// What of its output goes into the message of a failure.
+/// The part of its output that a failure's message shows.
 const OUTPUT_BYTES_MAX: usize = 2000;
 
-/// What is judged by where there are rules.
+/// The rules of the scenarios with rules.
 const RULES: &str = include_str!("../rules/chat.yml");
-/// How many users there are then, one for each connection of the largest grid and some more.
+/// The number of users then, one for each connection of the largest grid and some more.
 const USERS: usize = 10_100;
 
-/// Which server to start.
+/// The kind of server to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The null server of this program.
@@ -48,17 +48,17 @@ pub enum Kind {
         program: PathBuf,
         /// How many shards it has.
         shards: usize,
-        /// Whether it judges by the rules of `rules/chat.yml`, and its users have what these ask for.
+        /// Whether it uses the rules of `rules/chat.yml`, with users that have the data they need.
         has_rules: bool,
         /// More of its options, as on its command line.
         options: Vec<String>,
     },
-    /// A server of somebody else, which must be set up.
+    /// A rival's server, which must be set up.
     Rival(Rival),
 }
 
 impl Kind {
-    /// As it stands in a report.
+    /// The label in a report.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -88,15 +88,15 @@ impl Server {
     /// Starts a server and waits until it accepts connections.
     ///
     /// # Errors
-    /// It can't be started, ends, or is not ready in time; the failure shows the end of its output.
+    /// It can't be started, exits, or is not ready in time; the failure shows the end of its output.
     pub fn start(kind: &Kind) -> Result<Self, Failure> {
         Self::start_with(kind, Link::default())
     }
 
-    /// The same for connections of another kind, which only Tidewire has.
+    /// The same for another kind of connections, which only Tidewire supports.
     ///
     /// # Errors
-    /// As of [`Server::start`].
+    /// As for [`Server::start`].
     pub fn start_with(kind: &Kind, link: Link) -> Result<Self, Failure> {
         let folder = TempDir::new().map_err(Failure::system("temporary folder"))?;
         let address = free_address().map_err(Failure::system("free port"))?;
@@ -135,7 +135,7 @@ impl Server {
         Ok(server)
     }
 
-    /// As it stands in a report.
+    /// The label in a report.
     #[must_use]
     pub fn label(&self) -> String {
         self.label.clone()
@@ -147,14 +147,14 @@ impl Server {
         self.child.id()
     }
 
-    /// Where it is.
+    /// Its address and protocol.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Waits until it has done what the end of a swarm leaves to it: thousands of closings, and memory to be collected. The next
-    /// one is not to be measured beside that.
+    /// Waits until it has done the work after the end of a swarm: thousands of closings, and garbage collection. It
+    /// must not disturb the next measurement.
     pub fn rest(&self) {
         let process = Process::new(self.pid());
         let deadline = Instant::now() + REST_TIMEOUT;
@@ -163,10 +163,10 @@ impl Server {
             std::thread::sleep(ASK_INTERVAL);
             let now = process.cpu_time();
             let (Ok(old), Ok(new)) = (&before, &now) else {
-                // It has ended, as its next turn will say.
+                // It has exited, as its next turn will report.
                 return;
             };
-            // The time of threads that have ended counts no more.
+            // The time of threads that have ended no longer counts.
             if new.saturating_sub(*old) < ASK_INTERVAL / REST_DIVISOR {
                 return;
             }
@@ -198,7 +198,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -230,10 +230,10 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
                 .args(["--shards", &shards.to_string(), "--log-level", "warn"])
                 .arg("--data")
                 .arg(folder.join("data"))
-                // All connections of the bench come from one address, and some modes have readers cut.
+                // All connections of the bench come from one address, and some modes cause disconnects of readers.
                 .args(["--backoff-wait-max", "0s"])
                 .args(options)
-                // A configuration file of the folder in which the bench was started is not its business.
+                // It must not read a configuration file of the folder in which the bench was started.
                 .current_dir(folder);
             if *has_rules {
                 guard(&mut command, folder)?;
@@ -244,7 +244,7 @@ fn command(kind: &Kind, address: SocketAddr, folder: &Path) -> Result<Command, F
     })
 }
 
-/// Gives Tidewire rules, and users whose data they look at.
+/// Gives Tidewire rules, and users with the data that the rules use.
 fn guard(command: &mut Command, folder: &Path) -> Result<(), Failure> {
     let (rules, users) = (folder.join("permissions.yml"), folder.join("users.yml"));
     let entries: String = (0..USERS)
@@ -261,7 +261,7 @@ fn guard(command: &mut Command, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives Tidewire a certificate of its own. The port serves the clear too, for the question whether it is ready.
+/// Gives Tidewire a generated certificate. The port also serves unencrypted requests, for the check of readiness.
 fn encrypt(command: &mut Command, folder: &Path) -> Result<(), Failure> {
     let failed = |error: rcgen::Error| Failure::Server(format!("certificate: {error}"));
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).map_err(failed)?;
@@ -274,7 +274,7 @@ fn encrypt(command: &mut Command, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A port that nobody listens on.
+/// A free port.
 fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -1,4 +1,4 @@
-//! The generator's end of the TCP connections: where they come from, and that they leave nothing behind.
+//! The generator's end of the TCP connections: source addresses, and closing without leftovers.
 //!
 //! Loopback has about 28,000 ports for each pair of source and destination address, so connections to loopback come from
 //! many addresses of 127.0.0.0/8 in turn. Then no address ever has so many that choosing its port becomes a search,
@@ -17,7 +17,7 @@ use rustix::net::{
 /// Source addresses in use; with 20,000 descriptors a process has at most 100 connections from each.
 const SOURCE_COUNT: usize = 200;
 
-/// Begins to connect, without blocking: the socket is writable when the connection is there or refused.
+/// Starts to connect, without blocking: the socket is writable when the connection is established or refused.
 ///
 /// # Errors
 /// The system refuses: descriptors have run out, or there is no route.
@@ -29,7 +29,7 @@ pub fn open(number: usize, to: SocketAddr) -> io::Result<TcpStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    // The last part of the handshake leaves with the request, as one segment, and the answers need no acks of their own.
+    // The last part of the handshake leaves with the request, as one segment, and the answers need no separate acks.
     sockopt::set_tcp_quickack(&socket, false)?;
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     if let Some(source) = source(number, to) {
@@ -41,7 +41,7 @@ pub fn open(number: usize, to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Where a connection comes from; `None` leaves it to the system.
+/// The source address of a connection; `None` leaves it to the system.
 fn source(number: usize, to: SocketAddr) -> Option<Ipv4Addr> {
     match to.ip() {
         IpAddr::V4(address) if address.is_loopback() => {

@@ -14,7 +14,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a sample in any order; `None` if it is empty or holds what is not a number.
+    /// Of a sample in any order; `None` if it is empty or contains not-a-number.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.iter().any(|value| value.is_nan()) {
@@ -39,13 +39,13 @@ impl Summary {
     }
 }
 
-/// Nanoseconds for each of `count` things; `None` without any.
+/// Nanoseconds per item, for `count` items; `None` without any.
 #[must_use]
 pub fn nanos_each(time: Duration, count: u64) -> Option<f64> {
     (count > 0).then(|| time.as_nanos() as f64 / count as f64)
 }
 
-/// How many of `count` things happen in a second; `None` if no time passed.
+/// Items per second, for `count` items; `None` if no time passed.
 #[must_use]
 pub fn per_second(count: u64, time: Duration) -> Option<f64> {
     (!time.is_zero()).then(|| count as f64 / time.as_secs_f64())

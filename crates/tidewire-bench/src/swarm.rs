@@ -1,5 +1,5 @@
-//! Many connections on one thread: one epoll, one read buffer, no runtime beside them. What the generator costs is
-//! decoding, and a report says when that was the bottleneck.
+//! Many connections on one thread: one epoll, one read buffer, no runtime. The generator's cost is mainly decoding,
+//! and a report shows whether it was the bottleneck.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -21,42 +21,42 @@ use crate::target::Target;
 
 /// Connections that are being opened at the same time; fewer than any listener's backlog.
 const OPENING_MAX: usize = 256;
-/// Not the number of a connection: the descriptor limit is far below.
+/// Never the number of a connection, because the descriptor limit is far below.
 const TIMER: Token = Token(usize::MAX);
 /// Readiness events taken from the kernel at once.
 const EVENTS_MAX: usize = 4096;
 /// Bytes read from one socket at once.
 const READ_BYTES: usize = 256 << 10;
-/// How often a connection says that it is alive. deepstream's client says so every 30 s, and a server may close who was
-/// silent for twice as long; the first one of a connection may come twice this time after its login.
+/// The interval of heartbeats. deepstream's client sends one every 30 s, and a server may close a connection that is
+/// silent for twice as long; the first heartbeat of a connection may come twice this time after its login.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
-/// Heartbeats leave in so many portions of that time, so that they are no burst.
+/// Heartbeats leave in this many portions per interval, so that they are not a burst.
 const HEARTBEAT_PORTIONS: u32 = 100;
-/// A server that does not answer a login for so long has lost it.
+/// A server that does not answer a login in this time has lost it.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections to one target.
 #[derive(Debug)]
 pub struct Swarm {
     target: Target,
-    /// What each connection sends first.
+    /// The first bytes of each connection.
     request: Vec<u8>,
     poll: Poll,
     events: Events,
     connections: Vec<Connection>,
-    /// Those of a burst that is being prepared, each once.
+    /// The connections of a burst that is being prepared, each once.
     burst: Vec<usize>,
     sender: Sender,
     completions: Vec<Completion>,
     reading: Reading,
     /// Wakes the poll to the microsecond; its own timeout is rounded to milliseconds.
     timer: OwnedFd,
-    /// When the timer is set for.
+    /// The current setting of the timer.
     due: Option<Instant>,
     heartbeats: Option<Heartbeats>,
 }
 
-/// Whose turn it is to say that it is alive, and when.
+/// The next portion of heartbeats, and its time.
 #[derive(Debug)]
 struct Heartbeats {
     next: Instant,
@@ -64,7 +64,7 @@ struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Those of the protocol, if its client has to send any.
+    /// The heartbeats of the protocol, if its client must send any.
     fn new(protocol: Protocol) -> Option<Self> {
         protocol.has_client_heartbeats().then(|| Self {
             next: Instant::now() + HEARTBEAT_INTERVAL,
@@ -72,7 +72,8 @@ impl Heartbeats {
         })
     }
 
-    /// A portion that is due, if one is. Whoever was not asked for a while is due once, however long that was.
+    /// The portion that is due, if there is one. After a long pause a portion is due once, whatever the length of the
+    /// pause.
     fn take(&mut self, now: Instant) -> Option<usize> {
         let late = now.checked_duration_since(self.next)?;
         let step = HEARTBEAT_INTERVAL / HEARTBEAT_PORTIONS;
@@ -85,15 +86,15 @@ impl Heartbeats {
 }
 
 impl Swarm {
-    /// No connections yet.
+    /// A swarm without connections.
     ///
     /// # Errors
-    /// The kernel gives no epoll descriptor.
+    /// The kernel has no epoll descriptor.
     pub fn new(target: &Target) -> Result<Self, Failure> {
         Self::with_events(target, EVENTS_MAX)
     }
 
-    /// The same with room for so many events.
+    /// The same with room for this many events.
     fn with_events(target: &Target, events_max: usize) -> Result<Self, Failure> {
         let poll = Poll::new().map_err(Failure::system("epoll"))?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -118,8 +119,8 @@ impl Swarm {
         })
     }
 
-    /// Opens `count` more connections and waits until all are logged in and subscribed, each to what `plan` says for its
-    /// number.
+    /// Opens `count` more connections and waits until all are logged in and subscribed; `plan` returns the
+    /// subscription for each number.
     ///
     /// # Errors
     /// One of them is refused or broken, or the deadline passes.
@@ -143,14 +144,15 @@ impl Swarm {
             if opening.is_empty() {
                 return Ok(());
             }
-            // The next answer within that time, not all of them together.
+            // The time limit applies to the next answer, not to all of them together.
             let deadline = Instant::now() + LOGIN_TIMEOUT;
             self.poll_once(deadline, "logins", &plan, |_, _| Ok(()))?;
         }
     }
 
-    /// Opens `count` connections one after the other in each of at most `width` places, and closes each as soon as it is
-    /// logged in and subscribed, until `end` at the latest. The swarm must be empty, and is afterwards. How many it were.
+    /// Opens `count` connections in sequence in each of at most `width` slots, and closes each as soon as it is
+    /// logged in and subscribed, until `end` at the latest. The swarm must be empty, and is empty afterwards. Returns
+    /// their number.
     ///
     /// # Errors
     /// One of them is refused or broken, or the deadline passes.
@@ -176,7 +178,7 @@ impl Swarm {
                 let Some(connection) = self.connections.get_mut(place) else {
                     continue;
                 };
-                // A place that is not used again stays open, and must not be counted twice.
+                // A slot that is not used again stays open, and must not be counted twice.
                 if !connection.is_open() || connection.is_counted {
                     continue;
                 }
@@ -202,7 +204,7 @@ impl Swarm {
         Ok(number)
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.connections.len()
@@ -214,13 +216,13 @@ impl Swarm {
         self.reading.bytes()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// Sends what `write` lets the driver say, at once if the socket takes it.
+    /// Sends the driver's output of `write`, at once if the socket accepts it.
     ///
     /// # Errors
     /// The connection is broken.
@@ -234,18 +236,19 @@ impl Swarm {
         connection.flush()
     }
 
-    /// Takes note of what `write` lets the driver say, for the next [`Swarm::send_burst`].
+    /// Stores the driver's output of `write` for the next [`Swarm::send_burst`].
     pub fn prepare(&mut self, connection: usize, write: impl FnOnce(&mut Driver, &mut Vec<u8>)) {
         let number = connection;
         let connection = &mut self.connections[number];
-        // What waits for its socket goes on by itself.
+        // A connection with waiting bytes continues by itself.
         if connection.outbox_bytes() == 0 {
             self.burst.push(number);
         }
         connection.push(write);
     }
 
-    /// Sends all that was prepared, as fast as the kernel takes it: in one submission, where there are no records to seal.
+    /// Sends all prepared messages, as fast as the kernel accepts them: in one submission, unless there are TLS
+    /// records to seal.
     ///
     /// # Errors
     /// A connection is broken.
@@ -272,10 +275,10 @@ impl Swarm {
         &mut self.connections[connection]
     }
 
-    /// Waits until something arrives and gives it to `handle`, with the number of its connection.
+    /// Waits for input and passes it to `handle`, with the number of its connection.
     ///
     /// # Errors
-    /// What `handle` says; a connection is broken; the deadline passes, which names `awaited`.
+    /// The error of `handle`; a connection is broken; the deadline passes, which names `awaited`.
     pub fn receive(
         &mut self,
         deadline: Instant,
@@ -285,10 +288,10 @@ impl Swarm {
         self.poll_once(deadline, awaited, &|_| Subscription::Nothing, handle)
     }
 
-    /// Waits until something arrives, which `handle` gets, or until it is `due`, whichever is first.
+    /// Waits for input, which `handle` gets, or until `due`, whichever is first.
     ///
     /// # Errors
-    /// What `handle` says; a connection is broken.
+    /// The error of `handle`; a connection is broken.
     pub fn receive_until(
         &mut self,
         due: Instant,
@@ -303,10 +306,10 @@ impl Swarm {
         self.poll_for(wait, &|_| Subscription::Nothing, handle)
     }
 
-    /// Takes what has arrived already, from all connections however many they are, and gives it to `handle`.
+    /// Passes all input that has already arrived, from any number of connections, to `handle`.
     ///
     /// # Errors
-    /// What `handle` says; a connection is broken.
+    /// The error of `handle`; a connection is broken.
     pub fn receive_waiting(
         &mut self,
         mut handle: impl FnMut(usize, Incoming<'_>) -> Result<(), Failure>,
@@ -314,7 +317,7 @@ impl Swarm {
         loop {
             let wait = Some(Duration::ZERO);
             self.poll_for(wait, &|_| Subscription::Nothing, &mut handle)?;
-            // One poll gives as many events as there is room for.
+            // One poll returns as many events as there is room for.
             if self.events.iter().count() < self.events.capacity() {
                 return Ok(());
             }
@@ -349,7 +352,7 @@ impl Swarm {
             return Err(Failure::Deadline(awaited.to_owned()));
         }
         self.poll_for(Some(left), plan, handle)?;
-        // Else somebody who asks again with a new deadline would never learn that nothing comes.
+        // Otherwise a caller that asks again with a new deadline would never learn that nothing arrives.
         match self.events.is_empty() && Instant::now() >= deadline {
             true => Err(Failure::Deadline(awaited.to_owned())),
             false => Ok(()),
@@ -369,7 +372,7 @@ impl Swarm {
         }
         for event in &self.events {
             let Some(connection) = self.connections.get_mut(event.token().0) else {
-                // The timer, which wakes and says no more.
+                // The timer, which only wakes the poll.
                 self.due = None;
                 continue;
             };
@@ -385,7 +388,7 @@ impl Swarm {
                 self.burst.push(event.token().0);
             }
         }
-        // One submission for the next steps of all that are being opened: a server that sleeps is woken once.
+        // One submission for the next steps of all opening connections, so that a sleeping server is woken once.
         if !self.burst.is_empty() {
             self.send_burst()?;
         }
@@ -394,7 +397,7 @@ impl Swarm {
 }
 
 impl Swarm {
-    /// Sends the heartbeats that are due, and says how long a poll that wants to wait for `wait` may.
+    /// Sends the heartbeats that are due, and returns the permitted time of a poll that would wait for `wait`.
     fn beat(&mut self, wait: Option<Duration>) -> Result<Option<Duration>, Failure> {
         let Some(heartbeats) = &mut self.heartbeats else {
             return Ok(wait);
@@ -414,7 +417,7 @@ impl Swarm {
     }
 }
 
-/// Begins to connect, for a place in a swarm.
+/// Starts to connect, for a slot in a swarm.
 fn start(number: usize, place: usize, target: &Target, poll: &Poll) -> Result<Connection, Failure> {
     let mut connection = Connection::connect(number, target)?;
     let interest = Interest::READABLE | Interest::WRITABLE;

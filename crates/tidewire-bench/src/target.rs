@@ -1,4 +1,4 @@
-//! Where a scenario connects to.
+//! The server of a scenario.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -12,15 +12,15 @@ use crate::process::Process;
 pub struct Target {
     /// Its address.
     pub address: SocketAddr,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
     /// The path of the upgrade.
     pub path: String,
-    /// Its process, for figures of time and memory; absent if it runs elsewhere.
+    /// Its process, for figures of time and memory; absent if it runs on another machine.
     pub process: Option<Process>,
-    /// Whether it sends a publisher its own messages back.
+    /// Whether it returns a publisher's own messages.
     pub has_echo: bool,
-    /// How connections are made.
+    /// The kind of connections.
     pub link: Link,
 }
 

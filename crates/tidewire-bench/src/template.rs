@@ -1,7 +1,9 @@
-//! What lets the generator count deliveries faster than any server sends them: in a fan-out all frames are alike but for
-//! the payload, so a frame that equals the last delivery around its payload is the same delivery with that payload.
+//! Lets the generator count deliveries faster than any server sends them. In a fan-out all frames are equal except
+//! for the payload, so a frame that equals the last delivery around its payload is the same delivery with that
+//! payload.
 //!
-//! It is learned from a frame that went through codec and driver. Anything that differs, in length too, goes that way again.
+//! The template comes from a frame that went through codec and driver. Every frame that differs, also in length, goes
+//! through them again.
 
 use std::ops::Range;
 
@@ -11,14 +13,14 @@ use crate::driver::Incoming;
 #[derive(Debug, Default)]
 pub struct Template {
     frame: Vec<u8>,
-    /// Where in the frame the payload lies.
+    /// The position of the payload in the frame.
     payload: Range<usize>,
-    /// The name, if the protocol says it.
+    /// The name, if the protocol sends it.
     name: Option<String>,
 }
 
 impl Template {
-    /// The delivery at the start of `input` and the length of its frame, if it is like the last one.
+    /// The delivery at the start of `input` and the length of its frame, if it equals the last one.
     #[must_use]
     pub fn delivery<'a>(&'a self, input: &'a [u8]) -> Option<(Incoming<'a>, usize)> {
         let Range { start, end } = self.payload;
@@ -36,8 +38,8 @@ impl Template {
         Some((delivery, frame.len()))
     }
 
-    /// Forgets the last delivery and takes note of one that was found in `message`, the content of a frame. To be followed by
-    /// [`Template::keep`] if it was the frame's whole meaning.
+    /// Forgets the last delivery and stores the one found in `message`, the content of a frame. Call
+    /// [`Template::keep`] afterwards if the delivery was the only content of the frame.
     pub fn note(&mut self, message: &[u8], incoming: Incoming<'_>) {
         self.frame.clear();
         self.payload = 0..0;
@@ -52,8 +54,8 @@ impl Template {
         }
     }
 
-    /// Keeps the frame whose header has `header_bytes` and whose content was given to [`Template::note`]. Without a payload
-    /// in it nothing is kept.
+    /// Stores the frame whose header has `header_bytes` and whose content was passed to [`Template::note`]. Without a
+    /// payload in it nothing is stored.
     pub fn keep(&mut self, frame: &[u8], header_bytes: usize) {
         if !self.payload.is_empty() {
             self.frame.extend_from_slice(frame);

@@ -1,4 +1,4 @@
-//! What sends with TLS cost beside sends in the clear: `cargo run --release --example tls_cost -- [recipients] [bytes] [turns]`.
+//! Compares sends with TLS and without: `cargo run --release --example tls_cost -- [recipients] [bytes] [turns]`.
 //!
 //! Each recipient is owed the same range in every turn, every other one with a hole, as a publisher that does not get
 //! its own message. Printed is the processor time of the sending thread for each recipient and turn, and the memory of an
@@ -115,7 +115,7 @@ fn run(
     Ok(turns)
 }
 
-/// Reads until all peers' connections are over.
+/// Reads until all peers' connections are closed.
 fn drain(peers: &[TcpStream]) {
     let mut chunk = vec![0; 1 << 18];
     let mut is_open = vec![true; peers.len()];
@@ -131,7 +131,7 @@ fn drain(peers: &[TcpStream]) {
     }
 }
 
-/// Keeps this thread on one processor: a send costs half as much where the scheduler happens to put its reader beside it.
+/// Pins this thread to one processor: a send costs half as much if the scheduler puts its reader on the same one.
 fn stay_on(processor: usize) {
     // SAFETY: a set of processors is plain bits, and all calls read or write that one set.
     unsafe {
@@ -142,7 +142,7 @@ fn stay_on(processor: usize) {
     }
 }
 
-/// Processor time of this thread. What the scheduler says in `/proc` is as old as its last tick, 4 ms.
+/// Processor time of this thread. The scheduler's figure in `/proc` is as old as its last tick, 4 ms.
 fn thread_nanos() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

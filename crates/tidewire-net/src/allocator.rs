@@ -1,20 +1,21 @@
-//! How the C library's allocator gives memory back. Rust's allocations are its own, so what holds here holds for all buffers.
+//! Settings of the C library's allocator, which also serves Rust's allocations and so all buffers.
 
-/// A block of at least this size is a mapping of its own, which goes back to the system when it is freed. Below it are the messages of
-/// nearly everybody; above it outboxes, half-received messages and long turn logs, which make up a flood. Linux's own default; what matters
-/// is that it stays.
+/// A block of at least this size is a separate mapping, which returns to the system when it is freed. Below it are
+/// nearly all messages; above it are outboxes, incomplete messages and long turn logs, which make up a flood. Linux's
+/// own default; the point is to fix it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES_MIN: libc::c_int = 128 << 10;
 
-/// So much free memory at the end of an arena is kept for the next time, so that what a turn frees does not go to and fro.
+/// This much free memory stays at the end of an arena, so that a turn's memory does not move to and fro.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIMMED_BYTES_MIN: libc::c_int = 2 << 20;
 
-/// Has memory of large blocks go back at once when they are freed, whatever was freed before. To be called before other threads run.
+/// Makes large blocks return to the system at once when they are freed, whatever was freed before. Call it before
+/// other threads run.
 ///
-/// Left alone, the allocator raises both limits with each large block that is freed, to 32 and 64 MiB. From then on such blocks lie among
-/// small ones in its arenas, where one that is in use keeps what was freed around it: after a flood the process stays as large as it
-/// was. A decision of the process, not of a shard, hence no option.
+/// By default the allocator raises both limits with each large block that is freed, to 32 and 64 MiB. Afterwards such
+/// blocks are among small ones in its arenas, and a used block pins the freed memory around it: after a flood the
+/// process stays as large as it was. A decision of the process, not of a shard, so it is not an option.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn give_back_large_blocks() {
     for (option, bytes) in [
@@ -27,8 +28,8 @@ pub fn give_back_large_blocks() {
     }
 }
 
-/// Gives the pages of free memory back to the system that lie between blocks which are in use. It looks at free blocks of a page and
-/// more, and a thread that allocates meanwhile may have to wait for its part, so it is for the time after a flood.
+/// Returns the pages of free memory between used blocks to the system. It visits free blocks of a page and more, and
+/// a thread that allocates at the same time may have to wait for its arena, so call it only after a flood.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn give_back_free_pages() {
     // SAFETY: it takes a number and works on the allocator's own structures under their locks.

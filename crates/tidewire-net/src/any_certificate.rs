@@ -1,18 +1,18 @@
-//! A client's check of certificates that takes every one.
+//! A client's certificate check that accepts every certificate.
 //!
-//! For questions to this machine, and for measurements of servers that their user names: neither sends anything secret.
+//! For requests to this machine, and for measurements of servers that the user names: neither sends secrets.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// Takes any certificate; that the server has its key is checked.
+/// Accepts any certificate, but checks that the server has its key.
 #[derive(Debug)]
 pub struct AnyCertificate(WebPkiSupportedAlgorithms);
 
 impl AnyCertificate {
-    /// Checks signatures with what the provider has.
+    /// Checks signatures with the provider's algorithms.
     #[must_use]
     pub fn new(provider: &CryptoProvider) -> Self {
         Self(provider.signature_verification_algorithms)

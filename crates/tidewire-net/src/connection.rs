@@ -1,5 +1,5 @@
-//! The connections of a shard: a place for each, with a generation, so that what arrives late for a connection that
-//! is gone meets nobody.
+//! The connections of a shard. Each has a slot with a generation, so a late event for a closed connection finds
+//! another generation and is dropped.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -7,70 +7,70 @@ use crate::outbox::Outbox;
 use crate::read_buffer::Remainder;
 use crate::tls::TlsState;
 
-/// A connection of this shard: its place, and how often that place was used before.
+/// A connection of this shard: its slot, and how often that slot was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The place.
+    /// The slot.
     pub index: u32,
-    /// How often it was used before.
+    /// The number of earlier uses of the slot.
     pub generation: u32,
 }
 
-/// One socket, what it still has to give and to take, and whatever its owner keeps with it.
+/// One socket, its unread and unsent bytes, and its owner's state.
 #[derive(Debug)]
 pub struct Connection<C> {
-    /// What the owner of the loop knows of it.
+    /// The state of the loop's owner.
     pub state: C,
     pub(crate) socket: TcpStream,
     pub(crate) remainder: Remainder,
     pub(crate) outbox: Option<Box<Outbox>>,
-    /// One word for connections in the clear.
+    /// One word for connections without TLS.
     pub(crate) tls: Option<Box<TlsState>>,
     pub(crate) flags: Flags,
-    /// What [`Connection::inbound_bytes`] was when it was last counted.
+    /// The last counted value of [`Connection::inbound_bytes`].
     pub(crate) counted_bytes: u32,
     pub(crate) traffic: Traffic,
 }
 
-/// Bytes of a connection since it was handed over.
+/// Traffic of a connection since it was handed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes that were read.
     pub bytes_in: u64,
-    /// Bytes that the kernel took.
+    /// Bytes that the kernel accepted.
     pub bytes_out: u64,
 }
 
-/// Where a connection stands between two events of an edge-triggered poll.
+/// State of a connection between two events of an edge-triggered poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
-    /// The socket may hold bytes that were not read yet.
+    /// The socket may have unread bytes.
     pub readable: bool,
-    /// It stands in the queue of those to be read.
+    /// It is in the queue of connections to read.
     pub queued_to_read: bool,
     /// It must not be read now.
     pub paused: bool,
-    /// The remainder is to be looked at before anything is read.
+    /// The remainder must be handled before anything is read.
     pub reload: bool,
-    /// The kernel's send buffer was full; nothing is sent before it is writable.
+    /// The kernel's send buffer was full; the loop sends nothing before it is writable.
     pub blocked: bool,
-    /// It stands in the queue of sends.
+    /// It is in the queue of sends.
     pub queued_to_send: bool,
-    /// It stands in the list of those with an outbox.
+    /// It is in the list of connections with an outbox.
     pub listed: bool,
     /// The poll saw the peer's end of stream.
     pub ended: bool,
-    /// The poll saw that the connection is broken: nobody waits for an answer, so what was not read yet is not kept back any more.
+    /// The poll reported a broken connection: no peer waits for an answer, so unread input is no longer held back.
     pub broken: bool,
-    /// Nothing is sent to it behind what waits.
+    /// Nothing is sent after the waiting bytes.
     pub ending: bool,
-    /// Its owner wants to know when it lags.
+    /// Its owner requests a report when it lags.
     pub watched: bool,
-    /// Its owner was told that it lags.
+    /// Its owner knows that it lags.
     pub lagging: bool,
-    /// Its owner was told so at the end of the last turn.
+    /// Its owner learned at the end of the last turn that it lags.
     pub just_lagging: bool,
-    /// Its owner wants to know when little waits for it.
+    /// Its owner requests a report when few bytes wait for it.
     pub awaited: bool,
 }
 
@@ -81,7 +81,7 @@ impl<C> Connection<C> {
         self.outbox.as_ref().map_or(0, |outbox| outbox.bytes())
     }
 
-    /// Bytes since it was handed over.
+    /// Traffic since the hand-over.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.traffic
@@ -93,24 +93,25 @@ impl<C> Connection<C> {
         self.tls.is_some()
     }
 
-    /// Bytes that came in and could not be handled yet, as last counted.
+    /// Received bytes that could not be handled yet, as last counted.
     #[must_use]
     pub fn inbound_bytes(&self) -> usize {
         self.counted_bytes as usize
     }
 
-    /// Memory that the connection holds for itself alone, in both directions.
+    /// Memory of this connection alone, in both directions.
     pub(crate) fn held_bytes(&self) -> usize {
         self.inbound_bytes() + self.outbox.as_ref().map_or(0, |outbox| outbox.own_bytes())
     }
 
-    /// Whether everything that was decided for it was given to the kernel.
+    /// Whether the kernel has accepted all bytes for it.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.outbox.is_none() && !self.flags.queued_to_send
     }
 
-    /// Whether some of what waited at the last [`crate::event_loop::EventLoop::mark_backlog`] was not sent yet.
+    /// Whether some of the bytes that waited at the last [`crate::event_loop::EventLoop::mark_backlog`] are still
+    /// unsent.
     #[must_use]
     pub fn has_marked(&self) -> bool {
         self.outbox
@@ -118,26 +119,26 @@ impl<C> Connection<C> {
             .is_some_and(|outbox| outbox.has_marked())
     }
 
-    /// Where the other end of the socket is; `None` once the kernel has forgotten it.
+    /// The address of the peer; `None` once the kernel has forgotten it.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.socket.peer_addr().ok()
     }
 
-    /// The certificate that the other end has shown, as DER.
+    /// The peer's certificate, as DER.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         self.tls.as_ref()?.peer_certificate()
     }
 
-    /// Has the owner of the loop be told when the connection lags, and when it has drained.
+    /// Requests reports to the loop's owner when the connection lags, and when it has drained.
     pub fn watch(&mut self) {
         self.flags.watched = true;
     }
 
-    /// Ends the sending half: the peer reads what is on its way, then the end of the stream.
+    /// Closes the sending half: the peer reads the bytes in flight, then the end of the stream.
     pub fn shut_down_sending(&self) {
-        // It fails when the peer is gone, and then there is nothing to shut down.
+        // It fails if the peer has closed, and then there is nothing to shut down.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 }
@@ -153,7 +154,7 @@ struct Slot<C> {
 pub struct Connections<C> {
     slots: Vec<Slot<C>>,
     free: Vec<u32>,
-    /// Places without a connection that were lent.
+    /// Lent slots without a connection.
     lent_count: usize,
 }
 
@@ -168,19 +169,19 @@ impl<C> Default for Connections<C> {
 }
 
 impl<C> Connections<C> {
-    /// How many there are.
+    /// The number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len() - self.lent_count
     }
 
-    /// Whether there are none.
+    /// Whether the shard has no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The place that the next connection gets.
+    /// The slot of the next connection.
     #[must_use]
     pub fn next_key(&self) -> Key {
         match self.free.last() {
@@ -212,13 +213,14 @@ impl<C> Connections<C> {
         key
     }
 
-    /// Lends a place to what is no connection, so that its key differs from all of theirs. To be given back.
+    /// Lends a slot to a user other than a connection, so that its key differs from all keys of connections. The user
+    /// must return it.
     pub fn lend_place(&mut self) -> Key {
         self.lent_count += 1;
         self.take_place()
     }
 
-    /// Takes a lent place back; whoever has it next has another generation.
+    /// Takes a lent slot back; its next user has another generation.
     pub fn take_back(&mut self, key: Key) {
         let slot = &mut self.slots[key.index as usize];
         debug_assert!(
@@ -230,7 +232,8 @@ impl<C> Connections<C> {
         self.lent_count -= 1;
     }
 
-    /// Takes a connection out. Its place is lent from here on, so that what belongs to its key can end before another one has the place.
+    /// Removes a connection. Its slot is lent afterwards, so that other state with its key can end before the slot is
+    /// reused.
     pub(crate) fn remove_and_lend(&mut self, key: Key) -> Option<Connection<C>> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation != key.generation {
@@ -258,12 +261,12 @@ impl<C> Connections<C> {
             .filter(|_| slot.generation == key.generation)
     }
 
-    /// Whoever is in this place now.
+    /// The connection in this slot.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Connection<C>> {
         self.slots.get_mut(index as usize)?.connection.as_mut()
     }
 
-    /// The key of whoever is in this place now.
+    /// The key of the connection in this slot.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
         let slot = self.slots.get(index as usize)?;
         slot.connection.as_ref().map(|_| Key {
@@ -272,13 +275,13 @@ impl<C> Connections<C> {
         })
     }
 
-    /// How many places there are, taken, lent or free.
+    /// The number of slots, used, lent or free.
     #[must_use]
     pub fn table_len(&self) -> usize {
         self.slots.len()
     }
 
-    /// What is in `count` places from `first` on: a connection, or nothing where a place is free or lent.
+    /// The content of `count` slots from `first` on: a connection, or nothing if a slot is free or lent.
     pub fn look(
         &self,
         first: usize,
@@ -286,14 +289,14 @@ impl<C> Connections<C> {
     ) -> impl Iterator<Item = (Key, Option<&Connection<C>>)> {
         let end = first.saturating_add(count).min(self.slots.len());
         let slots = self.slots.get(first..end).unwrap_or_default();
-        // There are no more places than indexes.
+        // There are no more slots than indexes.
         (first as u32..).zip(slots).map(|(index, slot)| {
             let generation = slot.generation;
             (Key { index, generation }, slot.connection.as_ref())
         })
     }
 
-    /// All keys, by place.
+    /// All keys, by slot.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
             slot.connection.as_ref().map(|_| Key {

@@ -1,11 +1,11 @@
-//! Ends the wait of a poll at a deadline. It stays set while later deadlines are asked for, so that a turn costs no system call,
-//! and the kernel no timer that is started and cancelled with each wait, as a timeout of the poll does.
+//! Ends the wait of a poll at a deadline. The timer stays set for later deadlines, so that a turn costs no system
+//! call. With a timeout of the poll, the kernel would start and cancel a timer with each wait.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// A timer of the kernel that goes off once, at the earliest deadline asked for since it went off last.
+/// A kernel timer that fires once, at the earliest deadline requested since it last fired.
 #[derive(Debug)]
 pub(crate) struct DeadlineTimer {
     timer: OwnedFd,
@@ -16,7 +16,7 @@ impl DeadlineTimer {
     /// A timer that is not set.
     ///
     /// # Errors
-    /// The kernel gives no descriptor.
+    /// The kernel has no descriptor.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: the call has no pointers.
@@ -24,17 +24,17 @@ impl DeadlineTimer {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor was just made, and nobody else knows it.
+        // SAFETY: the descriptor was just created, and no other code knows it.
         let timer = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { timer, due: None })
     }
 
-    /// Its descriptor, which becomes readable anew each time it goes off, be it read or not.
+    /// Its descriptor, which becomes readable each time it fires, whether or not it is read.
     pub(crate) fn fd(&self) -> RawFd {
         self.timer.as_raw_fd()
     }
 
-    /// Goes off at `deadline` at the latest, at once if that has passed.
+    /// Fires at `deadline` at the latest, at once if that has passed.
     ///
     /// # Errors
     /// The kernel refuses, for which it has no reason.
@@ -42,7 +42,7 @@ impl DeadlineTimer {
         if self.due.is_some_and(|due| due <= deadline) {
             return Ok(());
         }
-        // Zero would switch the timer off.
+        // Zero would disable the timer.
         let left = deadline.saturating_duration_since(Instant::now());
         let left = left.max(Duration::from_nanos(1));
         let value = libc::timespec {
@@ -64,7 +64,7 @@ impl DeadlineTimer {
         Ok(())
     }
 
-    /// It has gone off.
+    /// Records that it has fired.
     pub(crate) fn expire(&mut self) {
         self.due = None;
     }

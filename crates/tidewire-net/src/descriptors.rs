@@ -1,11 +1,11 @@
-//! How many descriptors the process may have: each connection costs exactly one.
+//! The process's limit of descriptors: each connection needs exactly one.
 
 use std::io;
 
-/// Raises the soft limit of open descriptors to the hard one and gives the limit that holds from now on.
+/// Raises the soft limit of open descriptors to the hard one and returns the new limit.
 ///
 /// # Errors
-/// The limit can't be read. A limit that can't be raised is given as it is.
+/// The limit can't be read. If it can't be raised, it is returned unchanged.
 pub fn raise_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

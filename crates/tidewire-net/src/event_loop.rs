@@ -1,7 +1,7 @@
-//! One shard's loop: its poll, its connections, whom to read next, and the sends of a turn in slices.
+//! One shard's loop: its poll, its connections, the queue of connections to read, and the sends of a turn in slices.
 //!
-//! The poll is edge-triggered, so each connection remembers whether it may still be read or must not be written. The
-//! owner decides what bytes mean; the loop knows ranges of turn logs and bytes.
+//! The poll is edge-triggered, so each connection remembers whether it may still have bytes to read and whether its
+//! send buffer is full. The owner decides the meaning of bytes; the loop knows only bytes and ranges of turn logs.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -23,65 +23,67 @@ use crate::tls::TlsState;
 use crate::tls_send::Arena;
 use crate::turn_log::TurnLogs;
 
-/// Not the index of a connection: the descriptor limit is far below.
+/// Never the index of a connection, because the descriptor limit is far below.
 const WAKER: Token = Token(usize::MAX);
-/// Neither is this.
+/// Like [`WAKER`], never the index of a connection.
 const DEADLINE_TIMER: Token = Token(usize::MAX - 1);
 
-/// Readiness events taken from the kernel at once. More stay there for the next turn.
+/// Readiness events that one poll takes from the kernel. Further ones stay there for the next turn.
 const EVENTS_MAX: usize = 4096;
 
-/// Sends of one slice of a flush. Between slices the owner looks at its sockets, and what is in a hurry goes first. On loopback
-/// so many take half a millisecond, to thousands of readers who sleep a whole one; 256 took 2 to 4 ms there, 2,000 ten.
+/// Sends of one slice of a flush. Between slices the owner polls its sockets, and small sends go first. On loopback
+/// this many take half a millisecond, to thousands of sleeping readers one millisecond; 256 took 2 to 4 ms there,
+/// 2,000 ten.
 pub const SLICE_SENDS_MAX: usize = 64;
 
-/// Before a flush of many sends the loop polls once for this many of them, and [`POLLS_MAX`] times at most. A poll costs a
-/// fifteenth of a send, and input that it finds saves a second flush.
+/// Before a flush of many sends the loop polls once for this many of them, and [`POLLS_MAX`] times at most. A poll
+/// costs a fifteenth of a send, and input that it finds saves a second flush.
 const SENDS_PER_POLL: usize = 4;
 
 /// On loopback this many polls take as long as four sends.
 const POLLS_MAX: usize = 64;
 
-/// After this many polls that found nothing, only one in this many small flushes polls: where messages come one by one, the
-/// polls are all that can still be saved, a hundredth of what a flush to ten recipients costs.
+/// After this many polls without input, only one in this many small flushes polls. If messages come one by one, the
+/// polls are the only avoidable cost, a hundredth of a flush to ten recipients.
 const EMPTY_POLLS_MAX: u32 = 16;
 
-/// Flushes of at least this many sends always poll: visiting all recipients twice costs a hundred times what polling does.
+/// Flushes of at least this many sends always poll: visiting all recipients twice costs a hundred times as much as
+/// polling.
 const POLL_ALWAYS_SENDS: usize = 256;
 
-/// What [`EventLoop::sleep_and_poll`] asks for. With the kernel's usual slack it gets about 80 µs, the time of ten sends, in which a dozen
-/// messages come from a peer that sends them one by one.
+/// The requested sleep of [`EventLoop::sleep_and_poll`]. With the kernel's usual slack it takes about 80 µs, the time
+/// of ten sends, in which a dozen messages arrive from a peer that sends them one by one.
 const SLEEP: Duration = Duration::from_micros(30);
 
-/// What the loop has counted since it was made.
+/// Counters of the loop since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopCounts {
     /// Sends, successful or not.
     pub sends: u64,
-    /// Sends that the kernel took in part only or not at all.
+    /// Sends of which the kernel accepted only a part or nothing.
     pub short_sends: u64,
     /// Submissions to an `io_uring`, each of many sends.
     pub ring_submissions: u64,
-    /// Bytes that the kernel took.
+    /// Bytes that the kernel accepted.
     pub bytes_out: u64,
     /// Bytes read.
     pub bytes_in: u64,
 }
 
-/// Marks of the bytes that wait for one connection.
+/// Marks for the bytes that wait for one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutboxMarks {
-    /// Beyond it the connection is ended. What a watched connection had when its owner was told that it lags does not
-    /// count.
+    /// Above it the connection is closed. The bytes that a watched connection had when its owner learned that it lags
+    /// do not count.
     pub bytes_max: usize,
-    /// Beyond it a watched connection lags.
+    /// Above it a watched connection lags.
     pub lagging_bytes: usize,
-    /// Down to it, it has drained. Not above `lagging_bytes`.
+    /// At or below it, the connection has drained. Not above `lagging_bytes`.
     pub drained_bytes: usize,
 }
 
 impl OutboxMarks {
-    /// A limit alone: nobody lags.
+    /// A limit alone, without lagging.
     #[must_use]
     pub const fn limit(bytes_max: usize) -> Self {
         Self {
@@ -92,18 +94,18 @@ impl OutboxMarks {
     }
 }
 
-/// What the end of a turn found out about connections.
+/// Connections that crossed a mark in this turn.
 #[derive(Debug, Default)]
 pub struct Settled {
-    /// Those that hold too much. Their owner removes them.
+    /// Connections above the limit. Their owner removes them.
     pub cut: Vec<Key>,
-    /// Watched ones that lag since this turn.
+    /// Watched connections that lag since this turn.
     pub lagging: Vec<Key>,
-    /// Those that lagged or were awaited, and have drained.
+    /// Connections that lagged or were awaited, and have drained.
     pub drained: Vec<Key>,
 }
 
-/// A send that stands in the queue: ranges not yet in the connection's outbox, then whatever is in there.
+/// A queued send: ranges that are not yet in the connection's outbox, then the content of the outbox.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     key: Key,
@@ -115,11 +117,11 @@ struct Queued {
 #[derive(Clone, Debug)]
 struct Submitted {
     queued: Queued,
-    /// What was sealed for it, where the connection has TLS.
+    /// The sealed bytes, if the connection has TLS.
     sealed: Option<Range<usize>>,
 }
 
-/// A shard's loop over its connections. `C` is what the owner keeps with each.
+/// A shard's loop over its connections. `C` is the owner's state of each.
 pub struct EventLoop<C> {
     poll: Poll,
     deadline_timer: DeadlineTimer,
@@ -127,31 +129,31 @@ pub struct EventLoop<C> {
     connections: Connections<C>,
     to_read: VecDeque<Key>,
     to_send: VecDeque<Queued>,
-    /// The ranges of the queued sends, one behind the other.
+    /// The ranges of the queued sends, concatenated.
     ranges: Vec<LogRange>,
-    /// Connections that have an outbox, and some that are gone.
+    /// Connections that have an outbox, and some that are closed.
     listed: Vec<Key>,
-    /// Bytes that came in and could not be handled yet, of all connections.
+    /// Received bytes of all connections that could not be handled yet.
     inbound_bytes: usize,
-    /// Whether the last poll was ended by the waker.
+    /// Whether the waker ended the last poll.
     is_woken: bool,
-    /// How many times in a row nobody came before a flush.
+    /// How many polls in a row before a flush found no input.
     empty_polls: u32,
     sender: Sender,
     completions: Vec<Completion>,
     slice: Vec<Submitted>,
     arena: Arena,
     counts: LoopCounts,
-    /// What the connections hold, as last reported.
+    /// The memory of the connections, as last reported.
     share: Share,
     outbox_bytes: usize,
 }
 
 impl<C> EventLoop<C> {
-    /// A loop without connections that sends through `sender`, and what wakes it from other threads.
+    /// A loop without connections that sends through `sender`, and a waker for other threads.
     ///
     /// # Errors
-    /// The kernel gives no descriptor for its poll, its waker or its deadline timer.
+    /// The kernel has no descriptor for the poll, the waker or the deadline timer.
     pub fn new(budget: &MemoryBudget, sender: Sender) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
@@ -184,7 +186,7 @@ impl<C> EventLoop<C> {
         Ok((event_loop, waker))
     }
 
-    /// What all loops and their owners hold together is compared with this.
+    /// The memory budget that all loops and their owners share.
     #[must_use]
     pub fn budget(&self) -> &MemoryBudget {
         self.share.budget()
@@ -201,7 +203,7 @@ impl<C> EventLoop<C> {
         &mut self.connections
     }
 
-    /// What was counted so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> LoopCounts {
         LoopCounts {
@@ -210,13 +212,13 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// How sends reach the kernel. It changes when an `io_uring` fails.
+    /// The path of sends to the kernel. It changes when an `io_uring` fails.
     #[must_use]
     pub fn send_path(&self) -> Path {
         self.sender.path()
     }
 
-    /// Bytes that came in and could not be handled yet.
+    /// Received bytes that could not be handled yet.
     #[must_use]
     pub fn inbound_bytes(&self) -> usize {
         self.inbound_bytes
@@ -234,7 +236,8 @@ impl<C> EventLoop<C> {
         self.listed.len()
     }
 
-    /// Remembers what waits to be sent now and says for whom; [`Connection::has_marked`] tells when it was sent.
+    /// Marks the bytes that wait now and returns their connections; [`Connection::has_marked`] is true until they
+    /// were sent.
     pub fn mark_backlog(&mut self) -> Vec<Key> {
         let mut keys = self.listed.clone();
         keys.retain(|key| {
@@ -248,7 +251,7 @@ impl<C> EventLoop<C> {
         keys
     }
 
-    /// Takes over a nonblocking socket. `unread` are bytes of its stream that were read already; they are handled
+    /// Adds a nonblocking socket. `unread` are bytes of its stream that were already read; the loop handles them
     /// first, without waiting for readiness.
     ///
     /// # Errors
@@ -257,8 +260,8 @@ impl<C> EventLoop<C> {
         self.add_with_tls(socket, unread, None, state)
     }
 
-    /// The same for a connection whose TLS handshake is over, or one without TLS. `unread` is plaintext; what of it is
-    /// still encrypted is in the TLS state.
+    /// The same for a connection after its TLS handshake, or one without TLS. `unread` is plaintext; still encrypted
+    /// bytes of it are in the TLS state.
     ///
     /// # Errors
     /// The kernel refuses to watch the socket.
@@ -277,7 +280,7 @@ impl<C> EventLoop<C> {
             .register(&mut SourceFd(&fd), Token(key.index as usize), interest)?;
         let flags = Flags {
             reload: !unread.is_empty(),
-            // A goodbye that was read already makes no event.
+            // A TLS close message that was already read causes no event.
             readable: tls.as_ref().is_some_and(|tls| tls.is_peer_closed()),
             ..Flags::default()
         };
@@ -297,16 +300,16 @@ impl<C> EventLoop<C> {
         Ok(key)
     }
 
-    /// Ends a connection and gives back what its owner kept with it. What was not sent is lost.
+    /// Closes a connection and returns its owner's state. Unsent bytes are lost.
     pub fn remove(&mut self, key: Key) -> Option<C> {
         let state = self.remove_and_lend(key)?;
         self.connections.take_back(key);
         Some(state)
     }
 
-    /// The same, but the connection's place stays lent until [`Connections::take_back`].
+    /// The same, but the connection's slot stays lent until [`Connections::take_back`].
     pub fn remove_and_lend(&mut self, key: Key) -> Option<C> {
-        // Closing the descriptor takes it out of the poll, because nobody else holds a copy of it.
+        // Closing the descriptor removes it from the poll, because there is no copy of it.
         let connection = self.connections.remove_and_lend(key)?;
         self.inbound_bytes -= connection.inbound_bytes();
         let outbox_bytes = connection
@@ -314,22 +317,22 @@ impl<C> EventLoop<C> {
             .as_ref()
             .map_or(0, |outbox| outbox.own_bytes());
         self.outbox_bytes = self.outbox_bytes.saturating_sub(outbox_bytes);
-        // At once, so that no other holder is ended for what this one has held.
+        // At once, so that no other holder is closed for the memory of this one.
         self.share.report(self.outbox_bytes + self.inbound_bytes, 0);
         Some(connection.state)
     }
 
-    /// Waits until something is ready, the waker was used, or `deadline` is reached, and notes who is ready. It may end earlier too, at
-    /// a deadline that was asked for before.
+    /// Waits until a socket is ready, the waker was used, or `deadline` is reached, and records the ready sockets. It
+    /// may return earlier at an earlier requested deadline.
     ///
     /// # Errors
-    /// As of [`EventLoop::poll`].
+    /// As for [`EventLoop::poll`].
     pub fn poll_until(&mut self, deadline: Instant) -> io::Result<()> {
         self.deadline_timer.set(deadline)?;
         self.poll(None)
     }
 
-    /// Waits until something is ready, `timeout` is over, or the waker was used, and notes who is ready.
+    /// Waits until a socket is ready, `timeout` has passed, or the waker was used, and records the ready sockets.
     ///
     /// # Errors
     /// The poll itself failed, which no connection can cause.
@@ -356,7 +359,7 @@ impl<C> EventLoop<C> {
                 continue;
             };
             let flags = &mut connection.flags;
-            // The owner learns of a reset also where it has paused reading, or is about to: no further event tells of it.
+            // The owner must learn of a reset also while it pauses reading, because no further event reports it.
             flags.broken |= event.is_error();
             flags.paused &= !flags.broken;
             if event.is_readable() || event.is_read_closed() || event.is_error() {
@@ -382,11 +385,11 @@ impl<C> EventLoop<C> {
         Ok(())
     }
 
-    /// Polls a few times, without waiting, before a flush of `send_count` sends begins; true if input has arrived. A small flush
-    /// mostly skips this after polls have found nothing for a while.
+    /// Polls a few times, without waiting, before a flush of `send_count` sends; true if input has arrived. After
+    /// polls without input a small flush mostly skips this.
     ///
     /// # Errors
-    /// As of [`EventLoop::poll`].
+    /// As for [`EventLoop::poll`].
     pub fn poll_repeatedly(&mut self, send_count: usize) -> io::Result<bool> {
         let polls = (send_count / SENDS_PER_POLL).min(POLLS_MAX);
         if polls == 0 {
@@ -408,38 +411,39 @@ impl<C> EventLoop<C> {
         Ok(false)
     }
 
-    /// Sleeps a little and polls then. Meanwhile no peer has to wake this thread, and other threads may use its core.
+    /// Sleeps briefly and then polls. During the sleep no peer has to wake this thread, and other threads may use its
+    /// core.
     ///
     /// # Errors
-    /// As of [`EventLoop::poll`].
+    /// As for [`EventLoop::poll`].
     pub fn sleep_and_poll(&mut self) -> io::Result<bool> {
         std::thread::sleep(SLEEP);
         self.poll_again()
     }
 
-    /// Polls once, without waiting; true if a connection is readable or mail has arrived.
+    /// Polls once, without waiting; true if a connection is readable or the mailbox has entries.
     ///
     /// # Errors
-    /// As of [`EventLoop::poll`].
+    /// As for [`EventLoop::poll`].
     pub fn poll_again(&mut self) -> io::Result<bool> {
         self.poll(Some(Duration::ZERO))?;
         Ok(self.is_woken || self.readable_count() > 0)
     }
 
-    /// How many connections wait to be read.
+    /// The number of connections that wait to be read.
     #[must_use]
     pub fn readable_count(&self) -> usize {
         self.to_read.len()
     }
 
-    /// Whether sends wait.
+    /// Whether sends are queued.
     #[must_use]
     pub fn has_sends(&self) -> bool {
         !self.to_send.is_empty()
     }
 
-    /// Reads the next connection in line into `buffer`; `None` when nobody waits. A connection that may have more goes
-    /// to the end of the line.
+    /// Reads the next connection of the queue into `buffer`; `None` if the queue is empty. A connection that may have
+    /// more bytes goes to the end of the queue.
     pub fn read_next(&mut self, buffer: &mut ReadBuffer) -> Option<(Key, ReadOutcome)> {
         while let Some(key) = self.to_read.pop_front() {
             let Some(connection) = self.connections.get_mut(key) else {
@@ -472,7 +476,7 @@ impl<C> EventLoop<C> {
             connection.traffic.bytes_in += *count as u64;
         }
         match outcome {
-            // The last bytes may come with the end of the stream, and then no further event tells of it.
+            // The last bytes may come together with the end of the stream, and then no further event reports the end.
             ReadOutcome::Drained(count) if count == 0 || !connection.flags.ended => {
                 connection.flags.readable = false
             }
@@ -492,7 +496,7 @@ impl<C> EventLoop<C> {
         outcome
     }
 
-    /// Queues what TLS itself has to send.
+    /// Queues TLS's own records.
     fn take_outgoing(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -509,19 +513,19 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// Tries to tell the peer why its connection ends. Not behind bytes that wait: that peer reads nothing now.
+    /// Tries to send the peer a TLS alert. Not after waiting bytes, because that peer is not reading.
     fn send_alert(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key)
             && let Some(tls) = connection.tls.as_deref_mut()
             && connection.outbox.is_none()
         {
-            // The connection ends in any case.
+            // The connection closes in any case.
             let _ = (&connection.socket).write(&tls.take_outgoing());
         }
     }
 
-    /// Counts the bytes that came in and wait with this connection: `owner_bytes`, which its owner keeps, and what is
-    /// left of its last read.
+    /// Counts the received bytes that wait with this connection: `owner_bytes` of its owner, and the rest of its last
+    /// read.
     pub fn recount(&mut self, key: Key, owner_bytes: usize) {
         if let Some(connection) = self.connections.get_mut(key) {
             let sealed = connection.tls.as_ref().map_or(0, |tls| tls.kept_bytes());
@@ -533,7 +537,7 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// Puts what is left in `buffer` back to its connection, to be looked at when there are `needed` bytes.
+    /// Stores the rest of `buffer` with its connection until it has `needed` bytes.
     pub fn store_rest(&mut self, key: Key, buffer: &mut ReadBuffer, needed: usize) {
         match self.connections.get_mut(key) {
             Some(connection) => buffer.store_rest(&mut connection.remainder, needed),
@@ -548,7 +552,7 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// Reads a connection again: first what is kept of it, then its socket.
+    /// Reads a connection again: first its stored bytes, then its socket.
     pub fn resume(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.flags.paused = false;
@@ -567,8 +571,8 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// Adds ranges of a turn log to what a connection is sent, behind everything before. All calls of a turn for one
-    /// connection make one send.
+    /// Appends ranges of a turn log to the sends of a connection. All calls of a turn for one connection make one
+    /// send.
     pub fn push_ranges(&mut self, key: Key, ranges: impl Iterator<Item = LogRange>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -593,7 +597,7 @@ impl<C> EventLoop<C> {
         });
     }
 
-    /// Adds bytes that are for this connection alone, behind everything before.
+    /// Appends bytes for this connection alone.
     pub fn push_bytes(&mut self, key: Key, bytes: &[u8]) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.outbox.get_or_insert_default().push_own(bytes);
@@ -601,7 +605,7 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// The same for the last bytes of a connection: with TLS the goodbye goes behind them.
+    /// The same for the last bytes of a connection: with TLS its close message follows them.
     pub fn push_last(&mut self, key: Key, bytes: &[u8]) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.flags.ending = true;
@@ -628,7 +632,8 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// Has the owner be told, at the end of this turn or a later one, when little waits for the connection.
+    /// Requests a report to the owner, at the end of this turn or a later one, when few bytes wait for the
+    /// connection.
     pub fn await_drained(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
             let flags = &mut connection.flags;
@@ -640,27 +645,27 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// How many sends wait.
+    /// The number of queued sends.
     #[must_use]
     pub fn send_count(&self) -> usize {
         self.to_send.len()
     }
 
-    /// Has the last `count` sends of the queue go first, in their order. Each connection has at most one send in the
-    /// queue, so none of them overtakes anything of its own connection.
+    /// Moves the last `count` sends of the queue to its front, in their order. Each connection has at most one send
+    /// in the queue, so none of them overtakes bytes of the same connection.
     ///
     /// # Panics
-    /// There are not so many, which is a defect of the caller.
+    /// The queue has fewer, which is a defect of the caller.
     pub fn send_first(&mut self, count: usize) {
         self.to_send.rotate_right(count);
     }
 
-    /// Submits the next slice of the queued sends. Connections whose socket is broken are appended to `broken`; their
-    /// owner removes them.
+    /// Submits the next slice of the queued sends. Appends connections with a broken socket to `broken`; their owner
+    /// removes them.
     pub fn submit_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
         self.collect_slice(logs, broken);
         let mut batch = self.sender.batch();
-        // In a large fan-out nearly every recipient gets what the one before got.
+        // In a large fan-out nearly every recipient gets the same range as the one before.
         let mut last: Option<(&LogRange, &[u8])> = None;
         for (token, submitted) in (0u32..).zip(&self.slice) {
             let Some(connection) = self.connections.get(submitted.queued.key) else {
@@ -709,7 +714,7 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// Takes the next sends out of the queue and seals those that need it.
+    /// Takes the next sends out of the queue and seals those with TLS.
     fn collect_slice(&mut self, logs: &TurnLogs, broken: &mut Vec<Key>) {
         self.slice.clear();
         self.arena.clear();
@@ -735,7 +740,7 @@ impl<C> EventLoop<C> {
         }
     }
 
-    /// Notes how the send of a connection with TLS ended. What was sealed for it stays its own.
+    /// Records the result of a send with TLS. The connection keeps its sealed bytes.
     fn complete_sealed(
         &mut self,
         queued: Queued,
@@ -784,7 +789,7 @@ impl<C> EventLoop<C> {
         connection.flags.queued_to_send = false;
         self.counts.sends += 1;
         let new = ranges_of(&self.ranges, queued);
-        // The usual end: one range, all of it sent, and nothing was waiting.
+        // The usual result: one range, completely sent, and an empty outbox.
         if let (Ok(sent), [range], None) = (&result, new, &connection.outbox)
             && *sent == range.bytes()
         {
@@ -832,9 +837,10 @@ impl<C> EventLoop<C> {
         self.list_and_queue(queued.key);
     }
 
-    /// Ends a turn after its sends: copies what is left of the turn before, and appends to `settled` who crossed which
-    /// mark; to be cut are those over their limit. What the connections hold is reported to the budget; while all shards
-    /// together are over it, their owner ends those who hold most, see [`EventLoop::holders`].
+    /// Ends a turn after its sends. Copies the rest of the previous turn into the outboxes, and appends to `settled`
+    /// the connections that crossed a mark; connections above their limit are to be closed. It reports the memory of
+    /// the connections to the budget. While all shards together exceed the budget, their owners close the largest
+    /// holders, see [`EventLoop::holders`].
     pub fn settle(&mut self, logs: &mut TurnLogs, marks: &OutboxMarks, settled: &mut Settled) {
         let mut outbox_bytes = 0;
         let connections = &mut self.connections;
@@ -857,7 +863,8 @@ impl<C> EventLoop<C> {
             };
             outbox.settle(logs);
             outbox_bytes += outbox.own_bytes();
-            // What the turn had collected before the owner was told comes with the next one, and is forgiven too.
+            // Bytes that the turn had collected before the owner learned of the lag come with the next turn, and do
+            // not count either.
             if std::mem::take(&mut flags.just_lagging) {
                 outbox.forgive();
             }
@@ -877,13 +884,13 @@ impl<C> EventLoop<C> {
         self.share.report(held, 0);
     }
 
-    /// Memory that a connection holds for itself alone: its outbox and what is half received of it.
+    /// Memory of this connection alone: its outbox and its incomplete input.
     #[must_use]
     pub fn held_bytes(&self, key: Key) -> usize {
         self.connections.get(key).map_or(0, Connection::held_bytes)
     }
 
-    /// All connections with what they hold for themselves alone.
+    /// All connections with their own memory.
     pub fn holders(&self) -> impl Iterator<Item = (usize, Key)> {
         self.connections
             .keys()
@@ -895,7 +902,7 @@ fn ranges_of(ranges: &[LogRange], queued: Queued) -> &[LogRange] {
     &ranges[queued.first as usize..][..queued.count as usize]
 }
 
-/// Bytes of the slices that one send carried.
+/// Bytes of the slices of one send.
 fn submitted_bytes(new: &[LogRange], outbox: Option<&Outbox>) -> usize {
     let of_new: usize = new.iter().take(SLICES_MAX).map(LogRange::bytes).sum();
     let room = SLICES_MAX.saturating_sub(new.len());

@@ -1,38 +1,39 @@
-//! Flush policy for large fan-outs: delays the first send while input keeps arriving, and takes in what arrives during the flush.
+//! Flush policy for large fan-outs: delays the first send while input keeps arriving, and includes input that arrives
+//! during the flush.
 //!
-//! A send costs the same however many messages it carries, so the policy avoids visiting a recipient twice. A lone message
-//! leaves at once. Decisions 12 and 16 have the figures.
+//! A send costs the same for any number of messages, so the policy avoids visiting a recipient twice. A single
+//! message leaves at once. Decisions 12 and 16 have the figures.
 
 use std::io;
 
 use crate::event_loop::{EventLoop, SLICE_SENDS_MAX};
 
-/// What all sockets of a loop together may give in a turn; the rest comes first in the next one.
+/// The largest input of all sockets of a loop in a turn; the next turn starts with the rest.
 pub const TURN_BYTES_MAX: usize = 4 << 20;
 
-/// A turn that has read this many bytes polls no more before it flushes. This many bytes of the shortest messages take four
-/// milliseconds to handle, and the recipients wait meanwhile, even if the flood is for others.
+/// A turn that has read this many bytes stops polling before it flushes. This many bytes of the shortest messages
+/// take four milliseconds to handle, in which the recipients wait, even if the flood is for others.
 const AWAIT_BYTES_MAX: usize = 256 << 10;
 
-/// What a sleep costs the recipients that wait, in sends.
+/// The cost of a sleep for the waiting recipients, in sends.
 const SENDS_PER_SLEEP: usize = 10;
 
 /// With fewer sends the loop polls without sleeping: their flush takes less than twenty sleeps.
 const SLEEP_SENDS_MIN: usize = 256;
 
-/// A turn with at most this many sends is small: polling again before it does not pay. Less than a slice, so that a flush goes on however
-/// many small turns come between.
+/// A turn with at most this many sends is small: polling again before it does not pay. Less than a slice, so that a
+/// flush continues whatever the number of small turns in between.
 pub const SMALL_TURN_SENDS_MAX: usize = SLICE_SENDS_MAX / 2;
 
 /// The owner of a loop, which sends what its input leads to.
 pub trait Owner {
-    /// What it keeps with a connection.
+    /// Its state of a connection.
     type State;
 
     /// Its loop.
     fn event_loop(&mut self) -> &mut EventLoop<Self::State>;
 
-    /// About how many sends are owed.
+    /// The approximate number of pending sends.
     fn owed_count(&self) -> usize;
 
     /// Bytes read in this turn.
@@ -43,22 +44,23 @@ pub trait Owner {
         true
     }
 
-    /// Takes in whatever the last poll has found.
+    /// Handles the input of the last poll.
     ///
     /// # Errors
-    /// The owner can't go on.
+    /// The owner can't continue.
     fn take_input(&mut self) -> io::Result<()>;
 
-    /// Sends to one slice of those who are owed something.
+    /// Sends to one slice of the recipients.
     fn send_slice(&mut self);
 }
 
-/// Flushes to all but the last slice of the recipients, to which a turn sends as to a few, and takes in what comes before and
-/// meanwhile: who still waits gets it with the rest, and everybody else once more. When as many sends are done as there were
-/// recipients, it is over, or a steady flood would never let the turn end.
+/// Flushes to all but the last slice of the recipients, to which a turn sends as to a few, and includes input from
+/// before and during the flush: a waiting recipient gets it with the rest, and a served one gets one more send. It
+/// ends when as many sends are done as there were recipients at first, because a steady flood would otherwise never
+/// let the turn end.
 ///
 /// # Errors
-/// As of [`EventLoop::poll`] and [`Owner::take_input`].
+/// As for [`EventLoop::poll`] and [`Owner::take_input`].
 pub fn flush(owner: &mut impl Owner) -> io::Result<()> {
     await_input(owner)?;
     let mut left = owner.owed_count();
@@ -75,9 +77,10 @@ pub fn flush(owner: &mut impl Owner) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes in what arrives right behind what was read. It ends as soon as nothing arrives, or when it has taken as long as the
-/// flush will: one read costs about as much as a send. After the first arrival the loop sleeps between polls, because a
-/// flood to many recipients goes on for milliseconds, and a processor that spins all the while is its most expensive part.
+/// Reads input that directly follows the previous input. It ends as soon as no input arrives, or when it has taken as
+/// long as the flush will: one read costs about as much as a send. After the first arrival the loop sleeps between
+/// polls, because a flood to many recipients lasts for milliseconds, and a processor that spins for that time is its
+/// most expensive part.
 fn await_input(owner: &mut impl Owner) -> io::Result<()> {
     let mut left = owner.owed_count();
     let mut is_flood = false;

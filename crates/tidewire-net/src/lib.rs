@@ -1,7 +1,7 @@
-//! How bytes move: one loop per core, its sockets, TLS, its mailbox, its turn logs and the sends of a turn.
+//! Moves bytes: one loop per core with its sockets, TLS, mailbox, turn logs and the sends of a turn.
 //!
-//! Nothing here knows a message or a protocol. `unsafe` lives in this crate only, where a system call or the
-//! mailbox needs it; each block says why it is sound.
+//! This crate knows neither messages nor protocols. It is the only crate with `unsafe`, for system calls and the
+//! mailbox; each block says why it is sound.
 
 pub mod allocator;
 pub mod any_certificate;

@@ -1,13 +1,13 @@
-//! What a listening socket is told beside its address.
+//! Options of a listening socket besides its address.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Has the kernel show connections of a listening socket when their first bytes are there, or after about a second
-/// without any. For protocols in which the client speaks first; it spares a wake-up for each connection.
+/// Makes the kernel report connections of a listening socket when their first bytes have arrived, or after about a
+/// second without any. For protocols in which the client speaks first; it saves a wake-up for each connection.
 ///
 /// # Errors
-/// The kernel does not know the option; connections are then shown when they are made.
+/// The kernel does not know the option and reports connections at once.
 #[cfg(target_os = "linux")]
 pub fn await_first_bytes(listener: BorrowedFd<'_>) -> io::Result<()> {
     // The kernel waits for one retransmission of its SYN-ACK, which comes after a second.
@@ -28,10 +28,10 @@ pub fn await_first_bytes(listener: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Other systems show connections when they are made.
+/// Other systems report connections at once.
 ///
 /// # Errors
-/// Always, because there is no such option.
+/// Always, because the option does not exist.
 #[cfg(not(target_os = "linux"))]
 pub fn await_first_bytes(_listener: BorrowedFd<'_>) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
@@ -55,7 +55,7 @@ mod tests {
         client.write_all(b"hello").unwrap();
         // On loopback the bytes have arrived when the write returns.
         assert!(listener.accept().is_ok());
-        // Who says nothing is shown, too, only later.
+        // A silent peer is reported too, only later.
         let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         listener.set_nonblocking(false).unwrap();
         assert!(listener.accept().is_ok());

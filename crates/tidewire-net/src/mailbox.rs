@@ -1,7 +1,7 @@
 //! The mailbox of a shard: first in, first out, any number of senders, one receiver, no lock.
 //!
-//! Senders put nodes on a stack; the receiver takes the whole stack and turns it round. A push never blocks and
-//! never fails, so two full shards can't wait for each other; what may be on its way is bounded at the door.
+//! Senders push nodes onto a stack; the receiver takes the whole stack and reverses it. A push never blocks and never
+//! fails, so two full shards can't wait for each other. Limits at the sockets bound the entries in flight.
 
 use std::ptr;
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 #[cfg(test)]
 use loom::sync::atomic::{AtomicPtr, Ordering};
 
-/// How a receiver is woken that may be asleep.
+/// Wakes a receiver that may be asleep.
 pub trait Wake: Send + Sync {
     /// Ends the receiver's sleep, or the next one if it is not asleep.
     fn wake(&self);
@@ -19,8 +19,8 @@ pub trait Wake: Send + Sync {
 
 impl Wake for mio::Waker {
     fn wake(&self) {
-        // It writes to an eventfd, which can only fail when the process is out of kernel memory. The receiver wakes by
-        // its own deadline then.
+        // It writes to an eventfd, which can only fail when the process is out of kernel memory. The receiver then
+        // wakes at its own deadline.
         let _ = mio::Waker::wake(self);
     }
 }
@@ -43,7 +43,7 @@ unsafe impl<T: Send, W: Wake> Send for Mailbox<T, W> {}
 unsafe impl<T: Send, W: Wake> Sync for Mailbox<T, W> {}
 
 impl<T, W: Wake> Mailbox<T, W> {
-    /// An empty mailbox. `waker` is used when something is pushed into it while it is empty.
+    /// An empty mailbox. A push into the empty mailbox uses `waker`.
     pub fn new(waker: W) -> Self {
         Self {
             head: AtomicPtr::new(ptr::null_mut()),
@@ -51,13 +51,13 @@ impl<T, W: Wake> Mailbox<T, W> {
         }
     }
 
-    /// Puts `item` behind everything that was pushed before. What one thread pushes is received in its order, and
-    /// a push that happened before another one, in whatever thread, is received before it.
+    /// Appends `item`. The receiver gets one thread's items in their order. If a push happened before another one, in
+    /// any thread, the receiver gets it first.
     pub fn push(&self, item: T) {
         self.push_all(std::iter::once(item));
     }
 
-    /// The same for several items, in their order and with nothing between them. The receiver is woken once.
+    /// The same for several items, in their order and with nothing between them. It wakes the receiver once.
     pub fn push_all(&self, items: impl IntoIterator<Item = T>) {
         let mut oldest: *mut Node<T> = ptr::null_mut();
         let mut newest = oldest;

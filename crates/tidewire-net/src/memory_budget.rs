@@ -1,25 +1,25 @@
-//! The memory that all shards of a node may hold together: what waits for their connections, and what their owners report
-//! besides. Here it is only added up and compared; who gives something back is decided by those who hold it.
+//! The memory that all shards of a node may hold together: the bytes that wait for their connections, and the reports
+//! of their owners. This file only adds up and compares; the holders decide what to free.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A number of bytes that all its clones keep to together.
+/// A number of bytes that all its clones share.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget {
     held: Arc<Held>,
     bytes_max: usize,
 }
 
-/// What all shares hold, as last reported.
+/// The memory of all shares, as last reported.
 #[derive(Debug, Default)]
 struct Held {
     bytes: AtomicUsize,
     spare: AtomicUsize,
     wanted: AtomicUsize,
-    /// Until when no caller ends a holder, in the nanoseconds of their clock.
+    /// Until this time no caller closes a holder, in the nanoseconds of their clock.
     settling_until: AtomicU64,
-    /// Those that end holders. Locked where one joins or the budget is nearly used up.
+    /// The shards that close holders. Locked when one joins or the budget is nearly used up.
     participants: Mutex<Vec<Arc<Published>>>,
 }
 
@@ -33,7 +33,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Bytes that all shares hold.
+    /// Bytes of all shares.
     #[must_use]
     pub fn used(&self) -> usize {
         self.held.bytes.load(Ordering::Relaxed)
@@ -45,7 +45,7 @@ impl MemoryBudget {
         self.used().saturating_sub(self.bytes_max)
     }
 
-    /// Bytes that may still be held, if all give back what they can spare.
+    /// The remaining bytes, if all shares free their spare memory.
     #[must_use]
     pub fn room(&self) -> usize {
         let spare = self.held.spare.load(Ordering::Relaxed);
@@ -53,14 +53,14 @@ impl MemoryBudget {
             .saturating_sub(self.used().saturating_sub(spare))
     }
 
-    /// Bytes that shares want to hold and for which there is no room.
+    /// Requested bytes for which there is no room.
     #[must_use]
     pub fn missing(&self) -> usize {
         let wanted = self.held.wanted.load(Ordering::Relaxed);
         wanted.saturating_sub(self.room())
     }
 
-    /// Whether shares want to hold more than they do.
+    /// Whether shares request more than they hold.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.held.wanted.load(Ordering::Relaxed) > 0
@@ -78,8 +78,8 @@ impl MemoryBudget {
         self.bytes_max
     }
 
-    /// Whether holders may be ended at `now`. Then none may until `until`, so that what they held is given back before more are
-    /// ended for it. All callers have one clock.
+    /// Whether holders may be closed at `now`. If so, no others may until `until`, so that their memory is freed
+    /// before more are closed for it. All callers share one clock.
     #[must_use]
     pub fn may_end_holders(&self, now: u64, until: u64) -> bool {
         let settling = &self.held.settling_until;
@@ -90,14 +90,14 @@ impl MemoryBudget {
                 .is_ok()
     }
 
-    /// Bytes above the budget that would be left if all gave back what they can spare.
+    /// Bytes above the budget after all shares have freed their spare memory.
     #[must_use]
     pub fn excess_without_spare(&self) -> usize {
         self.excess()
             .saturating_sub(self.held.spare.load(Ordering::Relaxed))
     }
 
-    /// A part that holds nothing yet.
+    /// An empty share.
     #[must_use]
     pub fn share(&self) -> Share {
         Share {
@@ -108,7 +108,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Adds a shard that ends holders while the budget is exceeded.
+    /// Adds a shard that closes holders while the budget is exceeded.
     #[must_use]
     pub fn join(&self) -> Participant {
         let own = Arc::<Published>::default();
@@ -125,15 +125,15 @@ impl MemoryBudget {
     }
 }
 
-/// What a participant publishes for the others.
+/// The published state of a participant.
 #[derive(Debug, Default)]
 struct Published {
     largest: AtomicUsize,
     turns: AtomicU64,
 }
 
-/// A shard that ends holders while the budget is exceeded. Participants end the largest holders of all of them first, and give each
-/// other turns to give something back before.
+/// A shard that closes holders while the budget is exceeded. The participants together close the largest holders
+/// first, and allow each other turns to free memory before that.
 #[derive(Debug)]
 pub struct Participant {
     budget: MemoryBudget,
@@ -141,12 +141,13 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Says how much the largest holder of this participant holds, so that no other participant ends smaller ones instead.
+    /// Publishes the size of this participant's largest holder, so that no other participant closes smaller ones
+    /// instead.
     pub fn report_largest(&self, bytes: usize) {
         self.own.largest.store(bytes, Ordering::Relaxed);
     }
 
-    /// What the largest holder of the other participants holds, as last reported.
+    /// The size of the other participants' largest holder, as last reported.
     #[must_use]
     pub fn largest_of_others(&self) -> usize {
         let all = self.budget.participants();
@@ -155,21 +156,21 @@ impl Participant {
         bytes.max().unwrap_or(0)
     }
 
-    /// Says that this participant has given back what it could in one more turn.
+    /// Records one more turn in which this participant has freed its spare memory.
     pub fn end_turn(&self) {
-        // It is the only one that writes the number.
+        // Only this participant writes the number.
         let turns = self.own.turns.load(Ordering::Relaxed);
         self.own.turns.store(turns + 1, Ordering::Relaxed);
     }
 
-    /// The turns that each participant has ended, this one included.
+    /// The turns that each participant has ended, including this one.
     pub fn turns(&self, into: &mut Vec<u64>) {
         into.clear();
         let all = self.budget.participants();
         into.extend(all.iter().map(|known| known.turns.load(Ordering::Relaxed)));
     }
 
-    /// Whether each participant has ended `count` turns since [`Participant::turns`] gave those numbers.
+    /// Whether each participant has ended `count` turns since [`Participant::turns`] returned those numbers.
     #[must_use]
     pub fn have_turned(&self, since: &[u64], count: u64) -> bool {
         let all = self.budget.participants();
@@ -186,7 +187,7 @@ impl Drop for Participant {
     }
 }
 
-/// What one holder reports to a budget. Dropped, it holds nothing any more.
+/// One holder's report to a budget. When it is dropped, it counts as 0.
 #[derive(Debug)]
 pub struct Share {
     budget: MemoryBudget,
@@ -196,27 +197,27 @@ pub struct Share {
 }
 
 impl Share {
-    /// The budget that this is a part of.
+    /// The budget of this share.
     #[must_use]
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
-    /// Replaces what was reported before: `bytes` are held, of which up to `spare` can be given back without harm.
+    /// Replaces the last report: `bytes` are held, of which up to `spare` can be freed without harm.
     pub fn report(&mut self, bytes: usize, spare: usize) {
         replace(&self.budget.held.bytes, &mut self.bytes, bytes);
         replace(&self.budget.held.spare, &mut self.spare, spare);
     }
 
-    /// Replaces what was reported as wanted before: bytes that found no room.
+    /// Replaces the last report of requested bytes that found no room.
     pub fn report_wanted(&mut self, bytes: usize) {
         replace(&self.budget.held.wanted, &mut self.wanted, bytes);
     }
 }
 
 impl Share {
-    /// Replaces what was reported before by `bytes` that can't be given back, unless they are more than before and the node would
-    /// then hold more than its budget. Holders that try at the same moment may keep each other out; they try again.
+    /// Replaces the last report by `bytes` that can't be freed, unless they are more than before and the node would
+    /// then exceed its budget. Holders that try at the same moment may lock each other out; they try again.
     #[must_use]
     pub fn try_report(&mut self, bytes: usize) -> bool {
         let (bytes_before, spare_before) = (self.bytes, self.spare);
@@ -236,7 +237,7 @@ impl Drop for Share {
     }
 }
 
-/// Most turns change nothing, and the sum is written by all shards.
+/// Most turns change nothing, and all shards write the sum.
 fn replace(sum: &AtomicUsize, before: &mut usize, after: usize) {
     if *before != after {
         // Wrapping arithmetic makes one addition of both directions.
@@ -337,7 +338,7 @@ mod tests {
         assert!(first.have_turned(&since, 1) && !first.have_turned(&since, 2));
         second.end_turn();
         assert!(first.have_turned(&since, 2));
-        // Who joins later has to give something back as well.
+        // A participant that joins later must end its turns, too.
         let _third = budget.join();
         assert!(!first.have_turned(&since, 2));
     }

@@ -1,5 +1,5 @@
-//! What a connection still has to be sent after a send was short: ranges of the turn logs while these live,
-//! afterwards bytes of its own, in one order. With TLS, ciphertext that was sealed for a send stands before them.
+//! The unsent bytes of a connection after a short send: ranges of the turn logs while these live, copied bytes
+//! afterwards, in one order. With TLS, ciphertext that was sealed for a send comes before them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use crate::turn_log::TurnLogs;
 /// A range of the turn log of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRange {
-    /// Which log.
+    /// The log.
     pub format: u8,
-    /// Which bytes of it.
+    /// The bytes in it.
     pub range: Range<u64>,
 }
 
@@ -40,24 +40,25 @@ impl Piece {
     }
 }
 
-/// The bytes that a connection waits to be sent. It exists only while there are some.
+/// The bytes that wait for a connection. It exists only while there are some.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Ciphertext that the kernel did not take, from `sealed_sent` on. It goes before all pieces, which are plaintext.
+    /// Ciphertext that the kernel did not accept, from `sealed_sent` on. It comes before all pieces, which are
+    /// plaintext.
     sealed: Vec<u8>,
     sealed_sent: usize,
     pieces: VecDeque<Piece>,
     /// Bytes of the pieces.
     bytes: usize,
-    /// Those of them that are own memory.
+    /// Bytes of the pieces in own memory.
     own_bytes: usize,
     /// Bytes that don't count for its limit, see [`Outbox::forgive`].
     forgiven_bytes: usize,
-    /// Those of the first pieces that somebody waits for, see [`Outbox::mark`].
+    /// Marked bytes at the start of the pieces, see [`Outbox::mark`].
     marked_bytes: usize,
     /// Some of them were taken, to be sent or sealed.
     has_taken_marked: bool,
-    /// Some of them lie in the ciphertext.
+    /// Some of them are in the ciphertext.
     has_marked_sealed: bool,
 }
 
@@ -68,46 +69,46 @@ impl Outbox {
         self.own_bytes().saturating_sub(self.forgiven_bytes)
     }
 
-    /// Does not count what waits now: it came before anybody could know that too much does.
+    /// Excludes the bytes that wait now from the limit, because they came before the excess was known.
     pub fn forgive(&mut self) {
         self.forgiven_bytes = self.bytes();
     }
 
-    /// Remembers what waits now, until it was sent.
+    /// Marks the bytes that wait now, until they were sent.
     pub fn mark(&mut self) {
         self.marked_bytes = self.bytes;
         self.has_taken_marked = false;
         self.has_marked_sealed = !self.sealed().is_empty();
     }
 
-    /// Whether some of what waited at the last [`Outbox::mark`] was not sent yet. Ciphertext that stands behind it may count
-    /// too: what it was made of can't be told.
+    /// Whether some of the bytes at the last [`Outbox::mark`] are still unsent. Later ciphertext may count too,
+    /// because its plaintext is unknown.
     #[must_use]
     pub fn has_marked(&self) -> bool {
         self.marked_bytes > 0 || self.has_marked_sealed
     }
 
-    /// All bytes that wait, ciphertext included.
+    /// All waiting bytes, including ciphertext.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes + self.sealed().len()
     }
 
-    /// Those of them that lie in memory of this connection alone.
+    /// The waiting bytes in memory of this connection alone.
     #[must_use]
     pub fn own_bytes(&self) -> usize {
         self.own_bytes + self.sealed().len()
     }
 
-    /// Ciphertext that goes before everything else.
+    /// Ciphertext that comes before everything else.
     #[must_use]
     pub fn sealed(&self) -> &[u8] {
         &self.sealed[self.sealed_sent..]
     }
 
-    /// Puts ciphertext behind the ciphertext that waits, and so before all pieces.
+    /// Appends ciphertext to the waiting ciphertext, and so before all pieces.
     pub fn push_sealed(&mut self, added: &[u8]) {
-        // Moving what is left forward at every short send would let a slow reader cost the others time.
+        // Moving the rest forward at every short send would let a slow reader cost the others time.
         if self.sealed_sent >= self.sealed.len() / 2 {
             self.sealed.drain(..std::mem::take(&mut self.sealed_sent));
         }
@@ -115,14 +116,14 @@ impl Outbox {
         self.has_marked_sealed |= self.has_taken_marked;
     }
 
-    /// Forgets the first `count` bytes of the ciphertext, which were sent.
+    /// Drops the first `count` bytes of the ciphertext, which were sent.
     pub fn advance_sealed(&mut self, count: usize) {
         debug_assert!(count <= self.sealed().len(), "more sent than there was");
         self.sealed_sent = (self.sealed_sent + count).min(self.sealed.len());
         self.has_marked_sealed &= !self.sealed().is_empty();
     }
 
-    /// How many slices the plaintext lies in.
+    /// The number of slices of the plaintext.
     #[must_use]
     pub fn piece_count(&self) -> usize {
         self.pieces.len()
@@ -137,19 +138,19 @@ impl Outbox {
         self.pieces.iter().take(count).map(Piece::bytes).sum()
     }
 
-    /// Whether nothing waits.
+    /// Whether the outbox is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes() == 0
     }
 
-    /// Puts a range behind everything. Touching ranges are not joined here: they may be of different turns.
+    /// Appends a range. Touching ranges are not joined here, because they may belong to different turns.
     pub fn push_range(&mut self, added: LogRange) {
         self.bytes += added.bytes();
         self.pieces.push_back(Piece::Log(added));
     }
 
-    /// Puts a range before everything. Used for what is left of a send, last range first.
+    /// Prepends a range. Used for the rest of a send, last range first.
     pub fn push_range_front(&mut self, added: LogRange) {
         self.bytes += added.bytes();
         if self.marked_bytes > 0 {
@@ -158,7 +159,7 @@ impl Outbox {
         self.pieces.push_front(Piece::Log(added));
     }
 
-    /// Puts a copy of `added` behind everything.
+    /// Appends a copy of `added`.
     pub fn push_own(&mut self, added: &[u8]) {
         self.bytes += added.len();
         self.own_bytes += added.len();
@@ -180,7 +181,7 @@ impl Outbox {
         })
     }
 
-    /// Forgets the first `count` bytes of the pieces, which were sent or sealed.
+    /// Drops the first `count` bytes of the pieces, which were sent or sealed.
     pub fn advance(&mut self, mut count: usize) {
         debug_assert!(count <= self.bytes, "more sent than there was");
         self.bytes -= count.min(self.bytes);
@@ -203,7 +204,7 @@ impl Outbox {
         }
     }
 
-    /// Copies the ranges whose turn is about to be released into own memory.
+    /// Copies the ranges of a turn that is about to be released into own memory.
     pub fn settle(&mut self, logs: &TurnLogs) {
         let ending = self
             .pieces
@@ -214,7 +215,7 @@ impl Outbox {
             Some(Piece::Own { bytes, sent }) => (std::mem::take(bytes), std::mem::take(sent)),
             _ => (Vec::new(), 0),
         };
-        // Moving what is left forward in every turn would let a slow reader cost the others time.
+        // Moving the rest forward in every turn would let a slow reader cost the others time.
         if own_sent >= own.len() / 2 {
             own.drain(..std::mem::take(&mut own_sent));
         }

@@ -1,22 +1,22 @@
-//! Cuts the power of a mounted file system: what was not synced is gone afterwards, what was synced stays.
+//! Cuts the power of a mounted file system: unsynced data is lost, synced data stays.
 //!
-//! Only tests of durability want that. It lies here because it is a system call that no safe wrapper offers.
+//! Only durability tests need it. It is in this crate because no safe wrapper offers the system call.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// `EXT4_IOC_SHUTDOWN`, which other file systems know as `FS_IOC_SHUTDOWN`.
+/// `EXT4_IOC_SHUTDOWN`, on other file systems `FS_IOC_SHUTDOWN`.
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
 /// The journal is not flushed first.
 const NO_LOG_FLUSH: u32 = 2;
 
-/// Cuts off the file system that `path` lies on. From here on every access to it fails, until it is unmounted and mounted
+/// Shuts down the file system of `path`. Afterwards every access to it fails, until it is unmounted and mounted
 /// again.
 ///
 /// # Errors
-/// The file system has no such switch, or the process has not the right (`CAP_SYS_ADMIN`).
+/// The file system does not support it, or the process lacks the right (`CAP_SYS_ADMIN`).
 pub fn cut(path: &Path) -> io::Result<()> {
     let folder = File::open(path)?;
     let flags = NO_LOG_FLUSH;

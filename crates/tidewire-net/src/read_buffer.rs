@@ -1,38 +1,39 @@
-//! A shard's one read buffer, and the little that a connection keeps of a frame that is not complete.
+//! A shard's one read buffer, and the small remainder that a connection stores of an incomplete frame.
 //!
-//! Records of TLS are decrypted in that buffer. An idle connection holds no buffer: it reads into the shard's, and only
-//! what makes no whole frame yet is copied into memory of its own, which is freed as soon as it is empty.
+//! TLS records are decrypted in that buffer. An idle connection holds no buffer: it reads into the shard's, and only
+//! the bytes of an incomplete frame are copied into memory of the connection, which is freed as soon as it is empty.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
 
 use crate::tls::{HEADROOM, TlsState};
 
-/// What one socket may give before others are looked at. So much of the shortest messages takes a millisecond to handle.
+/// The largest read from one socket before other sockets have their turn. The shortest messages of this many bytes
+/// take a millisecond.
 pub const READ_BYTES_MAX: usize = 64 << 10;
 
 /// A remainder above this capacity is moved into a smaller allocation when little of it is left.
 const KEPT_CAPACITY_MAX: usize = 4 << 10;
 
-/// Bytes of a connection that make no whole frame yet. One word while there are none.
+/// Bytes of an incomplete frame of a connection. One word while it is empty.
 #[derive(Debug, Default)]
 pub struct Remainder(Option<Box<Kept>>);
 
 #[derive(Debug)]
 struct Kept {
     bytes: Vec<u8>,
-    /// Looking at the bytes again is pointless before there are so many.
+    /// The number of bytes below which another attempt to decode makes no sense.
     needed: usize,
 }
 
 impl Remainder {
-    /// Bytes that came with the connection and are to be handled before anything is read.
+    /// Bytes that came with the connection and must be handled before anything is read.
     #[must_use]
     pub fn from_unread(bytes: &[u8]) -> Self {
         Self::keep(bytes.to_vec(), 0)
     }
 
-    /// How many bytes are kept.
+    /// The number of stored bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |kept| kept.bytes.len())
@@ -43,14 +44,14 @@ impl Remainder {
     }
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug)]
 pub enum ReadOutcome {
-    /// So many bytes, and the socket is empty.
+    /// This many bytes, and the socket is empty.
     Drained(usize),
-    /// So many bytes, and there may be more.
+    /// This many bytes, and there may be more.
     More(usize),
-    /// The peer's last byte was read before.
+    /// The peer's last byte was read earlier.
     End,
     /// The connection is broken.
     Failed(io::Error),
@@ -60,7 +61,8 @@ pub enum ReadOutcome {
 #[derive(Debug)]
 pub struct ReadBuffer {
     shared: Vec<u8>,
-    /// The remainder of the connection being read, completed; replaces the shared buffer while it is not empty.
+    /// The remainder of the connection being read, with the new bytes; replaces the shared buffer while it is not
+    /// empty.
     kept: Vec<u8>,
     start: usize,
     end: usize,
@@ -78,8 +80,8 @@ impl Default for ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Reads once from a nonblocking socket, behind what `remainder` holds. Afterwards [`ReadBuffer::unread`] has
-    /// what is to be looked at, which is nothing while `remainder` still needs more.
+    /// Reads once from a nonblocking socket and appends to the bytes of `remainder`. Afterwards
+    /// [`ReadBuffer::unread`] returns the bytes to decode; it is empty while `remainder` needs more.
     pub fn read(&mut self, socket: &TcpStream, remainder: &mut Remainder) -> ReadOutcome {
         debug_assert!(
             self.start == self.end,
@@ -95,8 +97,8 @@ impl ReadBuffer {
         outcome
     }
 
-    /// The same for a connection with TLS. Its records are decrypted where they were read; counted is what came from
-    /// the socket, so bytes may have come without anything to be looked at.
+    /// The same for a connection with TLS. It decrypts records in place. The count is that of the socket, so there
+    /// may be a count without bytes to decode.
     pub fn read_sealed(
         &mut self,
         socket: &TcpStream,
@@ -124,14 +126,14 @@ impl ReadBuffer {
             Err(error) => return ReadOutcome::Failed(error.into()),
         }
         if tls.is_peer_closed() {
-            // The next read says so, after what came before was looked at.
+            // The next read reports it, after these bytes were handled.
             return ReadOutcome::More(count);
         }
         outcome
     }
 
-    /// Looks at what `remainder` holds without reading: unread bytes of an upgraded socket, or what lay behind
-    /// a message that had to wait.
+    /// Loads the bytes of `remainder` without reading: unread bytes of an upgraded socket, or bytes after a message
+    /// that had to wait.
     pub fn load(&mut self, remainder: &mut Remainder) {
         debug_assert!(
             self.start == self.end,
@@ -157,7 +159,7 @@ impl ReadBuffer {
         (self.start, self.end) = (0, self.kept.len());
     }
 
-    /// The bytes that were not consumed. They may be changed in place.
+    /// The unconsumed bytes. The caller may change them in place.
     pub fn unread(&mut self) -> &mut [u8] {
         let bytes = if self.kept.is_empty() {
             &mut self.shared
@@ -176,8 +178,8 @@ impl ReadBuffer {
         self.start += count;
     }
 
-    /// Moves what was not consumed into `remainder`, to be looked at again when it has `needed` bytes, and makes the
-    /// buffer free for the next connection.
+    /// Moves the unconsumed bytes into `remainder` until it has `needed` bytes, and frees the buffer for the next
+    /// connection.
     pub fn store_rest(&mut self, remainder: &mut Remainder, needed: usize) {
         let (start, end) = (self.start, self.end);
         (self.start, self.end) = (0, 0);
@@ -196,7 +198,7 @@ impl ReadBuffer {
         *remainder = Remainder::keep(rest, needed);
     }
 
-    /// Forgets what was not consumed, because its connection ends.
+    /// Drops the unconsumed bytes, because their connection closes.
     pub fn discard(&mut self) {
         self.kept = Vec::new();
         (self.start, self.end) = (0, 0);

@@ -1,9 +1,10 @@
-//! How the system's scheduler treats a thread.
+//! Scheduling classes of a thread.
 
 use std::io;
 
-/// Lets this thread run only while nobody else wants its processor. Whoever wakes up there takes it at once; beside a thread of
-/// merely low priority it may wait for the end of that one's time slice, which is milliseconds.
+/// Lets this thread run only while its processor is otherwise idle. Any other thread that wakes up there preempts it
+/// at once; next to a thread of merely low priority it might wait for the end of that thread's time slice, which is
+/// milliseconds.
 ///
 /// # Errors
 /// The system refuses.
@@ -12,11 +13,12 @@ pub fn background() -> io::Result<()> {
     set(libc::SCHED_IDLE, 0)
 }
 
-/// Lets this thread run as soon as it wakes up, even if the system's own threads are at work on its processor, which others wait
-/// for up to a tick of 4 ms. Only for a thread that mostly sleeps: the system stops one that runs for a second.
+/// Lets this thread run as soon as it wakes up, even while the system's own threads use its processor, for which
+/// other threads wait up to a tick of 4 ms. Only for a thread that mostly sleeps: the system stops one that runs for
+/// a second.
 ///
 /// # Errors
-/// The system refuses; it asks for the privilege `CAP_SYS_NICE`.
+/// The system refuses; it requires the privilege `CAP_SYS_NICE`.
 #[cfg(target_os = "linux")]
 pub fn realtime() -> io::Result<()> {
     set(libc::SCHED_FIFO, 1)
@@ -41,7 +43,7 @@ pub fn background() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Other systems are not asked.
+/// Not supported on other systems.
 ///
 /// # Errors
 /// Always.
@@ -56,7 +58,7 @@ mod tests {
 
     fn policy() -> String {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        // Behind the name in parentheses, which may hold spaces, the policy is the 39th field behind the second.
+        // After the name in parentheses, which may contain spaces, the policy is the 39th field after the second.
         let (_, fields) = stat.rsplit_once(") ").unwrap();
         fields.split(' ').nth(38).unwrap().to_owned()
     }
@@ -71,7 +73,7 @@ mod tests {
         background.join().unwrap();
         let realtime = std::thread::spawn(|| match super::realtime() {
             Ok(()) => assert_eq!(policy(), "1", "SCHED_FIFO"),
-            // Not everybody who runs the tests has the privilege.
+            // Users of the tests may lack the privilege.
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         });
         realtime.join().unwrap();

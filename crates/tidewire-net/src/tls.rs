@@ -1,7 +1,8 @@
-//! The TLS state of one connection without its socket: records in, plaintext out, and the other way round.
+//! The TLS state of one connection without its socket: converts records to plaintext and back.
 //!
-//! It is rustls in its unbuffered form, which owns no buffers: records are decrypted where they were read and
-//! encrypted where they are sent from. The front drives it during the handshake and HTTP, a shard from the upgrade on.
+//! It uses rustls in its unbuffered form, which owns no buffers: records are decrypted where they were read and
+//! encrypted where they are sent from. The front drives it during the handshake and HTTP, a shard from the upgrade
+//! on.
 
 use std::io;
 use std::sync::Arc;
@@ -12,30 +13,30 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
 
-/// Plaintext that fits into one record.
+/// The largest plaintext of one record.
 pub const RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// What lies before the ciphertext in a buffer given to [`TlsState::open`]. Plaintext is written there, and it catches
-/// up with the ciphertext by at most one record.
+/// Space before the ciphertext in a buffer for [`TlsState::open`]. Plaintext is written there, and it overtakes the
+/// ciphertext by at most one record.
 pub const HEADROOM: usize = RECORD_BYTES_MAX;
 
-/// Ciphertext that may be kept until its record or handshake message is whole. Rustls refuses records above 18 KiB and
-/// handshake messages above 64 KiB long before.
+/// The largest ciphertext that is stored until its record or handshake message is complete. Rustls refuses records
+/// above 18 KiB and handshake messages above 64 KiB long before.
 pub const KEPT_BYTES_MAX: usize = 96 << 10;
 
-/// More than a record, a pending key update and the key update that rustls may add need beside their plaintext.
+/// More than the overhead of a record, a pending key update and the key update that rustls may add.
 const OVERHEAD_MAX: usize = 256;
 
-/// Why a connection can't go on.
+/// Why a connection can't continue.
 #[derive(Debug)]
 pub enum TlsError {
-    /// The peer broke the protocol, or there is nothing both sides know.
+    /// The peer broke the protocol, or the two sides have no common parameters.
     Rustls(rustls::Error),
-    /// The keys were used as often as they may be, and the protocol's version has no new ones.
+    /// The keys have reached their limit of uses, and the protocol's version has no key update.
     KeysExhausted,
-    /// A record or handshake message never becomes whole.
+    /// A record or handshake message exceeds the limit before it is complete.
     TooLong,
-    /// Rustls asks for what the server never offers.
+    /// Rustls requests a feature that the server never offers.
     Unexpected,
 }
 
@@ -45,7 +46,7 @@ impl std::fmt::Display for TlsError {
             Self::Rustls(error) => error.fmt(f),
             Self::KeysExhausted => f.write_str("the keys were used as often as they may be"),
             Self::TooLong => f.write_str("a record or handshake message is too long"),
-            Self::Unexpected => f.write_str("the peer used what was not offered to it"),
+            Self::Unexpected => f.write_str("the peer used a feature that was not offered"),
         }
     }
 }
@@ -58,22 +59,22 @@ impl From<TlsError> for io::Error {
     }
 }
 
-/// What [`TlsState::open`] found in a buffer.
+/// The result of [`TlsState::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Plaintext bytes, at the start of the buffer.
     pub plaintext: usize,
-    /// Where the ciphertext starts that makes no whole record yet.
+    /// The start of the ciphertext of an incomplete record.
     pub rest: usize,
 }
 
 /// The TLS side of one connection.
 pub struct TlsState {
     rustls: UnbufferedServerConnection,
-    /// Ciphertext that makes no whole record yet.
+    /// Ciphertext of an incomplete record.
     kept: Vec<u8>,
-    /// Records that rustls itself wants to be sent: handshake, tickets, alerts. Encrypted, so they must leave before
-    /// whatever is encrypted after them.
+    /// Rustls's own records to send: handshake, tickets, alerts. They are encrypted, so they must leave before all
+    /// records that are encrypted later.
     outgoing: Vec<u8>,
     is_established: bool,
     is_peer_closed: bool,
@@ -106,26 +107,25 @@ impl TlsState {
         })
     }
 
-    /// Whether the handshake is over, so that plaintext may be sent.
+    /// Whether the handshake has ended, so that plaintext may be sent.
     #[must_use]
     pub fn is_established(&self) -> bool {
         self.is_established
     }
 
-    /// Whether the peer has said that it sends nothing more.
+    /// Whether the peer has announced that it sends nothing more.
     #[must_use]
     pub fn is_peer_closed(&self) -> bool {
         self.is_peer_closed
     }
 
-    /// What was negotiated: the protocol above TLS, for the log.
+    /// The negotiated protocol above TLS, for the log.
     #[must_use]
     pub fn alpn(&self) -> Option<&[u8]> {
         self.rustls.alpn_protocol()
     }
 
-    /// The certificate that the peer has shown and that was verified, as DER. A resumed connection has that of its first
-    /// handshake.
+    /// The peer's verified certificate, as DER. A resumed connection has the certificate of its first handshake.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         let chain = self.rustls.peer_certificates()?;
@@ -138,35 +138,35 @@ impl TlsState {
         self.kept.len()
     }
 
-    /// Records that are to be sent before anything that is sealed from now on.
+    /// Records that must be sent before all records that are sealed later.
     #[must_use]
     pub fn take_outgoing(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// Gives back what was taken and not sent.
+    /// Returns taken records that were not sent.
     pub fn put_back_outgoing(&mut self, outgoing: &[u8]) {
         self.outgoing.splice(..0, outgoing.iter().copied());
     }
 
-    /// Whether [`TlsState::take_outgoing`] has something.
+    /// Whether [`TlsState::take_outgoing`] has records.
     #[must_use]
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// Copies what was kept of the last read to `buffer[HEADROOM..]` and says where the next read goes.
+    /// Copies the stored rest of the last read to `buffer[HEADROOM..]` and returns the position of the next read.
     pub fn load_kept(&self, buffer: &mut [u8]) -> usize {
         let end = HEADROOM + self.kept.len();
         buffer[HEADROOM..end].copy_from_slice(&self.kept);
         end
     }
 
-    /// Decrypts all whole records in `buffer[HEADROOM..]`, which begins with what [`TlsState::load_kept`] put there. The
-    /// plaintext lies at the start of `buffer` afterwards; what is no whole record yet is kept.
+    /// Decrypts all complete records in `buffer[HEADROOM..]`, which begins with the bytes of [`TlsState::load_kept`].
+    /// The plaintext is at the start of `buffer` afterwards; an incomplete record is stored.
     ///
     /// # Errors
-    /// The connection can't go on; an alert for the peer may wait in [`TlsState::take_outgoing`].
+    /// The connection can't continue; [`TlsState::take_outgoing`] may have an alert for the peer.
     pub fn open(&mut self, buffer: &mut [u8]) -> Result<usize, TlsError> {
         match self.open_records(buffer) {
             Ok(Opened { plaintext, rest }) => {
@@ -208,7 +208,7 @@ impl TlsState {
                     }
                 }
                 ConnectionState::EncodeTlsData(mut data) => encode(&mut data, &mut self.outgoing)?,
-                // The bytes are in order in `outgoing`, so for rustls they are as good as sent.
+                // The bytes are in order in `outgoing`, so for rustls they count as sent.
                 ConnectionState::TransmitTlsData(transmit) => transmit.done(),
                 ConnectionState::PeerClosed => self.is_peer_closed = true,
                 ConnectionState::WriteTraffic(_) => {
@@ -217,7 +217,7 @@ impl TlsState {
                     is_done = true;
                 }
                 ConnectionState::BlockedHandshake | ConnectionState::Closed => is_done = true,
-                // Early data is switched off.
+                // Early data is disabled.
                 _ => return Err(TlsError::Unexpected),
             }
             rest += discard;
@@ -240,27 +240,27 @@ impl TlsState {
         }
     }
 
-    /// Room that [`TlsState::seal`] needs for so many bytes.
+    /// The space that [`TlsState::seal`] needs for this many bytes.
     #[must_use]
     pub fn room_for(&self, plaintext_bytes: usize) -> usize {
         let records = plaintext_bytes.div_ceil(RECORD_BYTES_MAX);
         self.outgoing.len() + plaintext_bytes + (records + 1) * OVERHEAD_MAX
     }
 
-    /// Encrypts `plaintext` into `room`, in records of at most [`RECORD_BYTES_MAX`] plaintext bytes, and says how much
-    /// was written there.
+    /// Encrypts `plaintext` into `room`, in records of at most [`RECORD_BYTES_MAX`] plaintext bytes, and returns the
+    /// number of written bytes.
     ///
     /// # Errors
-    /// The handshake is not over, the connection was closed, or the keys are exhausted.
+    /// The handshake has not ended, the connection was closed, or the keys are exhausted.
     pub fn seal(&mut self, plaintext: &[u8], room: &mut [u8]) -> Result<usize, TlsError> {
         self.write(room, |traffic, room| traffic.encrypt(plaintext, room))
     }
 
-    /// Says goodbye: writes the last record into `room` and says how long it is. Nothing can be sealed afterwards;
-    /// saying it again is nothing.
+    /// Writes the close message into `room` and returns its length. Nothing can be sealed afterwards; a second call
+    /// writes nothing.
     ///
     /// # Errors
-    /// The handshake is not over.
+    /// The handshake has not ended.
     pub fn seal_end(&mut self, room: &mut [u8]) -> Result<usize, TlsError> {
         if std::mem::replace(&mut self.is_closed, true) {
             return Ok(0);
@@ -274,7 +274,8 @@ impl TlsState {
         write: impl FnOnce(&mut WriteTraffic<'_, Data>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<usize, TlsError> {
         loop {
-            // Rustls may have noted how far it is in an unfinished handshake message, so it must see the same bytes again.
+            // Rustls may have stored its position in an unfinished handshake message, so it must see the same bytes
+            // again.
             let status = self.rustls.process_tls_records(&mut self.kept);
             let discard = status.discard;
             match status.state.map_err(TlsError::Rustls)? {

@@ -1,8 +1,8 @@
-//! The encrypted sends of a turn: what connections with TLS are owed is sealed into one arena, from which a batch is
+//! The encrypted sends of a turn: the bytes for connections with TLS are sealed into one arena, from which a batch is
 //! submitted.
 //!
-//! What was sealed has its place in the order of records and can't be taken back. So only as much is sealed as one send
-//! may carry, and what the kernel does not take stays with the connection as ciphertext.
+//! Sealed bytes have a fixed position in the order of records and can't be taken back. So at most as much is sealed
+//! as one send may carry, and bytes that the kernel does not accept stay with the connection as ciphertext.
 
 use std::ops::Range;
 
@@ -11,28 +11,28 @@ use crate::outbox::{LogRange, Outbox};
 use crate::tls::{RECORD_BYTES_MAX, TlsError, TlsState};
 use crate::turn_log::TurnLogs;
 
-/// Plaintext that one send seals at most: whoever reads slowly keeps the rest as ranges, which others share.
+/// The largest plaintext that one send seals: a slow reader keeps the rest as ranges, which others share.
 const SEALED_BYTES_MAX: usize = 8 * RECORD_BYTES_MAX;
 
 /// A batch is submitted when the arena holds this much. More would leave the processor's cache before it is sent.
 pub(crate) const ARENA_BYTES: usize = 512 << 10;
 
-/// Ciphertext of one batch, used again for the next one.
+/// Ciphertext of one batch, reused for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     bytes: Vec<u8>,
     used: usize,
-    /// A record whose plaintext lies in several places.
+    /// A record whose plaintext is in several places.
     collected: Vec<u8>,
 }
 
 impl Arena {
-    /// Forgets the batch before.
+    /// Clears the previous batch.
     pub(crate) fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Whether the batch is to be submitted.
+    /// Whether the batch must be submitted.
     pub(crate) fn is_full(&self) -> bool {
         self.used >= ARENA_BYTES
     }
@@ -42,11 +42,11 @@ impl Arena {
         &self.bytes[range.clone()]
     }
 
-    /// Seals what a connection is owed, `new` ranges before its outbox, as far as one send carries it. What is left stands
-    /// in the outbox.
+    /// Seals the bytes for a connection, `new` ranges before its outbox, as far as one send carries them. The rest
+    /// stays in the outbox.
     ///
     /// # Errors
-    /// Nothing more can be sealed for this connection.
+    /// This connection can seal nothing more.
     pub(crate) fn seal<C>(
         &mut self,
         connection: &mut Connection<C>,
@@ -86,7 +86,7 @@ impl Arena {
         Ok(start..self.used)
     }
 
-    /// Says goodbye behind the last byte of a connection that ends.
+    /// Writes the close message after the last byte of a closing connection.
     fn seal_end<C>(&mut self, connection: &mut Connection<C>) -> Result<(), TlsError> {
         let has_more = connection
             .outbox
@@ -125,7 +125,7 @@ fn seal_record(
     Ok(())
 }
 
-/// Leaves what was not among the first `taken` bytes of the ranges and the outbox to the outbox.
+/// Moves the bytes after the first `taken` ones of the ranges and the outbox to the outbox.
 fn keep_rest<C>(connection: &mut Connection<C>, new: &[LogRange], mut taken: usize) {
     let mut left = Vec::new();
     for range in new {
@@ -150,7 +150,7 @@ fn keep_rest<C>(connection: &mut Connection<C>, new: &[LogRange], mut taken: usi
     }
 }
 
-/// The plaintext of the next record. It is copied only if it lies in more than one place.
+/// The plaintext of the next record. It is copied only if it is in more than one place.
 struct Record<'g, 's> {
     single: &'s [u8],
     collected: &'g mut Vec<u8>,
@@ -165,7 +165,7 @@ impl<'g, 's> Record<'g, 's> {
         }
     }
 
-    /// Takes what fits of `slice` and gives back the rest.
+    /// Takes as much of `slice` as fits and returns the rest.
     fn take(&mut self, slice: &'s [u8]) -> &'s [u8] {
         let count = slice.len().min(RECORD_BYTES_MAX - self.plaintext().len());
         let (taken, rest) = slice.split_at(count);

@@ -1,12 +1,12 @@
-//! The turn log: everything that leaves in one wire format, in the order in which it was decided, encoded once.
+//! The turn log: all output in one wire format, in the order of the decisions, encoded once.
 //!
 //! Offsets count from the start of the process and never repeat. A turn's bytes live until the end of the next turn;
-//! who still needs them then has copied them.
+//! a connection that still needs them has copied them by then.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A buffer above this capacity is given back when its turn is over, so one large turn does not hold its memory.
+/// A buffer above this capacity is freed after its turn, so one large turn does not hold its memory.
 const KEPT_CAPACITY_MAX: usize = 1 << 20;
 
 /// An append-only log that forgets whole turns.
@@ -14,9 +14,9 @@ const KEPT_CAPACITY_MAX: usize = 1 << 20;
 pub struct TurnLog {
     /// The turns that are still alive, oldest first; the last one grows.
     turns: VecDeque<Turn>,
-    /// An empty buffer to be used again.
+    /// An empty buffer for reuse.
     spare: Vec<u8>,
-    /// Where the next byte will lie.
+    /// The offset of the next byte.
     end: u64,
 }
 
@@ -33,7 +33,7 @@ impl Turn {
 }
 
 impl TurnLog {
-    /// Lets `write` append to the current turn and says which range it wrote.
+    /// Lets `write` append to the current turn and returns the written range.
     pub fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Range<u64> {
         if self.turns.is_empty() {
             self.begin_turn();
@@ -47,14 +47,13 @@ impl TurnLog {
         start..self.end
     }
 
-    /// Where the next byte will lie.
+    /// The offset of the next byte.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Seals the current turn: what is appended from here on belongs to the next one. Gives the offset at which that
-    /// one starts.
+    /// Seals the current turn: later bytes belong to the next one. Returns the offset at which the next turn starts.
     pub fn begin_turn(&mut self) -> u64 {
         if self.turns.back().is_none_or(|turn| !turn.bytes.is_empty()) {
             let bytes = std::mem::take(&mut self.spare);
@@ -66,7 +65,7 @@ impl TurnLog {
         self.end
     }
 
-    /// Forgets all turns that lie before `offset`, but never the current one.
+    /// Forgets all turns before `offset`, but never the current one.
     pub fn release_before(&mut self, offset: u64) {
         while self.turns.len() > 1 && self.turns[0].end() <= offset {
             let Some(Turn { mut bytes, .. }) = self.turns.pop_front() else {
@@ -79,7 +78,7 @@ impl TurnLog {
         }
     }
 
-    /// The bytes of a range that lies within one turn; `None` if that turn was released.
+    /// The bytes of a range within one turn; `None` if that turn was released.
     #[must_use]
     pub fn slice(&self, range: &Range<u64>) -> Option<&[u8]> {
         let turn = self
@@ -104,11 +103,11 @@ impl TurnLog {
 #[derive(Debug)]
 pub struct TurnLogs {
     logs: Box<[TurnLog]>,
-    /// A bit for each log that has bytes alive or was given out to be written. Most turns write to one of them.
+    /// A bit for each log with live bytes or with a mutable borrow in this turn. Most turns write to one of them.
     alive: u64,
-    /// Where the turn starts that is being collected, per log.
+    /// The start of the turn that is being collected, per log.
     starts: Box<[u64]>,
-    /// Where the turn starts that is being sent, per log.
+    /// The start of the turn that is being sent, per log.
     sending: Box<[u64]>,
 }
 
@@ -132,29 +131,29 @@ impl TurnLogs {
     /// The log of one format.
     ///
     /// # Panics
-    /// There is no such format, which is a defect of the caller.
+    /// The format does not exist, which is a defect of the caller.
     pub fn log_mut(&mut self, format: u8) -> &mut TurnLog {
         let log = &mut self.logs[usize::from(format)];
         self.alive |= 1 << format;
         log
     }
 
-    /// The bytes of a range that lies within one turn, which was not released.
+    /// The bytes of a range within one turn, which must not be released.
     ///
     /// # Panics
-    /// It lies in two turns, or its turn was released, which is a defect of the caller. Without its bytes the peer would take
-    /// what comes next for them, because a header in front of them has told their length.
+    /// It spans two turns, or its turn was released, which is a defect of the caller. Without its bytes the peer
+    /// would take the next bytes for them, because a header before them has announced their length.
     #[must_use]
     pub fn slice(&self, format: u8, range: &Range<u64>) -> &[u8] {
         let bytes = self
             .logs
             .get(usize::from(format))
             .and_then(|log| log.slice(range));
-        bytes.unwrap_or_else(|| panic!("{range:?} of log {format} does not lie in one living turn"))
+        bytes.unwrap_or_else(|| panic!("{range:?} of log {format} is not within one live turn"))
     }
 
-    /// Seals the turn in every log, before its sends begin. All of it must be listed: who still waits for a part of it would have
-    /// that joined with what touches it in the next turn.
+    /// Seals the turn in every log, before its sends begin. All its ranges must be listed: otherwise a connection
+    /// that still waits for a part of it would get it joined with a touching range of the next turn.
     pub fn begin_turn(&mut self) {
         for place in places(self.alive) {
             self.sending[place] = self.starts[place];
@@ -188,7 +187,7 @@ impl TurnLogs {
     }
 }
 
-/// The places of the bits that are set.
+/// The positions of the set bits.
 fn places(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let place = bits.checked_ilog2()?;
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "0..4 of log 0 does not lie in one living turn")]
+    #[should_panic(expected = "0..4 of log 0 is not within one live turn")]
     fn a_range_of_two_turns_is_a_defect() {
         let mut logs = TurnLogs::new(1);
         append(logs.log_mut(0), "ab");

@@ -1,4 +1,5 @@
-//! Memory of large blocks goes back to the system. A process of its own, because the allocator is the process's.
+//! Memory of large blocks returns to the system. A separate process, because the allocator is shared by the whole
+//! process.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -7,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// The tests measure the same process, so they run one after the other.
+/// The tests measure the same process, so they must not overlap.
 static MEASURING: Mutex<()> = Mutex::new(());
 
-/// Bytes of the process that lie in memory.
+/// Resident bytes of the process.
 fn resident_bytes() -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
@@ -46,7 +47,7 @@ fn free_pages_between_blocks_that_stay_go_back_on_demand() {
 fn large_blocks_go_back_though_small_ones_between_them_stay() {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     tidewire_net::allocator::give_back_large_blocks();
-    // A shard is a thread with an arena of its own.
+    // A shard is a thread with its own arena.
     let kept = std::thread::spawn(|| {
         // A freed block of this size would raise the allocator's own limit.
         drop(vec![1_u8; 16 * MEBIBYTE]);

@@ -1,4 +1,4 @@
-//! The loop with real sockets: who is read when, what a full socket does to others, and how outboxes end.
+//! The loop with real sockets: the order of reads, the effect of a full socket on others, and the end of outboxes.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -49,7 +49,7 @@ impl Fixture {
         (self.event_loop.add(socket, unread, ()).unwrap(), client)
     }
 
-    /// Reads once, if somebody is known to be readable.
+    /// Reads once, if a connection is readable.
     fn try_read(&mut self) -> Option<(Key, ReadOutcome, Vec<u8>)> {
         let (key, outcome) = self.event_loop.read_next(&mut self.buffer)?;
         let bytes = self.buffer.unread().to_vec();
@@ -58,7 +58,7 @@ impl Fixture {
         Some((key, outcome, bytes))
     }
 
-    /// Polls until somebody is readable, and reads once.
+    /// Polls until a connection is readable, and reads once.
     fn read(&mut self) -> (Key, ReadOutcome, Vec<u8>) {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -88,7 +88,7 @@ impl Fixture {
         LogRange { format: 0, range }
     }
 
-    /// Sends what is queued and settles; gives the broken and the cut ones.
+    /// Sends the queue and settles; returns the broken and the cut connections.
     fn end_turn(&mut self, bytes_max: usize) -> (Vec<Key>, Vec<Key>) {
         let (broken, settled) = self.end_turn_with(&OutboxMarks::limit(bytes_max));
         (broken, settled.cut)
@@ -221,7 +221,7 @@ fn a_reset_is_learnt_of_although_the_connection_is_paused() {
     // Closing a socket that has unread bytes resets its connection.
     assert_eq!(client.peek(&mut [0; 6]).unwrap(), 6);
     drop(client);
-    // What it had sent may come first.
+    // Its earlier bytes may come first.
     let mut outcome = ReadOutcome::Drained(0);
     while matches!(outcome, ReadOutcome::Drained(_) | ReadOutcome::More(_)) {
         outcome = fixture.read().1;
@@ -404,7 +404,7 @@ impl Fixture {
             .watch();
     }
 
-    /// Gives a connection so many bytes in one turn, and ends it.
+    /// Gives a connection this many bytes in one turn, and ends the turn.
     fn give(&mut self, key: Key, bytes: usize) -> Settled {
         let range = self.append(&vec![b'x'; bytes]);
         self.event_loop.push_ranges(key, std::iter::once(range));
@@ -659,7 +659,7 @@ fn a_small_turn_goes_before_the_rest_of_a_large_flush() {
     fixture.logs.begin_turn();
     let mut broken = Vec::new();
     fixture.event_loop.submit_slice(&fixture.logs, &mut broken);
-    // One recipient that has its messages, one that has not, and the pair, in a turn of their own.
+    // One recipient that has its messages, one that has not, and the pair, in a separate turn.
     let small = fixture.append(b"more");
     let last = recipients.len() - 1;
     let before = fixture.event_loop.send_count();

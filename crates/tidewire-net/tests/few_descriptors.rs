@@ -1,5 +1,5 @@
-//! A process that has no descriptor left for a ring sends without one. A test program of its own, because the limit is
-//! that of the whole process.
+//! A process without a free descriptor for a ring sends without one. A separate test program, because the limit
+//! applies to the whole process.
 
 use std::io::{IoSlice, Read};
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,7 +11,7 @@ use tidewire_net::send_batch::{Path, RingFault, Sender};
 fn without_descriptors_for_a_ring_sends_are_plain() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let highest = near.as_raw_fd().max(far.as_raw_fd()) as u64;
-    // The ring's own descriptor is the first one missing, then those of the trial's sockets.
+    // First the ring's own descriptor is missing, then one for the trial's sockets.
     for (left, action) in [(0, "io_uring_setup"), (1, "a trial send through io_uring")] {
         limit_descriptors(highest + 1 + left);
         let mut sender = Sender::detect();

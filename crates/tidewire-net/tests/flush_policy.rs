@@ -1,4 +1,5 @@
-//! A flush to many recipients, with real sockets: what it waits for, and what it does not wait for.
+//! A flush to many recipients, with real sockets: the input that it waits for, and the input that it does not wait
+//! for.
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
@@ -114,7 +115,7 @@ fn few_sends_wait_for_nobody() {
 #[test]
 fn a_flood_holds_a_flush_up_by_so_many_bytes_at_most() {
     const FLOODS: usize = 16;
-    /// As much as a flush waits for, and what one more read may take beyond it.
+    /// The largest input that a flush waits for, plus the excess of one more read.
     const BYTES_MAX: usize = (256 << 10) + FLOODS * READ_BYTES_MAX;
     let mut fixture = Fixture::new(10_000, FLOODS);
     let mut waiting = 0;

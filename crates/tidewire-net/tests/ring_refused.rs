@@ -1,5 +1,5 @@
-//! Where the kernel gives no ring, at the start or later: sends go on as system calls of their own. The kernel refuses by
-//! a filter of system calls, which each test puts before a thread of its own.
+//! If the kernel refuses the ring, at the start or later, sends continue as separate system calls. The kernel refuses
+//! by a filter of system calls, which each test applies to a new thread.
 
 mod seccomp;
 

@@ -1,5 +1,5 @@
-//! What a decision costs: `cargo bench -p tidewire-rules --bench decide`. Prints decisions per second of one core, the
-//! median and the fastest of many short rounds; the rounds of all rows take turns.
+//! The cost of a decision: `cargo bench -p tidewire-rules --bench decide`. Prints decisions per second of one core,
+//! the median and the fastest of many short rounds; the rounds of all rows take turns.
 
 use std::hint::black_box;
 use std::time::Instant;

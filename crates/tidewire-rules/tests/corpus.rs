@@ -11,7 +11,7 @@ use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::rule::Rule;
 use tidewire_rules::tree::Tree;
 
-/// The texts of the corpus; the fuzz target skips what is not UTF-8, too.
+/// The texts of the corpus; like the fuzz target, it skips inputs that are not UTF-8.
 fn inputs() -> Vec<String> {
     let inputs = archive::read("rules").expect("the corpus is in the repository");
     inputs

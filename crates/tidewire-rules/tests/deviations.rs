@@ -1,5 +1,5 @@
-//! Where rules mean something else than in deepstream 10: one case for each row of the list in `docs/permissions.md`, in
-//! its order. What the engine has to do with it, the real client shows in `e2e/suites/permissions.test.ts`.
+//! Differences of rules from deepstream 10: one case for each row of the list in `docs/permissions.md`, in its order.
+//! For the engine's part `e2e/suites/permissions.test.ts` uses the real client.
 
 use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction};
@@ -9,7 +9,7 @@ use tidewire_core::time::WallTime;
 use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load;
 
-/// What the rule `write` of a path decides about a name, or why the file is refused.
+/// The decision of the rule `write` of a path about a name, or why the file is refused.
 fn decide(path: &str, rule: &str, name: &str) -> Result<Decision, String> {
     let quote = |text: &str| serde_json::Value::from(text).to_string();
     let file = format!(

@@ -125,7 +125,7 @@ fn parse(text: &str) -> RuleSet {
         .unwrap_or_else(|errors| panic!("{errors:?}: {text}"))
 }
 
-/// What the rule says of a name itself.
+/// The decision of the rule about a name itself.
 fn is_allowed(
     rules: &RuleSet,
     user: &str,
@@ -160,7 +160,7 @@ fn listening(access: Access, message: Listen<'_>) -> Message<'_> {
     }
 }
 
-/// What a listener hears of a name.
+/// The information of a listener about a name.
 struct Heard {
     access: Access,
     is_found: bool,
@@ -212,7 +212,7 @@ struct World {
 }
 
 impl World {
-    /// Reads what the listeners have heard, and accepts or declines what they were asked for.
+    /// Reads the listeners' messages, and accepts or declines the offered names.
     fn hear(&mut self, random: &mut Random) {
         loop {
             self.node.finish_work();
@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// Nobody provides what its rule denies.
+    /// No listener provides a name that its rule denies.
     fn check(&self) {
         for (index, is_record, name) in self.provides.keys() {
             let access = if *is_record {
@@ -347,7 +347,7 @@ fn run(seed: u64) -> (usize, usize) {
     world.node.pass(Duration::from_secs(31));
     world.hear(&mut random);
     world.check();
-    // Other rules: what they deny is taken away.
+    // Other rules: the listeners lose the names that these deny.
     world.text = rules(&mut random);
     world.rules = parse(&world.text);
     world.node.set_rules(Arc::new(parse(&world.text)));

@@ -22,7 +22,7 @@ use generator::{Counts, Random, Scene};
 const PAIRS: usize = 8_000;
 /// Rules that are tried on the same documents.
 const RULES_PER_SCENE: usize = 5;
-/// How often a rule is made anew if it does not give the outcome that was wanted for balance.
+/// How often a rule is generated again if its outcome is not the one that the balance requires.
 const TRIES: usize = 12;
 
 /// A deliberate mistake: what our side reads instead of what Node reads.
@@ -112,7 +112,7 @@ fn class(shown: &str) -> usize {
     }
 }
 
-/// One line for Node: a scene, and rules with what we make of them.
+/// One line for Node: a scene, and rules with our results.
 fn line(
     random: &mut Random,
     counts: &mut Counts,
@@ -142,7 +142,7 @@ fn line(
     scene.line(&rules)
 }
 
-/// Sends so many pairs of `seed` to Node and collects its answers.
+/// Sends this many pairs of `seed` to Node and collects its answers.
 fn judge(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usize; 3]) {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../e2e/rule-parity/parity.mjs");
     let mut node = Command::new("node")
@@ -156,7 +156,7 @@ fn judge(seed: u64, pairs: usize, fault: Option<Fault>) -> (Report, Counts, [usi
         let mut random = Random::new(seed);
         let (mut counts, mut outcomes) = (Counts::default(), [0; 3]);
         let mut out = BufWriter::new(stdin);
-        // If Node ends early the write fails, and the missing summary says so.
+        // If Node ends early the write fails, and the missing summary reports it.
         let written = (0..pairs / RULES_PER_SCENE).try_for_each(|_| {
             writeln!(
                 out,
@@ -215,7 +215,7 @@ fn rules_mean_what_they_mean_in_node() {
             minimum.kinds, minimum.rarest, minimum.count
         );
         assert_eq!(minimum.kinds, minimum.expected, "{kind}");
-        // Each operator between each pair of types is 14 times as many things, of which so many can't be asked.
+        // The operators between all pairs of types are 14 times as many cases, so fewer of each are required.
         let least = if kind == generator::OPERATOR_PAIRS {
             1
         } else {

@@ -1,4 +1,4 @@
-//! Files of rules: what is loaded, what is refused and where, and which rule decides.
+//! Rules files: accepted and refused ones with the position of the error, and the deciding rule.
 
 use tidewire_core::effect::Principal;
 use tidewire_core::message::{PresenceAction, RecordAction, RecordBulk};
@@ -192,7 +192,7 @@ fn the_longest_path_decides_and_of_equal_ones_the_later() {
     assert_eq!(decide(Access::Presence, "bob"), Decision::Deny);
 }
 
-/// What a rule set decides about everyone's presence, and whether it tells users apart.
+/// The decision of a rule set about the presence of all users, and whether it distinguishes users.
 fn everyone(presence: &str, user: &str) -> (Decision, bool) {
     let file = format!(
         r#"{{"record": {{"*": {{}}}}, "event": {{"*": {{}}}}, "rpc": {{"*": {{}}}}, "presence": {presence}}}"#
@@ -237,7 +237,7 @@ fn rules_that_decide_alike_about_all_users_do_not_tell_them_apart() {
     }
 }
 
-/// What a rule decides about a write before some documents are known.
+/// The decision of a rule about a write before some documents are known.
 fn without(rule: &str, user: &str, unknown: Unknown) -> Option<Decision> {
     let file = format!(
         "record: {{\"*\": {{write: {rule}}}}}\nevent: {{\"*\": {{}}}}\nrpc: {{\"*\": {{}}}}\npresence: {{\"*\": {{}}}}\n"

@@ -1,4 +1,4 @@
-//! What one EVENT EMIT costs on its way through the codecs, in nanoseconds, medians of several rounds.
+//! The cost of one EVENT EMIT in the codecs, in nanoseconds, medians of several rounds.
 //! Run with `cargo run --release -p tidewire-wire --example codec_cost`.
 
 use std::hint::black_box;

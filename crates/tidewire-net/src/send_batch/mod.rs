@@ -1,6 +1,6 @@
 //! The sends of a turn: collected, submitted together, their completions counted.
 //!
-//! On Linux they go out in one submission to an `io_uring`; where that is missing, refused or not wanted, each is one
+//! On Linux they leave in one submission to an `io_uring`. If that is missing, refused or disabled, each is one
 //! system call. Every send carries MSG_DONTWAIT, so all of them are complete when [`Sender::submit`] returns and the
 //! bytes that they borrowed are free again.
 
@@ -15,20 +15,20 @@ use ring::{Outcome, Ring};
 
 pub use ring::RingFault;
 
-/// No send waits for room, and none ends the process because the peer is gone.
+/// A send never waits for room, and never kills the process because the peer has closed.
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Fewer sends than this are cheaper as system calls of their own: one costs 7 % more through the ring, each of two 4 %
+/// Fewer sends than this are cheaper as separate system calls: one costs 7 % more through the ring, each of two 4 %
 /// less, each of three 16 % less.
 const RING_SENDS_MIN: usize = 2;
 
-/// More slices than this are refused by the kernel (IOV_MAX); the rest goes with the next send.
+/// The kernel refuses more slices than this (IOV_MAX); the rest goes with the next send.
 pub const SLICES_MAX: usize = 1024;
 
-/// Sends in one submission. Between two submissions the shard looks at its sockets and its mailbox.
+/// Sends in one submission. Between two submissions the shard polls its sockets and its mailbox.
 pub const SENDS_MAX: usize = 2000;
 
-/// Collected sends. What they borrow stays borrowed until they are submitted.
+/// Collected sends. Their bytes stay borrowed until they are submitted.
 #[derive(Debug, Default)]
 pub struct SendBatch<'a> {
     slices: Vec<IoSlice<'a>>,
@@ -50,12 +50,12 @@ impl Prepared<'_> {
     }
 }
 
-/// How one send ended.
+/// The result of one send.
 #[derive(Debug)]
 pub struct Completion {
-    /// As given with [`SendBatch::push`].
+    /// The token of [`SendBatch::push`].
     pub token: u32,
-    /// Bytes taken by the kernel; fewer than submitted, or `WouldBlock`, when its buffer is full.
+    /// Bytes that the kernel accepted. Fewer than submitted, or `WouldBlock`, if its buffer is full.
     pub result: io::Result<usize>,
 }
 
@@ -77,25 +77,25 @@ impl<'a> SendBatch<'a> {
         });
     }
 
-    /// How many sends were added.
+    /// The number of added sends.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sends.len()
     }
 
-    /// Whether nothing was added.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sends.is_empty()
     }
 }
 
-/// How sends reach the kernel.
+/// The path of sends to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Path {
     /// Many in one submission to an `io_uring`.
     Ring,
-    /// One system call for each, as it was asked for.
+    /// One system call for each, as configured.
     #[default]
     Plain,
     /// One system call for each, because the ring was refused at the start or failed later.
@@ -103,7 +103,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// The path as it stands in metrics.
+    /// The name of the path in metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -124,7 +124,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// One that uses a ring if the kernel gives one that works, which is tried.
+    /// A sender that uses a ring if the kernel provides a working one, which this tests.
     #[must_use]
     pub fn detect() -> Self {
         let (ring, path) = match Ring::new() {
@@ -138,13 +138,13 @@ impl Sender {
         }
     }
 
-    /// One that makes a system call for each send.
+    /// A sender that makes a system call for each send.
     #[must_use]
     pub fn plain() -> Self {
         Self::default()
     }
 
-    /// How sends reach the kernel. It changes when a ring fails.
+    /// The path of sends to the kernel. It changes when a ring fails.
     #[must_use]
     pub fn path(&self) -> Path {
         self.path
@@ -156,7 +156,7 @@ impl Sender {
         self.submissions
     }
 
-    /// An empty batch in memory that was used before.
+    /// An empty batch in reused memory.
     pub fn batch<'a>(&mut self) -> SendBatch<'a> {
         recycle(std::mem::take(&mut self.spare))
     }
@@ -181,7 +181,7 @@ impl Sender {
         self.spare = recycle(batch);
     }
 
-    /// Lets the ring do what it can. Sends that it did not begin have no outcome afterwards.
+    /// Submits through the ring. Sends that the ring did not begin have no outcome afterwards.
     fn submit_to_ring(&mut self, sends: &[Prepared<'_>], slices: &[IoSlice<'_>]) {
         let Some(ring) = &mut self.ring else { return };
         self.submissions += 1;
@@ -200,7 +200,7 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// What a send's outcome means; nothing when it is still to be done, as it is after a signal.
+/// The result of a send's outcome; nothing if the send must still be done, as after a signal.
 fn result(outcome: Outcome) -> Option<io::Result<usize>> {
     let outcome = outcome.filter(|&outcome| outcome != -libc::EINTR)?;
     Some(usize::try_from(outcome).map_err(|_| io::Error::from_raw_os_error(-outcome)))

@@ -1,4 +1,4 @@
-//! One system call for each send: what every kernel can do, and what a lone send uses anyway.
+//! One system call for each send: supported by every kernel, and used for a single send in any case.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -33,7 +33,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result
     }
 }
 
-/// The header of a send of several slices. It points to them and knows nothing of their lifetime.
+/// The header of a send of several slices. It points to them; the caller must keep them alive.
 pub(super) fn message(slices: &[IoSlice<'_>]) -> libc::msghdr {
     // SAFETY: all-zero is a valid `msghdr`: no address, no buffers, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -1,9 +1,10 @@
 //! Many sends in one submission to an `io_uring`.
 //!
-//! Every send carries MSG_DONTWAIT, with which the kernel completes it inside the submission or not at all; so the usual
-//! submission is one system call, and its completions lie in the queue when that returns. [`Ring::submit`] counts them all
-//! the same and does not return before each send that the kernel took is complete. Nothing is in flight between two
-//! calls, hence the ring needs no flags, no registered anything and no thread of its own (decision 5).
+//! Every send carries MSG_DONTWAIT, with which the kernel completes it inside the submission or not at all. So the
+//! usual submission is one system call, and its completions are in the queue when that returns. [`Ring::submit`]
+//! still counts them all and does not return before each send that the kernel accepted is complete. Nothing is in
+//! flight between two calls, so the ring needs no flags, no registered resources and no additional thread (decision
+//! 5).
 
 use std::fmt;
 use std::io::{self, IoSlice, Read};
@@ -14,20 +15,20 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::{FLAGS, Prepared, SENDS_MAX, plain};
 
-/// Places of the queue: a power of two that takes all sends between which a shard looks at its sockets. With somebody
-/// waiting for each, 1,000 sends in one submission cost a sixth less than in four.
+/// Entries of the queue: a power of two for all sends between two polls of a shard. With a waiting reader for each,
+/// 1,000 sends in one submission cost a sixth less than in four.
 const PLACES: u32 = SENDS_MAX.next_power_of_two() as u32;
 
-/// How often a kernel that has no memory for requests right now is asked again before its ring is given up.
+/// How often the ring retries while the kernel has no memory for requests, before it is dropped.
 const STALLS_MAX: u32 = 16;
 
-/// One send takes no more; what is left is a short send.
+/// One send carries at most this many bytes; the rest is a short send.
 const SEND_BYTES_MAX: usize = 1 << 30;
 
-/// Why a ring is not used, or not any more.
+/// Why a ring is not used, or no longer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFault {
-    /// What was tried.
+    /// The attempted action.
     pub action: &'static str,
     /// The kernel's answer.
     pub errno: i32,
@@ -47,15 +48,15 @@ impl fmt::Display for RingFault {
     }
 }
 
-/// What became of a send: nothing yet, or what the kernel said (bytes, or a negated error number).
+/// The outcome of a send: none yet, or the kernel's result (bytes, or a negated error number).
 pub(super) type Outcome = Option<i32>;
 
-/// An `io_uring` between whose submissions nothing is in flight.
+/// An `io_uring` without sends in flight between its submissions.
 pub(super) struct Ring {
     ring: IoUring,
     /// The headers of this submission's sends of several slices. Reserved before any is pushed: they must not move.
     headers: Vec<Header>,
-    /// Answers to the next calls of `io_uring_enter` that do not reach the kernel.
+    /// Results of the next calls of `io_uring_enter`, which then do not reach the kernel.
     #[cfg(test)]
     planted: std::collections::VecDeque<i32>,
 }
@@ -66,13 +67,13 @@ struct Header(libc::msghdr);
 unsafe impl Send for Header {}
 
 impl Ring {
-    /// Sets up a ring and sends through it once in both forms: a kernel or a filter of system calls may refuse the set-up,
-    /// the submission or the operation, each of which is found out here.
+    /// Creates a ring and sends through it once in both forms. A kernel or a filter of system calls may refuse the
+    /// setup, the submission or the operation; this detects all three.
     pub(super) fn new() -> Result<Self, RingFault> {
         Self::with_places(PLACES)
     }
 
-    /// The same with a queue of that many places.
+    /// The same with a queue of this many entries.
     pub(super) fn with_places(places: u32) -> Result<Self, RingFault> {
         let setup = |error: io::Error| RingFault::new("io_uring_setup", &error);
         let mut ring = Self {
@@ -85,7 +86,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// How many sends one submission takes.
+    /// The largest number of sends in one submission.
     pub(super) fn places(&self) -> usize {
         self.ring.params().sq_entries() as usize
     }
@@ -122,11 +123,11 @@ impl Ring {
         }
     }
 
-    /// Submits at most as many sends as there are places and waits until each that the kernel took is complete; `outcomes`, one for each
-    /// and all of them `None`, get what became of it.
+    /// Submits at most as many sends as there are entries and waits until each that the kernel accepted is complete.
+    /// `outcomes`, one for each and all of them `None`, get the results.
     ///
     /// # Errors
-    /// The ring does not work any more and must be dropped. A send without an outcome was not begun.
+    /// The ring no longer works and must be dropped. A send without an outcome was not begun.
     pub(super) fn submit(
         &mut self,
         sends: &[Prepared<'_>],
@@ -138,8 +139,8 @@ impl Ring {
         let mut stalls = 0;
         while open > 0 {
             let queued = self.ring.submission().len();
-            // The first submission waits for nothing. If the kernel took all and something is still missing, that is
-            // waited for.
+            // The first submission does not wait. If the kernel accepted all entries and some are incomplete, the
+            // next call waits for these.
             let wanted = if queued == 0 { open } else { 0 };
             let entered = self.enter(wanted);
             let reaped = self.reap(outcomes);
@@ -153,7 +154,7 @@ impl Ring {
                 Err(error) if stalls > STALLS_MAX || !is_transient(&error) => {
                     self.give_up(open, &error)?;
                 }
-                // The kernel says that it did what was asked, and nothing has come of it.
+                // The kernel reports success, but no send has completed.
                 Ok(()) if stalls > STALLS_MAX => {
                     self.give_up(open, &io::Error::from_raw_os_error(libc::EIO))?;
                 }
@@ -181,17 +182,17 @@ impl Ring {
         }
     }
 
-    /// Gives the kernel what is queued, and waits for so many completions.
+    /// Passes the queued entries to the kernel, and waits for this many completions.
     fn enter(&mut self, wanted: usize) -> io::Result<()> {
         #[cfg(test)]
         if let Some(errno) = self.planted.pop_front() {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        // When completions have overflown their queue, this fetches them, too.
+        // If completions have overflowed their queue, this fetches them, too.
         self.ring.submit_and_wait(wanted).map(drop)
     }
 
-    /// Takes the completions out of their queue; gives how many sends became complete by them.
+    /// Takes the completions out of their queue; returns the number of sends that they complete.
     fn reap(&mut self, outcomes: &mut [Outcome]) -> usize {
         let mut reaped = 0;
         for completion in self.ring.completion() {
@@ -204,12 +205,12 @@ impl Ring {
         reaped
     }
 
-    /// Ends a submission that does not go on, `open` of whose sends have no outcome.
+    /// Ends a stuck submission, `open` of whose sends have no outcome.
     fn give_up(&mut self, open: usize, error: &io::Error) -> Result<(), RingFault> {
         let in_flight = open - self.ring.submission().len();
         if in_flight > 0 {
-            // The kernel may still read the buffers of these sends, whose owners free them when this returns or unwinds.
-            // It can't be waited for, and MSG_DONTWAIT makes it impossible; so there is nothing better than to end.
+            // The kernel may still read the buffers of these sends, whose owners free them when this returns or
+            // unwinds. The sends can't be awaited, and MSG_DONTWAIT should rule them out; so the process must abort.
             eprintln!("tidewire: {in_flight} sends are in flight and can't be waited for: {error}");
             std::process::abort();
         }
@@ -234,7 +235,7 @@ fn entry(send: &Prepared<'_>, slices: &[IoSlice<'_>], headers: &mut Vec<Header>)
         .build()
 }
 
-/// Whether asking again may help: a signal, no memory for requests, completions that were not fetched.
+/// Whether a retry may help: a signal, no memory for requests, unfetched completions.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -242,7 +243,7 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// A kernel that does not do as it should, for the tests of this module's parent.
+/// A misbehaving kernel, for the tests of this module's parent.
 #[cfg(test)]
 impl Ring {
     /// The next calls of `io_uring_enter` fail so without reaching the kernel.
@@ -250,7 +251,7 @@ impl Ring {
         self.planted.extend(errnos);
     }
 
-    /// Leaves `rounds` queues full of completions that nobody asked for; gives how many.
+    /// Leaves `rounds` queues full of unrequested completions; returns their number.
     pub(super) fn overfill_completions(&mut self, rounds: usize) -> usize {
         for _ in 0..rounds * self.places() {
             if self.ring.submission().is_full() {

@@ -1,11 +1,11 @@
-//! What holds for every path of sends, and what holds for the ring when the kernel does not do as it should.
+//! Behaviour of every path of sends, and of the ring with a misbehaving kernel.
 
 use super::*;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-/// One sender of each kind. These tests need a kernel that gives a ring: without one they would show nothing of it.
+/// One sender of each kind. These tests need a kernel with `io_uring`.
 fn senders() -> [Sender; 2] {
     [Sender::plain(), with_ring()]
 }
@@ -255,7 +255,8 @@ fn few_sends_need_no_ring() {
 fn completions_that_overflow_their_queue_are_fetched() {
     let mut sender = with_small_ring();
     let ring = sender.ring.as_mut().unwrap();
-    // The completion queue has twice the places of the submission queue; fill it, so that there is none for the sends.
+    // The completion queue has twice the entries of the submission queue; fill it, so that no entry is free for the
+    // sends.
     assert!(ring.overfill_completions(2) >= 2 * PLACES);
     send_numbers(&mut sender, &mut pairs(PLACES));
     assert_eq!(sender.path(), Path::Ring);

@@ -1,9 +1,9 @@
-//! A filter of system calls: those of `io_uring` fail in the calling thread and in whatever it starts, as they do in
+//! A filter of system calls: the calls of `io_uring` fail in the calling thread and in its children, as they do in
 //! containers and on old kernels. For the tests of the sends and for the launcher `refuse_ring`.
 
 use std::io;
 
-/// What a filter refuses, and the error number that it gives.
+/// The system calls that a filter refuses, and its error number.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal {
     /// The number of the system call.

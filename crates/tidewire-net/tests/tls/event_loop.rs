@@ -1,4 +1,4 @@
-//! Connections with TLS in the loop: short sends, order, ends, and what they hold.
+//! Connections with TLS in the loop: short sends, order, ends, and memory.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -59,7 +59,7 @@ impl Fixture {
         Some((outcome, bytes))
     }
 
-    /// Reads until `is_last` is satisfied by all that came, or the connection is over.
+    /// Reads until `is_last` accepts all received bytes, or the connection is closed.
     fn read_until(&mut self, is_last: impl Fn(&[u8]) -> bool) -> (Vec<u8>, Option<ReadOutcome>) {
         let end = Instant::now() + DEADLINE;
         let mut all = Vec::new();
@@ -92,7 +92,7 @@ impl Fixture {
         (broken, settled.cut)
     }
 
-    /// Goes on sending until the client has so many bytes.
+    /// Continues to send until the client has this many bytes.
     fn send_to(&mut self, client: &mut Client, wanted: usize) -> Vec<u8> {
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {

@@ -78,7 +78,7 @@ fn new_keys_of_the_client_are_taken_and_answered() {
 
 #[test]
 fn writing_in_the_middle_of_a_split_handshake_message_is_safe() {
-    // Rustls remembers how far it is in the buffer; whoever shows it another buffer between the halves makes it panic.
+    // Rustls stores its position in the buffer; a call with another buffer between the halves makes it panic.
     let (client, mut server) = established();
     let suite = client.negotiated_cipher_suite().unwrap();
     let (sequence, secrets) = client.dangerous_extract_secrets().unwrap().tx;

@@ -38,7 +38,7 @@ pub fn client(config: Arc<ClientConfig>) -> ClientConnection {
     ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap()
 }
 
-/// What the client wants to send.
+/// The client's output.
 pub fn sent(client: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while client.wants_write() {
@@ -63,7 +63,7 @@ pub fn seal(server: &mut TlsState, plaintext: &[u8]) -> Vec<u8> {
     room
 }
 
-/// What the client reads out of `ciphertext`.
+/// The client's plaintext of `ciphertext`.
 pub fn received(client: &mut ClientConnection, mut ciphertext: &[u8]) -> Vec<u8> {
     let mut plaintext = Vec::new();
     while !ciphertext.is_empty() {
@@ -106,7 +106,7 @@ pub fn established_over(
     (rustls::StreamOwned::new(client, stream), socket, server)
 }
 
-/// Writes `bytes` as they stand to the socket below the client's TLS.
+/// Writes `bytes` unchanged to the socket below the client's TLS.
 pub fn write_raw(client: &rustls::StreamOwned<ClientConnection, TcpStream>, bytes: &[u8]) {
     (&client.sock).write_all(bytes).unwrap();
 }

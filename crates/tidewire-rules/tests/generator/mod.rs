@@ -1,5 +1,5 @@
-//! Random rules and the documents they are asked about. Each document has one member of every type, so a rule can take an
-//! operand of any type from a literal or from any document, and it is known which types meet at an operator.
+//! Random rules and documents for them. Each document has one member of every type, so a rule can take an operand of
+//! any type from a literal or from any document, and the types at an operator are known.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -202,7 +202,7 @@ const PATTERNS: [&str; 23] = [
     "/[\\w.-]+/s",
 ];
 
-/// What a rule is asked about.
+/// The inputs of a rule.
 pub struct Scene {
     pub user_id: String,
     pub user_data: Option<String>,
@@ -218,7 +218,7 @@ pub struct Scene {
     is_full: bool,
 }
 
-/// JSON of a type; what JSON can't hold is left out.
+/// JSON of a type, without values that JSON can't represent.
 fn json_of(random: &mut Random, type_name: &str) -> Option<String> {
     Some(match type_name {
         "number" => (*random.of(&NUMBERS)).to_owned(),
@@ -322,7 +322,7 @@ impl Scene {
     }
 }
 
-/// A rule and what it is made of.
+/// A rule and its parts.
 pub struct Made {
     pub text: String,
     used: Vec<(&'static str, String)>,

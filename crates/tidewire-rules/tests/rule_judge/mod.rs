@@ -1,6 +1,6 @@
-//! Judges the parser, the loader and the evaluator on any input: nothing panics, errors have places within what they are
-//! about, and a rule decides the same about a document whether it is read as text or held. The fuzz target runs it on what
-//! the fuzzer finds, a test on the committed corpus.
+//! Checks the parser, the loader and the evaluator on any input: nothing panics, errors have positions within their
+//! text, and a rule decides the same about a document whether it is read as text or held. The fuzz target runs it on
+//! the fuzzer's inputs, a test on the committed corpus.
 //!
 //! The input is a rule and a document, separated by a zero byte; without one it is also taken for a file of rules.
 
@@ -20,7 +20,7 @@ const JSON: JsonLimits = JsonLimits {
 const DOCUMENT: &str =
     r#"{"a":{"b":[1,"x",null,-0,1e400]},"t":"a\ud83dé😀","n":5,"n":6,"toString":1,"":[]}"#;
 
-/// What was reached by an input.
+/// The parts that an input reached.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reached {
     /// The rule was accepted.
@@ -34,7 +34,7 @@ pub struct Reached {
 /// Panics if the input shows a fault.
 pub fn judge(input: &str) -> Reached {
     let limits = RuleLimits {
-        // What is slow is not what is looked for here.
+        // Small limits, because slow inputs are not findings here.
         steps_max: 1 << 16,
         regular_bytes_max: 1 << 16,
         ..RuleLimits::default()
@@ -46,7 +46,7 @@ pub fn judge(input: &str) -> Reached {
     };
     let (accepted, evaluated) = judge_rule(rule, document, &limits);
     if let Ok(pattern) = Pattern::parse(rule, &limits) {
-        // What stands for itself takes itself, and a name of its own never fails.
+        // A path without wildcards matches itself, and matching never panics.
         let is_plain = !rule.contains(['*', '$', '.']);
         assert!(!is_plain || pattern.matches(rule).is_some(), "{rule:?}");
         let _ = pattern.matches(document);
