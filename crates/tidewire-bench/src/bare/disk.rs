@@ -1,5 +1,5 @@
-//! The disk alone: a write into a file that has its size and blocks already, and `fdatasync`. Nothing that keeps rows can be
-//! quicker on the same disk.
+//! The disk alone: a write into a file with allocated blocks of fixed size, and `fdatasync`. No store can be faster
+//! on the same disk.
 
 use std::fs::File;
 use std::io;
@@ -9,9 +9,9 @@ use std::path::Path;
 use super::{Bare, Row};
 use crate::failure::Failure;
 
-/// The file is written over from its start when its end is reached.
+/// At its end the file is overwritten from its start.
 const FILE_BYTES: usize = 16 << 20;
-/// What a database writes at least.
+/// The smallest write of a database.
 const PAGE_BYTES: usize = 4096;
 
 /// A file that is written and synced.

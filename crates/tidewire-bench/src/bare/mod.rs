@@ -1,5 +1,5 @@
-//! What a durable write costs without Tidewire: the disk alone, and databases that are asked directly, each with as many
-//! rows in a transaction as it is told.
+//! The cost of a durable write without Tidewire: the disk alone, and databases without a server in between, each with
+//! a given number of rows per transaction.
 
 pub mod disk;
 pub mod postgres;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::statistics::per_second;
 
-/// What is kept of a record.
+/// The stored row of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its key.
@@ -23,11 +23,11 @@ pub struct Row {
     pub version: u32,
     /// JSON.
     pub data: String,
-    /// Another 32 bits with each write, as a checksum has; of what they are one says nothing here.
+    /// Another 32 bits with each write, as a checksum has; their value does not matter.
     pub checksum: u32,
 }
 
-/// A place that keeps rows.
+/// A store of rows.
 pub trait Bare {
     /// Its name in a report.
     fn label(&self) -> &'static str;
@@ -35,25 +35,25 @@ pub trait Bare {
     /// Replaces or adds rows in one transaction. They are on disk, synced, when it returns.
     ///
     /// # Errors
-    /// It could not.
+    /// The transaction failed.
     fn commit(&mut self, rows: &[Row]) -> Result<(), Failure>;
 }
 
-/// What a turn gave, of a bare store or of Tidewire.
+/// The result of a turn, of a bare store or of Tidewire.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
     /// Rows on disk, or acknowledged writes.
     pub writes: u64,
     /// In this time.
     pub elapsed: Duration,
-    /// How long each transaction took, or each acknowledgement.
+    /// The duration of each transaction, or of each acknowledgement.
     pub latencies: Histogram,
     /// Transactions.
     pub commits: u64,
 }
 
 impl Turn {
-    /// Writes in a second.
+    /// Writes per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         per_second(self.writes, self.elapsed).unwrap_or_default()
@@ -66,7 +66,7 @@ impl Turn {
     }
 }
 
-/// What Tidewire's first opening of a store gives to records, about.
+/// An approximate incarnation of Tidewire's first opening of a store.
 const INCARNATION: i64 = 1 << 40;
 
 /// Turns the number of a write into 32 bits that look like a checksum (the golden ratio).
@@ -75,20 +75,20 @@ const CHECKSUM_STEP: u32 = 0x9e37_79b9;
 /// The rows that all contenders write: the same names, and data of the same size.
 #[derive(Clone, Debug)]
 pub struct Rows {
-    /// `None` are those of the transaction.
+    /// `None` for the rows of the current transaction.
     rows: Vec<Option<Row>>,
-    /// Which one comes when.
+    /// The order of the rows.
     order: Vec<u32>,
     next: usize,
     data: Data,
     writes: u64,
-    /// Those of the transaction, and their places.
+    /// The rows of the transaction, and their indexes.
     batch: Vec<Row>,
     places: Vec<usize>,
 }
 
 impl Rows {
-    /// As many as `count`, with data of `bytes` bytes, one after the other.
+    /// `count` rows with data of `bytes` bytes, in sequence.
     #[must_use]
     pub fn new(count: usize, bytes: usize) -> Self {
         let data = Data::new(bytes);
@@ -110,13 +110,13 @@ impl Rows {
         }
     }
 
-    /// Has them written in the order in which clients have written them, over and over.
+    /// Sets the order in which clients have written the rows, repeated.
     pub fn follow(&mut self, order: Vec<u32>) {
         self.order = order;
         self.next = 0;
     }
 
-    /// Writes for so long, `each` of them in a transaction. What is between transactions does not count.
+    /// Writes for this time, `each` of them in a transaction. Time between transactions does not count.
     ///
     /// # Errors
     /// The store failed.
@@ -141,7 +141,8 @@ impl Rows {
         Ok(turn)
     }
 
-    /// The next rows, each one written once more than before. One that comes twice is written once, as in a commit of Tidewire's.
+    /// The next rows, each with its next version. A row that comes twice is written once, as in a commit of
+    /// Tidewire's.
     fn take(&mut self, each: usize) -> &[Row] {
         for (place, row) in self.places.drain(..).zip(self.batch.drain(..)) {
             self.rows[place] = Some(row);
@@ -173,19 +174,19 @@ pub fn name(number: usize) -> String {
     format!("bench/store/{number}")
 }
 
-/// The data of writes, each with its number, of `bytes` bytes where these are enough.
+/// The data of writes, each with its number, of `bytes` bytes if that is enough.
 #[derive(Clone, Debug)]
 pub struct Data {
     text: Vec<u8>,
 }
 
-/// What stands before the number of the write.
+/// The text before the number of the write.
 const DATA_HEAD: &str = "{\"write\":\"";
 /// Digits of that number.
 const DATA_DIGITS: usize = 10;
 
 impl Data {
-    /// Data of so many bytes.
+    /// Data of this many bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let (head, end) = (
@@ -199,7 +200,7 @@ impl Data {
         }
     }
 
-    /// The data of a write, of whose number the last digits count.
+    /// The data of a write, with the last digits of its number.
     pub fn of(&mut self, write: u64) -> &str {
         let mut left = write;
         for digit in self.text[DATA_HEAD.len()..][..DATA_DIGITS].iter_mut().rev() {

@@ -23,16 +23,16 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Connects to `postgresql://user@host:port/database` and makes a table there.
+    /// Connects to `postgresql://user@host:port/database` and creates a table there.
     ///
     /// # Errors
-    /// PostgreSQL says why.
+    /// PostgreSQL's error.
     pub fn connect(url: &str) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Failure::system("runtime"))?;
         let connect = async {
             let (client, connection) = Config::from_str(url)?.connect(NoTls).await?;
-            // It ends with the client, and errors reach that too.
+            // It ends with the client, which also gets its errors.
             tokio::spawn(connection);
             client.batch_execute(SCHEMA).await?;
             let put = client.prepare(PUT).await?;

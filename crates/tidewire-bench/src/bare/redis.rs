@@ -14,7 +14,7 @@ impl Redis {
     /// Connects to `redis://host:port/database`.
     ///
     /// # Errors
-    /// Redis says why.
+    /// Redis's error.
     pub fn connect(url: &str) -> Result<Self, Failure> {
         let connect = || redis::Client::open(url)?.get_connection();
         let connection = connect().map_err(|error| failed(&error))?;

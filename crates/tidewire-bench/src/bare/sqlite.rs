@@ -1,5 +1,5 @@
-//! SQLite alone: the library that Tidewire has built in, with a write-ahead log, synced at each commit, and otherwise on its
-//! own defaults.
+//! SQLite alone: the library in Tidewire's binary, with a write-ahead log, synced at each commit, and otherwise with
+//! its defaults.
 
 use std::path::Path;
 
@@ -28,10 +28,10 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Makes it.
+    /// Creates it.
     ///
     /// # Errors
-    /// SQLite says why.
+    /// SQLite's error.
     pub fn open(folder: &Path) -> Result<Self, Failure> {
         let open = || -> rusqlite::Result<Connection> {
             let connection = Connection::open(folder.join("bare.sqlite"))?;

@@ -1,4 +1,4 @@
-//! deepstream's protocol as its client speaks it, through the codec that the server uses too.
+//! deepstream's protocol from the client's side, through the server's own codec.
 
 use tidewire_wire::frame::websocket::Kind;
 use tidewire_wire::message::{
@@ -10,12 +10,12 @@ use super::{Incoming, MASK, PASSWORD, Unintelligible, user_name};
 
 /// The path that patches set.
 const PATCHED_PATH: &str = "count";
-/// Between the caller and the number of its call.
+/// Separates the caller and the number of its call.
 const CALL_SEPARATOR: char = '-';
 /// For acks of bulk messages: a connection waits for one at a time.
 const BULK: Option<&str> = Some("0");
 
-/// The client's end. The protocol needs no state beyond the user's name and what was announced.
+/// The client's end. Its only state is the user's name and the announced features.
 #[derive(Debug)]
 pub struct Deepstream {
     /// The connection's number, which makes the user's name.
@@ -27,7 +27,7 @@ pub struct Deepstream {
 impl Deepstream {
     /// Its name on the command line and in results.
     pub const NAME: &str = Codec::NAME;
-    /// Where servers of this protocol listen.
+    /// The path of servers of this protocol.
     pub const PATH: &str = "/deepstream";
 
     pub(super) fn new(connection: usize, reads_batches: bool) -> Self {
@@ -117,7 +117,7 @@ impl Deepstream {
                 push(&Message::Rpc(response), out);
                 handle(Incoming::Served)
             }
-            // A provider of deepstream's own server may say first that it works on the call.
+            // A provider of deepstream's own server may first report that it works on the call.
             Message::Rpc(Rpc::Accept(_)) => Ok(()),
             Message::Rpc(Rpc::Response { call, .. }) => handle(Incoming::Response {
                 number: number(call.correlation.split(CALL_SEPARATOR).next_back(), &message)?,
@@ -168,7 +168,7 @@ impl Deepstream {
         number: Option<u64>,
         out: &mut Vec<u8>,
     ) {
-        // Each acknowledged write has one: without memory of its own.
+        // Each acknowledged write has one, so it must not allocate.
         let mut digits = itoa::Buffer::new();
         let number = number.map(|number| digits.format(number));
         let change = Change::CreateAndUpdate { data: Some(value) };
@@ -188,7 +188,7 @@ impl Deepstream {
     }
 
     pub(super) fn call(&mut self, name: &str, number: u64, out: &mut Vec<u8>) {
-        // deepstream's own server tells calls apart by this alone, whoever makes them.
+        // deepstream's own server distinguishes calls by this alone, for all callers.
         let correlation = format!("{}{CALL_SEPARATOR}{number}", self.user);
         let data = number.to_string();
         let request = Rpc::Request {
@@ -218,7 +218,7 @@ fn push_change(name: &str, correlation: Option<&str>, change: Change<'_>, out: &
     push(&Message::Record(Record::Write(write, change)), out);
 }
 
-/// A change of somebody else. Whole values are not what a scenario subscribes for.
+/// A change of another connection. A scenario never subscribes for whole values.
 fn take_change<E: From<Unintelligible>>(
     write: &Write<'_>,
     change: &Change<'_>,
@@ -234,7 +234,7 @@ fn take_change<E: From<Unintelligible>>(
     }
 }
 
-/// The number that a request was given as its correlation.
+/// The number in a request's correlation id.
 fn number(correlation: Option<&str>, message: &Message<'_>) -> Result<u64, Unintelligible> {
     correlation
         .and_then(|number| number.parse().ok())

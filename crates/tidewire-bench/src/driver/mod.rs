@@ -1,8 +1,8 @@
-//! The seam between a scenario and the protocol that a server speaks: what a connection says, and what it understands.
+//! The interface between a scenario and a server's protocol: outgoing messages, and the meaning of received ones.
 //!
-//! A driver appends whole WebSocket frames to the bytes that its connection sends, and makes [`Incoming`] of the messages that
-//! arrive. It knows no socket, clock or scenario. The family is closed: a new protocol is a file, a member of both enums
-//! and their arms, and the compiler names the places that were forgotten.
+//! A driver appends whole WebSocket frames to the output of its connection, and translates received messages to
+//! [`Incoming`]. It knows no socket, clock or scenario. The family is closed: a new protocol is a file, a member of
+//! both enums and their arms, and the compiler names the missing places.
 
 mod deepstream;
 mod nats;
@@ -18,16 +18,16 @@ use tidewire_wire::frame::websocket::Kind;
 /// One mask for all frames: the bench protects no proxy, and unmasking costs the server the same with any key.
 pub const MASK: [u8; 4] = [0x5a, 0x17, 0xc3, 0x81];
 
-/// What everybody gives for a password; servers that ask for none do not look at it.
+/// The password of every user; servers without passwords ignore it.
 pub const PASSWORD: &str = "bench";
 
-/// What the user of a connection is called.
+/// The user name of a connection.
 #[must_use]
 pub fn user_name(connection: usize) -> String {
     format!("user-{connection}")
 }
 
-/// A protocol that the bench speaks.
+/// A protocol of the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Tidewire's, its null server's and deepstream's own.
@@ -36,11 +36,11 @@ pub enum Protocol {
     SocketIo,
     /// NATS over WebSocket.
     Nats,
-    /// The bench's contract for servers without a protocol of their own.
+    /// The bench's contract for servers without a protocol.
     Plain,
 }
 
-/// What a server can do beside publish and subscribe, as far as its driver speaks it.
+/// The abilities of a server besides publish and subscribe, as far as its driver supports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// Versioned documents: `open_record`, `patch`, `write`.
@@ -72,7 +72,7 @@ impl Protocol {
             .find(|protocol| protocol.name() == name)
     }
 
-    /// The path of the upgrade where a URL has none.
+    /// The path of the upgrade if a URL has none.
     #[must_use]
     pub fn path(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Protocol {
         }
     }
 
-    /// More lines for the head of the upgrade, each with its line end; a subprotocol stands here.
+    /// More lines for the head of the upgrade, each with its line end, such as a subprotocol.
     #[must_use]
     pub fn headers(self) -> &'static str {
         match self {
@@ -91,8 +91,8 @@ impl Protocol {
         }
     }
 
-    /// Whether a frame's meaning depends on nothing but its bytes, so that equal frames may be counted without decoding. Not
-    /// so where frames carry parts of a stream.
+    /// Whether a frame's meaning depends only on its bytes, so that equal frames may be counted without decoding. It
+    /// does not if frames carry parts of a stream.
     #[must_use]
     pub fn has_whole_frames(self) -> bool {
         match self {
@@ -101,7 +101,7 @@ impl Protocol {
         }
     }
 
-    /// Whether its clients must say from time to time that they are alive. Elsewhere servers ask, or nobody does.
+    /// Whether its clients must send heartbeats. For other protocols the server sends them, or there are none.
     #[must_use]
     pub fn has_client_heartbeats(self) -> bool {
         match self {
@@ -110,7 +110,7 @@ impl Protocol {
         }
     }
 
-    /// What it can do beside publish and subscribe.
+    /// Its abilities besides publish and subscribe.
     #[must_use]
     pub fn abilities(self) -> Abilities {
         match self {
@@ -128,18 +128,19 @@ impl Protocol {
     }
 }
 
-/// What a received message means to a scenario. Texts are those of the read buffer.
+/// The meaning of a received message for a scenario. Texts are borrowed from the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
     /// The login is done; the connection may subscribe, publish and call.
     Ready,
-    /// What was last asked for is in force: names or record subscribed to, rpc provided. One for each such call.
+    /// The last request is in force: the subscription of names or a record, or the provided rpc. One for each such
+    /// call.
     Subscribed,
     /// A publication.
     Delivery {
         /// Its name, if the protocol says it.
         name: Option<&'a str>,
-        /// What was given to `publish`, byte for byte.
+        /// The payload of `publish`, byte for byte.
         payload: &'a str,
     },
     /// A change of a record, by a patch.
@@ -148,17 +149,17 @@ pub enum Incoming<'a> {
         name: &'a str,
         /// Its version, if the protocol has one.
         version: Option<i32>,
-        /// What was given to `patch`.
+        /// The payload of `patch`.
         payload: &'a str,
     },
     /// The write with this number is durable.
     Written {
         /// The record.
         name: &'a str,
-        /// The number that was given to `write`.
+        /// The number of `write`.
         number: u64,
     },
-    /// The version of a record, 0 or less if there is none.
+    /// The version of a record, 0 or less if it does not exist.
     Version {
         /// The record.
         name: &'a str,
@@ -167,21 +168,21 @@ pub enum Incoming<'a> {
     },
     /// The result of the call with this number.
     Response {
-        /// The number that was given to `call`.
+        /// The number of `call`.
         number: u64,
     },
-    /// A call came in. The driver has answered it already, with what it was called with.
+    /// A call arrived. The driver has already answered it with its argument.
     Served,
 }
 
-/// Why a driver can't go on: what the server sent, or did not.
+/// Why a driver can't continue: an unexpected or missing message of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unintelligible(pub String);
 
 /// One connection's end of its protocol.
 ///
 /// # Panics
-/// Functions for records and rpc do where [`Protocol::abilities`] says that the protocol has none.
+/// Functions for records and rpc do if [`Protocol::abilities`] excludes them.
 #[derive(Debug)]
 pub enum Driver {
     /// See [`Protocol::Deepstream`].
@@ -195,8 +196,8 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// For the connection with this number, which logs in as a user of its own; one that `reads_batches` says so, if its
-    /// protocol knows them.
+    /// For the connection with this number, which logs in as a separate user; one that `reads_batches` announces it,
+    /// if its protocol supports batches.
     #[must_use]
     pub fn new(protocol: Protocol, connection: usize, reads_batches: bool) -> Self {
         match protocol {
@@ -207,7 +208,7 @@ impl Driver {
         }
     }
 
-    /// The upgrade is done: appends what a client says first.
+    /// The upgrade is done: appends the client's first message.
     pub fn hello(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Deepstream(driver) => driver.hello(out),
@@ -217,7 +218,7 @@ impl Driver {
         }
     }
 
-    /// Says that the connection is alive, where [`Protocol::has_client_heartbeats`].
+    /// Sends a heartbeat, if [`Protocol::has_client_heartbeats`].
     pub fn heartbeat(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Deepstream(_) => Deepstream::heartbeat(out),
@@ -225,11 +226,11 @@ impl Driver {
         }
     }
 
-    /// Takes a message. Answers that the protocol wants (steps of the login, heartbeats, calls) go to `out`; `handle` gets
-    /// what concerns the scenario, in order, possibly nothing and possibly more than one thing.
+    /// Handles a message. The protocol's own answers (steps of the login, heartbeats, calls) go to `out`; `handle`
+    /// gets the events for the scenario, in order: none, one or several.
     ///
     /// # Errors
-    /// What `handle` says, or that the message does not belong there.
+    /// The error of `handle`, or the message is unexpected.
     pub fn take<E: From<Unintelligible>>(
         &mut self,
         kind: Kind,
@@ -290,7 +291,7 @@ impl Driver {
         }
     }
 
-    /// Asks for a record's version, which [`Incoming::Version`] says.
+    /// Requests a record's version; [`Incoming::Version`] follows.
     pub fn head(&mut self, name: &str, out: &mut Vec<u8>) {
         match self {
             Self::Deepstream(driver) => driver.head(name, out),
@@ -298,7 +299,8 @@ impl Driver {
         }
     }
 
-    /// Registers as provider of an rpc; [`Incoming::Subscribed`] follows once, and calls are answered with what they carry.
+    /// Registers as provider of an rpc; [`Incoming::Subscribed`] follows once, and calls are answered with their
+    /// argument.
     pub fn provide(&mut self, name: &str, out: &mut Vec<u8>) {
         match self {
             Self::Deepstream(driver) => driver.provide(name, out),
@@ -318,7 +320,7 @@ impl Driver {
         }
     }
 
-    /// A scenario asks for [`Protocol::abilities`] first, so this is a mistake of the bench.
+    /// A scenario checks [`Protocol::abilities`] first, so this is a defect of the bench.
     fn lacks(&self, what: &str) -> ! {
         panic!("{self:?} has no {what}");
     }

@@ -1,6 +1,7 @@
-//! The NATS client protocol over WebSocket: lines of text in binary frames that end anywhere, so what arrives is a stream.
+//! The NATS client protocol over WebSocket: lines of text in binary frames that may end anywhere, so the input is a
+//! stream.
 //!
-//! Publishers are left out by the server (`echo: false`). Names are subjects as they are, without dots and spaces.
+//! The server excludes publishers (`echo: false`). Names are used as subjects unchanged, without dots and spaces.
 
 use tidewire_wire::frame::websocket::{self, Opcode};
 
@@ -8,7 +9,7 @@ use super::{Abilities, Incoming, MASK, Unintelligible};
 
 /// Ends each line, and each payload.
 const LINE_END: &[u8] = b"\r\n";
-/// Names that are subscribed to.
+/// The subscribed names.
 const NAMES: &str = "1";
 /// Answers to calls.
 const ANSWERS: &str = "2";
@@ -18,22 +19,22 @@ const CALLS: &str = "3";
 /// The client's end.
 #[derive(Debug)]
 pub struct Nats {
-    /// The connection's number, which makes the subject of answers its own.
+    /// The connection's number, which makes the subject of its answers unique.
     connection: usize,
-    /// The first PONG ends the login, later ones confirm what was asked before them.
+    /// The first PONG ends the login, later ones confirm the requests before them.
     is_logged_in: bool,
-    /// Whether answers to calls are subscribed to.
+    /// Whether it has subscribed to answers of calls.
     has_answers: bool,
-    /// The begin of a line or payload whose end has not come yet.
+    /// The start of an incomplete line or payload.
     rest: Vec<u8>,
 }
 
 impl Nats {
     /// Its name on the command line and in results.
     pub const NAME: &str = "nats";
-    /// Where a NATS server's WebSocket listens.
+    /// The path of a NATS server's WebSocket.
     pub const PATH: &str = "/";
-    /// Beside publish and subscribe it has requests and replies; its documents are another protocol's.
+    /// Besides publish and subscribe it has requests and replies; its documents use another protocol.
     pub(super) const ABILITIES: Abilities = Abilities {
         records: false,
         rpc: true,
@@ -67,7 +68,7 @@ impl Nats {
         Ok(())
     }
 
-    /// Takes what is whole in `stream` and says how much of it that was.
+    /// Handles the complete messages of `stream` and returns their length.
     fn take_all<E: From<Unintelligible>>(
         &mut self,
         stream: &[u8],
@@ -111,7 +112,7 @@ impl Nats {
                 self.is_logged_in = true;
                 handle(Incoming::Ready)
             }
-            // Told again while the connection lives when the cluster changes.
+            // Sent again during the connection when the cluster changes.
             _ if line.starts_with("INFO ") => {
                 if !self.is_logged_in {
                     let options = r#"{"verbose":false,"pedantic":false,"echo":false,"lang":"rust","version":"0"}"#;
@@ -156,7 +157,7 @@ impl Nats {
     }
 }
 
-/// What stands after `MSG`: `SUBJECT SID [REPLY-TO] BYTES`.
+/// The rest of a line after `MSG`: `SUBJECT SID [REPLY-TO] BYTES`.
 struct Head<'a> {
     subject: &'a str,
     subscription: &'a str,
@@ -210,7 +211,7 @@ fn take_message<E: From<Unintelligible>>(
     }
 }
 
-/// The first line without its end, and what follows.
+/// The first line without its end, and the rest.
 fn split_line(stream: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = stream.iter().position(|&byte| byte == b'\n')?;
     let line = stream[..end].strip_suffix(b"\r")?;

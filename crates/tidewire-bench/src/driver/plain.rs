@@ -5,20 +5,20 @@ use tidewire_wire::frame::websocket::{self, Opcode};
 
 use super::{Incoming, MASK, Unintelligible};
 
-/// Begins a subscription and its answer. No name begins with it.
+/// Starts a subscription and its answer. No name starts with it.
 const SUBSCRIBE: u8 = b'+';
 
 /// The client's end.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// The first answer says that the server is there, those after it that names are subscribed to.
+    /// The first answer shows that the server is ready, later ones that names are subscribed.
     is_answered: bool,
 }
 
 impl Plain {
     /// Its name on the command line and in results.
     pub const NAME: &str = "plain";
-    /// Where servers of this contract listen.
+    /// The path of servers of this contract.
     pub const PATH: &str = "/";
 
     pub(super) fn hello(&mut self, out: &mut Vec<u8>) {

@@ -1,7 +1,7 @@
 //! Socket.IO 5 over Engine.IO 4, over WebSocket alone, in the few packets that the rival servers in `rivals/` exchange.
 //!
-//! `join`, `publish`, `provide` and `request` are their events; a publication arrives under the name that it was published
-//! to. Not here: other namespaces, binary packets, long polling.
+//! `join`, `publish`, `provide` and `request` are their events; a publication arrives as an event with its name. Not
+//! supported: other namespaces, binary packets, long polling.
 
 use tidewire_wire::frame::websocket::{self, Opcode};
 
@@ -17,9 +17,9 @@ pub struct SocketIo;
 impl SocketIo {
     /// Its name on the command line and in results.
     pub const NAME: &str = "socketio";
-    /// Where Socket.IO servers listen, asked for the version and the transport of this driver.
+    /// The path of Socket.IO servers, with the version and the transport of this driver.
     pub const PATH: &str = "/socket.io/?EIO=4&transport=websocket";
-    /// Beside publish and subscribe it has acknowledgements, which carry an rpc; it keeps no data.
+    /// Besides publish and subscribe it has acknowledgements, which carry an rpc; it keeps no data.
     pub(super) const ABILITIES: Abilities = Abilities {
         records: false,
         rpc: true,
@@ -77,7 +77,7 @@ impl SocketIo {
     }
 }
 
-/// `["NAME",PAYLOAD]`, behind the number of an acknowledgement if it is a call, which is answered with its payload.
+/// `["NAME",PAYLOAD]`, after the number of an acknowledgement if it is a call, which is answered with its payload.
 fn take_event<E: From<Unintelligible>>(
     event: &str,
     text: &str,
@@ -101,7 +101,7 @@ fn take_event<E: From<Unintelligible>>(
     handle(Incoming::Served)
 }
 
-/// The number at the start of `text`, if there is one, and what follows.
+/// The number at the start of `text`, if there is one, and the rest.
 fn split_number(text: &str) -> (Option<u64>, &str) {
     let end = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at(end);

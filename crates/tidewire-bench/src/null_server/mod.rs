@@ -1,8 +1,8 @@
-//! The yardstick: the least that a server which moves these bytes can do, on one shard's loop.
+//! The null server: the minimum that a server which moves these bytes must do, on one shard's loop.
 //!
-//! It reads frames, collects those of a turn in a turn log, and gives each subscribed connection the log's ranges, without
-//! those that it sent itself, through the sends that Tidewire uses. There is no session, no permission, no limit, no
-//! heartbeat and no check of a payload. With [`Options::has_rooms`] it looks at names and counts versions of records.
+//! It reads frames, collects those of a turn in a turn log, and gives each subscribed connection the log's ranges,
+//! without its own messages, through Tidewire's sends. There is no session, no permission, no limit, no heartbeat and
+//! no check of a payload. With [`Options::has_rooms`] it looks at names and counts versions of records.
 
 mod peer;
 mod room;
@@ -28,13 +28,14 @@ use room::{EVERYBODY, Rooms};
 
 /// The one log.
 const FORMAT: u8 = 0;
-/// No scenario sends a longer message.
+/// The largest message of any scenario.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// How a null server differs from the usual one.
+/// Options of a null server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Names matter: who subscribes to one gets what is published to it. Else all subscribed connections get everything.
+    /// Names matter: only subscribers of a name get its publications. Otherwise all subscribed connections get
+    /// everything.
     pub has_rooms: bool,
     /// Publishers get their own messages back.
     pub has_echo: bool,
@@ -45,13 +46,13 @@ pub struct Options {
 /// Faults for the tests of the generator's checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlantedFaults {
-    /// Every so many sends one is left out; 0 is never.
+    /// One in this many sends is skipped; 0 is never.
     pub lose_one_in: u64,
-    /// Every so many sends one is done twice; 0 is never.
+    /// One in this many sends is done twice; 0 is never.
     pub double_one_in: u64,
-    /// Every so many publications the whole server stands still before it sends; 0 is never.
+    /// After this many publications the whole server stalls before it sends; 0 is never.
     pub stall_one_in: u64,
-    /// How long it stands still.
+    /// The duration of a stall.
     pub stall: Duration,
 }
 
@@ -63,9 +64,9 @@ pub struct NullServer {
     turns: Turns,
 }
 
-/// Everything but the listener, which has a thread of its own.
+/// Everything except the listener, which has a separate thread.
 struct Turns {
-    /// What the listener's thread has accepted.
+    /// The accepted sockets of the listener's thread.
     sockets: Receiver<io::Result<TcpStream>>,
     event_loop: EventLoop<Peer>,
     buffer: ReadBuffer,
@@ -76,7 +77,7 @@ struct Turns {
     turn_bytes: usize,
     /// Sends so far, for the faults.
     send_count: u64,
-    /// Standstills so far.
+    /// Stalls so far.
     stall_count: u64,
     broken: Vec<Key>,
 }
@@ -87,7 +88,7 @@ impl NullServer {
     /// # Errors
     /// The address is in use or not permitted.
     pub fn bind(address: SocketAddr, options: Options) -> io::Result<Self> {
-        // Nobody is cut off: whoever reads slowly shows in the figures.
+        // No connection is disconnected: slow readers show in the figures.
         let (event_loop, waker) =
             EventLoop::new(&MemoryBudget::new(usize::MAX), TurnSender::detect())?;
         let (accepted, sockets) = channel();
@@ -112,10 +113,10 @@ impl NullServer {
         })
     }
 
-    /// Where it listens.
+    /// Its address.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system does not report it.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -123,7 +124,7 @@ impl NullServer {
     /// Serves until the poll fails or connections can't be accepted.
     ///
     /// # Errors
-    /// That.
+    /// Either of these failures.
     pub fn run(self) -> io::Result<()> {
         let Self {
             listener,
@@ -133,14 +134,14 @@ impl NullServer {
         } = self;
         let accepting = std::thread::spawn(move || accept(&listener, &accepted, &waker));
         turns.run()?;
-        // The turns ended without an error because nobody accepts any more.
+        // The turns ended without an error because the listener no longer accepts.
         accepting
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the accepting thread panicked")))
     }
 }
 
-/// Accepts until that fails. Its own thread, because the loop's poll knows connections only, as in Tidewire.
+/// Accepts until that fails. A separate thread, because the loop's poll knows connections only, as in Tidewire.
 fn accept(
     listener: &TcpListener,
     accepted: &Sender<io::Result<TcpStream>>,
@@ -180,7 +181,8 @@ impl Owner for Turns {
         self.turn_bytes
     }
 
-    /// New connections first. They are looked for after every poll, because each may have taken the listener's wake-up.
+    /// New connections first. The loop checks for them after every poll, because each poll may have consumed the
+    /// listener's wake-up.
     fn take_input(&mut self) -> io::Result<()> {
         for socket in self.sockets.try_iter() {
             self.event_loop.add(socket?, &[], Peer::default())?;
@@ -198,7 +200,7 @@ impl Owner for Turns {
 impl Turns {
     fn run(mut self) -> io::Result<()> {
         loop {
-            // What came in between two slices of sends is to be sent even if no other input follows.
+            // Input between two slices of sends must be sent even if no other input follows.
             let has_work = self.rooms.owed_count() > 0
                 || self.event_loop.has_sends()
                 || self.event_loop.readable_count() > 0;
@@ -220,7 +222,7 @@ impl Turns {
             self.event_loop.poll_again()?;
             self.take_input()?;
         }
-        // Nobody has an outbox limit, so nobody is cut.
+        // There are no outbox limits, so nothing is cut.
         let (marks, mut settled) = (OutboxMarks::limit(usize::MAX), Settled::default());
         self.event_loop.settle(&mut self.logs, &marks, &mut settled);
         for key in self.broken.drain(..) {

@@ -1,4 +1,4 @@
-//! One connection of the null server: its upgrade, and what its messages before the publications mean.
+//! One connection of the null server: its upgrade, and its messages before the publications.
 
 use tidewire_net::connection::Key;
 use tidewire_net::turn_log::TurnLog;
@@ -10,25 +10,25 @@ use tidewire_wire::protocol::deepstream::{Deepstream, Dialect};
 
 use super::room::{EVERYBODY, Rooms};
 
-/// Bytes of one answer at most, so that a wrong number does not end the process.
+/// The largest answer, so that a wrong number does not exhaust the memory.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The connection is to be closed, for whatever reason.
+/// The connection must be closed, for any reason.
 #[derive(Debug)]
 pub(super) struct Closed;
 
-/// What the server keeps of a connection.
+/// The server's state of a connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) decoder: Decoder,
     is_upgraded: bool,
-    /// It gets publications, and what it sends are publications.
+    /// It gets publications, and its messages are publications.
     pub(super) is_subscribed: bool,
-    /// What it has to do with this turn, see [`Rooms::publish`].
+    /// Its ranges of this turn, see [`Rooms::publish`].
     pub(super) due: u32,
-    /// It has what lies before this offset of the log.
+    /// It has everything before this offset of the log.
     pub(super) sent: u64,
-    /// Whether it waits for what is behind that.
+    /// Whether it waits for the bytes after that.
     pub(super) is_queued: bool,
 }
 
@@ -46,12 +46,13 @@ impl Default for Peer {
 }
 
 impl Peer {
-    /// Whether the request for the upgrade is still to come.
+    /// Whether the request for the upgrade is still missing.
     pub(super) fn is_upgrading(&self) -> bool {
         !self.is_upgraded
     }
 
-    /// The answer to the request for the upgrade once its head is whole. A client says nothing more before the answer.
+    /// The answer to the request for the upgrade once its head is complete. A client sends nothing more before the
+    /// answer.
     pub(super) fn upgrade(&mut self, input: &[u8]) -> Result<Option<String>, Closed> {
         if !input.ends_with(b"\r\n\r\n") {
             return Ok(None);
@@ -72,12 +73,12 @@ impl Peer {
     }
 }
 
-/// What a message needs beside its connection.
+/// The context of a message besides its connection.
 pub(super) struct Desk<'a> {
     rooms: &'a mut Rooms,
     log: &'a mut TurnLog,
     has_rooms: bool,
-    /// What its connection alone gets.
+    /// The output for its connection alone.
     pub(super) answer: Vec<u8>,
 }
 
@@ -91,7 +92,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Handles a message that is not simply passed on.
+    /// Handles a message that is not simply forwarded.
     pub(super) fn take(&mut self, key: Key, peer: &mut Peer, payload: &[u8]) -> Result<(), Closed> {
         match Deepstream::decode(payload).map_err(|_| Closed)? {
             Message::Event(Event::Emit { name, .. }) => {
@@ -114,7 +115,8 @@ impl<'a> Desk<'a> {
                 self.say(&Message::Connection(Connection::Pong))
             }
             Message::Rpc(Rpc::Request { call, data, .. }) => {
-                // As many bytes as the request asks for: a server that answers with large records has to send them, too.
+                // As many bytes as the request specifies: a server that answers with large records has to send them,
+                // too.
                 let bytes = data.and_then(|data| data.parse::<usize>().ok());
                 let text = "x".repeat(bytes.ok_or(Closed)?.min(ANSWER_BYTES_MAX));
                 self.say(&Message::Rpc(Rpc::Response {
@@ -167,7 +169,7 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
-    /// Counts the version and passes a patch on; there is no value. An ack says nothing of a disk.
+    /// Counts the version and forwards a patch; there is no value. An ack does not involve a disk.
     fn write(
         &mut self,
         key: Key,

@@ -1,4 +1,4 @@
-//! Who gets what in a turn: the members of each room, and the ranges of the log that were published to it.
+//! The recipients of a turn: the members of each room, and the ranges of the log that were published to it.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -10,30 +10,30 @@ use super::peer::Peer;
 
 /// A range of the turn log.
 pub(super) type Span = Range<u64>;
-/// A room by its place.
+/// A room by its index.
 pub(super) type RoomId = u32;
-/// The room of a server that looks at no names.
+/// The room of a server that ignores names.
 pub(super) const EVERYBODY: RoomId = 0;
 
 /// Connections that are subscribed to the same name.
 #[derive(Debug, Default)]
 struct Room {
-    /// Members, and some that are gone.
+    /// Members, and some that have disconnected.
     members: Vec<Key>,
-    /// What was published in this turn, joined where it touches.
+    /// The ranges published in this turn; touching ones are joined.
     spans: Vec<Span>,
-    /// Whether something was published since the members were queued.
+    /// Whether there are publications since the members were queued.
     is_new: bool,
     /// The version of the record of this name.
     version: i32,
 }
 
-/// What a connection has to do with this turn, if it is more than one room's ranges.
+/// The ranges of a connection in this turn, if it has more than one room's.
 #[derive(Debug, Default)]
 struct Due {
     key: Option<Key>,
     rooms: Vec<RoomId>,
-    /// What it published itself.
+    /// Its own publications.
     own: Vec<Span>,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Rooms {
     events: HashMap<Box<str>, RoomId>,
     records: HashMap<Box<str>, RoomId>,
     touched: Vec<RoomId>,
-    /// Members who have not got everything.
+    /// Members that have not got everything.
     queue: VecDeque<Key>,
-    /// Used from the front; a connection keeps one more than its place, 0 for none.
+    /// Used from the front; a connection stores its index plus one, 0 for none.
     dues: Vec<Due>,
     due_count: usize,
     publication_count: u64,
@@ -91,7 +91,7 @@ impl Rooms {
         self.rooms[room as usize].version
     }
 
-    /// About how many sends are owed.
+    /// The approximate number of pending sends.
     pub(super) fn owed_count(&self) -> usize {
         let rooms = self.touched.iter().map(|room| &self.rooms[*room as usize]);
         let new = rooms.filter(|room| room.is_new);
@@ -103,12 +103,12 @@ impl Rooms {
         self.publication_count
     }
 
-    /// Adds a member, who is none yet.
+    /// Adds a new member.
     pub(super) fn join(&mut self, room: RoomId, key: Key) {
         self.rooms[room as usize].members.push(key);
     }
 
-    /// Takes note of what `key` published. `due` is the publisher's.
+    /// Records a publication of `key`. `due` is the publisher's.
     pub(super) fn publish(&mut self, room: RoomId, key: Key, due: &mut u32, span: Span) {
         self.publication_count += 1;
         let Room { spans, is_new, .. } = &mut self.rooms[room as usize];
@@ -134,7 +134,7 @@ impl Rooms {
         &mut self.dues[*due as usize - 1]
     }
 
-    /// Gives `count` members at most what they have not got yet. With the last one a new turn begins.
+    /// Gives `count` members at most their missing ranges. With the last one a new turn begins.
     pub(super) fn flush_some(
         &mut self,
         count: usize,
@@ -184,7 +184,7 @@ impl Rooms {
         }
     }
 
-    /// Queues the members of rooms that something was published to.
+    /// Queues the members of rooms with publications.
     fn collect(&mut self, event_loop: &mut EventLoop<Peer>) {
         for touched in 0..self.touched.len() {
             let room = self.touched[touched];
@@ -235,7 +235,7 @@ impl Rooms {
     }
 }
 
-/// The room of a name, which is made if it is missing.
+/// The room of a name; creates a missing one.
 fn room(rooms: &mut Vec<Room>, names: &mut HashMap<Box<str>, RoomId>, name: &str) -> RoomId {
     if let Some(&room) = names.get(name) {
         return room;
@@ -246,7 +246,7 @@ fn room(rooms: &mut Vec<Room>, names: &mut HashMap<Box<str>, RoomId>, name: &str
     room
 }
 
-/// Adds a span that lies behind all others, joined with the last one where they touch.
+/// Appends a later span, joined with the last one if they touch.
 fn append(spans: &mut Vec<Span>, span: Span) {
     match spans.last_mut() {
         Some(last) if last.end == span.start => last.end = span.end,
@@ -254,7 +254,8 @@ fn append(spans: &mut Vec<Span>, span: Span) {
     }
 }
 
-/// `from` without `own`, joined where it touches. Both are in order, and each of `own` lies in one of `from` or in none.
+/// `from` without `own`; touching ranges are joined. Both are in order, and each of `own` is within one of `from` or
+/// in none.
 fn subtract(from: &[Span], own: &[Span], left: &mut Vec<Span>) {
     left.clear();
     let mut own = own.iter().peekable();

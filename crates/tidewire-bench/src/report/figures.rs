@@ -1,11 +1,11 @@
-//! What the report asks of results: one figure of a contender in a cell, over all its turns.
+//! Figures for the report: one figure of a contender in a cell, over all its turns.
 
 use crate::result::Status;
 use crate::runner::contender::Role;
 use crate::runner::store::{MeasuredCell, MeasuredContender, RunResults};
 use crate::statistics::Summary;
 
-/// Deliveries in a second of the server's processor time.
+/// Deliveries per second of the server's processor time.
 pub const DELIVERIES: &str = "deliveries_per_server_cpu_second";
 /// Nanoseconds of the server for each delivery.
 pub const CPU: &str = "server_ns_each";
@@ -19,13 +19,13 @@ const ROUND_SAMPLES: &str = "round_ms";
 pub struct Figure {
     /// The median.
     pub value: f64,
-    /// Whether the server was cut off, so that a time is more than this.
+    /// Whether the server was interrupted, so that a time is more than this.
     pub is_bound: bool,
-    /// How many values it is the median of.
+    /// The number of values behind the median.
     pub count: usize,
 }
 
-/// Whether a turn's figure says something. Nothing was done before the time was over: that is no speed.
+/// Whether a turn's figure is valid. If nothing was done within the time, there is no speed.
 fn counts(name: &str, value: f64) -> bool {
     value > 0.0 || !name.contains("_per_")
 }
@@ -49,9 +49,9 @@ impl MeasuredContender {
         })
     }
 
-    /// A figure as a multiple of another contender's: the median of the ratios of their turns, the first to the first and so on, which
-    /// lie side by side. A machine that changes its speed for some turns changes both alike. Rounds are many in a turn, and cut off
-    /// where a server is slow: theirs is the ratio of the medians.
+    /// A figure as a multiple of another contender's: the median of the ratios of their turns, the first to the first
+    /// and so on, which are neighbours in time. A machine that changes its speed for some turns changes both alike.
+    /// Rounds are many in a turn, and interrupted if a server is slow: theirs is the ratio of the medians.
     #[must_use]
     pub fn ratio(&self, to: &Self, name: &str) -> Option<f64> {
         if name == ROUND {
@@ -64,8 +64,9 @@ impl MeasuredContender {
         Some(Summary::of(&ratios.collect::<Vec<_>>())?.median)
     }
 
-    /// The median round. The last round of a turn that was cut off took more than its time: it counts with that time where
-    /// this says more than the whole rounds do. A turn that began with little time left says less, and does not count.
+    /// The median round. The last round of an interrupted turn took more than its time: it counts with that time if
+    /// this is more than the complete rounds took. A turn that began with little time left shows less, and does not
+    /// count.
     fn round(&self) -> Option<Figure> {
         let (mut whole, mut cut) = (Vec::new(), Vec::new());
         for turn in &self.turns {
@@ -91,7 +92,7 @@ impl MeasuredContender {
         })
     }
 
-    /// Whether a turn of it was cut off.
+    /// Whether a turn of it was interrupted.
     #[must_use]
     pub fn is_over_time(&self) -> bool {
         self.turns
@@ -101,19 +102,19 @@ impl MeasuredContender {
 }
 
 impl MeasuredCell {
-    /// A figure of the one contender of a role that there is one of.
+    /// A figure of the only contender of a role.
     #[must_use]
     pub fn of(&self, role: Role, name: &str) -> Option<f64> {
         Some(self.one(role)?.figure(name)?.value)
     }
 
-    /// A figure of the one contender of a role as a multiple of another's.
+    /// A figure of the only contender of a role as a multiple of another's.
     #[must_use]
     pub fn ratio(&self, role: Role, to: Role, name: &str) -> Option<f64> {
         self.one(role)?.ratio(self.one(to)?, name)
     }
 
-    /// Tidewire's figure as a multiple of that rival's which makes it look worst, with the rival's title.
+    /// Tidewire's figure as a multiple of the strongest rival's, with the rival's title.
     #[must_use]
     pub fn ratio_to_rivals(&self, name: &str, is_more_better: bool) -> Option<(&str, f64)> {
         let tidewire = self.one(Role::Tidewire)?;
@@ -125,7 +126,7 @@ impl MeasuredCell {
         }
     }
 
-    /// The one contender of a role that there is one of.
+    /// The only contender of a role.
     #[must_use]
     pub fn one(&self, role: Role) -> Option<&MeasuredContender> {
         self.contenders.iter().find(|one| one.role == role)
@@ -151,7 +152,7 @@ impl RunResults {
     }
 }
 
-/// A number for people: three digits that count, millions and thousands as such.
+/// A number for people: three significant digits, millions and thousands as such.
 #[must_use]
 pub fn short(value: f64) -> String {
     let size = value.abs();

@@ -1,4 +1,4 @@
-//! Results as a run would give them, with figures that tests can tell apart.
+//! Results of an invented run, with figures that tests can distinguish.
 
 use crate::result::{Cell, Status};
 use crate::runner::contender::{Identity, Role};
@@ -25,7 +25,7 @@ pub fn contender(name: &str, role: Role, figures: &[(&str, f64)]) -> MeasuredCon
     }
 }
 
-/// Tidewire, the null server, Bun and one that is cut off, in a cell.
+/// Tidewire, the null server, Bun and an interrupted one, in a cell.
 pub fn cell(id: &str, group: &str, title: &str, tidewire: &[(&str, f64)]) -> MeasuredCell {
     use super::figures::{DELIVERIES, ROUND};
     let mut slow = contender(

@@ -15,7 +15,7 @@ struct Column {
     is_more_better: bool,
 }
 
-/// A section of the report: the cells of a group, and what is shown of them.
+/// A section of the report: the cells of a group, and their figures.
 struct Section {
     group: &'static str,
     title: &'static str,
@@ -280,7 +280,7 @@ fn section_html(section: &Section, cells: &[&MeasuredCell], contenders: &[Identi
                 title,
                 role: *role,
                 value: figure.value,
-                // That a server was cut off makes its rate no bound, only its times.
+                // If a server was interrupted, only its times are bounds, not its rate.
                 is_bound: figure.is_bound && !column.is_more_better,
             })
             .collect();
@@ -366,7 +366,7 @@ fn entry(column: &Column, cell: &MeasuredCell, name: &str) -> String {
     entry
 }
 
-/// What went wrong, and where the generator was too slow to tell or the machine's host took a part.
+/// Failures, and turns in which the generator was too slow or the machine's host took a part.
 fn failures(results: &RunResults) -> String {
     let mut items = String::new();
     for cell in &results.cells {

@@ -1,4 +1,4 @@
-//! The report of a run: one HTML file that needs nothing beside it, and a checklist in text.
+//! The report of a run: one self-contained HTML file, and a checklist in text.
 
 pub mod figures;
 #[cfg(test)]

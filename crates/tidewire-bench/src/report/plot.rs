@@ -1,14 +1,15 @@
-//! Bars as inline SVG. Colours come from the page's style; each bar is labelled, so none is told by its colour alone.
+//! Bars as inline SVG. The page's style has the colours; each bar is labelled, so its colour is not the only
+//! distinction.
 
 use super::figures::short;
 use super::html::escape;
 use crate::runner::contender::Role;
 
-/// Width of the picture; it scales with its place.
+/// Width of the picture; it scales with its container.
 const WIDTH: f64 = 480.0;
-/// Where bars begin; contenders' names stand before it.
+/// The start of bars; contenders' names are before it.
 const LEFT: f64 = 130.0;
-/// Room behind the longest bar for its figure.
+/// Space after the longest bar for its figure.
 const RIGHT: f64 = 90.0;
 /// Height of a bar with its distance to the next.
 const ROW: f64 = 22.0;
@@ -16,7 +17,7 @@ const ROW: f64 = 22.0;
 /// A bar.
 #[derive(Debug)]
 pub struct Bar<'a> {
-    /// Whose it is.
+    /// Its contender.
     pub title: &'a str,
     /// Its colour.
     pub role: Role,
@@ -33,7 +34,7 @@ pub fn bars(label: &str, unit: &str, bars: &[Bar<'_>]) -> String {
     let (Some(low), Some(high)) = (logs().reduce(f64::min), logs().reduce(f64::max)) else {
         return String::new();
     };
-    // Half a decade below the smallest, so that it is seen too.
+    // Half a decade below the smallest, so that its bar is visible too.
     let low = low - 0.5;
     let height = ROW * bars.len() as f64;
     let mut svg = format!(

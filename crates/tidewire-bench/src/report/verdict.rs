@@ -1,4 +1,4 @@
-//! The lines of issues 3 and 4 ("Done when") that this bench can judge, each computed from the figures of a run.
+//! The lines of issues 3 and 4 ("Done when") that this bench can check, each computed from the figures of a run.
 
 use super::figures::{CPU, DELIVERIES, ROUND, short};
 use crate::runner::contender::Role;
@@ -21,9 +21,9 @@ const LATENCY: [&str; 2] = ["pairs-250", "rate"];
 const BYTES: &str = "bytes_per_delivery";
 /// A pair's latency.
 const P99: &str = "latency_ms_p99";
-/// How many cells of the grid are decided by wake-ups.
+/// The number of grid cells that wake-ups decide.
 const SMALL: usize = 3;
-/// How many rounds these need.
+/// The minimum of their rounds.
 const SMALL_ROUNDS_MIN: usize = 500;
 
 /// Whether a line is met.
@@ -31,24 +31,24 @@ const SMALL_ROUNDS_MIN: usize = 500;
 pub enum State {
     /// In every cell.
     Met,
-    /// In one cell at least it is not.
+    /// Not in at least one cell.
     NotMet,
     /// A figure that it needs is missing.
     NotMeasured,
 }
 
-/// A line with what became of it.
+/// A line with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is asked.
+    /// The requirement.
     pub line: &'static str,
-    /// Whether it is so.
+    /// Its state.
     pub state: State,
-    /// The figures, cell by cell, or what is missing.
+    /// The figures, cell by cell, or the missing ones.
     pub figures: String,
 }
 
-/// What a cell says to a line: whether it holds there, and its figure.
+/// The result of a line in a cell: whether it holds there, and its figure.
 type Judged = Option<(bool, String)>;
 
 /// All lines.

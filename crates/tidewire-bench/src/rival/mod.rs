@@ -1,6 +1,6 @@
-//! The servers that Tidewire is measured against: what each is, how it is started, and of which versions it is made.
+//! The rival servers: the kind of each, its start, and its versions.
 //!
-//! Their programs and lock files lie in `rivals/` of this crate; [`setup`] fetches and builds what they need.
+//! `rivals/` of this crate has their programs and lock files; [`setup`] fetches and builds their dependencies.
 
 pub mod setup;
 
@@ -11,11 +11,11 @@ use std::process::Command;
 use crate::driver::Protocol;
 use crate::failure::Failure;
 
-/// Where the programs of the rivals lie.
+/// The folder of the rivals' programs.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rivals");
-/// Stands for the port in a start command.
+/// Represents the port in a start command.
 const PORT: &str = "{port}";
-/// The names of all that the bench brings.
+/// The names of all included rivals.
 pub const NAMES: [&str; 6] = [
     "deepstream",
     "socketio-ws",
@@ -27,23 +27,23 @@ pub const NAMES: [&str; 6] = [
 /// The name of the rival that a start command makes.
 pub const CUSTOM: &str = "custom";
 
-/// A server of somebody else.
+/// A rival's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// Its name on the command line and in results.
     pub name: String,
-    /// Its name for people.
+    /// Its title.
     pub title: String,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// Whether it sends publishers their own messages back.
+    /// Whether it returns publishers' own messages.
     pub has_echo: bool,
     /// The path that answers 200 when it is ready; without one it is ready when it accepts connections.
     pub ready_path: Option<&'static str>,
     start: Start,
 }
 
-/// What runs a rival.
+/// The runtime of a rival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Start {
     /// Node, with one of the programs.
@@ -54,11 +54,11 @@ enum Start {
     Crate(&'static str),
     /// Debian's NATS server.
     Nats,
-    /// What the user gave, for the shell.
+    /// The user's command, for the shell.
     Shell(String),
 }
 
-/// All that the bench brings.
+/// All included rivals.
 #[must_use]
 pub fn all() -> Vec<Rival> {
     NAMES.into_iter().filter_map(named).collect()
@@ -108,11 +108,12 @@ pub fn named(name: &str) -> Option<Rival> {
 }
 
 impl Rival {
-    /// Any other server: `command` is for the shell and holds `{port}`, on which it listens on 127.0.0.1 and keeps the bench's
-    /// contract for plain WebSocket servers. It must be one process, which stays in the foreground.
+    /// Any other server: `command` is for the shell and contains `{port}`, on which it listens on 127.0.0.1 and
+    /// implements the bench's contract for plain WebSocket servers. It must be one process, which stays in the
+    /// foreground.
     ///
     /// # Errors
-    /// There is no `{port}` in the command.
+    /// The command has no `{port}`.
     pub fn from_command(command: &str, has_echo: bool) -> Result<Self, Failure> {
         if !command.contains(PORT) {
             return Err(Failure::Argument(format!(
@@ -156,7 +157,7 @@ impl Rival {
             }
             Start::Shell(line) => {
                 let mut command = Command::new("sh");
-                // `exec`, so that the process that is measured and ended is the server and not the shell.
+                // `exec`, so that the measured and killed process is the server and not the shell.
                 let line = format!("exec {}", line.replace(PORT, &port.to_string()));
                 command.arg("-c").arg(line);
                 command
@@ -164,7 +165,7 @@ impl Rival {
         }
     }
 
-    /// What it is made of, like `socket.io 4.8.4, node v20.20.2`.
+    /// Its version, such as `socket.io 4.8.4, node v20.20.2`.
     ///
     /// # Errors
     /// It is not set up.
@@ -184,7 +185,7 @@ impl Rival {
     }
 }
 
-/// Bun's program, which its package calls the same on all systems.
+/// Bun's program, which its package names the same on all systems.
 fn bun() -> PathBuf {
     Path::new(FOLDER).join("node_modules/bun/bin/bun.exe")
 }
@@ -194,7 +195,7 @@ fn built(program: &str) -> PathBuf {
     target_folder().join("release").join(program)
 }
 
-/// Where the crates of rivals are built, beside Tidewire's own `target` and out of Git's sight.
+/// The build folder of the rivals' crates, next to Tidewire's own `target` and ignored by Git.
 fn target_folder() -> PathBuf {
     Path::new(FOLDER).join("../../../target/bench-rivals")
 }

@@ -1,5 +1,5 @@
-//! Fetches and builds what the rivals need, each from its registry: npm packages, a crate, Debian's NATS server.
-//! What is there already is left alone, so a second call takes a second.
+//! Fetches and builds the rivals' dependencies, each from its registry: npm packages, a crate, Debian's NATS server.
+//! It does not repeat finished steps, so a second call takes a second.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use super::{FOLDER, NAMES, target_folder};
 use crate::failure::Failure;
 
-/// The names of the rivals that need what a step brings.
+/// The names of the rivals that need a step.
 const NPM_RIVALS: [&str; 4] = ["deepstream", "socketio-ws", "socketio-bun", "bun"];
 
 /// The subcommand.
@@ -20,7 +20,7 @@ pub fn command() -> clap::Command {
         .arg(names_argument("only", "Set up these rivals alone"))
 }
 
-/// An argument that takes names of rivals, separated by commas.
+/// An argument with names of rivals, separated by commas.
 pub(crate) fn names_argument(name: &'static str, help: &'static str) -> clap::Arg {
     clap::Arg::new(name)
         .long(name)
@@ -30,7 +30,7 @@ pub(crate) fn names_argument(name: &'static str, help: &'static str) -> clap::Ar
         .help(help)
 }
 
-/// Sets up the rivals that the arguments name, all without any.
+/// Sets up the rivals of the arguments, all without arguments.
 ///
 /// # Errors
 /// A step failed.
@@ -108,7 +108,7 @@ fn install_nats() -> Result<(), Failure> {
     run_step(apt, INSTALL)
 }
 
-/// Runs a step to its end, its output shown.
+/// Runs a step to its end and shows its output.
 fn run_step(mut command: Command, remedy: &str) -> Result<(), Failure> {
     let shown = format!("{command:?}").replace('"', "");
     println!("setup: {shown}");

@@ -1,4 +1,4 @@
-//! Who takes part: Tidewire, the null server and the rivals, each with what it is made of.
+//! The contenders: Tidewire, the null server and the rivals, each with its version.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
@@ -16,31 +16,31 @@ pub const TIDEWIRE: &str = "tidewire";
 /// The name of the null server in results.
 pub const NULL: &str = "null";
 
-/// What a contender is to the report.
+/// The role of a contender in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// What is measured.
+    /// The measured server.
     Tidewire,
-    /// Tidewire with something else to do, to be compared with itself.
+    /// Tidewire with another configuration or load, for a comparison with itself.
     Variant,
-    /// The yardstick.
+    /// The reference.
     Null,
-    /// A server of somebody else.
+    /// A rival's server.
     Rival,
 }
 
-/// What Tidewire does otherwise in a cell that compares it with itself. Both are measured in turn there, because the speed of
-/// a machine changes between two cells.
+/// The difference of Tidewire in a cell that compares it with itself. Both are measured in turn there, because the
+/// speed of a machine changes between two cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// It judges by the rules of the bench.
+    /// It uses the rules of the bench.
     Rules,
     /// Its connections are encrypted.
     Tls,
     /// One of many subscribers never reads.
     StuckReader,
-    /// It delivers events where the cell is about patches.
+    /// It delivers events while the cell is about patches.
     Events,
 }
 
@@ -69,25 +69,25 @@ impl Variant {
     }
 }
 
-/// A contender as results name it.
+/// A contender in results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Its name on the command line and in results.
     pub name: String,
-    /// Its name for people.
+    /// Its title.
     pub title: String,
-    /// What it is to the report.
+    /// Its role in the report.
     pub role: Role,
-    /// What it is made of.
+    /// Its version.
     pub version: String,
 }
 
 /// A contender that can be started.
 #[derive(Clone, Debug)]
 pub struct Contender {
-    /// As results name it.
+    /// Its identity in results.
     pub identity: Identity,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
     program: Program,
 }
@@ -119,10 +119,10 @@ impl Contender {
         })
     }
 
-    /// The same with something else to do.
+    /// The same as a variant.
     ///
     /// # Errors
-    /// As of [`Contender::tidewire`].
+    /// As for [`Contender::tidewire`].
     pub fn variant(variant: Variant, program: &Path, commit: &str) -> Result<Self, Failure> {
         let plain = Self::tidewire(program, commit)?;
         let version = plain.identity.version;
@@ -168,13 +168,13 @@ impl Contender {
         })
     }
 
-    /// Whether it sends publishers their own messages back.
+    /// Whether it returns publishers' own messages.
     #[must_use]
     pub fn has_echo(&self) -> bool {
         matches!(&self.program, Program::Rival(rival) if rival.has_echo)
     }
 
-    /// What makes it differ from Tidewire as it is, if it is Tidewire.
+    /// Its variant, if it is one of Tidewire.
     #[must_use]
     pub fn difference(&self) -> Option<Variant> {
         match self.program {
@@ -183,7 +183,8 @@ impl Contender {
         }
     }
 
-    /// What to start for a cell that wants so many shards of Tidewire, and names of the null server or not.
+    /// The server to start for a cell with this many shards of Tidewire, and with or without names for the null
+    /// server.
     #[must_use]
     pub fn kind(&self, shards: usize, has_rooms: bool) -> Kind {
         match &self.program {
@@ -215,7 +216,7 @@ fn identity(name: &str, title: &str, role: Role, version: String) -> Identity {
     }
 }
 
-/// Tells one build of a program from another; no protection against intent.
+/// Distinguishes one build of a program from another; not a protection against intent.
 fn digest(program: &Path) -> Result<String, Failure> {
     let bytes = fs::read(program).map_err(Failure::system(program.display().to_string()))?;
     let mut hasher = DefaultHasher::new();

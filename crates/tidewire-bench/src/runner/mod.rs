@@ -1,7 +1,8 @@
-//! `tidewire-bench all`: measures all cells of a profile, contenders in turn inside each cell, so that noise hits all alike.
+//! `tidewire-bench all`: measures all cells of a profile, contenders in turn inside each cell, so that noise affects
+//! all equally.
 //!
-//! Servers live as long as their cell; each turn is a process of its own that drives one of them. A contender that has used
-//! up its time gets no more turns.
+//! Servers live as long as their cell; each turn is a separate process that drives one of them. A contender that has
+//! used up its time gets no further turns.
 
 pub mod contender;
 pub mod plan;
@@ -28,22 +29,23 @@ use contender::{Contender, NULL, Role, TIDEWIRE, Variant};
 use plan::{Planned, Profile, Rounds, Transport};
 use store::{Facts, MeasuredCell, MeasuredContender, RunResults, Store};
 
-/// A turn of a fast server is at least about so long, by more rounds.
+/// The minimum length of a fast server's turn, reached by more rounds.
 const TURN_TIME: Duration = Duration::from_secs(1);
-/// And has at most so many times the planned rounds.
+/// The largest multiple of the planned rounds.
 const ROUNDS_FACTOR_MAX: f64 = 50.0;
-/// A server whose rounds take no longer has one before those that count. The first one to move a gigabyte pays for the memory in which
-/// it waits, wherever the system has given that away since somebody used it. Beside a longer round that is little.
+/// If a server's rounds take at most this time, an uncounted round precedes the others. The first server that moves a
+/// gigabyte pays for the memory of its buffers, if the system has given it away since its last use. For longer rounds
+/// that cost is small.
 const WARM_UP_TIME_MAX: Duration = Duration::from_secs(4);
-/// What a run spends at most on turns that are taken again.
+/// The time limit of a run for repeated turns.
 const RETAKE_TIME: Duration = Duration::from_secs(180);
-/// A longer turn is not taken again.
+/// A longer turn is not repeated.
 const RETAKEN_TURN_MAX: Duration = Duration::from_secs(10);
-/// So often a turn is taken again at most: where the host is busy for minutes, waiting does not help.
+/// The largest number of repetitions of a turn: if the host is busy for minutes, waiting does not help.
 const RETAKES_MAX: usize = 2;
-/// A generator that does not end so long after its cell's time hangs.
+/// A generator that has not ended this long after its cell's time hangs.
 const GRACE: Duration = Duration::from_secs(60);
-/// How often it is looked after.
+/// The interval of checks on it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The subcommand.
@@ -79,7 +81,7 @@ pub fn command() -> clap::Command {
         .arg(cli::server_bin())
 }
 
-/// Where results lie.
+/// The folder of results.
 pub(crate) fn folder_argument() -> Arg {
     Arg::new("folder")
         .long("folder")
@@ -96,10 +98,11 @@ fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
         .help(help)
 }
 
-/// Measures what is not measured yet and writes the report.
+/// Measures the missing cells and writes the report.
 ///
 /// # Errors
-/// Something is not set up, or Tidewire or the null server failed in a cell; rivals may fail, and the report says so.
+/// A contender is not set up, or Tidewire or the null server failed in a cell; rivals may fail, which the report
+/// shows.
 pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let profile = match matches.get_flag("quick") {
         true => Profile::Quick,
@@ -113,7 +116,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
     let folder = matches.get_one::<PathBuf>("folder").unwrap_or(&default);
     let store = Store::open(folder)?;
     let cells = take_cells(matches, profile)?;
-    // Both look at all cores, so before this thread is kept on one of them.
+    // Both look at all cores, so they must run before this thread is pinned to one.
     let machine = process::machine();
     let cores_apart = Cores::of_this_thread().is_ok_and(|cores| cores.are_apart());
     cores::pin_generator().map_err(Failure::system("cores"))?;
@@ -143,7 +146,7 @@ pub fn run(matches: &ArgMatches) -> Result<(), Failure> {
         let measured = kept.map_or_else(|| measure(cell, key, &contenders, &mut retakes), Ok)?;
         store.put(&measured)?;
         results.cells.push(measured);
-        // After each cell, so that a run that is stopped leaves a report too.
+        // After each cell, so that an interrupted run leaves a report too.
         store.put_results(&results)?;
         report::write(&store, &results)?;
         let remark = if is_kept { ", kept" } else { "" };
@@ -209,7 +212,7 @@ fn take_contenders(matches: &ArgMatches, commit: &str) -> Result<Vec<Contender>,
     Ok(contenders)
 }
 
-/// Of the working tree from which this program was built.
+/// The commit of the working tree from which this program was built.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let folder = env!("CARGO_MANIFEST_DIR");
@@ -229,7 +232,7 @@ fn commit() -> String {
     }
 }
 
-/// What decides whether an earlier measurement of a cell still counts.
+/// The key that decides whether an earlier measurement of a cell is still valid.
 fn key(cell: &Planned, facts: &Facts, contenders: &[Contender]) -> String {
     let mut parts = vec![
         facts.machine.clone(),
@@ -258,17 +261,17 @@ struct Running<'a> {
     server: Option<Server>,
     measured: MeasuredContender,
     used: Duration,
-    /// Its longest turn; what is shorter than that is too short for another one.
+    /// Its longest turn; a shorter time is not enough for another one.
     longest: Duration,
 }
 
-/// Turns that the machine's host has disturbed are taken again, whoever's they are and whatever they gave, while there is time.
+/// Repeats turns that the machine's host has disturbed, for every contender and every result, while there is time.
 struct Retakes {
     left: Duration,
 }
 
 impl Retakes {
-    /// Whether a turn of that length is taken again, which has been so `often`.
+    /// Whether a turn of this length is repeated after `often` repetitions.
     fn take(&mut self, turn: &Cell, time: Duration, often: usize) -> bool {
         let is_taken = turn.is_disturbed()
             && turn.status == Status::Complete
@@ -301,7 +304,7 @@ fn measure(
     let turns_of = |one: &Running<'_>| cell.turns_of(one.contender.identity.role);
     for turn in 0..running.iter().map(turns_of).max().unwrap_or_default() {
         let mut in_turn: Vec<_> = running.iter_mut().collect();
-        // Who comes behind a slow one finds the machine's caches and memory cold, and should not be the same each time.
+        // A contender after a slow one finds the machine's caches and memory cold, so the order must vary.
         if turn % 2 == 1 {
             in_turn.reverse();
         }
@@ -319,7 +322,7 @@ fn measure(
 }
 
 impl Running<'_> {
-    /// One turn, if there is time left. A failure of the server is a result; of the runner, an error.
+    /// One turn, if there is time left. A failure of the server is a result; a failure of the runner is an error.
     fn turn(&mut self, cell: &Planned, turn: usize, retakes: &mut Retakes) -> Result<(), Failure> {
         let is_over = self
             .measured
@@ -354,7 +357,7 @@ impl Running<'_> {
                 println!("{label}: {}", report::brief(&turn));
                 match turn.status {
                     Status::Complete => server.rest(),
-                    // It has no further turn, and what it has not done yet would take the others' processor for minutes.
+                    // It has no further turn, and its remaining work would take the others' processor for minutes.
                     Status::OverTime => self.server = None,
                 }
                 self.measured.turns.push(turn);
@@ -368,12 +371,12 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// What is left of its time in the cell.
+    /// Its remaining time in the cell.
     fn left(&self, cell: &Planned) -> Duration {
         Duration::from_secs(cell.seconds).saturating_sub(self.used)
     }
 
-    /// Measures a turn, again if it was disturbed, and says how long the one that counts took.
+    /// Measures a turn, again if it was disturbed, and returns the duration of the counted one.
     fn take(
         &self,
         cell: &Planned,
@@ -403,7 +406,7 @@ impl Running<'_> {
     }
 }
 
-/// How connections are.
+/// The kind of connections.
 fn link(transport: Transport) -> Result<Link, Failure> {
     Ok(Link {
         tls: transport.has_tls().then(tls_client).transpose()?,
@@ -412,7 +415,7 @@ fn link(transport: Transport) -> Result<Link, Failure> {
     })
 }
 
-/// So many rounds that a turn is long enough to be measured, by the times of the turn before.
+/// Enough rounds for a turn of the minimum length, by the times of the turn before.
 fn more_rounds(planned: Rounds, turns: &[Cell]) -> Rounds {
     let median_ms = turns
         .last()
@@ -429,7 +432,7 @@ fn more_rounds(planned: Rounds, turns: &[Cell]) -> Rounds {
     }
 }
 
-/// Runs the generator on a server. The inner failure is what the generator said.
+/// Runs the generator on a server. The inner failure is the generator's.
 fn drive(
     cell: &Planned,
     contender: &Contender,
@@ -485,12 +488,12 @@ fn drive(
     let text = fs::read_to_string(&json).map_err(Failure::system("results of a turn"))?;
     let results: Results = serde_json::from_str(&text)
         .map_err(|error| Failure::Server(format!("results of a turn: {error}")))?;
-    // A mode that measures two things is asked for one; the other one is its warm-up.
+    // A mode with two measurements runs for one of them; the other one is its warm-up.
     let cell = results.cells.into_iter().next_back();
     Ok(cell.ok_or_else(|| "the generator measured nothing".to_owned()))
 }
 
-/// Waits for the end; whether it was a good one. What is late is ended.
+/// Waits for the end and returns whether it succeeded. Kills a late process.
 fn wait(mut child: Child, timeout: Duration) -> Result<bool, Failure> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -498,7 +501,7 @@ fn wait(mut child: Child, timeout: Duration) -> Result<bool, Failure> {
             return Ok(status.success());
         }
         if Instant::now() > deadline {
-            // Fails only if it has just ended by itself.
+            // Fails only if it has just exited by itself.
             let _ = child.kill();
             child.wait().map_err(Failure::system("generator"))?;
             return Ok(false);
@@ -507,7 +510,7 @@ fn wait(mut child: Child, timeout: Duration) -> Result<bool, Failure> {
     }
 }
 
-/// What failed that must not fail.
+/// The failures of servers that must not fail.
 fn failures(results: &RunResults) -> Vec<String> {
     let mut failures = BTreeMap::new();
     for cell in &results.cells {

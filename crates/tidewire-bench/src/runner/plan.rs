@@ -1,9 +1,9 @@
-//! What a run measures: the cells, how often, against whom, and how long at most. One table; the times are chosen so that
-//! `full` stays within an hour and `quick` within five minutes on two cores.
+//! The plan of a run: the cells, their repetitions, contenders and time limits. One table; the times are chosen so
+//! that `full` stays within an hour and `quick` within five minutes on two cores.
 
 use super::contender::{Contender, Role, Variant};
 
-/// How much is measured.
+/// The extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// All cells, five turns.
@@ -12,14 +12,14 @@ pub enum Profile {
     Quick,
 }
 
-/// Who takes part in a cell.
+/// The contenders of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Everybody.
+    /// All contenders.
     All,
-    /// Tidewire, the null server, and who has records.
+    /// Tidewire, the null server, and rivals with records.
     HasRecords,
-    /// Tidewire, and who has rpc; the null server has none.
+    /// Tidewire, and rivals with rpc; the null server has none.
     HasRpc,
     /// Tidewire and the null server.
     Ours,
@@ -27,14 +27,14 @@ pub enum Who {
     Tidewire,
 }
 
-/// How the bytes of a cell travel.
+/// The transport of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// As they are.
+    /// Unencrypted and uncompressed.
     Clear,
     /// Encrypted.
     Tls,
-    /// permessage-deflate is agreed on.
+    /// With permessage-deflate.
     Deflate,
     /// The same, and the messages of a turn come in one frame.
     Batched,
@@ -47,7 +47,7 @@ impl Transport {
         self == Self::Tls
     }
 
-    /// Whether they offer permessage-deflate, and Tidewire takes it.
+    /// Whether they offer permessage-deflate, and Tidewire accepts it.
     #[must_use]
     pub fn has_compression(self) -> bool {
         matches!(self, Self::Deflate | Self::Batched)
@@ -63,9 +63,9 @@ impl Transport {
 /// Rounds of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {
-    /// Measured ones at least; a fast server does more, so that its turn is long enough to be measured.
+    /// The minimum of measured ones; a fast server does more, so that its turn is long enough.
     pub measured: usize,
-    /// Before them at least; a server that was fast in the turn before does one in any case.
+    /// The minimum before them; a server that was fast in the turn before does one in any case.
     pub warm_up: usize,
 }
 
@@ -74,35 +74,35 @@ pub struct Rounds {
 pub struct Planned {
     /// Its name in files.
     pub id: String,
-    /// The section of the report that it stands in.
+    /// Its section of the report.
     pub group: &'static str,
-    /// Its name for people.
+    /// Its title.
     pub title: String,
     /// The subcommand and its arguments, without the server.
     pub arguments: Vec<String>,
-    /// The same for rivals, where they need less to show it.
+    /// The same for rivals, if they need a smaller workload.
     pub rival_arguments: Option<Vec<String>>,
     /// The same for the null server.
     pub null_arguments: Option<Vec<String>>,
     /// The same for the variant of Tidewire.
     pub variant_arguments: Option<Vec<String>>,
-    /// What a turn consists of, where it consists of rounds.
+    /// The rounds of a turn, if it has rounds.
     pub rounds: Option<Rounds>,
-    /// How often each contender is measured.
+    /// The number of turns of each contender.
     pub turns: usize,
-    /// How often Tidewire and the null server are in the end, where they are compared by a rare event.
+    /// The final number of turns of Tidewire and the null server, if a rare event decides their comparison.
     pub own_turns: Option<usize>,
-    /// Seconds that a contender has in all its turns together.
+    /// Seconds of a contender for all its turns together.
     pub seconds: u64,
-    /// Who takes part.
+    /// The contenders.
     pub who: Who,
-    /// The variant of Tidewire that does, too.
+    /// The additional variant of Tidewire.
     pub variant: Option<Variant>,
     /// Tidewire's shards.
     pub shards: usize,
     /// Whether the null server must look at names.
     pub null_has_rooms: bool,
-    /// How the bytes travel; all but the clear is Tidewire's alone.
+    /// The transport; all except the plain one are Tidewire's alone.
     transport: Transport,
 }
 
@@ -124,7 +124,7 @@ impl Planned {
         }
     }
 
-    /// What the generator is told when it drives somebody in this role.
+    /// The generator's arguments for a contender of this role.
     #[must_use]
     pub fn arguments_for(&self, role: Role) -> &[String] {
         let own = match role {
@@ -136,7 +136,7 @@ impl Planned {
         own.unwrap_or(&self.arguments)
     }
 
-    /// How often somebody in this role is measured.
+    /// The number of turns of a contender of this role.
     #[must_use]
     pub fn turns_of(&self, role: Role) -> usize {
         match role {
@@ -145,7 +145,7 @@ impl Planned {
         }
     }
 
-    /// How the bytes of a contender travel.
+    /// The transport of a contender.
     #[must_use]
     pub fn transport_of(&self, contender: &Contender) -> Transport {
         match contender.difference() {
@@ -160,9 +160,9 @@ impl Planned {
     }
 }
 
-/// Subscribers, publishers, turns, least rounds of a turn, rounds of warming up. Where rounds are short, 500 at least are
-/// taken in turn. Where they move half a million messages a slow rival has five in its five turns; fast servers do more, with one
-/// before them, so that a cold first one does not count.
+/// Subscribers, publishers, turns, minimum rounds of a turn, rounds of warm-up. If rounds are short, there are at
+/// least 500 in turn. If they move half a million messages, a slow rival has five in its five turns; fast servers do
+/// more, with one before them, so that a cold first one does not count.
 const FULL_GRID: [(usize, usize, usize, usize, usize); 8] = [
     (10, 1, 5, 100, 50),
     (10, 5, 5, 100, 50),
@@ -173,10 +173,10 @@ const FULL_GRID: [(usize, usize, usize, usize, usize); 8] = [
     (10_000, 1000, 5, 1, 0),
     (10_000, 5000, 5, 1, 0),
 ];
-/// Cells of which a line of the report is a ratio of two servers of our own, or of ours to a rival, and in which a turn is short
-/// beside what the machine does meanwhile.
+/// Cells in which a line of the report is a ratio of two of our servers, or of ours to a rival, and in which a turn
+/// is short compared with the machine's noise.
 const SCATTERED: [&str; 3] = ["grid-1000-500", "grid-10000-1000", "grid-10000-5000"];
-/// Turns of our own there: those that come behind a slow rival's are the fewer ones, and the first is cold.
+/// Turns of our servers there: the turns after a slow rival are the fewer ones, and the first is cold.
 const SCATTERED_TURNS: usize = 11;
 const QUICK_GRID: [(usize, usize, usize, usize, usize); 3] = [
     (10, 1, 3, 100, 50),
@@ -184,8 +184,8 @@ const QUICK_GRID: [(usize, usize, usize, usize, usize); 3] = [
     (1000, 500, 2, 1, 0),
 ];
 
-/// Ticks of one publisher to 1,000 recipients, Tidewire against itself: their bytes, how many are published at once, how they
-/// travel.
+/// Ticks of one publisher to 1,000 recipients, Tidewire against itself: their bytes, the number published at once,
+/// their transport.
 const TICKS: [(&str, &str, usize, usize, Transport); 7] = [
     ("ticks-2500", "2,500 bytes", 2500, 1, Transport::Clear),
     (
@@ -226,16 +226,17 @@ const TICKS: [(&str, &str, usize, usize, Transport); 7] = [
     ),
 ];
 
-/// Subscribers and publishers of a chat, with rules and without, and the rounds of a turn at least.
+/// Subscribers and publishers of a chat, with rules and without, and the minimum rounds of a turn.
 const RULES: [(usize, usize, usize); 2] = [(100, 50, 100), (1000, 500, 5)];
-/// Turns of each: what is to be told apart is small, and so is a turn.
+/// Turns of each: the difference to detect is small, and so is a turn.
 const RULES_TURNS: usize = 9;
 
-/// Turns of Tidewire and the null server at a steady rate and with 250 pairs. The thousandth of a turn that decides there is what
-/// three of its milliseconds were like, so that one of five turns in which the machine was away for so long moves the median.
+/// Turns of Tidewire and the null server at a steady rate and with 250 pairs. The deciding thousandth of a turn is
+/// three of its milliseconds, so one of five turns in which the machine stalls for that time moves the median.
 const TAIL_TURNS: usize = 11;
 
-/// Turns beside a crowd: the second worst of a turn's 120 messages decides, and the machine's own threads delay one in a hundred.
+/// Turns with a crowd: the second worst of a turn's 120 messages decides, and the machine's own threads delay one in
+/// a hundred.
 const CROWD_TURNS: usize = 11;
 
 /// The cells of a profile, in their order.
@@ -253,7 +254,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
     {
         cell.own_turns = scattered;
     }
-    // Fewer idle connections than 10,000 would show what a server sets up once.
+    // Fewer idle connections than 10,000 would show the server's one-time setup.
     let (turns, idle_seconds, churn, connections) = match profile {
         Profile::Full => (5, 60, 100_000, 30_000),
         Profile::Quick => (1, 1, 2_000, 3_000),
@@ -298,10 +299,10 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
     };
     let idle = cell("idle", "idle", "Idle connections").with(|cell| {
         cell.arguments = idle(idle_seconds, churn);
-        // What has no heartbeats and frees at once is not waited for.
+        // A server without heartbeats that frees memory at once needs no wait.
         cell.null_arguments = Some(idle(idle_seconds.min(5), churn));
         cell.rival_arguments = Some(idle(idle_seconds.min(5), 0));
-        // Not only its own work: two waits, and churn.
+        // Its time includes two waits and the churn.
         cell.seconds = if profile == Profile::Full { 300 } else { 30 };
         cell.null_has_rooms = true;
     });
@@ -311,7 +312,7 @@ pub fn cells(profile: Profile) -> Vec<Planned> {
         cell.rival_arguments = Some(line(connections / 6));
         (cell.turns, cell.own_turns) = (turns, scattered);
     });
-    // A whole handshake each, which takes ten times as long.
+    // A full handshake each, which takes ten times as long.
     let idle_tls = with_tls(
         &idle,
         "idle-tls",
@@ -352,7 +353,7 @@ fn ticks(
     })
 }
 
-/// Chat messages with rules in force and without.
+/// Chat messages with rules and without.
 fn rules((subscribers, publishers, rounds): (usize, usize, usize), profile: Profile) -> Planned {
     let title = format!("{subscribers}/{publishers}");
     cell(

@@ -1,4 +1,4 @@
-//! Measurements on disk, a file for each cell, so that a run that was stopped goes on with the cell that it was in.
+//! Measurements on disk, a file for each cell, so that an interrupted run continues with its current cell.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,35 +10,35 @@ use super::contender::{Identity, Role};
 use crate::failure::Failure;
 use crate::result::Cell;
 
-/// What a run was: machine, versions, time.
+/// The facts of a run: machine, versions, time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Processor, cores, kernel.
     pub machine: String,
-    /// Whether servers and generator had cores of their own.
+    /// Whether servers and generator had separate cores.
     pub cores_apart: bool,
-    /// Of this repository, with `-dirty` if the tree was changed.
+    /// The commit of this repository, with `-dirty` if the tree was changed.
     pub commit: String,
-    /// When the run began, or was taken up again.
+    /// The time when the run began, or was resumed.
     pub date: String,
     /// `full` or `quick`.
     pub profile: String,
-    /// All who took part.
+    /// All contenders.
     pub contenders: Vec<Identity>,
 }
 
 /// A measured cell, all contenders.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredCell {
-    /// What was measured of whom on what; a file with another key is measured again.
+    /// Identifies contenders, machine and arguments; a file with another key is measured again.
     pub key: String,
     /// Its name in files.
     pub id: String,
     /// The section of the report.
     pub group: String,
-    /// Its name for people.
+    /// Its title.
     pub title: String,
-    /// Who took part, in the order of their turns.
+    /// The contenders, in the order of their turns.
     pub contenders: Vec<MeasuredContender>,
 }
 
@@ -47,11 +47,11 @@ pub struct MeasuredCell {
 pub struct MeasuredContender {
     /// Its name.
     pub name: String,
-    /// Its name for people.
+    /// Its title.
     pub title: String,
-    /// What it is to the report.
+    /// Its role in the report.
     pub role: Role,
-    /// Its turns; fewer than planned if its time was over, or it failed.
+    /// Its turns; fewer than planned if its time has passed, or it failed.
     pub turns: Vec<Cell>,
     /// Why it has no more turns, if it failed.
     pub failure: Option<String>,
@@ -78,10 +78,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens it, makes it if it is missing.
+    /// Opens it and creates a missing one.
     ///
     /// # Errors
-    /// It can't be made.
+    /// It can't be created.
     pub fn open(folder: &Path) -> Result<Self, Failure> {
         let folder = std::path::absolute(folder).map_err(Failure::system("results"))?;
         let cells = folder.join("cells");
@@ -95,7 +95,7 @@ impl Store {
         self.folder.join(name)
     }
 
-    /// The cell, if it was measured under this key and nothing of ours failed in it.
+    /// The cell, if it was measured under this key and none of our servers failed in it.
     #[must_use]
     pub fn kept(&self, id: &str, key: &str) -> Option<MeasuredCell> {
         let cell: MeasuredCell = read(&self.cell_file(id)).ok()?;
@@ -124,7 +124,7 @@ impl Store {
     /// Reads `results.json`.
     ///
     /// # Errors
-    /// There is none, or it is something else.
+    /// It does not exist, or has another format.
     pub fn results(&self) -> Result<RunResults, Failure> {
         read(&self.file("results.json"))
     }
@@ -137,9 +137,9 @@ impl Store {
 /// All of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResults {
-    /// What the run was.
+    /// The facts of the run.
     pub facts: Facts,
-    /// What it measured.
+    /// The measured cells.
     pub cells: Vec<MeasuredCell>,
 }
 
@@ -149,7 +149,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
     serde_json::from_str(&text).map_err(|error| system()(error.into()))
 }
 
-/// By renaming, so that a run that is stopped here leaves the old file or the new one.
+/// By renaming, so that an interrupted run leaves the old file or the new one.
 fn write(file: &Path, value: &impl Serialize) -> Result<(), Failure> {
     let system = || Failure::system(file.display().to_string());
     let text = serde_json::to_string(value).map_err(|error| system()(error.into()))?;

@@ -1,4 +1,4 @@
-//! New connections in a second: each is opened, logged in, subscribed and closed, many at a time.
+//! New connections per second: each is opened, logged in, subscribed and closed, many at a time.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     })
 }
 
-/// Opens and closes `count` connections, `width` at a time, or as many as there is time for.
+/// Opens and closes `count` connections, `width` at a time, or as many as the time allows.
 ///
 /// # Errors
 /// One of them is refused or broken.
@@ -54,7 +54,7 @@ pub fn connect(
     let end = Instant::now() + time_max;
     let subscription = |_| Subscription::Names(vec!["bench/connect".to_owned()]);
     let mut swarm = Swarm::new(target)?;
-    // What a server sets up once.
+    // The server's one-time setup.
     swarm.churn(width, width, end, subscription)?;
     let meter = Meter::start(target)?;
     let done = swarm.churn(count, width, end, subscription)?;

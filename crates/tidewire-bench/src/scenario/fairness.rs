@@ -1,9 +1,9 @@
-//! One connection that writes many records in turn, alone and beside a busy neighbour: fails when the neighbour takes
-//! more than a fair part of its speed.
+//! One connection that writes many records in turn, alone and together with a busy neighbour: fails when the
+//! neighbour takes more than a fair part of its speed.
 //!
-//! The records have different owners, so a server that waits for one owner before it asks the next is slow at once
-//! when an owner is busy. There are as many neighbours as shards, one busy at a time: connections are spread evenly, so
-//! one of them shares the writer's shard and one does not, and the worse of the two counts.
+//! The records have different owners, so a server that waits for one owner before it uses the next becomes slow at
+//! once when an owner is busy. There are as many neighbours as shards, one busy at a time: connections are spread
+//! evenly, so one of them shares the writer's shard and one does not, and the worse of the two counts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,13 +30,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Bytes that wait in the generator for a socket; enough that the socket never runs dry.
+/// Bytes that wait in the generator for a socket, so that the socket is never idle.
 const OUTBOX_BYTES: usize = 64 << 10;
-/// Answers to the last questions come within this time.
+/// The time limit for answers to the last queries.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// What every write writes.
+/// The value of every write.
 const VALUE: &str = r#"{"text":"a short text","count":1,"list":[1,2,3]}"#;
-/// The event that the neighbours publish and nobody subscribes to.
+/// The event that the neighbours publish without subscribers.
 const EVENT: &str = "bench/fairness/event";
 
 fn arguments(command: Command) -> Command {
@@ -96,17 +96,17 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     judge(worst, share_min)
 }
 
-/// What the repetitions beside one neighbour gave, in writes a second.
+/// The results of the repetitions with one neighbour, in writes per second.
 #[derive(Debug, Default)]
 struct Rates {
     alone: Vec<f64>,
     beside: Vec<f64>,
-    /// The neighbour's own, at the same time.
+    /// The neighbour's own rate, at the same time.
     noise: Vec<f64>,
 }
 
 impl Rates {
-    /// Prints them and gives the share that the writer kept.
+    /// Prints them and returns the share that the writer kept.
     fn report(&self, neighbour: usize) -> Result<f64, Failure> {
         let summary = |rates: &[f64]| {
             Summary::of(rates).ok_or_else(|| Failure::Argument("no repetitions".to_owned()))
@@ -132,7 +132,7 @@ fn rate(rates: Summary) -> String {
 }
 
 fn judge(share: f64, share_min: f64) -> Result<(), Failure> {
-    // A share that is not a number is no pass.
+    // A share that is not a number fails.
     if share >= share_min {
         return Ok(());
     }
@@ -141,7 +141,7 @@ fn judge(share: f64, share_min: f64) -> Result<(), Failure> {
     )))
 }
 
-/// The writer's rate and that of the neighbour, which is busy from before the first write until after the last.
+/// The rates of the writer and of the neighbour, which is busy from before the first write until after the last.
 fn write_beside(
     writer: &mut Writer,
     neighbour: &mut Writer,
@@ -158,13 +158,13 @@ fn write_beside(
     })
 }
 
-/// A connection that writes its own records in turn as fast as the server takes it.
+/// A connection that writes its own records in turn as fast as the server accepts.
 struct Writer {
     swarm: Swarm,
     names: Vec<String>,
-    /// The version that each record must have.
+    /// The expected version of each record.
     versions: HashMap<String, i32>,
-    /// Whose turn it is.
+    /// The next record.
     next: usize,
 }
 
@@ -189,15 +189,15 @@ impl Writer {
         self.write_until(|| Instant::now() >= end, false)
     }
 
-    /// Writes until `is_over`, then waits until all is applied and checks the versions. The rate, that wait included.
-    /// With `events` each write is followed by the publication of an event.
+    /// Writes until `is_over`, then waits until all writes are applied and checks the versions. Returns the rate,
+    /// including that wait. With `events` each write is followed by the publication of an event.
     fn write_until(&mut self, is_over: impl Fn() -> bool, events: bool) -> Result<f64, Failure> {
         let start = Instant::now();
         let mut count = 0;
         while !is_over() {
             let connection = self.swarm.connection_mut(0);
             if connection.outbox_bytes() > 0 {
-                // It ends by itself when the server does not read for so long.
+                // It ends by itself when the server does not read for this time.
                 let deadline = Instant::now() + ANSWER_TIMEOUT;
                 self.swarm
                     .receive(deadline, "room in the socket", |connection, incoming| {
@@ -234,7 +234,7 @@ impl Writer {
         Ok(per_second(count, elapsed).unwrap_or_default())
     }
 
-    /// The versions of all records, which each owner answers behind the writes before; 0 for what does not exist.
+    /// The versions of all records, which each owner answers after the writes before; 0 for missing ones.
     fn ask_versions(&mut self) -> Result<HashMap<String, i32>, Failure> {
         let connection = self.swarm.connection_mut(0);
         for name in &self.names {

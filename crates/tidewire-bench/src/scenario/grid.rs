@@ -1,5 +1,5 @@
 //! The publish/subscribe grid: S connections subscribe to one name, P of them publish to it once in each round, and a
-//! round is over when everybody has everything.
+//! round ends when every subscriber has every message.
 
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,11 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// When nothing comes for so long, what is not here is missing.
+/// If nothing arrives for this time, the missing deliveries count as lost.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// A cell ends after this time, done or not.
+/// A cell ends after this time, complete or not.
 pub(super) const CELL_TIME_MAX: Duration = Duration::from_secs(120);
-/// The pairs of subscribers and publishers that the field compares itself by.
+/// The usual pairs of subscribers and publishers in this field.
 pub const CELLS: [(usize, usize); 8] = [
     (10, 1),
     (10, 5),
@@ -42,12 +42,12 @@ pub const CELLS: [(usize, usize); 8] = [
     (10_000, 1000),
     (10_000, 5000),
 ];
-/// What is published.
+/// The published name.
 const NAME: &str = "bench/grid";
-/// And where it is a chat.
+/// The published name of a chat.
 const ROOM: &str = "chat/open-1";
 
-/// By what a publication travels.
+/// The medium of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// An event of that name.
@@ -56,45 +56,46 @@ pub enum Medium {
     Record,
 }
 
-/// A grid's measures.
+/// The parameters of a grid.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
     /// Events or patches.
     pub medium: Medium,
     /// Connections, all of which subscribe.
     pub subscribers: usize,
-    /// How many of them publish.
+    /// The number of publishers among them.
     pub publishers: usize,
     /// Messages that each of them publishes in a round, in one write, so that a server reads them in one turn.
     pub burst: usize,
-    /// What is in the payloads.
+    /// The content of the payloads.
     pub content: Content,
     /// Rounds before the measured ones, which fill caches and buffers.
     pub warm_up_rounds: usize,
     /// Measured rounds.
     pub rounds: usize,
-    /// Chooses who publishes.
+    /// Selects the publishers.
     pub seed: u64,
-    /// When nothing comes for so long, what is not here is missing.
+    /// If nothing arrives for this time, the missing deliveries count as lost.
     pub patience: Duration,
-    /// The cell ends after this time, the opening of the connections included.
+    /// The cell ends after this time, including the opening of the connections.
     pub time_max: Duration,
 }
 
-/// What a grid gave.
+/// The result of a grid.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The time of each measured round, from its first publication to its last delivery; of an unfinished one so far.
+    /// The time of each measured round, from its first publication to its last delivery; for an unfinished one the
+    /// time so far.
     pub rounds: Vec<Duration>,
     /// Deliveries in all measured rounds.
     pub deliveries: u64,
     /// Bytes received in all measured rounds, decrypted and still compressed; of finished cells only.
     pub bytes: u64,
-    /// Whether all rounds were finished before the cell's time was over.
+    /// Whether all rounds were finished within the cell's time.
     pub status: Status,
-    /// What the measured rounds cost.
+    /// The cost of the measured rounds.
     pub usage: Usage,
-    /// What one more connection costs the server in anonymous memory, open and subscribed, before the first round.
+    /// The server's anonymous memory for one more connection, open and subscribed, before the first round.
     pub connection_bytes: Option<f64>,
 }
 
@@ -170,7 +171,7 @@ impl Grid {
         outcome.usage = meter.read()?;
         outcome.bytes = run.swarm.bytes_received() - bytes_before;
         outcome.deliveries = run.ledger.round_deliveries() * outcome.rounds.len() as u64;
-        // What came twice in the last round is found in one more: each connection's messages come in order.
+        // One more round finds doubled deliveries of the last one, because each connection's messages come in order.
         run.round()?;
         Ok(outcome)
     }
@@ -215,7 +216,7 @@ impl Grid {
 }
 
 impl Outcome {
-    /// Enters a round that the end of the cell's time cut off.
+    /// Adds a round that the end of the cell's time interrupted.
     fn add_unfinished(
         &mut self,
         time: Duration,
@@ -236,7 +237,7 @@ fn anonymous_bytes(target: &Target) -> Result<Option<u64>, Failure> {
     Ok(memory.map(|memory| memory.anonymous_bytes))
 }
 
-/// What the rounds of a grid have in common.
+/// The common state of a grid's rounds.
 struct Run {
     swarm: Swarm,
     ledger: Ledger,
@@ -247,7 +248,7 @@ struct Run {
     end: Instant,
 }
 
-/// How a round ended, after which time.
+/// The result of a round, with its time.
 enum Round {
     Complete(Duration),
     OverTime(Duration),
@@ -318,7 +319,7 @@ pub(super) fn choose(count: usize, of: usize, seed: u64) -> Vec<usize> {
     all
 }
 
-/// SplitMix64: enough randomness to choose connections by.
+/// SplitMix64: enough randomness to select connections.
 pub(super) fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;

@@ -1,5 +1,6 @@
-//! Idle connections: what each costs the server in memory, each logged in as its own user and subscribed to one name that
-//! all have and one of its own, after a while with heartbeats, and after many others have come and gone.
+//! Idle connections: the server's memory for each. Each is logged in as a separate user and subscribed to one common
+//! and one private name. Measured after a while with heartbeats, and after many others have connected and
+//! disconnected.
 
 use std::time::{Duration, Instant};
 
@@ -27,19 +28,19 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// The name that all subscribe to.
+/// The common name.
 const COMMON: &str = "bench/idle";
 /// Connections that churn at the same time.
 const CHURN_WIDTH: usize = 250;
-/// They come and go in parts, between which the idle ones send their heartbeats.
+/// The churn runs in parts, between which the idle connections send their heartbeats.
 const CHURN_PART: usize = 2500;
-/// Much less than a server waits for a heartbeat: with TLS on a busy machine a part would take longer.
+/// Much less than a server's heartbeat timeout: with TLS on a busy machine a part would take longer.
 const CHURN_PART_TIME: Duration = Duration::from_secs(2);
-/// So many are opened before the time is looked at: a second's work of a slow server.
+/// This many are opened between two checks of the time: a second's work of a slow server.
 const OPENING_PART: usize = 250;
-/// Connections before the first reading, so that what a server sets up once is not counted for each.
+/// Connections before the first reading, so that the server's one-time setup does not count.
 const WARM_UP_MAX: usize = 1000;
-/// A delivery that is not here after this time is missing.
+/// A delivery that has not arrived after this time is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn arguments(command: Command) -> Command {
@@ -57,16 +58,16 @@ fn arguments(command: Command) -> Command {
         ))
 }
 
-/// The measures of the mode.
+/// The parameters of the mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle {
     /// Connections that are measured.
     pub connections: usize,
     /// How long they idle before the memory is read.
     pub time: Duration,
-    /// How many others come and go afterwards.
+    /// The number of others that connect and disconnect afterwards.
     pub churn: usize,
-    /// How long all of it has. What is not opened, or has not come and gone, when only the waiting fits in is left out.
+    /// The time limit of everything. If only the waiting fits, further connections and churn are skipped.
     pub time_max: Duration,
 }
 
@@ -81,13 +82,13 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
 }
 
 impl Idle {
-    /// Opens the connections, waits, reads the memory; has others come and go, waits and reads it again.
+    /// Opens the connections, waits and reads the memory; runs the churn, waits and reads the memory again.
     ///
     /// # Errors
     /// A connection fails, or the publication at the end does not reach all of them once.
     pub fn run(&self, target: &Target) -> Result<Cell, Failure> {
         let meter = Meter::start(target)?;
-        // As long again after the churn, because a server may clear up what the others left with its next heartbeat only.
+        // The same wait after the churn, because a server may free the others' memory only with its next heartbeat.
         let churn_wait = match self.churn {
             0 => Duration::ZERO,
             _ => self.time,
@@ -144,7 +145,7 @@ impl Idle {
         Ok(cell)
     }
 
-    /// Opens the connections that are measured, as many as there is time for; one part at least. How many it were.
+    /// Opens the measured connections, as many as the time allows, at least one part. Returns their number.
     fn open(&self, swarm: &mut Swarm, end: Instant) -> Result<usize, Failure> {
         let mut count = 0;
         while count < self.connections && (count == 0 || Instant::now() < end) {
@@ -156,7 +157,7 @@ impl Idle {
     }
 }
 
-/// The common name and one of its own.
+/// The common name and a private one.
 fn subscription(number: usize) -> Subscription {
     Subscription::Names(vec![COMMON.to_owned(), format!("{COMMON}/{number}")])
 }
@@ -168,7 +169,7 @@ fn memory(target: &Target) -> Result<Option<Memory>, Failure> {
         .map_err(Failure::system("memory of the server"))
 }
 
-/// Sends heartbeats for so long.
+/// Sends heartbeats for this time.
 fn idle(swarm: &mut Swarm, time: Duration) -> Result<(), Failure> {
     let end = Instant::now() + time;
     loop {
@@ -179,7 +180,8 @@ fn idle(swarm: &mut Swarm, time: Duration) -> Result<(), Failure> {
     }
 }
 
-/// One publication of the first connection, which every other one receives once. The time until the last has it.
+/// One publication of the first connection, which every other one receives once. Returns the time until the last has
+/// it.
 fn publish(swarm: &mut Swarm) -> Result<Duration, Failure> {
     let mut ledger = Ledger::new(swarm.len(), vec![0], false);
     ledger.begin_round();
@@ -189,7 +191,7 @@ fn publish(swarm: &mut Swarm) -> Result<Duration, Failure> {
     while !ledger.is_complete() {
         let received = swarm.receive(start + PATIENCE, "deliveries", |receiver, incoming| {
             match incoming {
-                // The publisher's own, where a server sends it back.
+                // The publisher's own message, from servers that return it.
                 Incoming::Delivery { .. } if receiver == 0 => Ok(()),
                 Incoming::Delivery { payload, .. } => Ok(ledger.take(receiver, payload)?),
                 other => Err(super::unexpected(receiver, other)),

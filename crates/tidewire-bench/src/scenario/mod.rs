@@ -35,7 +35,7 @@ pub struct Scenario {
     pub about: &'static str,
     /// Adds its arguments.
     pub arguments: fn(Command) -> Command,
-    /// Whether generator and servers run on their own cores. Not so where the generator has several threads.
+    /// Whether generator and servers run on separate cores. Not if the generator has several threads.
     pub is_pinned: bool,
     /// Runs it and prints the report.
     pub run: fn(&ArgMatches) -> Result<(), Failure>,
@@ -56,7 +56,7 @@ pub const ALL: [Scenario; 11] = [
     rpc::SCENARIO,
 ];
 
-/// Adds the arguments that all modes have whose results are cells.
+/// Adds the common arguments of all modes whose results are cells.
 fn cell_arguments(command: Command) -> Command {
     command
         .arg(cli::number(
@@ -78,22 +78,22 @@ fn cell_arguments(command: Command) -> Command {
         )
 }
 
-/// When a cell ends, done or not.
+/// The end of a cell, complete or not.
 fn take_time_max(matches: &ArgMatches) -> Result<Duration, Failure> {
     Ok(Duration::from_secs(
         cli::take_count(matches, "cell-seconds", 1)? as u64,
     ))
 }
 
-/// When nothing comes for so long, what is not here is missing.
+/// If nothing arrives for this time, the missing deliveries count as lost.
 fn take_patience(matches: &ArgMatches) -> Result<Duration, Failure> {
     Ok(Duration::from_secs(
         cli::take_count(matches, "patience", 1)? as u64,
     ))
 }
 
-/// Measures the server that the arguments choose, prints its cells and writes them. A null server looks at names if the
-/// mode `needs_rooms`.
+/// Measures the server of the arguments, prints its cells and writes them. A null server looks at names if the mode
+/// `needs_rooms`.
 fn measure(
     matches: &ArgMatches,
     needs_rooms: bool,
@@ -112,13 +112,13 @@ fn measure(
     }
 }
 
-/// How many of `connections` are opened before the server's memory is read for the first time, so that what a server
-/// sets up once is not counted for each.
+/// The number of `connections` that are opened before the first reading of the server's memory, so that the server's
+/// one-time setup does not count.
 fn first_part(connections: usize) -> usize {
     connections.div_ceil(10)
 }
 
-/// Refuses a server whose protocol has not what a mode measures.
+/// Refuses a server whose protocol lacks the measured ability.
 fn require(target: &Target, has_it: bool, what: &str) -> Result<(), Failure> {
     match has_it {
         true => Ok(()),
@@ -129,12 +129,12 @@ fn require(target: &Target, has_it: bool, what: &str) -> Result<(), Failure> {
     }
 }
 
-/// For those who expect nothing at all.
+/// For callers that expect no message.
 fn nothing(connection: usize, incoming: Incoming<'_>) -> Result<(), Failure> {
     Err(unexpected(connection, incoming))
 }
 
-/// For the handlers of scenarios: what does not belong there.
+/// The failure for an unexpected message.
 fn unexpected(connection: usize, incoming: Incoming<'_>) -> Failure {
     Failure::Peer {
         connection,

@@ -1,5 +1,6 @@
-//! What else a server has to do while latencies are measured. A neighbour has a thread and a swarm of its own, which runs while
-//! the measuring thread is idle, so that on a machine with one core for both it delays that one as little as the system can.
+//! Additional load on a server while latencies are measured. A neighbour has a separate thread and swarm, which run
+//! while the measuring thread is idle, so that on a machine with one core for both it delays that thread as little as
+//! possible.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,44 +17,44 @@ use crate::failure::Failure;
 use crate::swarm::Swarm;
 use crate::target::Target;
 
-/// What the crowd is subscribed to.
+/// The name that the crowd is subscribed to.
 const CROWD: &str = "bench/crowd";
-/// How often the crowd gets a message.
+/// The interval of the crowd's messages.
 const CROWD_INTERVAL: Duration = Duration::from_millis(100);
-/// What a flood keeps waiting for its socket, so that the socket never runs dry.
+/// Bytes that a flood keeps waiting for its socket, so that the socket is never idle.
 const FLOOD_BYTES: usize = 64 << 10;
-/// A stuck reader is sent so many bytes so often.
+/// The size and the interval of a stuck reader's messages.
 const STUCK_BYTES: usize = 16 << 10;
 const STUCK_INTERVAL: Duration = Duration::from_millis(5);
-/// After this time a stuck reader has filled the buffers of both kernels and its outbox, and was cut.
+/// After this time a stuck reader has filled the buffers of both kernels and its outbox, and was disconnected.
 const STUCK_TIME: Duration = Duration::from_secs(4);
-/// Deliveries to the crowd come within this time.
+/// The time limit for deliveries to the crowd.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a neighbour that writes waits before it looks whether it is to end.
+/// The interval in which a writing neighbour checks whether it must end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a neighbour does.
+/// The work of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// So many subscribers of another name, which get a message every 100 ms.
+    /// This many subscribers of another name, which get a message every 100 ms.
     Crowd(usize),
-    /// The same with one more among them that never reads and is sent 3 MB in a second besides; when it may have been cut,
-    /// another one takes its place.
+    /// The same with another one among them that never reads and also gets 3 MB per second; when it may have been
+    /// disconnected, another one replaces it.
     StuckCrowd(usize),
-    /// A connection publishes as fast as its socket takes it, to nobody.
+    /// A connection publishes as fast as its socket accepts, without subscribers.
     Flood,
-    /// A connection subscribes to a name that gets 3 MB in a second, and never reads.
+    /// A connection subscribes to a name that gets 3 MB per second, and never reads.
     StuckReader,
 }
 
-/// A neighbour at work.
+/// A running neighbour.
 pub struct Working {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<u64, Failure>>,
 }
 
 impl Neighbour {
-    /// As it stands in a cell's name.
+    /// Its name in a cell's name.
     #[must_use]
     pub fn label(self) -> String {
         match self {
@@ -64,7 +65,7 @@ impl Neighbour {
         }
     }
 
-    /// Sets it to work and waits until it has opened its connections.
+    /// Starts it and waits until it has opened its connections.
     ///
     /// # Errors
     /// It could not open them.
@@ -73,7 +74,7 @@ impl Neighbour {
         let (opened, ready) = channel();
         let (target, flag) = (target.clone(), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
-            // Where it is refused, the measuring thread waits now and then.
+            // If the system refuses it, the measuring thread sometimes waits.
             let _ = scheduling::background();
             match self {
                 Self::Crowd(count) => crowd(&target, count, None, &flag, &opened),
@@ -88,7 +89,7 @@ impl Neighbour {
         let working = Working { is_over, thread };
         match ready.recv() {
             Ok(()) => Ok(working),
-            // It ended before it was ready, and says why.
+            // It ended before it was ready, and returns the reason.
             Err(_) => working.end().and_then(|_| {
                 Err(Failure::Server(
                     "a neighbour ended before its time".to_owned(),
@@ -99,7 +100,7 @@ impl Neighbour {
 }
 
 impl Working {
-    /// Ends it. How many messages it sent.
+    /// Ends it. Returns the number of messages that it sent.
     ///
     /// # Errors
     /// A connection of it failed, or a delivery to the crowd is missing.
@@ -111,12 +112,12 @@ impl Working {
     }
 }
 
-/// One of a crowd that never reads.
+/// A member of a crowd that never reads.
 struct Stuck {
-    /// Nobody looks at it.
+    /// Never polled.
     reader: Swarm,
     since: Instant,
-    /// When it is to be sent the next message.
+    /// The time of its next message.
     due: Instant,
     payload: String,
 }
@@ -136,7 +137,7 @@ impl Stuck {
         })
     }
 
-    /// Sends it what is due, through the publisher of the crowd, and replaces it in time.
+    /// Sends its pending messages, through the publisher of the crowd, and replaces it in time.
     fn feed(
         &mut self,
         target: &Target,
@@ -144,12 +145,12 @@ impl Stuck {
         publisher: usize,
     ) -> Result<(), Failure> {
         if self.since.elapsed() > STUCK_TIME {
-            // Kept open until the next one is there, so that the server never has none.
+            // Stays open until the next one is connected, so that the server always has one.
             let next = Self::open(target)?;
             drop(std::mem::replace(&mut self.reader, next.reader));
             self.since = next.since;
         }
-        // Not what was left out while the crowd was opened.
+        // Without the messages that were skipped while the crowd was opened.
         self.due = self.due.max(Instant::now() - LOOK_INTERVAL);
         while self.due <= Instant::now() {
             swarm.send(publisher, |driver, out| {
@@ -171,7 +172,7 @@ fn crowd(
     let mut swarm = Swarm::new(target)?;
     swarm.open(count, |_| Subscription::Names(vec![CROWD.to_owned()]))?;
     swarm.open(1, |_| Subscription::Nothing)?;
-    // Nobody waits any more if the measuring thread has failed.
+    // If the measuring thread has failed, there is no receiver.
     let _ = opened.send(());
     let (mut sent, mut received) = (0, 0);
     let start = Instant::now();

@@ -1,4 +1,5 @@
-//! Pairs of connections, one of which sends the other a message every 25 ms: the latency of each, alone and beside others.
+//! Pairs of connections, one of which sends the other a message every 25 ms: the latency of each, alone and with
+//! neighbours.
 
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     })
 }
 
-/// The stream of so many pairs, each of which sends once in `interval`.
+/// The stream of this many pairs, each of which sends once per `interval`.
 #[must_use]
 pub fn stream(
     pairs: usize,

@@ -50,7 +50,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     })
 }
 
-/// The stream that makes so many deliveries in a second.
+/// The stream with this many deliveries per second.
 #[must_use]
 pub fn stream(
     subscribers: usize,

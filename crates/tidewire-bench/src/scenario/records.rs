@@ -1,5 +1,6 @@
-//! Records: patches to their subscribers, of one record or of many, and write acknowledgements, which mean that a write is
-//! on disk. The null server knows records with `--rooms` and keeps nothing; its acks are only the upper bound.
+//! Records: patches to their subscribers, of one record or of many, and write acknowledgements, which mean that a
+//! write is on disk. The null server knows records with `--rooms` and stores nothing; its acks are only the upper
+//! bound.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Patches ahead of what all subscribers together have received.
+/// Patches ahead of those that all subscribers together have received.
 const WINDOW: u64 = 500;
 /// Part of the patches that only warms up.
 const WARM_UP_PART: u64 = 20;
@@ -90,18 +91,18 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
 pub struct Patches {
     /// Records that are patched in turn.
     pub records: usize,
-    /// Subscribers of each, every one a connection of its own.
+    /// Subscribers of each, every one a separate connection.
     pub subscribers: usize,
     /// Patches in all.
     pub count: u64,
-    /// When nothing comes for so long, it never will.
+    /// If nothing arrives for this time, the rest counts as lost.
     pub patience: Duration,
     /// The cell ends after this time.
     pub time_max: Duration,
 }
 
 impl Patches {
-    /// Patches as fast as all subscribers get them.
+    /// Patches as fast as all subscribers receive them.
     ///
     /// # Errors
     /// A version or value is skipped, doubled or out of order, or a connection fails.
@@ -165,13 +166,13 @@ fn done(is_done: bool) -> Status {
     }
 }
 
-/// What each subscriber has seen.
+/// The progress of each subscriber.
 struct Progress {
     /// Patches by subscriber.
     counts: Vec<u64>,
     /// The last version by subscriber.
     versions: Vec<Option<i32>>,
-    /// Patches that all together have seen.
+    /// Patches that all together have received.
     received: u64,
 }
 
@@ -211,13 +212,13 @@ impl Progress {
 /// Writes that are acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub struct Acks {
-    /// Connections that write, each a record of its own.
+    /// Writing connections, each with a separate record.
     pub writers: usize,
     /// Unacknowledged writes of each.
     pub pending: usize,
     /// Acknowledged writes in all.
     pub count: usize,
-    /// When nothing comes for so long, it never will.
+    /// If nothing arrives for this time, the rest counts as lost.
     pub patience: Duration,
     /// The cell ends after this time.
     pub time_max: Duration,

@@ -1,5 +1,5 @@
-//! Many names: each connection subscribes to several of them, chosen at random. In each round some connections publish to
-//! one name each, and the round is over when exactly the members of the names have everything.
+//! Many names: each connection subscribes to several of them, chosen at random. In each round some connections
+//! publish to one name each, and the round ends when exactly the members of the names have everything.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Numbers start here, so that they have equally many digits.
+/// The first number, so that all numbers have equally many digits.
 const NUMBERS_FROM: u64 = 1_000_000;
 
 fn arguments(command: Command) -> Command {
@@ -70,7 +70,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     super::measure(matches, true, |target| Ok(vec![rooms.run(target)?]))
 }
 
-/// The measures of the mode.
+/// The parameters of the mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Rooms {
     /// Connections.
@@ -85,7 +85,7 @@ pub struct Rooms {
     pub warm_up_rounds: usize,
     /// Measured rounds.
     pub rounds: usize,
-    /// Chooses the names and who publishes.
+    /// Selects the names and the publishers.
     pub seed: u64,
     /// The cell ends after this time.
     pub time_max: Duration,
@@ -95,7 +95,7 @@ impl Rooms {
     /// Opens the connections and runs all rounds.
     ///
     /// # Errors
-    /// A delivery is missing, doubled, or at somebody who has not that name; or a connection fails.
+    /// A delivery is missing, doubled, or at a connection without that name; or a connection fails.
     pub fn run(&self, target: &Target) -> Result<Cell, Failure> {
         let end = Instant::now() + self.time_max;
         let names: Vec<String> = (0..self.names)
@@ -149,7 +149,7 @@ impl Rooms {
     }
 }
 
-/// Receives until nothing is missing or the cell's time is over.
+/// Receives until no delivery is missing or the cell's time has passed.
 fn receive_all(
     swarm: &mut Swarm,
     deliveries: &mut Deliveries,
@@ -184,7 +184,7 @@ fn receive_all(
     Ok(())
 }
 
-/// Who has which names.
+/// The names of each connection and the members of each name.
 #[derive(Debug)]
 struct Members {
     /// By connection.
@@ -218,7 +218,7 @@ struct Deliveries {
     state: u64,
     /// Publisher and name of each message.
     round: Vec<(usize, usize)>,
-    /// One bit for each member of each message's name; where the bits of each message begin.
+    /// One bit for each member of each message's name, and the start of each message's bits.
     seen: Vec<bool>,
     starts: Vec<usize>,
     /// The number of the round's first message.

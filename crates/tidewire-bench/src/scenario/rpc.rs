@@ -1,4 +1,4 @@
-//! Requests in a second: some connections call one rpc, others provide it and answer with what they were called with.
+//! Requests per second: some connections call one rpc, others provide it and answer with its argument.
 
 use std::time::{Duration, Instant};
 
@@ -66,13 +66,13 @@ pub struct Calls {
     pub pending: usize,
     /// Requests in all.
     pub count: u64,
-    /// When nothing comes for so long, it never will.
+    /// If nothing arrives for this time, the rest counts as lost.
     pub patience: Duration,
     /// The cell ends after this time.
     pub time_max: Duration,
 }
 
-/// The requests of one caller: numbers from 1, and which of them are unanswered.
+/// The requests of one caller: numbers from 1, and the unanswered ones.
 #[derive(Debug, Default)]
 struct Caller {
     sent: u64,
@@ -86,7 +86,7 @@ impl Caller {
         self.sent
     }
 
-    /// Whether this is the first answer to a request of its own.
+    /// Whether this is the first answer to one of its requests.
     fn take(&mut self, number: u64) -> bool {
         let place = self.unanswered.iter().position(|&other| other == number);
         place

@@ -1,5 +1,5 @@
 //! The grid in smoke size, Tidewire against the null server in turns: fails when a delivery costs Tidewire more than
-//! an allowed multiple of the server time that it costs the null server.
+//! an allowed multiple of the null server's time.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn arguments(command: Command) -> Command {
         )
 }
 
-/// A server and what its repetitions gave.
+/// A server and the results of its repetitions.
 struct Contender {
     kind: Kind,
     server: Server,
@@ -135,7 +135,7 @@ fn line(contender: &Contender, null_nanos: f64) -> Result<String, Failure> {
 }
 
 fn judge(ratio: f64, ratio_max: f64) -> Result<(), Failure> {
-    // A ratio that is not a number is no pass.
+    // A ratio that is not a number fails.
     if ratio <= ratio_max {
         return Ok(());
     }

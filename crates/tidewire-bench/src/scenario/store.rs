@@ -1,5 +1,5 @@
-//! Acknowledged writes beside what the disk and the databases do alone, in turns in the same run: many at a time for the
-//! rate, one at a time for the latency. `docs/bench.md` says what is compared.
+//! Acknowledged writes compared with the disk and the databases alone, in turns in the same run: many at a time for
+//! the rate, one at a time for the latency. `docs/bench.md` describes the comparison.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,12 +31,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "store",
     about: "Acknowledged writes beside fdatasync, bare SQLite, PostgreSQL and Redis, in turns",
     arguments,
-    // Who writes to a database directly has all processors, too.
+    // A direct writer to a database also has all processors.
     is_pinned: false,
     run,
 };
 
-/// Without an acknowledgement for so long there will be none.
+/// If no acknowledgement comes for this time, there will be none.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn arguments(command: Command) -> Command {
@@ -156,7 +156,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     judge(&bounds, found, &sqlite.one, &synced)
 }
 
-/// Tidewire on a store, for as many shards as it has by itself.
+/// Tidewire on a store, with its default number of shards.
 fn start(matches: &ArgMatches, options: &[&str]) -> Result<Server, Failure> {
     let shards = available_parallelism().map_err(Failure::system("cores"))?;
     Server::start(&Kind::Tidewire {
@@ -167,7 +167,7 @@ fn start(matches: &ArgMatches, options: &[&str]) -> Result<Server, Failure> {
     })
 }
 
-/// What is done in each round.
+/// The work of each round.
 struct Plan {
     rounds: usize,
     time: Duration,
@@ -182,7 +182,7 @@ impl Plan {
     }
 }
 
-/// What the figures must keep to.
+/// The limits of the figures.
 struct Bounds {
     share_min: f64,
     rows_min: f64,
@@ -190,7 +190,7 @@ struct Bounds {
     slack_ms: f64,
 }
 
-/// A store with Tidewire and without it, and what its turns gave.
+/// A store with Tidewire and without it, and the results of its turns.
 struct Pair {
     title: &'static str,
     server: Server,
@@ -211,14 +211,14 @@ impl Pair {
         self.bare_one.merge(&bare.latencies);
         let (many, order) = write(target, plan.connections, plan.pending, plan)?;
         rows.follow(order);
-        // As many as Tidewire has put into a transaction of its own.
+        // As many as Tidewire's own transactions contained.
         let each = many.rows_each().round().max(1.0) as usize;
         let bare = rows.write(&mut *self.bare, each, plan.time)?;
         self.many.push((many, bare));
         Ok(())
     }
 
-    /// The part of the bare store's rate that Tidewire reaches: the middle one of all rounds.
+    /// The part of the bare store's rate that Tidewire reaches: the median of all rounds.
     fn share(&self) -> Result<f64, Failure> {
         let shares: Vec<f64> = self
             .many
@@ -261,8 +261,8 @@ impl Pair {
     }
 }
 
-/// Writes with acknowledgement for the time of a turn, from connections that each have so many under way, every one to a
-/// record of its own. Which records were written in which order, too.
+/// Writes with acknowledgement for the time of a turn, from connections with this many pending writes each, every one
+/// to a separate record. Also returns the order of the written records.
 fn write(
     target: &Target,
     connections: usize,
@@ -277,7 +277,7 @@ fn write(
     let mut data = Data::new(plan.bytes);
     let mut turn = Turn::default();
     let mut order = Vec::new();
-    // The first write of each record makes it, and may find something in the way that has to be loaded.
+    // The first write of each record creates it, and may first have to load something.
     let (mut writes, mut is_warm) = (0, false);
     let mut start = Instant::now();
     let mut commits = Commits::read(target.address)?;
@@ -291,7 +291,7 @@ fn write(
         if is_over && free.len() == names.len() {
             break;
         }
-        // Between the warming up and the measurement nothing is under way.
+        // Between the warm-up and the measurement no write is pending.
         let waits = is_over || (!is_warm && writes >= 2 * names.len() as u64);
         if !waits {
             let now = Instant::now();
@@ -306,11 +306,12 @@ fn write(
                     order.push(number as u32);
                 }
             }
-            // One send for what the acks of one poll have made free, as clients that have several writes to make do it.
+            // One send for all writes that the acks of one poll have made possible, like a client with several writes
+            // to make.
             swarm.send_burst()?;
         }
         let deadline = Instant::now() + PATIENCE;
-        // What one connection has got together has come at one time.
+        // All input of one connection has the same arrival time.
         let mut arrival = None;
         swarm.receive(deadline, "write acks", |connection, incoming| {
             let Incoming::Written { name, number } = incoming else {
@@ -339,7 +340,8 @@ fn write(
     turn.elapsed = start.elapsed();
     let after = Commits::read(target.address)?;
     turn.commits = after.commits - commits.commits;
-    // What the store says and what was acknowledged are the same, or something was acknowledged that is not there.
+    // If the store's figure differs from the acknowledgements, the server has acknowledged writes that are not
+    // stored.
     let stored = after.writes - commits.writes;
     if stored != turn.writes {
         return Err(Failure::Server(format!(
@@ -350,7 +352,7 @@ fn write(
     Ok((turn, order))
 }
 
-/// What the server's store has done so far.
+/// The work of the server's store so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Commits {
     commits: u64,

@@ -1,8 +1,8 @@
 //! A steady stream of messages and the latency of each delivery, for `pairs` and `rate`.
 //!
-//! Every message has an intended time, which the server can't move: a latency counts from there, not from when the
-//! generator got around to sending. So a server that stands still is late with all that should have been sent meanwhile,
-//! and a percentile shows it (no coordinated omission). What has not come when the cell ends counts with its time so far.
+//! Every message has a planned time, which the server can't move: a latency counts from there, not from the actual
+//! send. So if a server stalls, all messages that should have been sent during the stall are late, and a percentile
+//! shows it (no coordinated omission). A delivery that is missing when the cell ends counts with its time so far.
 
 use std::time::{Duration, Instant};
 
@@ -20,29 +20,29 @@ use crate::result::{Cell, Status};
 use crate::swarm::Swarm;
 use crate::target::Target;
 
-/// Numbers start here, so that they have equally many digits.
+/// The first number, so that all numbers have equally many digits.
 const NUMBERS_FROM: u64 = 1_000_000;
-/// The first message is due so long after the connections are open.
+/// The time between the opening of the connections and the first message.
 const LEAD: Duration = Duration::from_millis(20);
-/// When nothing comes for so long after the last message was due, what is not here is lost.
+/// If nothing arrives for this time after the last planned message, the missing deliveries count as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who sends to whom.
+/// The senders and receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// So many pairs, of which one end sends to the other, in turn.
+    /// This many pairs, of which one end sends to the other, in turn.
     Pairs(usize),
-    /// All subscribers get what the publishers, who do not subscribe, send in turn.
+    /// All subscribers get the messages of the publishers, which do not subscribe and send in turn.
     Fan {
-        /// How many subscribers.
+        /// The number of subscribers.
         subscribers: usize,
-        /// How many publishers.
+        /// The number of publishers.
         publishers: usize,
     },
 }
 
 impl Traffic {
-    /// How many connections receive; they are the first ones.
+    /// The number of receiving connections; they are the first ones.
     fn receivers(self) -> usize {
         match self {
             Self::Pairs(pairs) => pairs,
@@ -57,7 +57,7 @@ impl Traffic {
         }
     }
 
-    /// The names, each of which is the sender's whose turn it is, or all senders'.
+    /// The names: one for each sender, or one for all senders.
     fn names(self) -> Vec<String> {
         match self {
             Self::Pairs(pairs) => (0..pairs)
@@ -75,7 +75,7 @@ impl Traffic {
         }
     }
 
-    /// The place of a receiver among those of a message; `None` if it is not one of them.
+    /// The index of a receiver among the receivers of a message; `None` if it is not one of them.
     fn place(self, message: u64, receiver: usize) -> Option<usize> {
         match self {
             Self::Pairs(pairs) => (message % pairs as u64 == receiver as u64).then_some(0),
@@ -84,18 +84,18 @@ impl Traffic {
     }
 }
 
-/// A stream's measures.
+/// The parameters of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
-    /// Who sends to whom.
+    /// The senders and receivers.
     pub traffic: Traffic,
-    /// Between two messages of all senders together.
+    /// The time between two messages of all senders together.
     pub interval: Duration,
     /// Messages that are not measured, at the start.
     pub warm_up: u64,
-    /// Messages that are.
+    /// Measured messages.
     pub messages: u64,
-    /// What else the server has to do.
+    /// Additional load on the server.
     pub neighbour: Option<Neighbour>,
     /// The cell ends after this time.
     pub time_max: Duration,
@@ -116,8 +116,8 @@ impl Stream {
         swarm.open(self.traffic.senders(), |_| Subscription::Nothing)?;
         let neighbour = self.neighbour.map(|neighbour| neighbour.start(target));
         let neighbour = neighbour.transpose()?;
-        // What neighbours and the system do on this thread's processor is not what it measures. Where this is refused, it is in the
-        // figures. A stream leaves a fifth of the processor idle at least.
+        // The measurement should not include neighbours and the system on this thread's processor. If the system
+        // refuses this, the figures include them. A stream leaves a fifth of the processor idle at least.
         let _ = scheduling::realtime();
         let mut arrivals = Arrivals::new(self, Instant::now() + LEAD);
         let mut meter = Meter::start(target)?;
@@ -182,18 +182,18 @@ impl Stream {
     }
 }
 
-/// What has arrived.
+/// The arrived deliveries.
 struct Arrivals {
     traffic: Traffic,
     start: Instant,
     interval: Duration,
-    /// The first message that counts.
+    /// The first counted message.
     warm_up: u64,
-    /// One bit for each message and place.
+    /// One bit for each message and receiver.
     seen: Vec<u64>,
     messages: u64,
     missing: u64,
-    /// When something arrived for the last time.
+    /// The time of the last arrival.
     last: Instant,
     latencies: Histogram,
 }
@@ -215,7 +215,7 @@ impl Arrivals {
         }
     }
 
-    /// When a message is to be sent.
+    /// The planned time of a message.
     fn due(&self, message: u64) -> Instant {
         self.start + Duration::from_nanos(self.interval.as_nanos() as u64 * message)
     }
@@ -251,7 +251,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// What is sent and not here counts with its time so far.
+    /// Counts sent messages that have not arrived with their time so far.
     fn count_missing(&mut self, sent: u64, now: Instant) {
         let width = self.traffic.width() as u64;
         for bit in self.warm_up * width..sent * width {
