@@ -1,6 +1,7 @@
-// deepstream's own server, as its default configuration starts it, on 127.0.0.1 and with the WebSocket endpoint alone.
-// Usage: node deepstream.cjs PORT. No login and no permissions, its defaults; records lie in memory, its default too.
-// Its faster HTTP service needs uWebSockets.js, which is not in the npm registry; package.json puts an empty package there.
+// deepstream's own server, as its default configuration starts it, on 127.0.0.1 and with the WebSocket endpoint
+// alone. Usage: node deepstream.cjs PORT. No login and no permissions, its defaults; records are in memory, its
+// default too. Its faster HTTP service needs uWebSockets.js, which is not in the npm registry; package.json puts an
+// empty package there.
 
 'use strict';
 

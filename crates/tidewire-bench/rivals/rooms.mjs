@@ -1,9 +1,9 @@
-// What the Socket.IO rivals do, whatever carries them: rooms, publications to a room, requests to one provider.
-// A publication leaves its sender out (`socket.to`), as in deepstream, and carries the room's name as the event's.
+// The common part of the Socket.IO rivals: rooms, publications to a room, requests to one provider. A publication
+// excludes its sender (`socket.to`), as in deepstream, and has the room's name as the event's.
 
 /** Serves every socket of `io`. */
 export function serve(io) {
-  /** Who answers requests of a name: the last that offered to. */
+  /** The provider of each name: the last one that registered. */
   const providers = new Map();
 
   io.on('connection', (socket) => {

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_started_as_server_runs_on_the_servers_cores() {
-        // On a thread of its own, because other tests want all cores.
+        // On a separate thread, because other tests need all cores.
         let (seen, after, cores) = std::thread::spawn(|| {
             let cores = Cores::of_this_thread().unwrap();
             cores.pin_generator().unwrap();

@@ -190,7 +190,7 @@ mod tests {
         // The first subscription, of no names: a header, a mask, one byte.
         stream.read_exact(&mut [0; 7])?;
         stream.write_all(b"\x81\x01+")?;
-        // Somebody publishes.
+        // Another client publishes.
         stream.read_exact(&mut byte)?;
         stream.write_all(delivery)?;
         // Until the generator goes, by reset.

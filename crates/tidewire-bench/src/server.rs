@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_is_a_failure_with_its_output() {
-        // `sort` does not know the flags and says so.
+        // `sort` does not know the flags and fails.
         let failure = start("sort").to_string();
         assert!(failure.contains("ended with"), "{failure}");
         assert!(failure.contains("--host"), "{failure}");

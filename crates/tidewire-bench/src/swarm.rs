@@ -448,7 +448,7 @@ mod tests {
         Target::local(address, std::process::id(), true)
     }
 
-    /// A server that reads a request and gives the same answer to everybody, once.
+    /// A server that reads a request and gives the same answer to every connection, once.
     fn open_at_fake(answer: &'static str) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = target(listener.local_addr().unwrap());
@@ -460,7 +460,7 @@ mod tests {
                 request.extend_from_slice(&byte);
             }
             socket.write_all(answer.as_bytes()).unwrap();
-            // Its end of the stream is closed, and what the generator still sends is read to the end.
+            // It closes its end of the stream and reads the generator's remaining bytes to the end.
             // Neither counts when the generator has reset the connection already.
             let _ = socket.shutdown(std::net::Shutdown::Write);
             let _ = socket.read_to_end(&mut request);
@@ -551,7 +551,7 @@ mod tests {
         let mut pair = Swarm::new(&target).unwrap();
         pair.open(2, names).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
-        // The answer comes after the turn that sent the question to all, and on loopback what was sent is there.
+        // The answer comes after the turn that sent the question to all, and on loopback sent bytes arrive at once.
         for (from, text) in [(0, "\"question\""), (1, "\"answer\"")] {
             pair.send(from, |driver, out| driver.publish(EVENT, text, out))
                 .unwrap();
@@ -590,7 +590,7 @@ mod tests {
             assert_eq!(heartbeats.take(now), None);
             now += step;
         }
-        // Whoever comes late sends what it missed, each connection's once.
+        // After a delay the missed heartbeats are sent, one for each connection.
         for (late, expected) in [(step, 2), (HEARTBEAT_INTERVAL * 3, HEARTBEAT_PORTIONS)] {
             now += late;
             let due = std::iter::from_fn(|| heartbeats.take(now)).count();
@@ -609,11 +609,11 @@ mod tests {
         swarm.open(3, names).unwrap();
         let before = swarm.bytes_received();
         for _ in 0..3 {
-            // As if the time were over.
+            // As if the time had passed.
             swarm.heartbeats.as_mut().unwrap().next = Instant::now();
             swarm.beat(None).unwrap();
         }
-        // An answer is no news for a scenario.
+        // A scenario does not see the answers to heartbeats.
         let deadline = Instant::now() + Duration::from_secs(20);
         while swarm.bytes_received() < before + 3 * PONG_FRAME_BYTES {
             let taken = swarm.receive(deadline, "answers", |_, incoming| panic!("{incoming:?}"));

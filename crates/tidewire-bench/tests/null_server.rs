@@ -139,7 +139,7 @@ fn idle_connections_are_weighed_and_reached() {
 
 #[test]
 fn a_lost_delivery_is_found() {
-    // 23 rounds have at least 23 turns of 20 sends, so one is surely lost; what is lost never comes.
+    // 23 rounds have at least 23 turns of 20 sends, so one is surely lost; a lost send never arrives.
     let server = NullServer::start(&["--lose-one-in", "450"]);
     let output = server.grid(&["--patience", "1"]);
     assert!(!output.status.success());
@@ -189,7 +189,7 @@ fn names_keep_what_is_published_apart() {
         0,
         &["60 on 3 of 9 names, null with rooms", "rounds: 5"],
     );
-    // The server that looks at no names gives everybody everything.
+    // The server that ignores names gives every connection all publications.
     let server = NullServer::start(&[]);
     let rooms = [&["rooms", "--url", &server.url][..], &size, &work].concat();
     check(&rooms, 1, &["which nobody published"]);
@@ -211,7 +211,7 @@ fn patches_arrive_in_order_and_acks_once() {
         let server = NullServer::start(&["--rooms", fault, "7"]);
         let records = ["records", "--url", &server.url, "--patience", "1"];
         let output = bench(&[&records[..], &size].concat());
-        // A loss shows in the patch behind it, or, of the last one, in that nothing comes any more.
+        // A loss shows in the next patch, or, for the last one, because nothing more arrives.
         let text = text(&output);
         assert!(!output.status.success(), "{text}");
         assert!(

@@ -257,7 +257,7 @@ mod tests {
             let taken = rows.take(3).iter().map(|row| (&*row.name, row.version));
             assert!(taken.eq(expected), "{expected:?}");
         };
-        // The second write of a row within a transaction is left out.
+        // The second write of a row within a transaction is skipped.
         let (first, third, fourth) = ("bench/store/0", "bench/store/2", "bench/store/3");
         check([(third, 1), (first, 1), (fourth, 1)]);
         check([(third, 2), (first, 2), (fourth, 2)]);

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use tidewire_wire::message::EventBulk;
 
-    /// What a driver makes of a message of the server, and what it answers.
+    /// The driver's events for a message of the server, and its answers.
     fn take(message: &Message<'_>) -> (Result<Option<String>, Unintelligible>, Vec<String>) {
         let mut payload = Vec::new();
         Codec::encode(Dialect::Client, message, &mut payload);
@@ -381,7 +381,7 @@ mod tests {
             (result.is_ok(), seen)
         };
         assert_eq!(seen(true, &batch), (true, vec!["1".into(), "2".into()]));
-        // Who has not announced it takes what lies behind the first message for nothing.
+        // Without the announcement the driver ignores the bytes after the first message.
         assert_eq!(seen(false, &batch), (true, vec!["1".into()]));
         let half = &batch[..batch.len() - 1];
         assert_eq!(seen(true, half), (false, vec!["1".into()]));

@@ -101,7 +101,7 @@ impl Protocol {
         }
     }
 
-    /// Whether its clients must send heartbeats. For other protocols the server sends them, or there are none.
+    /// Whether its clients must send heartbeats. In other protocols the server sends them, if at all.
     #[must_use]
     pub fn has_client_heartbeats(self) -> bool {
         match self {
@@ -338,7 +338,7 @@ mod tests {
 
     use super::*;
 
-    /// What a text driver makes of a message of the server, and what it answers.
+    /// A text driver's events for a message of the server, and its answers.
     pub(super) fn take(
         driver: &mut Driver,
         payload: &[u8],

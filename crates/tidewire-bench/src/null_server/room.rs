@@ -296,7 +296,7 @@ mod tests {
         check(&[(0, 10)], &[(0, 3), (7, 10)], &[(3, 7)]);
         check(&[(0, 4), (6, 10)], &[(6, 8)], &[(0, 4), (8, 10)]);
         check(&[(0, 4), (4, 10)], &[], &[(0, 10)]);
-        // What it published to a room that it is not in.
+        // Its publications to a room that it has not joined.
         check(&[(6, 10)], &[(2, 4), (7, 8)], &[(6, 7), (8, 10)]);
         check(&[(0, 2)], &[(2, 4)], &[(0, 2)]);
     }

@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_too_slow_is_cut_off_with_its_time_so_far() {
-        // It accepts nobody's publication: the second round never ends.
+        // It accepts no publication, so the second round never ends.
         let options = crate::null_server::Options::default();
         let address = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         let mut options = options;

@@ -31,7 +31,7 @@ use crate::target::Target;
 pub struct Scenario {
     /// Its subcommand.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// Its measurement, in one line.
     pub about: &'static str,
     /// Adds its arguments.
     pub arguments: fn(Command) -> Command,

@@ -12,10 +12,11 @@ use socketioxide::SocketIo;
 use socketioxide::extract::{AckSender, Data, SocketRef};
 use tokio::net::TcpListener;
 
-/// Messages that may wait for a socket. What is more is lost, and with the default of 128 that is most of a large round.
+/// Messages that may wait for a socket. Further ones are lost, and with the default of 128 that is most of a large
+/// round.
 const WAITING_MAX: usize = 10_000;
 
-/// Who answers requests of a name: the last that offered to.
+/// The provider of each name: the last one that registered.
 type Providers = Arc<Mutex<HashMap<String, SocketRef>>>;
 
 #[tokio::main]
@@ -28,8 +29,8 @@ async fn main() {
     let (layer, io) = SocketIo::builder()
         .max_buffer_size(WAITING_MAX)
         .build_layer();
-    // The handler's future is spawned, and a `join` right behind the login would find no handler of its own; what the
-    // function does before it returns its future is done before the next message is read.
+    // The handler's future is spawned, and a `join` directly after the login would find no handler. The function's
+    // work before it returns its future is done before the next message is read.
     io.ns("/", move |socket: SocketRef| {
         serve(&socket, providers.clone());
         std::future::ready(())
