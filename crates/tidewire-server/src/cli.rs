@@ -113,27 +113,6 @@ pub enum UserCommand {
     },
 }
 
-/// A case as it stands on the command line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CaseText {
-    /// `record.write`
-    pub rule: String,
-    /// The name that is asked for.
-    pub name: Option<String>,
-    /// The user id.
-    pub user: String,
-    /// `user.data` as JSON.
-    pub user_data: Option<String>,
-    /// `data` as JSON.
-    pub payload: Option<String>,
-    /// `oldData` as JSON.
-    pub old: Option<String>,
-    /// The action, where one rule guards several.
-    pub action: Option<String>,
-    /// Other records as `NAME=JSON`.
-    pub others: Vec<String>,
-}
-
 /// The options whose flags are in the short help; the others are in `--help`.
 const COMMON: [&str; 6] = [
     "dev",

@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> Result<Exit, Failure> {
-    install_provider()?;
+    install_provider().map_err(|reason| Failure::new(Exit::Bug, reason))?;
     // Variables that are no text can't be options, whose names and values are text.
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

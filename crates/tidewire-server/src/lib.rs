@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod api;
+pub mod audit;
 pub mod cli;
 pub mod command;
 pub mod exit;
@@ -17,6 +18,7 @@ pub mod permission_demo;
 #[cfg(feature = "test-rules")]
 pub mod permission_test_rule;
 pub mod rights;
+pub mod rule_case;
 pub mod rules;
 pub mod rules_file;
 pub mod service_manager;

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-use crate::admin::audit;
+use crate::audit;
 
 /// Changes the level of the running log.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use tidewire_rules::limits::RuleLimits;
 use tidewire_rules::load::parse;
 use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 
-use crate::admin::audit;
+use crate::audit;
 use crate::permission_demo::DemoRules;
 
 /// Denials that are logged in one second; the others are only counted. A crowd that is denied must not fill the disk.
@@ -213,7 +213,7 @@ impl Permission for Reported {
 }
 
 /// `permissions.yml:4:28 "profile/$id" write: user.id === $id`
-pub(crate) fn describe(rules: &RuleSet, rule: &PlacedRule) -> String {
+pub fn describe(rules: &RuleSet, rule: &PlacedRule) -> String {
     let (place, path) = (rule.place, rule.path.as_str());
     let text = rule.text().trim();
     format!(

@@ -1,7 +1,5 @@
 //! `tidewire rules`: write a file to begin with, say which rule decides, run a table of cases.
 
-mod case;
-
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -9,15 +7,12 @@ use std::path::Path;
 use tidewire_config::Problem;
 use tidewire_config::value::Rules;
 use tidewire_core::permission::Decision;
-use tidewire_core::text::Name;
 use tidewire_rules::set::RuleSet;
 
-use crate::cli::CaseText;
 use crate::exit::{Exit, Failure};
 use crate::permission::{describe, load};
+use crate::rule_case::{Case, CaseFile, CaseText, Explained, explained, word};
 
-pub(crate) use case::Case;
-use case::CaseFile;
 
 /// What `tidewire rules init` writes.
 const INITIAL: &str = include_str!("rules/permissions.yml");
@@ -93,40 +88,6 @@ pub fn explain(option: &Rules, case: CaseText) -> Result<Exit, Failure> {
         println!("  it would be {outcome} by {rule}");
     }
     Ok(Exit::Stopped)
-}
-
-/// Which rule decides a case, and how, in words.
-pub(crate) struct Explained {
-    /// `allowed`, or how not.
-    pub(crate) outcome: &'static str,
-    /// The rule; absent if no path that takes the name has it.
-    pub(crate) by: Option<String>,
-    /// The records that were read, and whether the case has them.
-    pub(crate) reads: Vec<(Name, bool)>,
-    /// What the rules behind the first would say.
-    pub(crate) others: Vec<(&'static str, String)>,
-}
-
-/// Explains a case.
-pub(crate) fn explained(rules: &RuleSet, case: &Case) -> Explained {
-    let decided = case.decide(rules);
-    let others = decided.others.into_iter();
-    Explained {
-        outcome: word(&decided.decision),
-        by: decided.rule.map(|rule| describe(rules, rule)),
-        reads: decided.reads,
-        others: others
-            .map(|(rule, decision)| (word(&decision), describe(rules, rule)))
-            .collect(),
-    }
-}
-
-fn word(decision: &Decision) -> &'static str {
-    match decision {
-        Decision::Allow => "allowed",
-        Decision::Deny => "denied",
-        Decision::Failed | Decision::Need(_) => "denied, because the rule fails,",
-    }
 }
 
 /// Runs the cases of a file.

@@ -3,7 +3,6 @@
 //! This file knows sockets, limits and the key; what can be asked is in `api.rs`.
 
 pub mod api;
-pub(crate) mod audit;
 pub mod key;
 pub mod page;
 mod users;

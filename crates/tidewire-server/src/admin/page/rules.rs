@@ -10,9 +10,8 @@ use tidewire_core::text::Payload;
 
 use super::{Asked, BODY_BYTES_MAX, Outcome, Page, read, shown};
 use crate::admin::api::{Refusal, invalid};
-use crate::cli::CaseText;
 use crate::permission::load;
-use crate::rules::{Case, explained};
+use crate::rule_case::{Case, CaseText, explained};
 
 /// The body of a question.
 #[derive(Deserialize)]

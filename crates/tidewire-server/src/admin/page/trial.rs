@@ -7,7 +7,7 @@ use tidewire_core::text::{Name, Payload};
 
 use super::{Asked, BODY_BYTES_MAX, Outcome, Page, parameter, read};
 use crate::admin::api::{Refusal, invalid};
-use crate::admin::audit;
+use crate::audit;
 
 /// What the fields of a command are called that have its name.
 const NAMES: [&str; 3] = ["eventName", "recordName", "rpcName"];

@@ -22,8 +22,6 @@ use tidewire_config::Problem;
 use tidewire_config::plan::Plan;
 use tidewire_config::section::{ClientCertificates, TlsVersion};
 
-use crate::exit::{Exit, Failure};
-
 use super::stream::HTTP_2;
 
 /// What is spoken inside where nothing else is agreed on: WebSockets are opened by HTTP/1.1.
@@ -259,8 +257,8 @@ fn read(path: &Path, option: &str, what: &str) -> Result<Vec<u8>, Problem> {
 ///
 /// # Errors
 /// Another one was installed before, which only a defect can cause.
-pub fn install_provider() -> Result<(), Failure> {
+pub fn install_provider() -> Result<(), &'static str> {
     aws_lc_rs::default_provider()
         .install_default()
-        .map_err(|_| Failure::new(Exit::Bug, "another cryptographic provider is installed"))
+        .map_err(|_| "another cryptographic provider is installed")
 }

@@ -12,14 +12,13 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 
-use crate::cli::CaseText;
 
 /// Other records that one case reads at most, as one decision of a running server.
 const READS_MAX: usize = 10;
 
 /// One case.
 #[derive(Debug)]
-pub(crate) struct Case {
+pub struct Case {
     access: Access,
     by: Asked,
     name: Option<String>,
@@ -31,13 +30,13 @@ pub(crate) struct Case {
 }
 
 /// What is decided about a case.
-pub(super) struct Decided<'s> {
-    pub(super) decision: Decision,
-    pub(super) rule: Option<&'s PlacedRule>,
+pub struct Decided<'s> {
+    pub decision: Decision,
+    pub rule: Option<&'s PlacedRule>,
     /// The records that were read, and whether the case has them.
-    pub(super) reads: Vec<(Name, bool)>,
+    pub reads: Vec<(Name, bool)>,
     /// What the rules behind the first would say.
-    pub(super) others: Vec<(&'s PlacedRule, Decision)>,
+    pub others: Vec<(&'s PlacedRule, Decision)>,
 }
 
 /// The actions by which one rule is asked in several ways, under deepstream's names.
@@ -117,7 +116,7 @@ fn checked(what: &str, text: Option<String>) -> Result<Option<String>, String> {
 
 impl Case {
     /// A case of the command line.
-    pub(crate) fn parse(text: CaseText) -> Result<Self, String> {
+    pub fn parse(text: CaseText) -> Result<Self, String> {
         let server_data = checked("--user-data", text.user_data)?;
         let mut records = BTreeMap::new();
         for other in text.others {
@@ -140,12 +139,12 @@ impl Case {
     }
 
     /// Gives the case another record; `None` if there is no such record.
-    pub(crate) fn add_record(&mut self, name: &str, value: Option<Payload>) {
+    pub fn add_record(&mut self, name: &str, value: Option<Payload>) {
         self.records.insert(name.to_owned(), value);
     }
 
     /// Decides the case, with the records that it has.
-    pub(super) fn decide<'s>(&self, rules: &'s RuleSet) -> Decided<'s> {
+    pub fn decide<'s>(&self, rules: &'s RuleSet) -> Decided<'s> {
         let mut values: Vec<(Name, Option<Payload>)> = Vec::new();
         loop {
             let question = Question {
@@ -194,18 +193,18 @@ fn now() -> WallTime {
 
 /// What a case of a table expects.
 #[derive(Debug)]
-pub(super) struct Expected {
-    pub(super) decision: Decision,
+pub struct Expected {
+    pub decision: Decision,
     /// The line of the rule that decides.
-    pub(super) line: Option<u64>,
+    pub line: Option<u64>,
 }
 
 /// A table of cases.
-pub(super) struct CaseFile {
+pub struct CaseFile {
     /// The rules, beside the file.
-    pub(super) permissions: Option<String>,
+    pub permissions: Option<String>,
     /// Each with the line where it begins.
-    pub(super) cases: Vec<(u64, Expected, Case)>,
+    pub cases: Vec<(u64, Expected, Case)>,
 }
 
 #[derive(Deserialize)]
@@ -252,7 +251,7 @@ fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Val
 
 impl CaseFile {
     /// Reads a table. The error begins with the place behind the file's name.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let table: Table = serde_saphyr::from_str(text).map_err(|error| {
             let place = error.location().map_or_else(String::new, |place| {
                 format!(":{}:{}", place.line(), place.column())
@@ -319,3 +318,60 @@ impl Row {
         ))
     }
 }
+/// A case as it stands on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaseText {
+    /// `record.write`
+    pub rule: String,
+    /// The name that is asked for.
+    pub name: Option<String>,
+    /// The user id.
+    pub user: String,
+    /// `user.data` as JSON.
+    pub user_data: Option<String>,
+    /// `data` as JSON.
+    pub payload: Option<String>,
+    /// `oldData` as JSON.
+    pub old: Option<String>,
+    /// The action, where one rule guards several.
+    pub action: Option<String>,
+    /// Other records as `NAME=JSON`.
+    pub others: Vec<String>,
+}
+
+/// Which rule decides a case, and how, in words.
+pub struct Explained {
+    /// `allowed`, or how not.
+    pub outcome: &'static str,
+    /// The rule; absent if no path that takes the name has it.
+    pub by: Option<String>,
+    /// The records that were read, and whether the case has them.
+    pub reads: Vec<(Name, bool)>,
+    /// What the rules behind the first would say.
+    pub others: Vec<(&'static str, String)>,
+}
+
+/// Explains a case.
+pub fn explained(rules: &RuleSet, case: &Case) -> Explained {
+    let decided = case.decide(rules);
+    let others = decided.others.into_iter();
+    Explained {
+        outcome: word(&decided.decision),
+        by: decided.rule.map(|rule| describe(rules, rule)),
+        reads: decided.reads,
+        others: others
+            .map(|(rule, decision)| (word(&decision), describe(rules, rule)))
+            .collect(),
+    }
+}
+
+/// A decision in words.
+#[must_use]
+pub fn word(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Allow => "allowed",
+        Decision::Deny => "denied",
+        Decision::Failed | Decision::Need(_) => "denied, because the rule fails,",
+    }
+}
+

@@ -6,14 +6,14 @@
 use std::net::SocketAddr;
 
 /// The target of its lines.
-pub(crate) const TARGET: &str = "audit";
+pub const TARGET: &str = "audit";
 
 /// Somebody did something with the engine: read, wrote, published, called, asked for presence. `action` is that of a rule.
-pub(crate) fn engine(session: &str, action: &str, name: &str) {
+pub fn engine(session: &str, action: &str, name: &str) {
     tracing::info!(target: TARGET, session, action, name, "audit");
 }
 
 /// Somebody did something else; `about` says with what.
-pub(crate) fn page(session: &str, address: SocketAddr, action: &str, about: &str) {
+pub fn page(session: &str, address: SocketAddr, action: &str, about: &str) {
     tracing::info!(target: TARGET, session, %address, action, about, "audit");
 }
