@@ -19,10 +19,21 @@ const BELOW: Record<string, string[]> = {
   'tidewire-store': ['tidewire-core'],
   'tidewire-shard': ['tidewire-config', 'tidewire-core', 'tidewire-net', 'tidewire-wire'],
   'tidewire-auth': ['tidewire-config', 'tidewire-core', 'tidewire-net', 'tidewire-shard', 'tidewire-store'],
+  'tidewire-http': [
+    'tidewire-auth',
+    'tidewire-config',
+    'tidewire-core',
+    'tidewire-net',
+    'tidewire-rules',
+    'tidewire-shard',
+    'tidewire-store',
+    'tidewire-wire',
+  ],
   'tidewire-server': [
     'tidewire-auth',
     'tidewire-config',
     'tidewire-core',
+    'tidewire-http',
     'tidewire-net',
     'tidewire-rules',
     'tidewire-shard',
@@ -43,13 +54,12 @@ const CIRCLES: Record<string, string[][]> = {
       ...['permission', 'rate', 'record', 'rights', 'session', 'settings'],
     ],
   ],
-  'tidewire-rules': [['coerce', 'evaluate', 'method', 'tree', 'value']],
-  'tidewire-server': [
-    [
-      ...['admin', 'api', 'cli', 'command', 'first_screen', 'front', 'health', 'log', 'metrics', 'migration', 'node', 'permission'],
-      ...['permission_demo', 'rules', 'rules_file', 'store_command', 'torture', 'traces', 'user'],
-    ],
+  'tidewire-http': [
+    ['admin', 'api', 'front', 'metrics'],
+    ['permission', 'permission_demo'],
   ],
+  'tidewire-rules': [['coerce', 'evaluate', 'method', 'tree', 'value']],
+  'tidewire-server': [['cli', 'command', 'migration', 'node', 'store_command', 'torture', 'user']],
   'tidewire-shard': [
     ['carrier', 'handle', 'inspect', 'place', 'share'],
     ['sink', 'traces'],

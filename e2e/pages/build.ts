@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path';
 
 const REPOSITORY = resolve(import.meta.dirname, '../..');
 /** What is committed: a folder for each site. */
-export const COMMITTED = join(REPOSITORY, 'crates/tidewire-server/pages');
+export const COMMITTED = join(REPOSITORY, 'crates/tidewire-http/pages');
 /** The sites, by the names of their folders, and where their sources are: packages whose script `build` takes the folder to build into. */
 export const SITES: Record<string, string> = {
   admin: 'packages/admin',

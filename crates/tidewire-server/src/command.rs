@@ -15,19 +15,19 @@ use tidewire_config::machine::{Machine, connections_allowed, raise_descriptor_li
 use tidewire_config::plan::{Plan, plan};
 use tidewire_config::print;
 use tidewire_config::value::Rules;
+use tidewire_http::admin;
+use tidewire_http::front::tls::{Tls, install_provider};
+use tidewire_http::permission;
 use tidewire_net::allocator::give_back_large_blocks;
 use zeroize::Zeroizing;
 
-use crate::admin;
 use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
 use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};
-use crate::front::tls::{Tls, install_provider};
 use crate::health;
 use crate::log::{self, LogHandle};
 use crate::migration;
 use crate::node::{Node, Signals, Stopped};
-use crate::permission;
 use crate::rules;
 use crate::service_manager::ServiceManager;
 use crate::store_command;

@@ -10,9 +10,8 @@ use tidewire_config::plan::Plan;
 use tidewire_config::plan::Speaks;
 use tidewire_config::section::{AuthKind, Store, StoreKind};
 use tidewire_config::value::{Auto, Choice, Rules};
+use tidewire_http::admin::page::PATH;
 use tidewire_net::send_batch::Path as SendPath;
-
-use crate::admin::page::PATH;
 
 /// What the screen shows.
 #[derive(Clone, Copy, Debug)]

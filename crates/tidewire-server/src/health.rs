@@ -10,10 +10,10 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tidewire_config::plan::Plan;
 use tidewire_config::plan::Speaks;
+use tidewire_http::front::proxy_protocol;
 use tidewire_net::any_certificate::AnyCertificate;
 
 use crate::exit::{Exit, Failure};
-use crate::front::proxy_protocol;
 
 /// A server that does not answer within this time is not well.
 const TIMEOUT: Duration = Duration::from_secs(5);

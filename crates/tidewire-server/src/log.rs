@@ -5,13 +5,12 @@
 use std::io::{self, IsTerminal};
 
 use tidewire_config::section::{Log, LogFormat, LogLevel};
+use tidewire_http::audit;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
-
-use crate::audit;
 
 /// Changes the level of the running log.
 #[derive(Clone, Debug)]

@@ -7,12 +7,11 @@ use std::path::Path;
 use tidewire_config::Problem;
 use tidewire_config::value::Rules;
 use tidewire_core::permission::Decision;
+use tidewire_http::permission::{describe, load};
+use tidewire_http::rule_case::{Case, CaseFile, CaseText, Explained, explained, word};
 use tidewire_rules::set::RuleSet;
 
 use crate::exit::{Exit, Failure};
-use crate::permission::{describe, load};
-use crate::rule_case::{Case, CaseFile, CaseText, Explained, explained, word};
-
 
 /// What `tidewire rules init` writes.
 const INITIAL: &str = include_str!("rules/permissions.yml");

@@ -8,10 +8,9 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tidewire_config::Problem;
 use tidewire_core::permission::Permission;
-
-use crate::metrics::Metrics;
-use crate::rights::Rights;
-use crate::status::Reason;
+use tidewire_http::metrics::Metrics;
+use tidewire_http::rights::Rights;
+use tidewire_http::status::Reason;
 
 /// How often it is looked whether the file has changed. It is read when two looks in a row find the same, so that one that is
 /// being written in place is not taken half.

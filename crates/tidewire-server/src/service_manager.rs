@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use rustix::net::{SendFlags, send};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::status::{Stage, Status};
+use tidewire_http::status::{Stage, Status};
 
 /// Names the socket.
 const SOCKET: &str = "NOTIFY_SOCKET";

@@ -132,7 +132,7 @@ fn sources(folder: &str, ending: &str) -> String {
 
 /// The sources of the crates that a server is made of, without core, wire and net.
 fn server_sources() -> String {
-    let crates = ["auth", "config", "server", "shard", "store"];
+    let crates = ["auth", "config", "http", "server", "shard", "store"];
     crates
         .map(|name| sources(&format!("crates/tidewire-{name}/src"), "rs"))
         .concat()
@@ -229,9 +229,9 @@ fn messages_have_the_actions_of_the_wire() {
 
 #[test]
 fn refusals_of_http_have_rows() {
-    let api = sources("crates/tidewire-server/src/api", "rs");
+    let api = sources("crates/tidewire-http/src/api", "rs");
     assert_eq!(statuses(&table()["http"]), found(REFUSAL, &api));
-    let admin = sources("crates/tidewire-server/src/admin", "rs");
+    let admin = sources("crates/tidewire-http/src/admin", "rs");
     assert_eq!(statuses(&table()["admin"]), found(REFUSAL, &admin));
 }
 
@@ -273,7 +273,7 @@ fn reasons_and_warnings_of_ready_have_rows() {
     let tests = Regex::new(r"(?s)#\[cfg\(test\)\]\nmod tests \{.*?\n\}\n").expect("a pattern");
     let server = tests.replace_all(&server, "");
     let mut said = found::<1>(r#"\bcode(?::| =) "([a-z_]+)"[,;]"#, &server);
-    let status = read("crates/tidewire-server/src/status.rs");
+    let status = read("crates/tidewire-http/src/status.rs");
     said.extend(found(r#"\badd\(\s*"([a-z_]+)","#, &status));
     assert_eq!(names(&table()["ready"]), said);
 }

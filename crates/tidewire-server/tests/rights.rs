@@ -17,8 +17,8 @@ use tidewire_core::message::{
 use tidewire_core::permission::{Access, Decision, Permission, Question};
 use tidewire_core::rights::{Revocation, Revoked};
 use tidewire_core::time::WallTime;
+use tidewire_http::rights::{RevokeError, Rights};
 use tidewire_net::event_loop::OutboxMarks;
-use tidewire_server::rights::{RevokeError, Rights};
 use tidewire_shard::ShardLimits;
 use tidewire_wire::frame::websocket::CloseCode;
 use tokio::runtime::Builder;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidewire_config::stores::COUNT_MAX;
+use tidewire_http::status::Stage;
 use tidewire_shard::handle::{Closed, ShardHandle};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Node;
-use crate::status::Stage;
 
 /// How often it is looked whether calls still run.
 const CALLS_INTERVAL: Duration = Duration::from_millis(20);

@@ -8,6 +8,8 @@ use tidewire_config::section::{Durability, Store, StoreKind as StoreChoice, Stor
 use tidewire_config::stores;
 use tidewire_config::value::OptionalBytes;
 use tidewire_core::store::Store as OpenedStore;
+use tidewire_http::metrics::Metrics;
+use tidewire_http::status::{Reason, Status};
 use tidewire_store::folder::DataFolder;
 use tidewire_store::remote::{OpenStore, Promise, RemoteOptions};
 use tidewire_store::scrub::{Scrub, ScrubHealth, ScrubOptions};
@@ -18,8 +20,6 @@ use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
-use crate::metrics::Metrics;
-use crate::status::{Reason, Status};
 use crate::torture::sabotage::Break;
 
 /// The default store of the options.

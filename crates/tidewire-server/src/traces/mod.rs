@@ -9,9 +9,8 @@ pub use export::Exporter;
 use tidewire_config::Problem;
 use tidewire_config::outbound_url::outbound_url;
 use tidewire_config::section::Traces;
+use tidewire_http::metrics::Metrics;
 use tidewire_shard::tracer::{Counts, Tracer};
-
-use crate::metrics::Metrics;
 
 /// Shows the numbers.
 pub fn register(counts: &Counts, metrics: &Metrics) {

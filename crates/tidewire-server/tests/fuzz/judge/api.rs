@@ -14,7 +14,7 @@ use tidewire_core::message::{
     Change, Event, Message, Only, Presence, Record, RecordBulk, Rpc, Tag, Write,
 };
 use tidewire_core::text::RESERVED;
-use tidewire_server::api::fuzzing::{self, BatchError};
+use tidewire_http::api::fuzzing::{self, BatchError};
 use tidewire_wire::protocol::deepstream::Deepstream;
 
 use super::{Reached, Target, judge_by_letter};

@@ -16,8 +16,8 @@ use hyper::header::HeaderValue;
 use tidewire_config::address_range::AddressRange;
 use tidewire_config::section::ForwardedHeader;
 use tidewire_config::value::Scalar as _;
-use tidewire_server::front::client_address::Proxies;
-use tidewire_server::front::proxy_protocol;
+use tidewire_http::front::client_address::Proxies;
+use tidewire_http::front::proxy_protocol;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{Reached, Target};

@@ -4,7 +4,7 @@
 use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 use tidewire_core::json::{JsonLimits, check};
-use tidewire_server::api::patch::{PatchError, PatchLimits, apply, merge};
+use tidewire_http::api::patch::{PatchError, PatchLimits, apply, merge};
 
 use super::{Reached, Target};
 

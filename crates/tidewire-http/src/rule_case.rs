@@ -12,7 +12,6 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 
-
 /// Other records that one case reads at most, as one decision of a running server.
 const READS_MAX: usize = 10;
 
@@ -374,4 +373,3 @@ pub fn word(decision: &Decision) -> &'static str {
         Decision::Failed | Decision::Need(_) => "denied, because the rule fails,",
     }
 }
-

@@ -217,7 +217,7 @@ fn route_methods(path: &str) -> Option<&'static str> {
 
 impl Api {
     /// An API of these shards.
-    pub(crate) fn new(plan: &Plan, common: Common, auth: &AuthChain) -> Self {
+    pub fn new(plan: &Plan, common: Common, auth: &AuthChain) -> Self {
         let Common {
             shards,
             epochs,

@@ -38,10 +38,10 @@ use tokio::time::{Instant, timeout};
 
 use self::attempts::Attempts;
 use self::sessions::{Sessions, SignedIn};
-use super::api::{Admin, Refusal, invalid, unavailable};
 use super::Key;
-use crate::audit;
+use super::api::{Admin, Refusal, invalid, unavailable};
 use crate::api::{Answer, Api, ApiRequest, Body};
+use crate::audit;
 use crate::front::origin::is_own_page;
 use crate::front::site::{ADMIN, Mounted};
 use crate::metrics::ShardNumbers;

@@ -1,0 +1,15 @@
+//! Everything that a node says over HTTP: the front that accepts connections and hands WebSockets to shards, the HTTP API, the admin API
+//! and page, the pages in the binary, and the numbers of `/metrics`.
+
+pub mod admin;
+pub mod api;
+pub mod audit;
+pub mod front;
+pub mod metrics;
+pub mod permission;
+pub mod permission_demo;
+#[cfg(feature = "test-rules")]
+pub mod permission_test_rule;
+pub mod rights;
+pub mod rule_case;
+pub mod status;
