@@ -59,7 +59,6 @@ const CIRCLES: Record<string, string[][]> = {
     ['permission', 'permission_demo'],
   ],
   'tidewire-rules': [['coerce', 'evaluate', 'method', 'tree', 'value']],
-  'tidewire-server': [['cli', 'command', 'migration', 'node', 'store_command', 'torture', 'user']],
   'tidewire-shard': [
     ['carrier', 'handle', 'inspect', 'place', 'share'],
     ['sink', 'traces'],

@@ -1,7 +1,6 @@
 //! The `tidewire` command: what each invocation does, and the code that it ends with.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,6 @@ use tidewire_http::admin;
 use tidewire_http::front::tls::{Tls, install_provider};
 use tidewire_http::permission;
 use tidewire_net::allocator::give_back_large_blocks;
-use zeroize::Zeroizing;
 
 use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
 use crate::exit::{Exit, Failure, end_on_panic};
@@ -27,10 +25,11 @@ use crate::first_screen::{Screen, first_screen};
 use crate::health;
 use crate::log::{self, LogHandle};
 use crate::migration;
-use crate::node::{Node, Signals, Stopped};
+use crate::node::{Node, Signals, Stopped, StoreWrapper};
 use crate::rules;
 use crate::service_manager::ServiceManager;
 use crate::store_command;
+use crate::terminal::{print_out, read_password};
 use crate::torture;
 use crate::torture::sabotage::{self, Break};
 use crate::user;
@@ -102,13 +101,6 @@ fn run() -> Result<Exit, Failure> {
     }
 }
 
-/// Whoever reads the output may have gone; that is not an error of this command.
-pub(crate) fn print_out(text: &str) -> Result<Exit, Failure> {
-    let mut out = io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    Ok(Exit::Stopped)
-}
-
 fn planned(sources: &Sources) -> Result<(Loaded, Plan), Failure> {
     let loaded = load(sources).map_err(first_problem)?;
     let plan = plan(&loaded, &Machine::read()).map_err(first_problem)?;
@@ -158,20 +150,6 @@ fn check(sources: &Sources) -> Result<Exit, Failure> {
     }
 }
 
-/// The password on standard input, up to the line end.
-pub(crate) fn read_password(command: &str) -> Result<Zeroizing<String>, Failure> {
-    let mut password = Zeroizing::new(String::new());
-    io::stdin()
-        .read_to_string(&mut password)
-        .map_err(|error| Failure::new(Exit::Configuration, format!("standard input: {error}")))?;
-    let password = password.trim_end_matches(['\r', '\n']);
-    if password.is_empty() {
-        let line = format!("no password on standard input; run it as `tidewire {command} < FILE`");
-        return Err(Failure::new(Exit::Configuration, line));
-    }
-    Ok(password.to_owned().into())
-}
-
 fn hash() -> Result<Exit, Failure> {
     let password = read_password("hash")?;
     let hash = password::hash(&password).map_err(|error| Failure::new(Exit::Bug, error))?;
@@ -215,7 +193,8 @@ fn start(sources: &Sources, broken: Option<Break>) -> Result<Exit, Failure> {
     if let Err(error) = raise_descriptor_limit() {
         tracing::warn!(%error, "the limit of open files was not raised");
     }
-    let (node, signals) = Node::start(&plan, broken)?;
+    let wrapper = broken.as_ref().map(|broken| broken as &dyn StoreWrapper);
+    let (node, signals) = Node::start(&plan, wrapper)?;
     let promises: Vec<&str> = node
         .promises()
         .map(|promise| promise.text.as_str())

@@ -12,6 +12,7 @@ pub mod rules;
 pub mod rules_file;
 pub mod service_manager;
 pub mod store_command;
+mod terminal;
 pub mod torture;
 pub mod traces;
 pub mod user;

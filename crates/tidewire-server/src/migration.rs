@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use tidewire_config::document::{self, Located, Node, Place};
 
-use crate::command::print_out;
 use crate::exit::{Exit, Failure};
+use crate::terminal::print_out;
 use draft::Draft;
 use table::{Becomes, setting};
 

@@ -52,12 +52,12 @@ use tokio::task::JoinHandle;
 
 use crate::exit::{Exit, Failure};
 use crate::rules_file::{self, RulesFile};
-use crate::torture::sabotage::Break;
 use crate::traces;
 
 pub use drain::Stopped;
 use requests::NodeRequests;
 pub use signals::Signals;
+pub use store::StoreWrapper;
 pub(crate) use store::{open_store, store_kind};
 use stores::Stores;
 pub(crate) use stores::{NamedOpen, open_all, open_all_beside};
@@ -95,12 +95,15 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts everything; connections are accepted when this returns, and signals are kept from before that. Only servers of the
-    /// torture test have something that is `broken` on purpose.
+    /// Starts everything; connections are accepted when this returns, and signals are kept from before that. A `wrapper`
+    /// stands between the server and its default store.
     ///
     /// # Errors
     /// With the exit code that belongs to what failed.
-    pub fn start(plan: &Plan, broken: Option<Break>) -> Result<(Self, Signals), Failure> {
+    pub fn start(
+        plan: &Plan,
+        wrapper: Option<&dyn StoreWrapper>,
+    ) -> Result<(Self, Signals), Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(plan.front_threads)
             .thread_name("front")
@@ -127,7 +130,7 @@ impl Node {
             .map_err(|problem| Failure::new(Exit::Configuration, problem.to_string()))?;
         let folder = DataFolder::open(&plan.config.store.path)
             .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
-        let mut stores = stores::open_all(plan, broken, &folder, runtime.handle())?;
+        let mut stores = stores::open_all(plan, wrapper, &folder, runtime.handle())?;
         stores::refuse_strays(&mut stores, &plan.config.stores.routes())?;
         let opened: Vec<Opened> = stores.iter().map(|store| store.open.opened).collect();
         let named = stores.iter();

@@ -25,9 +25,9 @@ use tidewire_store::transfer::import::{ImportError, Limits, import, verify};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::StoreCommand;
-use crate::command::print_out;
 use crate::exit::{Exit, Failure};
 use crate::node::{open_all_beside, store_kind};
+use crate::terminal::print_out;
 
 use stores::OpenStores;
 

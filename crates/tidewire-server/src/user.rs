@@ -13,9 +13,9 @@ use tidewire_store::remote::OpenStore;
 use tidewire_store::thread::{Ending, StoreThreads};
 
 use crate::cli::UserCommand;
-use crate::command::{print_out, read_password};
 use crate::exit::{Exit, Failure};
 use crate::node::open_store;
+use crate::terminal::{print_out, read_password};
 
 /// What is to be done with everything that was asked for on standard input and as JSON.
 enum Work {

@@ -20,7 +20,6 @@ use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
-use crate::torture::sabotage::Break;
 
 /// The default store of the options.
 ///
@@ -71,27 +70,39 @@ pub(super) fn open_beside(
         .map_err(|error| Failure::new(Exit::DataFolder, format!("{section}: {error}")))
 }
 
+/// What can stand between a server and its default store.
+pub trait StoreWrapper {
+    /// Changes how the store is opened.
+    fn adjust(&self, kind: &mut StoreKind);
+
+    /// Puts itself before the open store.
+    ///
+    /// # Errors
+    /// The system has no thread or signal for it.
+    fn wrap(&self, open: OpenStore, runtime: &Handle) -> std::io::Result<OpenStore>;
+}
+
 /// Opens the default store and says in the log what an acknowledged write means with it.
 ///
 /// # Errors
 /// It can't be opened, or its password can't be read.
 pub(crate) fn open_store(
     plan: &Plan,
-    broken: Option<Break>,
+    wrapper: Option<&dyn StoreWrapper>,
     folder: &DataFolder,
     runtime: &Handle,
 ) -> Result<OpenStore, Failure> {
     let mut kind = store_kind(plan, runtime)?;
     limit(&mut kind, plan);
-    if let Some(broken) = broken {
-        broken.loosen(&mut kind);
+    if let Some(wrapper) = wrapper {
+        wrapper.adjust(&mut kind);
     }
     let open = tidewire_store::open(&kind, folder)
         .map_err(|error| Failure::new(Exit::DataFolder, error.to_string()))?;
-    let open = match broken {
+    let open = match wrapper {
         None => open,
-        Some(broken) => broken.apply(open, runtime).map_err(|error| {
-            Failure::new(Exit::Bug, format!("the store can't be broken: {error}"))
+        Some(wrapper) => wrapper.wrap(open, runtime).map_err(|error| {
+            Failure::new(Exit::Bug, format!("the store can't be wrapped: {error}"))
         })?,
     };
     note_open("store", &open.promise);

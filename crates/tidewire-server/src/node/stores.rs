@@ -21,9 +21,8 @@ use tidewire_store::thread::{
 };
 use tokio::runtime::Handle;
 
-use super::store::{open_beside, open_named, open_store, start_scrub};
+use super::store::{StoreWrapper, open_beside, open_named, open_store, start_scrub};
 use crate::exit::{Exit, Failure};
-use crate::torture::sabotage::Break;
 
 /// A store that is open, before its threads run.
 pub(crate) struct NamedOpen {
@@ -40,13 +39,13 @@ pub(crate) struct NamedOpen {
 /// One can't be opened.
 pub(crate) fn open_all(
     plan: &Plan,
-    broken: Option<Break>,
+    wrapper: Option<&dyn StoreWrapper>,
     folder: &DataFolder,
     runtime: &Handle,
 ) -> Result<Vec<NamedOpen>, Failure> {
     let mut stores = vec![NamedOpen {
         name: DEFAULT_NAME.to_owned(),
-        open: open_store(plan, broken, folder, runtime)?,
+        open: open_store(plan, wrapper, folder, runtime)?,
         folder: None,
     }];
     for (name, named) in plan.config.stores.iter() {

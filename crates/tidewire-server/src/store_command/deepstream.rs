@@ -9,8 +9,8 @@ use tidewire_store::transfer::deepstream::{MigrationError, Source, SourceKind, m
 use tokio::runtime::Handle;
 
 use crate::cli::RecordImport;
-use crate::command::print_out;
 use crate::exit::{Exit, Failure};
+use crate::terminal::print_out;
 
 use super::stores::OpenStores;
 use super::{KEPT, data, limits, refuse_memory, runtime, verdict};

@@ -139,7 +139,7 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
         Some(_) => text.push_str(&format!("kept for a look: {}\n", folder.path.display())),
         None => folder.remove(),
     }
-    crate::command::print_out(&text)?;
+    crate::terminal::print_out(&text)?;
     Ok(verdict.exit())
 }
 

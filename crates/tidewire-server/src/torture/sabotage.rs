@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
+use crate::node::StoreWrapper;
 
 /// Lies beside the data of the torture test, and of nobody else.
 pub(crate) const MARK: &str = "made-by-tidewire-torture";
@@ -64,17 +65,17 @@ impl Break {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|broken| broken.name() == name)
     }
+}
 
-    /// Breaks how a store is opened.
-    pub(crate) fn loosen(self, kind: &mut StoreKind) {
-        if let (Self::SkipSync, StoreKind::Sqlite(options)) = (self, kind) {
+impl StoreWrapper for Break {
+    fn adjust(&self, kind: &mut StoreKind) {
+        if let (Self::SkipSync, StoreKind::Sqlite(options)) = (*self, kind) {
             options.sync = SyncMode::Off;
         }
     }
 
-    /// Breaks an open store.
-    pub(crate) fn apply(self, open: OpenStore, runtime: &Handle) -> std::io::Result<OpenStore> {
-        let store: Box<dyn Store> = match self {
+    fn wrap(&self, open: OpenStore, runtime: &Handle) -> std::io::Result<OpenStore> {
+        let store: Box<dyn Store> = match *self {
             Self::SkipSync => open.store,
             Self::AckBeforeSync => Box::new(Early::new(open.store, |_| true)?),
             Self::EventBeforeSync => Box::new(Early::new(open.store, is_history)?),

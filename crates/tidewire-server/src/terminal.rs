@@ -1,0 +1,28 @@
+//! Standard input and output of the command.
+
+use std::io::{self, Read, Write};
+
+use zeroize::Zeroizing;
+
+use crate::exit::{Exit, Failure};
+
+/// Whoever reads the output may have gone; that is not an error of this command.
+pub(crate) fn print_out(text: &str) -> Result<Exit, Failure> {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(Exit::Stopped)
+}
+
+/// The password on standard input, up to the line end.
+pub(crate) fn read_password(command: &str) -> Result<Zeroizing<String>, Failure> {
+    let mut password = Zeroizing::new(String::new());
+    io::stdin()
+        .read_to_string(&mut password)
+        .map_err(|error| Failure::new(Exit::Configuration, format!("standard input: {error}")))?;
+    let password = password.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        let line = format!("no password on standard input; run it as `tidewire {command} < FILE`");
+        return Err(Failure::new(Exit::Configuration, line));
+    }
+    Ok(password.to_owned().into())
+}
