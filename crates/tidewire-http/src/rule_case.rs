@@ -12,6 +12,8 @@ use tidewire_core::text::{Name, Payload};
 use tidewire_core::time::WallTime;
 use tidewire_rules::set::{PlacedRule, RULE_KINDS, RuleSet};
 
+use crate::permission::describe;
+
 /// Other records that one case reads at most, as one decision of a running server.
 const READS_MAX: usize = 10;
 
@@ -30,7 +32,9 @@ pub struct Case {
 
 /// What is decided about a case.
 pub struct Decided<'s> {
+    /// Allowed, or how not.
     pub decision: Decision,
+    /// The rule that decided; absent if no path that takes the name has it.
     pub rule: Option<&'s PlacedRule>,
     /// The records that were read, and whether the case has them.
     pub reads: Vec<(Name, bool)>,
@@ -193,6 +197,7 @@ fn now() -> WallTime {
 /// What a case of a table expects.
 #[derive(Debug)]
 pub struct Expected {
+    /// The decision that the case must have.
     pub decision: Decision,
     /// The line of the rule that decides.
     pub line: Option<u64>,

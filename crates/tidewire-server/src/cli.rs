@@ -14,6 +14,7 @@ use tidewire_auth::jwt::mint::Order;
 use tidewire_config::Sources;
 use tidewire_config::layer::rows;
 use tidewire_config::value::Scalar;
+use tidewire_http::rule_case::CaseText;
 
 use crate::exit::{Exit, Failure};
 use crate::torture::{self, Break};
