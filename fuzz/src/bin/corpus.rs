@@ -1,15 +1,17 @@
 //! Packs and unpacks the committed corpora. `corpus unpack [TARGET...]` writes the inputs of all or these targets to
 //! `fuzz/corpus/TARGET/`, a folder that git ignores and `cargo fuzz run TARGET` adds to. `corpus pack TARGET...` makes the archives
 //! from these folders: without copies of one input, in a fixed order and without times, so that equal inputs give equal archives.
+//! `corpus minimise TARGET...` does both, and between them has `cargo fuzz cmin` delete the inputs that add no coverage.
 
 use std::collections::HashSet;
 use std::env;
 use std::error::Error;
 use std::fs::{self, File};
+use std::process::Command;
 
 use flate2::{Compression, GzBuilder};
 use tar::{Builder, Header};
-use tidewire_fuzz::corpus;
+use tidewire_fuzz::{WITHOUT_SERVER, corpus};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -25,7 +27,10 @@ fn main() -> Result<()> {
         ["pack", ref targets @ ..] if !targets.is_empty() => {
             targets.iter().try_for_each(|target| pack(target))
         }
-        _ => Err("usage: corpus unpack [TARGET...] | corpus pack TARGET...".into()),
+        ["minimise", ref targets @ ..] if !targets.is_empty() => {
+            targets.iter().try_for_each(|target| minimise(target))
+        }
+        _ => Err("usage: corpus unpack [TARGET...] | corpus pack|minimise TARGET...".into()),
     }
 }
 
@@ -51,6 +56,35 @@ fn unpack(target: &str) -> Result<()> {
     Ok(())
 }
 
+fn minimise(target: &str) -> Result<()> {
+    let folder = corpus::folder().join(target);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    unpack(target)?;
+    let mut cargo = Command::new("cargo");
+    // The sanitizer is unstable; this lets the installed stable compiler use it.
+    cargo.env("RUSTC_BOOTSTRAP", "1").args(["fuzz", "cmin"]);
+    if WITHOUT_SERVER.contains(&target) {
+        cargo.arg("--no-default-features");
+    }
+    cargo.arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    if !cargo.status()?.success() {
+        return Err(format!("cargo fuzz cmin {target} failed; its lines above say why").into());
+    }
+    for (name, input) in corpus::read(target)? {
+        if !is_hash(&name) {
+            fs::write(folder.join(name), input)?;
+        }
+    }
+    pack(target)
+}
+
+/// Whether libFuzzer gave the name. Tests look for the others.
+fn is_hash(name: &str) -> bool {
+    name.len() == HASH_NAME_BYTES
+}
+
 fn pack(target: &str) -> Result<()> {
     let mut inputs = Vec::new();
     for entry in fs::read_dir(corpus::folder().join(target))? {
@@ -59,8 +93,8 @@ fn pack(target: &str) -> Result<()> {
         inputs.push((name, fs::read(entry.path())?));
     }
     let found = inputs.len();
-    // Of two equal inputs the one stays that a person named, because tests look for it by its name.
-    inputs.sort_by_key(|(name, _)| (name.len() == HASH_NAME_BYTES, name.clone()));
+    // Of two equal inputs the named one stays.
+    inputs.sort_by_key(|(name, _)| (is_hash(name), name.clone()));
     let mut seen = HashSet::new();
     inputs.retain(|(_, input)| seen.insert(input.clone()));
 

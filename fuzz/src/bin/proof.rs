@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use tidewire_fuzz::{PLANTED_FAULT, SEEDS_FOLDER, corpus};
+use tidewire_fuzz::{PLANTED_FAULT, SEEDS_FOLDER, WITHOUT_SERVER, corpus};
 
 /// Faults by their target.
 const FAULTS: [(&str, &[&str]); 8] = [
@@ -35,9 +35,6 @@ const FAULTS: [(&str, &[&str]); 8] = [
     ("config", &["config-place"]),
     ("client_address", &["proxy-length", "forwarded-trust"]),
 ];
-
-/// Targets with nothing of the server in them, which is most of what there is to build.
-const WITHOUT_SERVER: [&str; 3] = ["decode", "json", "rules"];
 
 /// Longest inputs: every length class of a frame but the last, which costs too much time here.
 const INPUT_BYTES_MAX: u32 = 4096;
