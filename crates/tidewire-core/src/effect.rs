@@ -470,7 +470,7 @@ pub enum CloseReason {
     InvalidLogin,
     /// Too many refused logins.
     TooManyAuthAttempts,
-    /// The login's credentials are good for nothing any more.
+    /// The login's credentials are no longer valid.
     Barred,
     /// Nobody could say whether to let it in.
     AuthUnavailable,

@@ -1,5 +1,5 @@
-//! The table of errors is whole: what the sources of server and client can say has a row in `spec/errors.toml`, what has a row can
-//! be said, and `docs/errors.md` is made of it.
+//! The table of errors is complete: every error in the sources of the server and the client has a row in `spec/errors.toml`, every
+//! row belongs to an error in the sources, and `docs/errors.md` is generated from the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -49,57 +49,57 @@ const FAMILIES: [Family; 8] = [
     Family {
         name: "message",
         title: "Messages of deepstream's protocol",
-        text: "What a client of deepstream gets in an error message; the number is that of the action ([spec/deepstream.md](../spec/deepstream.md)). \
-               `@tidewire/client` has the same names in `code`.",
+        text: "The server sends these names to deepstream clients in error messages; the number is the action ([spec/deepstream.md](../spec/deepstream.md)). \
+               `@tidewire/client` reports the same names in `code`.",
         number: "Action",
         closes: true,
     },
     Family {
         name: "login",
         title: "Logins",
-        text: "What the data of a refused login has in `error` or `code` ([authentication.md](authentication.md)).",
+        text: "The data of a refused login has this name in `error` or `code` ([authentication.md](authentication.md)).",
         number: "",
         closes: true,
     },
     Family {
         name: "close",
         title: "Close frames",
-        text: "The code and the reason with which the server closes a WebSocket ([spec/websocket.md](../spec/websocket.md)).",
+        text: "The server closes a WebSocket with this code and reason ([spec/websocket.md](../spec/websocket.md)).",
         number: "Code",
         closes: false,
     },
     Family {
         name: "http",
         title: "HTTP",
-        text: "The status and the member `code` of `application/problem+json` ([http-api.md](http-api.md)).",
+        text: "The response has this status, and its `application/problem+json` body this `code` ([http-api.md](http-api.md)).",
         number: "Status",
         closes: false,
     },
     Family {
         name: "admin",
         title: "Admin API",
-        text: "The status and `error.code` ([admin-api.md](admin-api.md)).",
+        text: "The response has this status, and its body this `error.code` ([admin-api.md](admin-api.md)).",
         number: "Status",
         closes: false,
     },
     Family {
         name: "client",
         title: "`@tidewire/client`",
-        text: "What the client says by itself, in the `code` of a `TidewireError`; beside it have the names of messages and logins above.",
+        text: "The client reports these in the `code` of a `TidewireError`, in addition to the names of messages and logins above.",
         number: "",
         closes: false,
     },
     Family {
         name: "ready",
         title: "`/ready` and its warnings",
-        text: "The codes of reasons and warnings ([operations.md](operations.md)).",
+        text: "`/ready` reports these codes as reasons and warnings ([operations.md](operations.md)).",
         number: "",
         closes: false,
     },
     Family {
         name: "exit",
         title: "Exit codes",
-        text: "How the command `tidewire` ends.",
+        text: "The command `tidewire` exits with these codes.",
         number: "Code",
         closes: false,
     },
@@ -337,10 +337,10 @@ fn the_page_is_fresh() {
 
 fn page(table: &BTreeMap<String, Vec<Row>>) -> String {
     let mut page = "# Errors\n\n\
-        Every code that the server, the client and the command can say, with its cause and what to do. This page is made of\n\
-        [spec/errors.toml](../spec/errors.toml); programs act on codes and numbers, never on texts.\n\n\
-        *Again* says whether the same request may be answered otherwise later. *Fault* is *peer* where whoever asked did something wrong,\n\
-        *world* where a disk, a server or the time failed, and *us* for a bug.\n"
+        Every error code of the server, the client and the command line, with its cause and what to do. This page is generated from\n\
+        [spec/errors.toml](../spec/errors.toml). Programs act on codes and numbers, never on texts.\n\n\
+        *Again* tells whether the same request may succeed later. *Fault* is *peer* if the sender made a mistake, *world* if a disk, a\n\
+        server or a timeout failed, and *us* for a bug.\n"
         .to_owned();
     assert_eq!(table.len(), FAMILIES.len());
     for family in &FAMILIES {

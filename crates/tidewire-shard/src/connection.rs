@@ -283,7 +283,7 @@ fn reason_text(reason: CloseReason) -> &'static str {
     match reason {
         CloseReason::InvalidLogin => "login can't be read",
         CloseReason::TooManyAuthAttempts => "too many refused logins",
-        CloseReason::Barred => "these credentials are good for nothing any more",
+        CloseReason::Barred => "these credentials are no longer valid",
         CloseReason::AuthUnavailable => "logins can't be decided now",
         CloseReason::Expired => "the login has expired",
         CloseReason::Revoked => "the login was revoked",
