@@ -25,8 +25,8 @@ pub(crate) const PROVIDED_BYTES: usize = 40;
 /// An rpc with providers: its entry at its owner, with the first four providers.
 pub(crate) const PROVIDERS_BYTES: usize = 160;
 
-/// One provider of an rpc at its owner: its entry among the providers, and the name's entry among those of the provider.
-pub(crate) const PROVIDER_BYTES: usize = 56;
+/// One provider of an rpc at its owner: its entry among the providers, and the name among those of the provider, with two calls.
+pub(crate) const PROVIDER_BYTES: usize = 112;
 
 /// A pattern with its regular expression, which all shards share. Compiled, `a/.*` takes 5 KB; what matching keeps comes to as much
 /// again on each shard that has used it.

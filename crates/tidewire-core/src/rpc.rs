@@ -3,7 +3,7 @@
 //! The owner of an rpc name runs its calls. A call is known by (requestor, correlation id), and an answer counts
 //! only from the provider that was asked.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::Equivalent;
 use smallvec::SmallVec;
@@ -410,7 +410,7 @@ fn call_bytes(call: &OwnedCall) -> usize {
 /// A call and how far it has come.
 #[derive(Debug)]
 struct Running {
-    call: OwnedCall,
+    call: Box<OwnedCall>,
     provider: SessionId,
     /// As the provider knows the call: the requestor's, unless the provider has a call of that id already.
     provider_correlation: Box<str>,
@@ -419,6 +419,9 @@ struct Running {
     tried: SmallVec<[SessionId; 2]>,
     /// Counts the hand-overs of all calls, so that a late timer meets another number.
     hand_over: u64,
+    /// Its index among the calls of its requestor, and among those that its provider was asked to answer.
+    made_index: usize,
+    asked_index: usize,
 }
 
 /// Finds a call by its session and a correlation id that is only borrowed.
@@ -434,18 +437,32 @@ impl Equivalent<(SessionId, Box<str>)> for CallKey<'_> {
 /// The registrations and calls of one session at this owner. Its end touches these and no others.
 #[derive(Debug, Default)]
 struct Involved {
-    /// The rpcs that it provides, each with its position among the providers.
-    provided: BTreeMap<Name, usize>,
-    /// The calls that it was asked to answer.
-    asked: BTreeSet<(Name, u64)>,
-    /// The calls that it has made.
-    made: BTreeSet<u64>,
+    served: BTreeMap<Name, Served>,
+    /// The calls that it has made, each at its `made_index`.
+    made: SmallVec<[u64; 2]>,
 }
 
 impl Involved {
     fn is_empty(&self) -> bool {
-        self.provided.is_empty() && self.asked.is_empty() && self.made.is_empty()
+        self.served.is_empty() && self.made.is_empty()
     }
+
+    /// Removes what the session serves of a name, if nothing is left of it.
+    fn forget_unserved(&mut self, name: &Name) {
+        let served = self.served.get(name);
+        if served.is_some_and(|served| served.index.is_none() && served.asked.is_empty()) {
+            self.served.remove(name);
+        }
+    }
+}
+
+/// An rpc that a session provides, or of which it still has calls to answer.
+#[derive(Debug, Default)]
+struct Served {
+    /// Its index among the providers; none after it has withdrawn.
+    index: Option<usize>,
+    /// The calls that it was asked to answer, each at its `asked_index`.
+    asked: SmallVec<[u64; 2]>,
 }
 
 /// An end that may take several turns.
@@ -461,7 +478,7 @@ enum Ending {
 #[derive(Debug)]
 pub(crate) struct RpcOwner {
     providers: Map<Name, Vec<SessionId>>,
-    calls: BTreeMap<u64, Running>,
+    calls: Map<u64, Running>,
     next_call: u64,
     by_requestor: Map<(SessionId, Box<str>), u64>,
     by_provider: Map<(SessionId, Box<str>), u64>,
@@ -489,7 +506,7 @@ impl RpcOwner {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             providers: table::map(seed),
-            calls: BTreeMap::new(),
+            calls: table::map(seed),
             next_call: 0,
             by_requestor: table::map(seed),
             by_provider: table::map(seed),
@@ -567,7 +584,7 @@ impl RpcOwner {
                 turn.part_done(reply, ReplyPart::Done);
             }
             RpcEntry::Revoke { name, provider } => self.revoke(turn, &name, provider),
-            RpcEntry::Request(call) => self.request(turn, *call),
+            RpcEntry::Request(call) => self.request(turn, call),
             RpcEntry::Answer {
                 name,
                 correlation,
@@ -650,13 +667,17 @@ impl RpcOwner {
         let Some(involved) = self.involved.get_mut(&session) else {
             return false;
         };
-        if let Some((name, position)) = involved.provided.pop_first() {
-            self.remove_provider(&name, position);
-        } else if let Some((_, number)) = involved.asked.pop_first() {
-            if let Some(running) = self.end(number) {
+        if let Some(mut first) = involved.served.first_entry() {
+            let name = first.key().clone();
+            if let Some(index) = first.get_mut().index.take() {
+                involved.forget_unserved(&name);
+                self.remove_provider(&name, index);
+            } else if let Some(number) = first.get().asked.last().copied()
+                && let Some(running) = self.end(number)
+            {
                 self.reroute(turn, running);
             }
-        } else if let Some(number) = involved.made.pop_first() {
+        } else if let Some(number) = involved.made.last().copied() {
             self.end(number);
         } else {
             return false;
@@ -671,15 +692,14 @@ impl RpcOwner {
         name: &Name,
         provider: SessionId,
     ) -> bool {
-        let asked = self.involved.get(&provider).and_then(|involved| {
-            let mut asked = involved.asked.range((name.clone(), 0)..);
-            asked.next().filter(|(of, _)| of == name)
-        });
-        let Some((_, number)) = asked else {
+        let served = self
+            .involved
+            .get(&provider)
+            .and_then(|involved| involved.served.get(name));
+        let Some(number) = served.and_then(|served| served.asked.last().copied()) else {
             return false;
         };
-        let running = self.end(*number);
-        if let Some(running) = running {
+        if let Some(running) = self.end(number) {
             self.reroute(turn, running);
         }
         true
@@ -687,8 +707,10 @@ impl RpcOwner {
 
     fn add_provider(&mut self, name: Name, provider: SessionId) {
         let providers = self.providers.entry(name.clone()).or_default();
-        let provided = &mut self.involved.entry(provider).or_default().provided;
-        if provided.insert(name, providers.len()).is_none() {
+        let involved = self.involved.entry(provider).or_default();
+        let served = involved.served.entry(name).or_default();
+        if served.index.is_none() {
+            served.index = Some(providers.len());
             // The text is counted by the sessions that provide it.
             self.provider_bytes += PROVIDER_BYTES;
             if providers.is_empty() {
@@ -699,20 +721,24 @@ impl RpcOwner {
     }
 
     fn take_provider(&mut self, name: &Name, provider: SessionId) {
-        let involved = self.involved.get_mut(&provider);
-        if let Some(position) = involved.and_then(|involved| involved.provided.remove(name)) {
-            self.remove_provider(name, position);
+        let Some(involved) = self.involved.get_mut(&provider) else {
+            return;
+        };
+        let served = involved.served.get_mut(name);
+        if let Some(index) = served.and_then(|served| served.index.take()) {
+            involved.forget_unserved(name);
+            self.remove_provider(name, index);
             self.forget_idle(provider);
         }
     }
 
-    /// Takes the provider at a position out of the providers of a name. The last one gets its position.
-    fn remove_provider(&mut self, name: &Name, position: usize) {
+    /// Takes a provider out of the providers of a name. The last one gets its index.
+    fn remove_provider(&mut self, name: &Name, index: usize) {
         let Some(providers) = self.providers.get_mut(name) else {
             return;
         };
-        providers.swap_remove(position);
-        let moved = providers.get(position).copied();
+        providers.swap_remove(index);
+        let moved = providers.get(index).copied();
         self.provider_bytes -= PROVIDER_BYTES;
         if providers.is_empty() {
             self.providers.remove(name);
@@ -720,9 +746,9 @@ impl RpcOwner {
             table::shrink_map(&mut self.providers);
         }
         if let Some(involved) = moved.and_then(|moved| self.involved.get_mut(&moved))
-            && let Some(known) = involved.provided.get_mut(name)
+            && let Some(served) = involved.served.get_mut(name)
         {
-            *known = position;
+            served.index = Some(index);
         }
     }
 
@@ -749,7 +775,7 @@ impl RpcOwner {
         }
     }
 
-    fn request<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, call: OwnedCall) {
+    fn request<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, call: Box<OwnedCall>) {
         let key = CallKey(call.requestor, &call.correlation);
         if self.by_requestor.contains_key(&key) {
             notify_requestor(turn, &call, CallNotice::Failed(CallFailure::Duplicate));
@@ -771,7 +797,7 @@ impl RpcOwner {
     fn hand_over<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
-        call: OwnedCall,
+        call: Box<OwnedCall>,
         tried: SmallVec<[SessionId; 2]>,
     ) {
         let Some(provider) = self.choose(&call.name, &tried) else {
@@ -802,9 +828,18 @@ impl RpcOwner {
             what,
         );
         let made = &mut self.involved.entry(call.requestor).or_default().made;
-        made.insert(number);
-        let asked = &mut self.involved.entry(provider).or_default().asked;
-        asked.insert((call.name.clone(), number));
+        let made_index = made.len();
+        made.push(number);
+        let asked = &mut self
+            .involved
+            .entry(provider)
+            .or_default()
+            .served
+            .entry(call.name.clone())
+            .or_default()
+            .asked;
+        let asked_index = asked.len();
+        asked.push(number);
         self.by_requestor
             .insert((call.requestor, call.correlation.clone()), number);
         self.by_provider
@@ -819,6 +854,8 @@ impl RpcOwner {
                 accepted: false,
                 tried,
                 hand_over,
+                made_index,
+                asked_index,
             },
         );
     }
@@ -929,22 +966,52 @@ impl RpcOwner {
         self.by_requestor.remove(&key);
         let key = CallKey(running.provider, &running.provider_correlation);
         self.by_provider.remove(&key);
-        let (requestor, provider) = (running.call.requestor, running.provider);
-        if let Some(involved) = self.involved.get_mut(&requestor) {
-            involved.made.remove(&number);
-        }
-        if let Some(involved) = self.involved.get_mut(&provider) {
-            involved.asked.remove(&(running.call.name.clone(), number));
-        }
-        self.forget_idle(requestor);
-        self.forget_idle(provider);
+        self.forget_made(&running);
+        self.forget_asked(&running);
         let calls = &self.calls;
         for timeouts in [&mut self.accept_timeouts, &mut self.response_timeouts] {
             timeouts.drop_front_while(|(number, _)| !calls.contains_key(number));
         }
+        table::shrink_map(&mut self.calls);
         table::shrink_map(&mut self.by_requestor);
         table::shrink_map(&mut self.by_provider);
         Some(running)
+    }
+
+    /// Takes an ended call out of those of its requestor. The last one gets its index.
+    fn forget_made(&mut self, ended: &Running) {
+        let requestor = ended.call.requestor;
+        let Some(involved) = self.involved.get_mut(&requestor) else {
+            return;
+        };
+        involved.made.swap_remove(ended.made_index);
+        if let Some(number) = involved.made.get(ended.made_index)
+            && let Some(moved) = self.calls.get_mut(number)
+        {
+            moved.made_index = ended.made_index;
+        } else if involved.is_empty() {
+            self.forget_idle(requestor);
+        }
+    }
+
+    /// Takes an ended call out of those that its provider was asked to answer. The last one gets its index.
+    fn forget_asked(&mut self, ended: &Running) {
+        let name = &ended.call.name;
+        let Some(involved) = self.involved.get_mut(&ended.provider) else {
+            return;
+        };
+        let Some(served) = involved.served.get_mut(name) else {
+            return;
+        };
+        served.asked.swap_remove(ended.asked_index);
+        if let Some(number) = served.asked.get(ended.asked_index)
+            && let Some(moved) = self.calls.get_mut(number)
+        {
+            moved.asked_index = ended.asked_index;
+        } else if served.index.is_none() && served.asked.is_empty() {
+            involved.served.remove(name);
+            self.forget_idle(ended.provider);
+        }
     }
 }
 
