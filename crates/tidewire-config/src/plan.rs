@@ -19,6 +19,8 @@ const MEMORY_SHARE: u64 = 8;
 const FRONT_SHARE: u16 = 4;
 /// The most that the cache takes for each shard when nobody says how much.
 const CACHE_BYTES_PER_SHARD: u64 = 64 << 20;
+/// The cache of records is at most this part of a memory budget that was configured.
+const BUDGET_PER_CACHE: u64 = 16;
 /// The drain delay where load balancers may stand before the server.
 const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
 /// Browsers with cookies need about this much.
@@ -261,7 +263,14 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     }
 
     let share = machine.memory_bytes / MEMORY_SHARE;
-    let cache = || ByteCount(share.min(CACHE_BYTES_PER_SHARD * u64::from(shards)));
+    let cache = || {
+        let bytes = share.min(CACHE_BYTES_PER_SHARD * u64::from(shards));
+        // The budget is for what sessions hold; a cache that fills it would leave them no room.
+        match config.limits.memory_bytes_max {
+            Auto::Auto => ByteCount(bytes),
+            Auto::Set(budget) => ByteCount(bytes.min(budget.0 / BUDGET_PER_CACHE)),
+        }
+    };
     let drain_delay = || {
         if is_loopback {
             Duration::ZERO

@@ -42,6 +42,12 @@ pub const FILE: &str = "records.sqlite";
 /// twice. The file keeps this size: to sync what lies within it takes half as long as to let it grow.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
+/// The same after large commits. They write each page once, so a longer log would save nothing, and bringing all of it into the
+/// database at once would delay the next commit by tens of milliseconds.
+const CHECKPOINT_BYTES_LARGE: u64 = 4 << 20;
+/// Pages of the log that a large commit writes, in bytes.
+const LARGE_COMMIT_BYTES: u64 = 256 << 10;
+
 /// What the log has beside each page.
 const FRAME_HEAD_BYTES: u64 = 24;
 
@@ -165,8 +171,11 @@ pub struct SqliteStore {
     closed: bool,
     rows: RowIds,
     usage: Usage,
-    /// The size of the log at which the next checkpoint is tried.
-    checkpoint_bytes: u64,
+    /// The size of the log after the commit before.
+    log_bytes: u64,
+    /// What a checkpoint has to leave in the log because a reader was in its way. The next one is tried when it has grown by as much
+    /// as an empty log may.
+    kept_log_bytes: u64,
 }
 
 impl SqliteStore {
@@ -197,7 +206,8 @@ impl SqliteStore {
             closed: false,
             rows: RowIds::default(),
             usage,
-            checkpoint_bytes: CHECKPOINT_BYTES,
+            log_bytes: 0,
+            kept_log_bytes: 0,
         };
         Ok((store, opened))
     }
@@ -304,17 +314,21 @@ impl Store for SqliteStore {
         if self.connection.is_none() {
             return Ok(());
         }
-        let limit = self.checkpoint_bytes;
-        self.checkpoint_bytes = self.attempt(|connection| {
+        let (before, kept) = (self.log_bytes, self.kept_log_bytes);
+        (self.log_bytes, self.kept_log_bytes) = self.attempt(|connection| {
             let log_bytes = log_bytes(connection)?;
-            if log_bytes < limit {
-                return Ok(limit);
+            let bytes_max = match log_bytes.saturating_sub(before) >= LARGE_COMMIT_BYTES {
+                true => CHECKPOINT_BYTES_LARGE,
+                false => CHECKPOINT_BYTES,
+            };
+            if log_bytes < bytes_max + kept {
+                return Ok((log_bytes, kept));
             }
             connection.busy_timeout(TIDY_TIMEOUT)?;
             let done = unless_busy(checkpoint(connection, Log::FromItsStart));
             connection.busy_timeout(BUSY_TIMEOUT)?;
             // A reader in the way is no failure, but the next commits should not wait for it again at once.
-            Ok(CHECKPOINT_BYTES + if done? { 0 } else { log_bytes })
+            Ok((log_bytes, if done? { 0 } else { log_bytes }))
         })?;
         Ok(())
     }

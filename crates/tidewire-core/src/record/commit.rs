@@ -30,6 +30,12 @@ const SHARES_MAX: usize = 8;
 /// The first pause after a failed commit; it doubles up to the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
+/// Bytes of a batch at first, and at least: fewer would have the store sync more often than write.
+const BATCH_BYTES_FIRST: usize = 1 << 20;
+const BATCH_BYTES_MIN: usize = 256 << 10;
+/// A full batch that takes longer makes the next ones smaller. An acknowledged write of another session waits for the commit under
+/// way and for its own, so it is stored within twice this time.
+const COMMIT_TIME: Duration = Duration::from_millis(8);
 
 /// Somebody who waits until a write is durable.
 #[derive(Debug)]
@@ -136,6 +142,9 @@ struct Batch {
     number: u64,
     /// Whether its answer is still to come; else it has failed and is sent again.
     is_under_way: bool,
+    sent: Instant,
+    /// Whether it left something in the queue.
+    is_full: bool,
     writes: Arc<[StoreWrite]>,
 }
 
@@ -161,6 +170,10 @@ pub(crate) struct Commits {
     queued_cost: usize,
     batch: Option<Batch>,
     next_batch: u64,
+    /// Bytes of the next batch, about.
+    batch_bytes: usize,
+    /// What the quickest commits take lately, which is what one costs whatever it writes.
+    quickest: Duration,
     failures: u32,
     retry: Option<Instant>,
     timeouts: DeadlineQueue<Name>,
@@ -177,6 +190,8 @@ impl Commits {
             queued_cost: 0,
             batch: None,
             next_batch: 0,
+            batch_bytes: BATCH_BYTES_FIRST,
+            quickest: Duration::MAX,
             failures: 0,
             retry: None,
             timeouts: DeadlineQueue::new(),
@@ -297,7 +312,9 @@ impl Commits {
                 return None;
             }
             Some(failed) => failed.writes,
-            None => self.take_queued(bytes_max, newest).into(),
+            None => self
+                .take_queued(bytes_max.min(self.batch_bytes), newest)
+                .into(),
         };
         self.retry = None;
         if writes.is_empty() {
@@ -308,6 +325,8 @@ impl Commits {
         self.batch = Some(Batch {
             number,
             is_under_way: true,
+            sent: now,
+            is_full: self.queued_count > 0,
             writes: writes.clone(),
         });
         Some((number, writes))
@@ -365,11 +384,18 @@ impl Commits {
     }
 
     /// The store has answered the batch, with one outcome for each write in their order.
-    pub(crate) fn committed(&mut self, number: u64, written: &[Written], ending: &mut impl Ending) {
+    pub(crate) fn committed(
+        &mut self,
+        now: Instant,
+        number: u64,
+        written: &[Written],
+        ending: &mut impl Ending,
+    ) {
         let Some(batch) = self.take_answered(number) else {
             return;
         };
         self.failures = 0;
+        self.adapt(&batch, now.since(batch.sent));
         for (write, written) in batch.writes.iter().zip(written) {
             match written {
                 Written::Done => self.stored(write, ending),
@@ -385,10 +411,29 @@ impl Commits {
         table::shrink_map(&mut self.dirty);
     }
 
-    /// The store takes nothing from this owner any more.
-    pub(crate) fn deposed(&mut self, number: u64, ending: &mut impl Ending) {
+    /// Chooses the size of the next batches by how long this one took. Where each commit costs much, whatever it writes, as with a
+    /// disk that syncs slowly, a batch may take twice that, so at most half of the store's rate is lost.
+    fn adapt(&mut self, batch: &Batch, took: Duration) {
+        self.quickest = match took.checked_sub(self.quickest) {
+            Some(longer) => self.quickest + longer / 64,
+            None => took,
+        };
+        if !batch.is_full {
+            return;
+        }
+        let time_max = COMMIT_TIME.max(2 * self.quickest);
+        if took > time_max {
+            self.batch_bytes = (self.batch_bytes / 2).max(BATCH_BYTES_MIN);
+        } else if took < time_max / 4 {
+            // `next_batch` keeps to the configured limit.
+            self.batch_bytes = self.batch_bytes.saturating_mul(2);
+        }
+    }
+
+    /// The store takes no further writes from this owner.
+    pub(crate) fn deposed(&mut self, now: Instant, number: u64, ending: &mut impl Ending) {
         let count = self.batch.as_ref().map_or(0, |batch| batch.writes.len());
-        self.committed(number, &vec![Written::Refused; count], ending);
+        self.committed(now, number, &vec![Written::Refused; count], ending);
     }
 
     fn take_answered(&mut self, number: u64) -> Option<Batch> {
@@ -686,7 +731,8 @@ mod tests {
             };
             let outcomes: Vec<_> = writes.iter().map(|write| self.write(write)).collect();
             let (mut seen, mut clean) = (Seen::default(), BTreeSet::new());
-            self.commits.committed(number, &outcomes, &mut seen);
+            self.commits
+                .committed(self.now, number, &outcomes, &mut seen);
             for (write, outcome) in writes.iter().zip(outcomes) {
                 let name = index_of(&write.name);
                 if outcome == Written::Refused {
@@ -827,9 +873,9 @@ mod tests {
         both.begin_batch();
         let (number, _) = both.batch.take().expect("a batch");
         let mut seen = Seen::default();
-        both.commits.deposed(number + 1, &mut seen);
+        both.commits.deposed(both.now, number + 1, &mut seen);
         assert!(seen.superseded.is_empty(), "that was another batch");
-        both.commits.deposed(number, &mut seen);
+        both.commits.deposed(both.now, number, &mut seen);
         let waiters: Vec<_> = seen
             .superseded
             .into_values()
@@ -838,6 +884,38 @@ mod tests {
         assert_eq!(waiters, [1, 2, 3, 4]);
         assert_eq!((both.commits.count(), both.commits.bytes()), (0, 0));
         assert_eq!(both.commits.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_full_batch_that_takes_long_makes_the_next_one_smaller() {
+        /// Bytes of ten batches of a store that takes `fixed` and `per_record` for each record of 100 KB.
+        fn sizes(fixed: Duration, per_record: Duration) -> Vec<usize> {
+            let mut commits = Commits::new(1);
+            let mut now = Instant(0);
+            let mut commit = |records: std::ops::Range<usize>| {
+                for number in records {
+                    let share = Share::User("u".into());
+                    commits.add(&key(number), Expected::Missing, 100_000, 0, share, None);
+                }
+                let newest = |_: &Name| StoreChange::Delete;
+                let next = commits.next_batch(now, 4 << 20, newest);
+                let (number, writes) = next.expect("a batch");
+                let count = u32::try_from(writes.len()).unwrap();
+                now = now + fixed + per_record * count;
+                let outcomes = vec![Written::Done; writes.len()];
+                commits.committed(now, number, &outcomes, &mut Seen::default());
+                writes.len()
+            };
+            commit(0..1);
+            let batches = (0..10).map(|turn| commit(turn * 100..(turn + 1) * 100));
+            batches.collect()
+        }
+        let quick = sizes(Duration::ZERO, Duration::from_micros(1));
+        assert_eq!(quick.last(), Some(&42), "{quick:?}");
+        let slow = sizes(Duration::ZERO, Duration::from_millis(2));
+        assert_eq!(slow.last(), Some(&3), "{slow:?}");
+        let slow_sync = sizes(Duration::from_millis(40), Duration::from_micros(10));
+        assert!(*slow_sync.last().unwrap() >= 11, "{slow_sync:?}");
     }
 
     #[test]

@@ -422,13 +422,14 @@ impl RecordOwner {
         let Some(WriteQueue { commits, .. }) = self.write_queues.at_mut(store) else {
             return;
         };
+        let now = turn.now.monotonic;
         let mut ended = Ended::new(turn);
         match result {
-            Ok(written) => commits.committed(batch, &written, &mut ended),
+            Ok(written) => commits.committed(now, batch, &written, &mut ended),
             Err(error) if error.trouble == StoreTrouble::StaleTerm => {
-                commits.deposed(batch, &mut ended);
+                commits.deposed(now, batch, &mut ended);
             }
-            Err(_) => commits.failed(batch, ended.turn.now.monotonic),
+            Err(_) => commits.failed(batch, now),
         }
         let Ended {
             clean, superseded, ..
