@@ -373,7 +373,8 @@ section! {
         /// The data folder.
         path: PathBuf = PathBuf::from("./tidewire-data"), Traits::NONE.flag("data");
         /// Bytes of records kept in memory beyond those in use, for the whole node. `auto` is an eighth of the
-        /// memory that the container or machine has, at most 64MiB for each shard.
+        /// memory that the container or machine has, at most 64MiB for each shard and a sixteenth of a given
+        /// `limits.memory_bytes_max`.
         cache: Auto<ByteCount> = Auto::Auto;
     }
 }
@@ -763,8 +764,8 @@ section! {
         /// writes that make a record larger are refused as above; others are not. Users without a name have no such limit.
         user_store_bytes_max: OptionalBytes = OptionalBytes(None);
         /// Bytes of written records that all shards together give a store for one commit, at least 256 KiB of each shard. What is more
-        /// waits for the next commit, where users take turns: less makes large writes of one user delay others for a shorter
-        /// time, more makes fewer commits.
+        /// waits for the next commit, where users take turns. If full commits take longer than 8 ms, and more than twice as long as the
+        /// quickest ones, shards make smaller ones, down to 256 KiB each.
         batch_bytes_max: ByteCount = bytes(CoreLimits::default().batch_bytes_max);
         /// Records that one permission decision may read. A rule that needs more has failed.
         rule_reads_max: usize = CoreLimits::default().rule_reads_max;
