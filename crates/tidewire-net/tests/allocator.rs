@@ -4,12 +4,8 @@
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 
 const MEBIBYTE: usize = 1 << 20;
-
-/// The tests measure the same process, so they must not overlap.
-static MEASURING: Mutex<()> = Mutex::new(());
 
 /// Resident bytes of the process.
 fn resident_bytes() -> usize {
@@ -23,29 +19,14 @@ fn blocks_among_small_ones(count: usize, bytes: usize) -> (Vec<Vec<u8>>, Vec<Vec
     (0..count).map(|_| (vec![1; bytes], vec![1; 64])).unzip()
 }
 
+// One test, in this order: what the small blocks leave free in an arena would take in the large ones, which then do not go back.
 #[test]
-fn free_pages_between_blocks_that_stay_go_back_on_demand() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = std::thread::spawn(|| {
-        let before = resident_bytes();
-        let (small, stay) = blocks_among_small_ones(64 * 256, 4 * 4096);
-        assert!(resident_bytes() > before + 60 * MEBIBYTE);
-        drop(small);
-        let kept_before = resident_bytes().saturating_sub(before);
-        tidewire_net::allocator::give_back_free_pages();
-        let kept = resident_bytes().saturating_sub(before);
-        drop(stay);
-        (kept_before, kept)
-    });
-    let (kept_before, kept) = kept.join().unwrap();
-    assert!(kept_before > 60 * MEBIBYTE, "{kept_before}");
-    // The pages around the blocks that stay are in use.
-    assert!(kept < kept_before / 2, "{kept} of {kept_before} bytes");
+fn freed_memory_goes_back() {
+    large_blocks_go_back_though_small_ones_between_them_stay();
+    free_pages_between_blocks_that_stay_go_back_on_demand();
 }
 
-#[test]
 fn large_blocks_go_back_though_small_ones_between_them_stay() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     tidewire_net::allocator::give_back_large_blocks();
     // A shard is a thread with its own arena.
     let kept = std::thread::spawn(|| {
@@ -61,4 +42,22 @@ fn large_blocks_go_back_though_small_ones_between_them_stay() {
     });
     let kept = kept.join().unwrap();
     assert!(kept < 4 * MEBIBYTE, "{kept} bytes are kept");
+}
+
+fn free_pages_between_blocks_that_stay_go_back_on_demand() {
+    let kept = std::thread::spawn(|| {
+        let before = resident_bytes();
+        let (small, stay) = blocks_among_small_ones(64 * 256, 4 * 4096);
+        assert!(resident_bytes() > before + 60 * MEBIBYTE);
+        drop(small);
+        let kept_before = resident_bytes().saturating_sub(before);
+        tidewire_net::allocator::give_back_free_pages();
+        let kept = resident_bytes().saturating_sub(before);
+        drop(stay);
+        (kept_before, kept)
+    });
+    let (kept_before, kept) = kept.join().unwrap();
+    assert!(kept_before > 60 * MEBIBYTE, "{kept_before}");
+    // The pages around the blocks that stay are in use.
+    assert!(kept < kept_before / 2, "{kept} of {kept_before} bytes");
 }

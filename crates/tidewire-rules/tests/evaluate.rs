@@ -248,7 +248,7 @@ fn refused_with_place_and_reason() {
         ("this", 0, "`this` is not allowed"),
         ("a ?? b", 0, "not known"),
         ("1 ?? 2 || 3", 11, "needs brackets"),
-        ("name.match(data)", 11, "stands in the rule"),
+        ("name.match(data)", 11, "a text literal"),
         ("name.match(/(?=a)/)", 14, "look-around"),
         ("name.match(/(a)\\1/)", 16, "back-references"),
         ("name.match(/a/u)", 13, "flag `u`"),

@@ -367,24 +367,38 @@ fn what_is_no_store_is_refused_and_left_alone() {
 
 #[test]
 fn the_log_begins_again_when_it_has_grown() {
+    log_begins_again(400, 100 << 10, 16 << 20);
+}
+
+#[test]
+fn the_log_begins_again_earlier_after_large_commits() {
+    log_begins_again(40, 1 << 20, 4 << 20);
+}
+
+/// Writes `count` records of `bytes` bytes, one in each commit, and checks that the log begins again at `log_bytes_max`.
+fn log_begins_again(count: usize, bytes: usize, log_bytes_max: u64) {
     let mut subject = SqliteFolder::default();
     let mut store = subject.open();
     let log = subject.place.path().join(format!("{}-wal", sqlite::FILE));
     let log_bytes = || std::fs::metadata(&log).unwrap().len();
-    let value = format!("[\"{}\"]", "x".repeat(1 << 20));
+    let value = format!("[\"{}\"]", "x".repeat(bytes));
     let mut bytes_max = 0;
-    for index in 0..40 {
+    for index in 0..count {
         store
             .commit(&[put(&format!("{index}"), record(1, &value))])
             .unwrap();
         store.tidy().unwrap();
         bytes_max = bytes_max.max(log_bytes());
-        assert!(log_bytes() < 18 << 20, "the log has {} bytes", log_bytes());
+        let bytes = log_bytes();
+        assert!(
+            bytes < log_bytes_max + (2 << 20),
+            "the log has {bytes} bytes"
+        );
         // It is written over and not emptied, so that a sync need not note its size.
         assert!(log_bytes() + (2 << 20) > bytes_max, "the log has shrunk");
     }
-    assert!(bytes_max > 16 << 20, "the log never reached the mark");
-    let names: Vec<_> = (0..40).map(|index| index.to_string()).collect();
+    assert!(bytes_max > log_bytes_max, "the log never reached the mark");
+    let names: Vec<_> = (0..count).map(|index| index.to_string()).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let expected = Loaded::Found(record(1, &value));
     assert!(
