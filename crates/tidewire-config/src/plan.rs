@@ -34,7 +34,7 @@ const DEMO_PATH: &str = "/deepstream";
 /// Owners of names are numbered with 16 bits; more shards than this only cost memory.
 const SHARDS_MAX: u16 = 1024;
 
-/// What the peers of a listener may speak.
+/// The protocols that the peers of a listener may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// HTTP in the clear.

@@ -1,4 +1,4 @@
-//! The border of the engine: what comes in, and what it wants from the world.
+//! The border of the engine: its inputs, and the effects that it asks of the world.
 //!
 //! Whoever drives a shard (the server's conductor, the simulation, a fuzzer) implements [`Effects`] and calls
 //! [`crate::engine::Shard::handle`]. Effects are taken in the order in which they are emitted.

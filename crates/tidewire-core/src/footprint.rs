@@ -1,4 +1,4 @@
-//! What the engine keeps for its sessions, in bytes of memory: one figure for each kind of thing, so that owners, sessions and tests
+//! Bytes of memory that the engine keeps for its sessions: one figure for each kind of thing, so that owners, sessions and tests
 //! count alike.
 //!
 //! The figures are those of a 64-bit machine, with the allocator's own header of each block and the room that doubling tables hold in

@@ -19,7 +19,7 @@ fn blocks_among_small_ones(count: usize, bytes: usize) -> (Vec<Vec<u8>>, Vec<Vec
     (0..count).map(|_| (vec![1; bytes], vec![1; 64])).unzip()
 }
 
-// One test, in this order: what the small blocks leave free in an arena would take in the large ones, which then do not go back.
+// One test, in this order: free memory of small blocks in an arena would serve the large ones, which then do not go back.
 #[test]
 fn freed_memory_goes_back() {
     large_blocks_go_back_though_small_ones_between_them_stay();

@@ -173,8 +173,8 @@ pub struct SqliteStore {
     usage: Usage,
     /// The size of the log after the commit before.
     log_bytes: u64,
-    /// What a checkpoint has to leave in the log because a reader was in its way. The next one is tried when it has grown by as much
-    /// as an empty log may.
+    /// Bytes that the last checkpoint left in the log because a reader was in its way. The store tries the next checkpoint when the
+    /// log has grown by as much as an empty log may.
     kept_log_bytes: u64,
 }
 

@@ -172,7 +172,7 @@ pub(crate) struct Commits {
     next_batch: u64,
     /// Bytes of the next batch, about.
     batch_bytes: usize,
-    /// What the quickest commits take lately, which is what one costs whatever it writes.
+    /// The time of the quickest recent commits: the cost of a commit that writes little.
     quickest: Duration,
     failures: u32,
     retry: Option<Instant>,
