@@ -449,8 +449,7 @@ impl Involved {
 
     /// Removes what the session serves of a name, if nothing is left of it.
     fn forget_unserved(&mut self, name: &Name) {
-        let served = self.served.get(name);
-        if served.is_some_and(|served| served.index.is_none() && served.asked.is_empty()) {
+        if self.served.get(name).is_some_and(Served::is_empty) {
             self.served.remove(name);
         }
     }
@@ -463,6 +462,13 @@ struct Served {
     index: Option<usize>,
     /// The calls that it was asked to answer, each at its `asked_index`.
     asked: SmallVec<[u64; 2]>,
+}
+
+impl Served {
+    /// Whether the session neither provides the name nor has calls of it.
+    fn is_empty(&self) -> bool {
+        self.index.is_none() && self.asked.is_empty()
+    }
 }
 
 /// An end that may take several turns.
@@ -989,7 +995,7 @@ impl RpcOwner {
             && let Some(moved) = self.calls.get_mut(number)
         {
             moved.made_index = ended.made_index;
-        } else if involved.is_empty() {
+        } else {
             self.forget_idle(requestor);
         }
     }
@@ -1008,7 +1014,7 @@ impl RpcOwner {
             && let Some(moved) = self.calls.get_mut(number)
         {
             moved.asked_index = ended.asked_index;
-        } else if served.index.is_none() && served.asked.is_empty() {
+        } else if served.is_empty() {
             involved.served.remove(name);
             self.forget_idle(ended.provider);
         }

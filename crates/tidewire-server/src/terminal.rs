@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
 
-/// Whoever reads the output may have gone; that is not an error of this command.
+/// Prints a text. If the reader of the output has gone, the command has still done its work.
 pub(crate) fn print_out(text: &str) -> Result<Exit, Failure> {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

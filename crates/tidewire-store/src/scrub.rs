@@ -69,7 +69,7 @@ impl Scrub {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Worker {
     reader: Box<dyn StoreReader>,
     options: ScrubOptions,
