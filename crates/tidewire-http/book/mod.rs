@@ -70,6 +70,7 @@ const MENU: [(&str, Group); 5] = [
         &[
             ("ARCHITECTURE.md", "architecture.html"),
             ("CONTRIBUTING.md", "contributing.html"),
+            ("docs/testing.md", "testing.html"),
             ("CHANGELOG.md", "changelog.html"),
             ("e2e/README.md", "e2e.html"),
         ],
