@@ -1,0 +1,33 @@
+// The committed tree: no conflict markers, no build products but those of the web pages, and a number of files that a person can survey.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { run } from '../harness/program.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const FILES_MAX = 1_400;
+const BUILD_PRODUCT = /\.(jar|class|o|so|a|rlib|wasm)$|(^|\/)(target|node_modules)\//;
+// Not written out, so that this file has no marker of its own.
+const MARKER = ['<', '=', '>'].map((sign) => `^${sign.repeat(7)}( |$)`).join('|');
+
+const committed = (): string[] => run('git', ['ls-files'], { cwd: ROOT }).trim().split('\n');
+
+test('no committed file has markers of a merge conflict', () => {
+  const found = spawnSync('git', ['grep', '--line-number', '--extended-regexp', MARKER], { cwd: ROOT, encoding: 'utf8' });
+  // 1 says that nothing was found.
+  assert.equal(found.status, 1, found.stdout + found.stderr);
+  for (const line of [`${'<'.repeat(7)} HEAD`, '='.repeat(7), `${'>'.repeat(7)} theirs`]) assert.match(line, new RegExp(MARKER));
+  assert.doesNotMatch(`${'='.repeat(8)}`, new RegExp(MARKER));
+});
+
+test('no build product is committed', () => {
+  assert.deepEqual(committed().filter((path) => BUILD_PRODUCT.test(path)), []);
+  for (const path of ['e2e/mongodb/target/x.xml', 'lib/a.jar', 'node_modules/a/index.js']) assert.match(path, BUILD_PRODUCT);
+});
+
+test('the tree has at most 1,400 files', () => {
+  const count = committed().length;
+  assert.ok(count > 500 && count <= FILES_MAX, `${count} files`);
+});
