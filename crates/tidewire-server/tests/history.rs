@@ -290,7 +290,7 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
     let mut dice = Dice(0x5eed);
     let (mut subscriber, begin) = Subscriber::come(&server, None);
     assert!(matches!(begin, Begin::At(_)), "{begin:?}");
-    let (mut gaps, mut replayed) = (0, 0);
+    let (mut gaps, mut replayed, mut unheard) = (0, 0, 0);
     for cut in 0..cuts {
         subscriber.take_under(&load, 1 + dice.below(40));
         // The connection ends with whatever is on its way.
@@ -308,6 +308,7 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
         let (seen, head) = (load.seen(), load.sent());
         if !is_long && dice.below(5) == 0 {
             // Cut off again before it has heard anything.
+            unheard += 1;
             let mut client = server.log_in();
             client.send(&resume(Some(position)));
         }
@@ -339,7 +340,12 @@ fn a_subscriber_that_is_cut_off_gets_every_event_once_or_one_gap() {
     assert_eq!(gaps, cuts / 10);
     assert!(replayed > cuts, "hardly anything was missed");
     // A shard shows its numbers at the end of a turn.
-    wait_until(|| server.metric("tidewire_history_gaps_total") == Some(gaps));
+    // A busy server may read the resumption of a client that was cut off again so late that it finds a gap too.
+    let gaps = gaps..=gaps + unheard;
+    wait_until(|| {
+        (server.metric("tidewire_history_gaps_total"))
+            .is_some_and(|counted| gaps.contains(&counted))
+    });
     wait_until(|| server.metric("tidewire_history_events") == Some(KEPT));
 }
 
