@@ -25,10 +25,10 @@ impl From<Location> for Place {
     }
 }
 
-/// Something and where it stands.
+/// A value and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located<T> {
-    /// What stands there.
+    /// The value at this place.
     pub value: T,
     /// Where.
     pub place: Place,
@@ -52,11 +52,11 @@ pub enum Node {
 pub struct DocumentError {
     /// Where, if the parser knows.
     pub place: Option<Place>,
-    /// What is wrong.
+    /// Description of the problem.
     pub reason: String,
 }
 
-/// Reads a document. `variable` is asked for the content of each `${NAME}`.
+/// Reads a document. `variable` returns the content of each `${NAME}`.
 ///
 /// # Errors
 /// Broken YAML, a key given twice, or a variable that is not set.
@@ -210,7 +210,7 @@ fn expand(
     }
 }
 
-/// Replaces each `${NAME}`; `$${` stands for `${` itself.
+/// Replaces each `${NAME}`; `$${` represents `${` itself.
 fn expand_text(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

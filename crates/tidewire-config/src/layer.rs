@@ -43,13 +43,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is wrong with the configuration, and where.
+/// Problem with the configuration, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {reason}")]
 pub struct Problem {
-    /// Where it stands: `tidewire.yml:3:5`, a variable or a flag.
+    /// Place of the problem: `tidewire.yml:3:5`, a variable or a flag.
     pub origin: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub reason: String,
 }
 
@@ -80,9 +80,9 @@ pub struct Sources {
 pub struct Loaded {
     /// The values.
     pub config: Config,
-    /// By name of the option; what is missing is a default.
+    /// By name of the option; a missing option has its default.
     pub origins: BTreeMap<String, Origin>,
-    /// Where the entries of lists stand in the file, by name of the option.
+    /// Places of the entries of lists in the file, by name of the option.
     pub entries: BTreeMap<String, Vec<Place>>,
     /// The file that was read.
     pub file: Option<PathBuf>,
@@ -182,7 +182,7 @@ impl Names {
         })
     }
 
-    /// What was probably meant by an unknown key: a key of the same section, or the same key elsewhere.
+    /// Probable meaning of an unknown key: a key of the same section, or the same key elsewhere.
     fn hint(&self, section: &str, key: &str) -> String {
         if let Some(near) = nearest(key, self.keys_of(section)) {
             return format!(", did you mean {near:?}?");
@@ -374,7 +374,7 @@ impl Loader {
         }
     }
 
-    /// A name with two underscores can only be meant as an option. Others may belong to somebody else: orchestrators
+    /// A name with two underscores can only be meant as an option. Others may belong to another program: orchestrators
     /// set `TIDEWIRE_PORT` or `TIDEWIRE_SERVICE_HOST` for a service that is called tidewire.
     fn unknown_variable(&mut self, variable: &str, known: &[(String, String)]) {
         let own = |name: &str| name[VARIABLE_PREFIX.len()..].to_owned();

@@ -1,4 +1,4 @@
-//! What follows from the options: addresses, development mode, shards, memory, and what is refused.
+//! Consequences of the options: addresses, development mode, shards, memory, and refusals.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -13,21 +13,21 @@ use super::section::{AuthKind, ClientCertificates, Config, DocsWhen, Store, Stor
 use super::stores;
 use super::value::{Auto, ByteCount, Limited, Rules};
 
-/// The share of memory that the cache and, beside it, all that is held for connections may take.
+/// The share of memory that the cache may take, and that all data held for connections may take in addition.
 const MEMORY_SHARE: u64 = 8;
-/// One thread of the front for so many processors; the others are the shards'.
+/// The front has one thread for this many processors; the other processors are the shards'.
 const FRONT_SHARE: u16 = 4;
-/// The most that the cache takes for each shard when nobody says how much.
+/// The most that the cache takes for each shard when no option sets its size.
 const CACHE_BYTES_PER_SHARD: u64 = 64 << 20;
 /// The cache of records is at most this part of a memory budget that was configured.
 const BUDGET_PER_CACHE: u64 = 16;
-/// The drain delay where load balancers may stand before the server.
+/// The drain delay where load balancers may be in front of the server.
 const PUBLIC_DRAIN_DELAY: Duration = Duration::from_secs(5);
 /// Browsers with cookies need about this much.
 const HEAD_BYTES_MIN: ByteCount = ByteCount(8 << 10);
-/// What an entry of PostgreSQL's index of names has room for.
+/// Bytes that fit into an entry of PostgreSQL's index of names.
 const POSTGRES_NAME_BYTES_MAX: u64 = 2_600;
-/// What a document of MongoDB has room for beside the name and the rest of a record.
+/// Bytes of a value that fit into a document of MongoDB along with the name and the rest of a record.
 const MONGODB_VALUE_BYTES_MAX: u64 = 15 << 20;
 /// Where the demo connects, as every client of ours does without an address.
 const DEMO_PATH: &str = "/deepstream";
@@ -52,7 +52,7 @@ pub struct Plan {
     pub config: Config,
     /// Whether this is development mode.
     pub is_development: bool,
-    /// Whether all addresses are loopback addresses and everybody may log in.
+    /// Whether all addresses are loopback addresses and every client may log in.
     pub is_open_loopback: bool,
     /// Whether the demo is served.
     pub has_demo: bool,
@@ -60,9 +60,9 @@ pub struct Plan {
     pub has_docs: bool,
     /// Where to listen; the port may be 0.
     pub addresses: Vec<SocketAddr>,
-    /// Where TLS is spoken besides, if it has a port of its own.
+    /// Additional addresses where the server speaks TLS, if TLS has a separate port.
     pub tls_addresses: Vec<SocketAddr>,
-    /// What is spoken on `addresses`.
+    /// Protocols that the server speaks on `addresses`.
     pub speaks: Speaks,
     /// How many shards.
     pub shards: u16,
@@ -324,7 +324,7 @@ pub fn plan(loaded: &Loaded, machine: &Machine) -> Result<Plan, Vec<Problem>> {
     }
 }
 
-/// What the port of TLS speaks: everything that its clients may be told apart by.
+/// Protocols of the port of TLS: every protocol by which the server may distinguish its clients.
 fn tls_speaks(config: &Config) -> Speaks {
     if config.tls.allow_clear {
         Speaks::Both
@@ -334,14 +334,14 @@ fn tls_speaks(config: &Config) -> Speaks {
 }
 
 impl Plan {
-    /// What is spoken on `tls_addresses`.
+    /// Protocols that the server speaks on `tls_addresses`.
     #[must_use]
     pub fn tls_speaks(&self) -> Speaks {
         tls_speaks(&self.config)
     }
 }
 
-/// What the main port speaks.
+/// Protocols of the main port.
 fn speaks(config: &Config) -> Speaks {
     match (&config.tls.certificate.0, config.tls.port) {
         (Some(_), Auto::Auto) => tls_speaks(config),
@@ -403,7 +403,7 @@ fn tls_problem(config: &Config) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// What is wrong with how stored records are to be read for damage.
+/// Problem with the options that say how the server reads stored records to find damage.
 fn scrub_problem(store: &Store) -> Option<(&'static str, String)> {
     if store.scrub_interval == Limited::After(Duration::ZERO) {
         let reason = "a time above 0 is needed, or `never`";
@@ -413,7 +413,7 @@ fn scrub_problem(store: &Store) -> Option<(&'static str, String)> {
     (store.scrub_bytes_per_second.0 == 0).then(|| ("store.scrub_bytes_per_second", reason.into()))
 }
 
-/// What is wrong with where records are to be kept.
+/// Problems with the options that say where the server keeps records.
 fn store_problems(config: &Config) -> Vec<(String, String)> {
     let named = config.stores.iter();
     let named = named.map(|(name, named)| (join(stores::SECTION, name), &named.store));
@@ -454,7 +454,7 @@ fn quota_problem(config: &Config) -> Option<(String, String)> {
     Some((option.to_owned(), reason.to_owned()))
 }
 
-/// What is wrong with one store. Its options are named as those of `store`.
+/// Problem with one store. Its options have the same names as the options of `store`.
 fn store_problem(config: &Config, store: &Store) -> Option<(&'static str, String)> {
     let (url, option, example) = match store.kind {
         StoreKind::Sqlite | StoreKind::Memory => return None,
@@ -578,7 +578,7 @@ fn addresses(loaded: &Loaded, problems: &mut Vec<Problem>) -> Vec<SocketAddr> {
 /// How the admin page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminPage {
-    /// There is none.
+    /// The server has no admin page.
     Off,
     /// It takes the key of the options.
     Configured,

@@ -7,7 +7,7 @@ use super::layer::{Loaded, walk};
 use super::option::{OptionRow, Value, Visitor};
 use super::section::Config;
 
-/// What is written instead of a secret.
+/// Text that is written instead of a secret.
 const MASK: &str = "\"********\"";
 /// Text that is not given.
 const NOTHING: &str = "\"\"";
@@ -45,7 +45,7 @@ pub fn changed_without_reload(before: &Loaded, after: &Loaded) -> Vec<String> {
     let mut new = Values::default();
     walk(&mut before.config.clone(), &mut old);
     walk(&mut after.config.clone(), &mut new);
-    // Of two that have the same stores beside the default one, all names are the same.
+    // Two configurations with the same additional stores have the same names.
     let value = |values: &Values, name: &str| {
         let mut values = values.0.iter();
         let found = values.find(|(other, ..)| other == name);
@@ -75,7 +75,7 @@ impl Visitor for Values {
     }
 }
 
-/// Writes nested sections: with documentation, or with the origins of what was loaded.
+/// Writes nested sections: with documentation, or with the origins of the loaded values.
 struct Yaml<'a> {
     text: String,
     loaded: Option<&'a Loaded>,
@@ -113,7 +113,7 @@ impl Visitor for Yaml<'_> {
         let shown = if row.traits.secret && is_given {
             MASK.to_owned()
         } else {
-            // What is read again must not be taken for a variable.
+            // A program that reads this text again must not take a value for a variable.
             value.show().replace("${", "$${")
         };
         let line = format!("{indent}{}: {shown}", row.key());

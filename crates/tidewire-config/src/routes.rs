@@ -26,7 +26,7 @@ impl NamedStores {
     }
 }
 
-/// What is wrong with the prefixes of named stores, each with its place.
+/// Problems with the prefixes of named stores, each with its place.
 pub(super) fn problems(loaded: &Loaded) -> Vec<Problem> {
     let config = &loaded.config;
     let mut problems = Vec::new();
@@ -91,7 +91,7 @@ fn needless<'a>(config: &'a Config, prefix: &str) -> Option<&'a str> {
     (outer.1 == own).then_some(outer.0)
 }
 
-/// Stores that would be one and the same: whoever opened it second would take it away from the first.
+/// Stores that would be one and the same: the process that opened it second would take it away from the first.
 fn doubles(loaded: &Loaded) -> Vec<Problem> {
     let config = &loaded.config;
     let first = ("store".to_owned(), &config.store);
@@ -109,7 +109,7 @@ fn doubles(loaded: &Loaded) -> Vec<Problem> {
             StoreKind::Postgres => ("postgres.url", store.postgres.url.clone()),
             StoreKind::Redis => ("redis.url", store.redis.url.clone()),
         };
-        // What is missing is refused elsewhere.
+        // A missing option is refused elsewhere.
         if place.is_empty() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Stores beside the default one: sections whose names the file chooses, each with the options of `store` and the prefixes
+//! Stores in addition to the default one: sections whose names the file chooses, each with the options of `store` and the prefixes
 //! of the names that lead to it.
 
 use std::collections::BTreeMap;
@@ -8,18 +8,18 @@ use super::option::{Field, OptionRow, Traits, Value, Visitor, join};
 use super::section::Store;
 use super::value::List;
 
-/// The section below which they stand.
+/// The section that contains them.
 pub const SECTION: &str = "stores";
-/// Stores beside the default one. Each has threads of its own and is a value of a metric's label.
+/// Stores in addition to the default one. Each has separate threads and is a value of a metric's label.
 pub const COUNT_MAX: usize = 15;
 /// Bytes of a store's name.
 const NAME_BYTES_MAX: usize = 32;
-/// What the store of `store` is called beside others.
+/// Name of the store of `store` in a list with other stores.
 pub const DEFAULT_NAME: &str = "default";
 /// Options of `store` that are for the whole node.
 const COMMON_OPTIONS: [&str; 1] = ["cache"];
 
-/// A store beside the default one.
+/// A store in addition to the default one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedStore {
     /// Records whose names begin with one of these are kept in it.
@@ -45,7 +45,7 @@ impl Field for NamedStore {
     }
 }
 
-/// Shows the options of `store` as those of a store beside it.
+/// Shows the options of `store` as the options of an additional store.
 struct Own<'a> {
     section: String,
     visitor: &'a mut dyn Visitor,
@@ -69,7 +69,7 @@ impl Visitor for Own<'_> {
     }
 }
 
-/// The stores beside the default one, by name.
+/// The stores in addition to the default one, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedStores(BTreeMap<String, NamedStore>);
 
@@ -82,7 +82,7 @@ impl NamedStores {
     /// Has another one, with defaults.
     ///
     /// # Errors
-    /// What is wrong with its name, or that there are too many.
+    /// Problem with its name, or with the number of stores.
     pub(super) fn add(&mut self, name: &str) -> Result<(), String> {
         let is_word = name.starts_with(|first: char| first.is_ascii_lowercase())
             && name

@@ -113,7 +113,7 @@ pub trait Scalar: Sized {
     /// Reads it.
     ///
     /// # Errors
-    /// What is wrong with the text, naming it.
+    /// Problem with the text, naming it.
     fn parse(text: &str) -> Result<Self, String>;
     /// Writes it, so that `parse` gives the same.
     fn format(&self) -> String;
@@ -282,7 +282,7 @@ impl Scalar for PathBuf {
     }
 }
 
-/// A file that may be left out; written `none` then.
+/// An optional file; written `none` if it is not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptionalPath(pub Option<PathBuf>);
 
@@ -362,7 +362,7 @@ impl Scalar for Secret {
 /// Where the rules of permission come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Rules {
-    /// Written `none`: nobody has said anything.
+    /// Written `none`: the operator has set nothing.
     #[default]
     None,
     /// Written `allow_all`.

@@ -17,10 +17,10 @@ use tidewire_core::identity;
 use tidewire_core::text::Name;
 use tidewire_core::time::Instant;
 
-/// Each wait is so many times the one before. With 1 s, 5 s, 25 s and then 30 s a client that is closed whenever it comes in
-/// connects at most five times in any minute; doubling would allow seven.
+/// Each wait is longer than the one before by this factor. With 1 s, 5 s, 25 s and then 30 s a client that is closed at each
+/// connection connects at most five times in any minute; doubling would allow seven.
 const WAIT_GROWTH: u32 = 5;
-/// More closings change nothing, so that nobody works a debt off for hours.
+/// More closings change nothing, so that no client works a debt off for hours.
 const DISCONNECTS_MAX: u32 = 10;
 
 /// How long peers wait.
@@ -30,7 +30,7 @@ pub struct BackoffSettings {
     pub wait_min: Duration,
     /// No wait is longer; zero turns all of it off. Default 30 s.
     pub wait_max: Duration,
-    /// So much time without a closing makes up for one. Default 1 min.
+    /// This time without a closing makes up for one. Default 1 min.
     pub forgive_interval: Duration,
     /// Closings through own fault after which the answer is a final no. Default 5.
     pub faults_max: u32,
@@ -82,8 +82,8 @@ impl Default for BackoffSettings {
 /// Why a connection was closed for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectCause {
-    /// It did not read, or held most when the node was over its budget. That can happen to anybody on a bad line, and is
-    /// never answered with a final no.
+    /// It did not read, or held most when the node was over its budget. That can happen to any client on a bad line, and
+    /// never leads to a final no.
     Slow,
     /// It broke the protocol or a limit of what may be sent, or could not log in.
     Fault,
@@ -102,7 +102,7 @@ pub struct Delay {
 struct Entry {
     /// Disconnects not yet made up for.
     disconnects: u32,
-    /// Those of them through own fault.
+    /// Disconnects through own fault that are not yet made up for.
     faults: u32,
     /// Time is made up for from here on.
     since: Instant,
@@ -141,7 +141,7 @@ struct Tables {
 pub struct ReconnectBackoff {
     settings: BackoffSettings,
     tables: Mutex<Tables>,
-    /// Entries, so that nobody takes the lock for an empty table.
+    /// Number of entries, so that no thread takes the lock for an empty table.
     count: AtomicUsize,
 }
 
@@ -194,7 +194,7 @@ impl ReconnectBackoff {
     }
 
     /// A request's login was refused. A socket may try again some times before it is closed for it; a request is a new
-    /// session each time, so its address is what is counted.
+    /// session each time, so the table counts its address.
     pub fn refused_login(&self, now: Instant, address: IpAddr) {
         let settings = &self.settings;
         let mut tables = self.tables.lock();
@@ -213,7 +213,7 @@ impl ReconnectBackoff {
         self.note_disconnect(now, Some(address), None, DisconnectCause::Fault);
     }
 
-    /// A connection has come from `address`. What awaits it, if anything does; the next one is free unless another was
+    /// A connection has arrived from `address`. Returns its wait, if it has one; the next connection is free unless another was
     /// closed.
     pub fn arrival(&self, now: Instant, address: IpAddr) -> Option<Delay> {
         if self.entry_count() == 0 {
@@ -229,13 +229,13 @@ impl ReconnectBackoff {
         delay.filter(|delay| delay.refuse || delay.until > now)
     }
 
-    /// A login from `address` was accepted. What awaits it, if anything does.
+    /// A login from `address` was accepted. Returns its wait, if it has one.
     pub fn login(&self, now: Instant, address: IpAddr, user: &Name) -> Option<Delay> {
         if self.entry_count() == 0 {
             return None;
         }
         let mut tables = self.tables.lock();
-        // Where somebody gets in, others may want to, too: an address is refused for good only while nobody does.
+        // Where one client logs in, others may want to, too: an address is refused for good only while no client logs in from it.
         if let Some(entry) = tables.addresses.get_mut(&subject(address)) {
             entry.faults = 0;
         }
@@ -253,7 +253,7 @@ impl ReconnectBackoff {
         self.settings.names_are_proved && !identity::is_shared(user)
     }
 
-    /// The entry as it is now; it is forgotten if it is over.
+    /// The entry as it is now; it is forgotten if it has expired.
     fn look_up<'t, K: Eq + Hash + Clone>(
         &self,
         table: &'t mut HashMap<K, Entry>,
@@ -309,7 +309,7 @@ fn count_disconnect<K: Eq + Hash + Clone>(
     entry.owed = entry.owed.saturating_add(1);
 }
 
-/// Forgets what is over, and if nothing is, whoever was closed longest ago.
+/// Forgets expired entries, and if none has expired, the entry that was closed longest ago.
 fn make_room<K: Eq + Hash + Clone>(
     table: &mut HashMap<K, Entry>,
     now: Instant,
@@ -334,7 +334,7 @@ fn wait(disconnects: u32, settings: &BackoffSettings) -> Duration {
         .min(settings.wait_max)
 }
 
-/// What is remembered of an address: whoever has one of IPv6 has all of its /64.
+/// Key that is remembered of an address: a client that has one of IPv6 has all of its /64.
 pub fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -491,7 +491,7 @@ mod tests {
             backoff.note_disconnect(at(0), Some(HERE), None, DisconnectCause::Fault);
         }
         assert!(refuses(backoff.arrival(at(0), HERE)));
-        // Somebody else gets in from there.
+        // Another client logs in from there.
         backoff.login(at(0), HERE, &"bob".into());
         assert!(!refuses(backoff.arrival(at(0), HERE)));
     }

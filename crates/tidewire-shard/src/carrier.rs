@@ -1,10 +1,10 @@
 //! A session that no socket carries: a channel between its shard and a task of the front, such as an HTTP request.
 //!
-//! In both directions go messages of the native protocol, one behind the other, without frames. So such a session takes
+//! In both directions go messages of the native protocol, in sequence, without frames. So such a session takes
 //! the same way through login, permission, limits and metrics as one with a socket. Decision: 0020.
 //!
-//! Towards the shard the bound is the front's: it takes so many requests at a time, each with so many bytes. Towards the
-//! task it is the outbox's: beyond its marks the session lags, then it is ended, like a socket that is not read.
+//! Towards the shard the front sets the bound: it takes a limited number of requests at a time, each of limited size. Towards
+//! the task the outbox sets it: beyond its marks the session lags, then it is ended, like a socket that is not read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,13 +25,13 @@ use crate::share::Standing;
 pub enum End {
     /// The engine wants it.
     Engine(CloseReason),
-    /// Too much waited for it.
+    /// Too many bytes waited for it.
     Slow,
     /// Its user holds all that one may hold of what requests share.
     Share,
     /// The server stops.
     GoingAway,
-    /// It has lost a right and did not take in time what was decided before, or must not take it.
+    /// It has lost a right. It did not take the messages that were decided before in time, or must not take them.
     Severed,
 }
 
@@ -43,25 +43,25 @@ pub enum Stay {
         /// Bytes that may wait for it. It asks for all of them itself, and takes them at once.
         bytes_max: usize,
     },
-    /// As long as its peer wants. What may wait for it is what may wait for a socket.
+    /// As long as its peer wants. As many bytes may wait for it as for a socket.
     Lasting,
 }
 
-/// What waits for the task.
+/// Bytes that wait for the task.
 #[derive(Debug, Default)]
 struct Queue {
     chunks: VecDeque<Bytes>,
     bytes: usize,
     end: Option<End>,
-    /// The shard wants to know when no more than so many bytes wait.
+    /// The shard wants a notice when at most this many bytes wait.
     drain_to: Option<usize>,
-    /// The shard wants to know when so many more chunks were taken, and handed on.
+    /// The shard wants a notice when the task has taken this many more chunks, and handed them on.
     marked: Option<usize>,
     /// The task has a chunk that it did not hand on yet.
     is_handing_on: bool,
 }
 
-/// What a task takes out of its channel.
+/// Chunk that a task takes out of its channel.
 struct Popped {
     chunk: Result<Bytes, End>,
     /// Little is left, and the shard waits to hear that.
@@ -75,11 +75,11 @@ pub(crate) struct Carrier {
     filled: Notify,
     /// The session's place at its shard; set before anything else is taken out of the mailbox for it.
     pub(crate) key: OnceLock<Key>,
-    /// What waits in all channels of the shard.
+    /// Bytes that wait in all channels of the shard.
     queued_bytes: Arc<AtomicUsize>,
-    /// Where the task hands on what it takes, if that lasts.
+    /// Outlet where the task hands on the chunks that it takes, if that lasts.
     outlet: OnceLock<Arc<Outlet>>,
-    /// What the webhook gives to clients that log in over HTTP, as JSON; set before the login is answered.
+    /// Data that the webhook gives to clients that log in over HTTP, as JSON; set before the login is answered.
     pub(crate) token: OnceLock<String>,
 }
 
@@ -101,14 +101,14 @@ impl Carrier {
         self.queue.lock().bytes
     }
 
-    /// Nothing more comes. What waits can still be read.
+    /// No more chunks arrive. The task can still read the chunks that wait.
     pub(crate) fn end(&self, end: End) {
         self.queue.lock().end.get_or_insert(end);
         self.filled.notify_one();
     }
 
-    /// Takes back what waits. What the task has handed on and the kernel has not got can't be taken back: then the session ends, and
-    /// the connection with it. False if neither was there.
+    /// Takes back the bytes that wait. Bytes that the task has handed on and the kernel has not got can't be taken back: then the
+    /// session ends, and the connection with it. False if neither was there.
     pub(crate) fn take_back(&self) -> bool {
         let mut queue = self.queue.lock();
         if queue.bytes == 0 && !queue.is_handing_on {
@@ -130,7 +130,7 @@ impl Carrier {
         true
     }
 
-    /// Has the shard be told when all that waits now, and what the task has in hand, was handed on; false if there is nothing.
+    /// The shard gets a notice when all bytes that wait now, or that the task holds, were handed on; false if there are none.
     pub(crate) fn mark(&self) -> bool {
         let mut queue = self.queue.lock();
         let count = queue.chunks.len();
@@ -144,14 +144,14 @@ impl Carrier {
         self.queue.lock().marked.is_some()
     }
 
-    /// The task has handed on what it took; true if that is all that was marked.
+    /// The task has handed on the bytes that it took; true if these were all marked bytes.
     fn hand_on(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.is_handing_on = false;
         queue.marked.take_if(|count| *count == 0).is_some()
     }
 
-    /// Has the shard be told when at most `bytes` wait; false if that is so already.
+    /// The shard gets a notice when at most `bytes` wait; false if no more wait already.
     pub(crate) fn await_drained(&self, bytes: usize) -> bool {
         let mut queue = self.queue.lock();
         let is_full = queue.bytes > bytes;
@@ -188,7 +188,7 @@ impl Drop for Carrier {
     }
 }
 
-/// What lies in a shard's mailbox about such sessions.
+/// Mail to a shard about such sessions.
 #[derive(Debug)]
 pub(crate) enum CarriedMail {
     /// A new one with its first messages.
@@ -204,7 +204,7 @@ pub(crate) enum CarriedMail {
         carrier: Arc<Carrier>,
         messages: Vec<u8>,
     },
-    /// Little waits for the task any more.
+    /// Few bytes still wait for the task.
     Drained(Arc<Carrier>),
     /// The task has handed on what was marked. The shard looks at that at the end of its turn.
     Taken,
@@ -220,7 +220,7 @@ pub struct CarriedSession {
 }
 
 impl CarriedSession {
-    /// Opens a session at `shard` and gives it its first messages, encoded one behind the other.
+    /// Opens a session at `shard` and gives it its first messages, encoded in sequence.
     pub(super) fn open(
         shard: ShardHandle,
         queued_bytes: Arc<AtomicUsize>,
@@ -252,8 +252,8 @@ impl CarriedSession {
         self.mail(|carrier| CarriedMail::Messages { carrier, messages });
     }
 
-    /// The next whole messages, one behind the other. May be given up and called again. Who calls it is done with those
-    /// from before: they are handed on, so that nothing of them is held back.
+    /// The next whole messages, in sequence. May be given up and called again. A caller has finished with the messages of the
+    /// call before: they are handed on, so that none of their bytes are held back.
     ///
     /// # Errors
     /// The shard has ended the session, and everything before that was received.
@@ -262,7 +262,7 @@ impl CarriedSession {
             self.mail(|_| CarriedMail::Taken);
         }
         loop {
-            // A permit is kept for whoever comes late, so nothing is missed between the look and the wait.
+            // A permit is kept for a late reader, so it misses no notice between the look and the wait.
             if let Some(popped) = self.carrier.pop() {
                 if popped.has_drained {
                     self.mail(CarriedMail::Drained);
@@ -273,13 +273,13 @@ impl CarriedSession {
         }
     }
 
-    /// What the webhook gives to clients that log in over HTTP, as JSON, once the login was answered.
+    /// Data that the webhook gives to clients that log in over HTTP, as JSON, once the login was answered.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.carrier.token.get().map(String::as_str)
     }
 
-    /// What is received is handed on through `outlet` from now on. It is shut if that must not leave.
+    /// The task hands on received chunks through `outlet` after this call. It is shut if they must not leave.
     pub fn hand_on_to(&self, outlet: Arc<Outlet>) {
         // A session is handed on in one place.
         let _ = self.carrier.outlet.set(outlet);

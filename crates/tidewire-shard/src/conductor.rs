@@ -1,8 +1,8 @@
 //! A shard's thread: one turn after the other.
 //!
-//! Poll, read, decode, let the engine decide, post to other shards, send. There are no rules here: what a message
-//! means is the engine's, how bytes move is the loop's. Control frames (pong, close) do not go through the turn log:
-//! they are bytes of their connection, put behind its ranges of the turn, because nobody shares them.
+//! Poll, read, decode, let the engine decide, post to other shards, send. There are no rules here: the engine decides the
+//! meaning of a message, and the loop decides how bytes move. Control frames (pong, close) do not go through the turn log:
+//! they are bytes of their connection, put behind its ranges of the turn, because no other connection shares them.
 
 mod carried;
 mod closing;
@@ -58,13 +58,13 @@ use crate::tracer::Tracer;
 /// A shard finishes a turn at least this often, so that `/health` can tell a stuck one.
 const TURN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a byte of a short message costs the engine, about: it is checked, kept and encoded.
+/// Approximate cost of a byte of a short message for the engine, which checks, keeps and encodes it.
 const WORK_PER_BYTE: usize = 4;
 
 /// How often the engine's gauges are published.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a shard shares with the others of its node.
+/// State that a shard shares with the others of its node.
 pub(crate) struct Node {
     pub(crate) handles: Arc<[ShardHandle]>,
     pub(crate) interest: Arc<InterestMap>,
@@ -75,7 +75,7 @@ pub(crate) struct Node {
     pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
-/// One shard: its engine, its loop, and what lies between them.
+/// One shard: its engine, its loop, and the state between them.
 pub(crate) struct Conductor {
     address: Address,
     engine: Shard,
@@ -123,17 +123,17 @@ pub(crate) struct Conductor {
     confirmed: Vec<Confirmed>,
     broken: Vec<Key>,
     settled: Settled,
-    /// What this shard holds beside its connections.
+    /// Memory that this shard holds apart from its connections.
     memory: Share,
     participant: Participant,
     shedding: Shedding,
     mail_count: u64,
-    /// New work is refused; whoever waits for the end of running calls looks at the gauges.
+    /// The shard refuses new work; a caller that waits for the end of running calls looks at the gauges.
     is_refusing: bool,
     is_draining: bool,
     quiet: Vec<oneshot::Sender<Quiet>>,
     close_all: Option<CloseAll>,
-    /// Changes of rights that somebody waits for.
+    /// Changes of rights that a caller waits for.
     settlings: Vec<Settling>,
     gauges_published: Instant,
     longest_turn: LongestTurn,
@@ -215,10 +215,10 @@ impl Conductor {
         }
     }
 
-    /// Turns until it is told to stop.
+    /// Runs turns until the shard receives the order to stop.
     ///
     /// # Errors
-    /// The poll itself failed; the shard can't go on.
+    /// The poll itself failed; the shard can't continue.
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.is_stopped {
             match self.next_wake() {
@@ -244,7 +244,7 @@ impl Conductor {
             if !self.event_loop.has_sends() {
                 break;
             }
-            // Whatever comes in meanwhile belongs to the next turn, whose log has begun already.
+            // Input that arrives during the flush belongs to the next turn, whose log has begun already.
             self.event_loop.poll_again()?;
             self.take_in();
             self.hurry();
@@ -318,7 +318,7 @@ impl Conductor {
         }
     }
 
-    /// Takes in what there is: confirmations, mail, deadlines, sockets.
+    /// Takes in the available input: confirmations, mail, deadlines, sockets.
     fn take_in(&mut self) {
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -365,7 +365,7 @@ impl Conductor {
         self.sink.ends.begin_turn();
         self.sink.deflation.begin_turn();
         self.batches.begin_turn();
-        // Others may have to hear of an end. That leaves with the next turn, so it must lie in the logs of that one.
+        // Other shards may have to hear of an end. That message leaves with the next turn, so it must be in the logs of that turn.
         self.say_goodbyes();
     }
 
@@ -612,7 +612,7 @@ impl Conductor {
             self.backoff.refused_login(self.now.monotonic, address);
         }
         if matches!(completion.outcome, AuthOutcome::Unavailable) {
-            // A request is told so at once; it knows when to come back.
+            // A request gets this answer at once; it knows when to come back.
             let reason = match is_held_off {
                 true => CloseReason::Refused,
                 false => CloseReason::AuthUnavailable,

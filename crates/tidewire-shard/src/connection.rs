@@ -1,4 +1,4 @@
-//! What a shard keeps with each of its connections. Small, because it is paid for every idle one.
+//! State that a shard keeps with each of its connections. Small, because every idle connection costs this memory.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use super::handle::Peer;
 use crate::backoff::DisconnectCause;
 use crate::place::Place;
 
-/// Wire formats, each with a turn log of its own.
+/// Wire formats, each with a separate turn log.
 pub(crate) const FORMAT_COUNT: u8 = 13;
 
 /// The format of sessions without a socket: messages without frames, as in a batch.
 pub(crate) const CARRIED: Format = Format(12);
 
-/// What a format stands for.
+/// Properties of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encoding {
     pub(crate) dialect: Dialect,
     /// Messages may be compressed.
     pub(crate) is_deflated: bool,
-    /// All messages of a turn are put into one frame; they lie in the log without frames of their own. Never JSON.
+    /// All messages of a turn are put into one frame; they are in the log without separate frames. Never JSON.
     pub(crate) is_batched: bool,
     /// Messages are JSON in text messages.
     pub(crate) is_text: bool,
@@ -81,7 +81,7 @@ impl Encoding {
         }
     }
 
-    /// What its frames are.
+    /// Type of its frames.
     pub(crate) fn opcode(self) -> Opcode {
         match self.is_text {
             false => Opcode::Binary,
@@ -90,13 +90,13 @@ impl Encoding {
     }
 }
 
-/// A connection's state beside its socket.
+/// A connection's state apart from its socket.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) decoder: Decoder,
     /// The payload of the message that has to wait.
     pub(crate) waiting: Option<Box<[u8]>>,
-    /// Who it is, until the login.
+    /// Peer of the connection, until the login.
     pub(crate) peer: Option<Arc<Peer>>,
     /// Bytes posted to other shards and not yet handled there.
     pub(crate) inflight_bytes: u32,
@@ -145,9 +145,9 @@ impl State {
 pub(crate) enum Phase {
     /// Messages are handled.
     Open,
-    /// It ends with the turn: what was decided is sent, then the close frame.
+    /// It ends with the turn: the shard sends the decided messages, then the close frame.
     Closing,
-    /// The engine knows it no more; what the peer still sends is thrown away until it closes too.
+    /// The engine no longer knows it; the shard throws away the bytes that the peer still sends until it closes too.
     Lingering,
 }
 
@@ -191,11 +191,11 @@ pub(crate) enum CloseCause {
     Frame(FrameError),
     /// A peer that speaks JSON sent bytes.
     NotText,
-    /// A peer that speaks JSON sent what is none.
+    /// A peer that speaks JSON sent a message that is not JSON.
     NotJson(TextError),
     /// The engine wants it.
     Engine(CloseReason),
-    /// The same of a session that must not get what still waits for it: it has no time for a last word.
+    /// The same of a session that must not get the messages that still wait for it: it has no time for a last message.
     Severed(CloseReason),
     /// The node holds too much memory, and this session most of it.
     Memory,
@@ -204,7 +204,7 @@ pub(crate) enum CloseCause {
 }
 
 impl CloseCause {
-    /// What is said last, and the close frame. The reason in it is for people who debug; clients of deepstream ignore both
+    /// The last message, and the close frame. The reason in it is for people who debug; clients of deepstream ignore both
     /// code and reason.
     pub(crate) fn frame(self, is_text: bool) -> Vec<u8> {
         let payload = match self {
@@ -242,7 +242,7 @@ impl CloseCause {
         frame
     }
 
-    /// Whether whoever is closed for it has to wait before it is let in again.
+    /// Whether a client that is closed for this reason has to wait before its next login or connection is answered.
     pub(crate) fn cause(self) -> Option<DisconnectCause> {
         match self {
             Self::Frame(_)
@@ -251,8 +251,8 @@ impl CloseCause {
             | Self::Engine(CloseReason::InvalidLogin | CloseReason::TooManyAuthAttempts) => {
                 Some(DisconnectCause::Fault)
             }
-            // Silence is a broken line, and a record that can't be read is the server's fault. Who is refused for good or
-            // has not logged in in time stays away, so that the wait would hit the next one behind the same address.
+            // Silence is a broken line, and a record that can't be read is the server's fault. A client that is refused for good, or
+            // that has not logged in in time, stays away. So the wait would hit the next client behind the same address.
             Self::Engine(
                 CloseReason::AuthenticationTimeout
                 | CloseReason::Barred

@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tidewire_net::connection::Key;
 
-/// What one entry costs beside its message's bytes, which several entries share.
+/// Cost of one entry without its message's bytes, which several entries share.
 const ENTRY_BYTES: u32 = 64;
 
-/// Stands for no connection: places count up from 0 and descriptors run out long before.
+/// Represents no connection: places count up from 0 and descriptors run out long before.
 pub(crate) const NOBODY: Key = Key {
     index: u32::MAX,
     generation: 0,
 };
 
-/// A number on a cache line of its own, since another thread writes its neighbour.
+/// A number on a separate cache line, since another thread writes its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Padded<T>(T);
@@ -57,7 +57,7 @@ impl Confirmations {
             .load(Ordering::SeqCst)
     }
 
-    /// Whether any shard is over its limit, so that nobody reads sockets.
+    /// Whether any shard is over its limit, so that no shard reads sockets.
     pub(crate) fn is_congested(&self) -> bool {
         self.congested.0.load(Ordering::SeqCst) > 0
     }
@@ -77,7 +77,7 @@ impl Confirmations {
     }
 }
 
-/// What one connection posted with one batch.
+/// Bytes that one connection posted with one batch.
 #[derive(Clone, Copy, Debug)]
 struct Charge {
     batch: u64,
@@ -180,7 +180,7 @@ impl Credit {
         (posts.posted, std::mem::take(&mut posts.batch_bytes))
     }
 
-    /// Appends what was confirmed since the last call.
+    /// Appends the numbers that were confirmed since the last call.
     pub(crate) fn collect(
         &mut self,
         confirmations: &Confirmations,

@@ -1,4 +1,4 @@
-//! What a shard compresses: each message once, for all recipients that agreed on it.
+//! Compression of a shard: it compresses each message once, for all recipients that agreed on it.
 //!
 //! One compressor serves all connections of a shard, since nothing of a message is remembered for the next one. The time
 //! that compression may take of a turn is bounded: what is over leaves plain, which every recipient understands.
@@ -11,10 +11,10 @@ use super::ShardLimits;
 use super::connection::Encoding;
 use super::stats::{ShardStats, add};
 
-/// Starting costs about as much as compressing so many bytes: 6 us, where 1 KiB takes 2.3 us more.
+/// Starting costs about as much as compressing this many bytes: 6 us, where 1 KiB takes 2.3 us more.
 const START_BYTES: usize = 2560;
 
-/// A buffer above this capacity is given back when its turn is over.
+/// A buffer above this capacity is given back when its turn has ended.
 const KEPT_CAPACITY_MAX: usize = 64 << 10;
 
 /// Compresses the messages of a shard.

@@ -1,5 +1,5 @@
-//! What the rest of the server can do with a shard: give it connections and completions, let it drain, look at its
-//! numbers. Everything goes through its mailbox and returns at once.
+//! Interface of a shard for the rest of the server: it gives the shard connections and completions, drains it, and reads its
+//! numbers. Every call goes through the mailbox of the shard and returns at once.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::stats::{Clock, ShardStats};
 use crate::place::Place;
 use crate::share::Standing;
 
-/// What is known of a peer beside its messages. Kept until it is logged in.
+/// Details of a peer apart from its messages. The shard keeps them until the peer is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it comes from: the address of its socket, or what a trusted proxy says.
+    /// Origin of the peer: the address of its socket, or the address that a trusted proxy gives.
     pub address: SocketAddr,
     /// The headers of its request, names in lower case.
     pub headers: Vec<(String, String)>,
@@ -55,14 +55,14 @@ impl Peer {
     }
 }
 
-/// A connection that was upgraded to a WebSocket and from now on belongs to one shard.
+/// A connection that was upgraded to a WebSocket and belongs to one shard after the upgrade.
 #[derive(Debug)]
 pub struct UpgradedSocket {
-    /// Nonblocking, the 101 flushed, and known to nobody else.
+    /// Nonblocking. The 101 is flushed, and only this connection knows the socket.
     pub stream: TcpStream,
     /// Its TLS state with the handshake done, if it has one.
     pub tls: Option<Box<TlsState>>,
-    /// What was read behind the request. The shard handles it first, without waiting for readiness.
+    /// Bytes that were read behind the request. The shard handles them first, without waiting for readiness.
     pub unread: Bytes,
     /// Whose it is.
     pub peer: Arc<Peer>,
@@ -84,7 +84,7 @@ pub trait Requests: Send + Sync {
     fn authenticate(&self, request: AuthRequest, peer: Arc<Peer>) -> Asked;
 }
 
-/// What the auth chain says of a login at once.
+/// Immediate reply of the auth chain to a login.
 #[derive(Debug)]
 pub enum Asked {
     /// The answer.
@@ -118,9 +118,9 @@ impl Drop for PendingLogin {
 pub struct AuthAnswer {
     /// For the engine.
     pub completion: AuthCompletion,
-    /// What the webhook gives to clients that log in over HTTP, as JSON.
+    /// Data that the webhook gives to clients that log in over HTTP, as JSON.
     pub token: Option<String>,
-    /// Whether the login was not judged, because too many before it were refused.
+    /// Whether the chain did not decide the login, because it had refused too many logins before.
     pub is_held_off: bool,
 }
 
@@ -134,16 +134,16 @@ impl From<AuthCompletion> for AuthAnswer {
     }
 }
 
-/// What lies in a shard's mailbox.
+/// An item of a shard's mailbox.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// What another shard posted in one turn.
+    /// Entries that another shard posted in one turn.
     Entries {
         /// Which shard.
         from: u16,
         /// Its batches to this shard are numbered from 1.
         batch: u64,
-        /// What the messages behind the entries have, about.
+        /// Approximate size of the messages behind the entries.
         bytes: usize,
         entries: Vec<Entry>,
     },
@@ -161,17 +161,17 @@ pub(crate) enum Mail {
     Carried(CarriedMail),
     /// Somebody wants to see something.
     Inspect(Inspection),
-    /// New work is refused from now on.
+    /// The shard refuses new work after this item.
     RefuseNew,
     /// Sockets are no longer read.
     StopReading,
-    /// Answers as soon as nothing is under way.
+    /// The shard answers as soon as it has no unfinished work.
     Quiet(oneshot::Sender<Quiet>),
-    /// Closes all connections one after the other within a time, then answers.
+    /// The shard closes all connections in sequence within a time, then answers.
     CloseAll {
         /// The first is closed at once, the last at the end of this time.
         spread: Duration,
-        /// Whoever has not read everything by then is cut off.
+        /// The shard cuts off a connection that has unsent bytes by then.
         patience: Duration,
         reply: oneshot::Sender<Closed>,
     },
@@ -179,7 +179,7 @@ pub(crate) enum Mail {
     Stop,
 }
 
-/// A shard had nothing under way: no entries posted or to be handled, no dirty record, no unsent byte.
+/// A shard had no unfinished work: no entries posted or to be handled, no dirty record, no unsent byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiet {
     /// Mail handled so far. If it stays the same in two rounds over all shards, nothing is on its way between them.
@@ -201,7 +201,7 @@ pub(crate) struct Shared {
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) stats: ShardStats,
     pub(crate) clock: Clock,
-    /// What waits in the channels of the sessions that tasks of the front carry.
+    /// Bytes that wait in the channels of the sessions that tasks of the front carry.
     pub(crate) carried_bytes: Arc<AtomicUsize>,
 }
 
@@ -216,7 +216,7 @@ impl ShardHandle {
         self.0.index
     }
 
-    /// Hands over connections. They count as the shard's from now on.
+    /// Hands over connections. The shard counts them as its own after this call.
     pub fn hand_over(&self, connections: Vec<UpgradedSocket>) {
         self.0.stats.connections.fetch_add(
             connections.len() as u64,
@@ -256,8 +256,9 @@ impl ShardHandle {
         self.0.mailbox.push(Mail::Auth(answer.into()));
     }
 
-    /// Changes rights. Numbers count up by one and reach every shard in order. Answered when the sessions of this shard hold what
-    /// they may, nothing judged before is on its way to it, and what waited to be sent to them was sent.
+    /// Changes rights. Numbers count up by one and reach every shard in order. The shard answers when three conditions hold.
+    /// The rights of its sessions are applied. No message that was authorized before is on its way to the shard.
+    /// All messages that waited for these sessions were sent.
     pub fn change_rights(&self, number: u64, change: RightsChange) -> oneshot::Receiver<()> {
         let (reply, answer) = oneshot::channel();
         self.0.mailbox.push(Mail::Rights {
@@ -268,18 +269,18 @@ impl ShardHandle {
         answer
     }
 
-    /// From now on new work is refused with a retryable code; running calls may still be answered.
+    /// After this call the shard refuses new work with a retryable code; running calls may still be answered.
     pub fn refuse_new(&self) {
         self.0.mailbox.push(Mail::RefuseNew);
     }
 
-    /// From now on sockets are not read any more.
+    /// After this call the shard no longer reads sockets.
     pub fn stop_reading(&self) {
         self.0.mailbox.push(Mail::StopReading);
     }
 
-    /// Waits until the shard has nothing under way; `None` if it has ended. Not to be asked before
-    /// [`ShardHandle::stop_reading`], since peers could keep it busy for ever.
+    /// Waits until the shard has no unfinished work; `None` if it has ended. Callers first call
+    /// [`ShardHandle::stop_reading`], since peers could keep the shard busy for ever.
     pub async fn quiet(&self) -> Option<Quiet> {
         let (reply, answer) = oneshot::channel();
         self.0.mailbox.push(Mail::Quiet(reply));
@@ -287,7 +288,7 @@ impl ShardHandle {
     }
 
     /// Closes all connections with 1001, spread evenly over `spread`, and waits until the last one is gone, for at most
-    /// `patience` longer; whoever has unsent bytes then is cut off and counted.
+    /// `patience` longer. The shard then cuts off and counts each connection that has unsent bytes.
     pub async fn close_all(&self, spread: Duration, patience: Duration) -> Closed {
         let (reply, answer) = oneshot::channel();
         self.0.mailbox.push(Mail::CloseAll {

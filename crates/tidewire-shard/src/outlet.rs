@@ -1,7 +1,7 @@
 //! Where the bytes of a connection of the front leave: a note when a piece has reached the kernel, and a valve that a shard
 //! can shut at once.
 //!
-//! Hyper, h2 and TLS keep what the peer does not read. So a piece about which somebody must know is given to them as [`Bytes`]
+//! Hyper, h2 and TLS keep bytes that the peer does not read. So a piece that a caller must track is given to them as [`Bytes`]
 //! that note when the library lets go of them. The next flush that succeeds has given them to the kernel, because both
 //! libraries flush only when they hold back nothing of what they have let go of.
 
@@ -27,7 +27,7 @@ pub struct Outlet {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Nothing leaves any more.
+    /// No more bytes leave.
     is_shut: bool,
     /// Those who wait for pieces that the library has let go of since the last flush.
     released: Vec<oneshot::Sender<()>>,
@@ -149,7 +149,7 @@ impl<S> Outflow<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Outflow<S> {
-    /// Does something that may write, unless the outlet is shut; nobody can shut it meanwhile.
+    /// Does something that may write, unless the outlet is shut; no task can shut it during that time.
     fn poll_open<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -193,7 +193,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Outflow<S> {
         self.get_mut().poll_open(context, |stream, context, state| {
             ready!(stream.poll_flush(context))?;
             for left in state.released.drain(..) {
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let _ = left.send(());
             }
             Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! The places that connections occupy, and who takes upgraded connections over.
+//! The places that connections occupy, and the interface that takes upgraded connections over.
 //!
 //! A socket has a descriptor from its acceptance on, and is counted at its peer's address. A trusted proxy's sockets are not:
 //! there each WebSocket is counted at its client's address, once its request has told that.
@@ -36,7 +36,7 @@ impl Subject {
             IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),
             IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
         };
-        // The network of `::1` has the number 0, and so has nobody else.
+        // The network of `::1` has the number 0, and no other address has it.
         Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
     }
 
@@ -56,7 +56,7 @@ pub struct Places {
     /// One permit for each socket that the limit of open files allows.
     pub descriptors: Arc<Semaphore>,
     per_address_max: Auto<usize>,
-    /// Sockets or WebSockets by address; nobody who has none.
+    /// Sockets or WebSockets by address; an address without any has no entry.
     addresses: Mutex<HashMap<Subject, usize>>,
 }
 
@@ -145,7 +145,7 @@ impl Places {
 #[derive(Debug)]
 pub struct Counted {
     places: Arc<Places>,
-    /// `None` once somebody else gives it back.
+    /// `None` once another owner gives it back.
     subject: Option<Subject>,
 }
 

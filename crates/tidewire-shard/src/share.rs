@@ -1,9 +1,9 @@
-//! What the callers of the HTTP API may hold at a time, and that none of them holds all of it.
+//! Places that the callers of the HTTP API may hold at a time. No caller can hold all of them.
 //!
-//! A caller is the address of a request until its login, and the user afterwards. It may take more as long as it then holds no
-//! more than what is left free for all others. So one caller gets half of everything at most, two get a third each, and
-//! whoever comes next finds a place, without a number of callers that would have to be known. A caller that holds nothing may
-//! take whatever there is.
+//! A caller is the address of a request until its login, and the user afterwards. It may take more as long as it then holds
+//! at most the number of places that stay free for all others. So one caller gets half of all places at most, two get a third
+//! each, and the next caller finds a place, without a number of callers that would have to be known. A caller that holds
+//! nothing may take any free place.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,10 +15,10 @@ use tidewire_core::text::Name;
 
 use super::place::Subject;
 
-/// Whose requests are counted together.
+/// Caller whose requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
-    /// Before the login, and of users without a name of their own: an address, or the first 64 bits of an IPv6 address.
+    /// Before the login, and of users without their own name: an address, or the first 64 bits of an IPv6 address.
     Address(AddressKey),
     /// A user.
     User(Name),
@@ -127,10 +127,10 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Holds `count` places from now on. Fewer than before are always held.
+    /// Holds `count` places after this call. Fewer than before are always held.
     ///
     /// # Errors
-    /// More are not there, or the caller would hold more than its share. What the seat has it keeps.
+    /// More are not there, or the caller would hold more than its share. The seat keeps the places that it has.
     pub fn resize(&self, count: usize) -> Result<(), Refused> {
         let mut state = self.state.lock();
         let (caller, own) = &mut *state;
@@ -149,13 +149,13 @@ impl Seat {
         self.state.lock().1
     }
 
-    /// Whose places they are.
+    /// Caller that holds the places.
     #[must_use]
     pub fn caller(&self) -> Caller {
         self.state.lock().0.clone()
     }
 
-    /// Counts the places as another caller's from now on: the address of the request has logged in as a user.
+    /// Counts the places as another caller's after this call: the address of the request has logged in as a user.
     ///
     /// # Errors
     /// That caller would hold more than its share. The places stay where they were counted.
@@ -184,7 +184,7 @@ impl Drop for Seat {
     }
 }
 
-/// What one request holds of all that requests share.
+/// Places that one request holds of all shared places.
 #[derive(Debug)]
 pub struct Standing {
     place: Seat,
@@ -201,7 +201,7 @@ impl Standing {
         }
     }
 
-    /// Whose request it is.
+    /// Caller of the request.
     #[must_use]
     pub fn caller(&self) -> Caller {
         self.place.caller()
@@ -213,14 +213,14 @@ impl Standing {
         let _ = self.body.set(seat);
     }
 
-    /// Counts all of it as this caller's from now on.
+    /// Counts all of its places as this caller's after this call.
     ///
     /// # Errors
     /// That caller would hold more than its share of requests.
     pub fn move_to(&self, caller: &Caller) -> Result<(), Refused> {
         self.place.move_to(caller)?;
         if let Some(body) = self.body.get() {
-            // The body has come already. If its user has the share of bodies, it goes on being counted at the address.
+            // The body has arrived already. If its user has the share of bodies, the address still holds the place of this body.
             let _ = body.move_to(caller);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What a shard counts, for metrics and health. Written by the shard's thread, read by anybody.
+//! Counts of a shard, for metrics and health. The shard's thread writes them, and any thread reads them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -69,7 +69,7 @@ impl LongestTurn {
     }
 }
 
-/// The place of a turn of so many nanoseconds in [`ShardStats::turns_by_time`].
+/// The place of a turn of this many nanoseconds in [`ShardStats::turns_by_time`].
 pub(crate) fn time_index(nanos: u64) -> usize {
     TURN_TIMES.partition_point(|time| *time < Duration::from_nanos(nanos))
 }
@@ -111,7 +111,7 @@ pub(crate) fn topic_index(message: &Message<'_>) -> usize {
     }
 }
 
-/// Counters and gauges of one shard. Counters only grow; what is called gauge shows the end of the last turn.
+/// Counters and gauges of one shard. Counters only grow; a gauge shows the end of the last turn.
 #[derive(Debug, Default)]
 pub struct ShardStats {
     /// When the last turn ended, in nanoseconds since the start of the node's clock.
@@ -151,7 +151,7 @@ pub struct ShardStats {
     pub inbound_bytes: AtomicU64,
     /// Gauge: bytes in the turn logs, which all recipients share.
     pub log_bytes: AtomicU64,
-    /// Bytes of records that nobody used and that were given up because the node held too much.
+    /// Bytes of unused records that were given up because the node held too much.
     pub cache_shrunk_bytes: AtomicU64,
     /// Gauge: sessions of HTTP requests and streams.
     pub carried_sessions: AtomicU64,
@@ -159,7 +159,7 @@ pub struct ShardStats {
     pub caller_waits: AtomicU64,
     /// Gauge: bytes that wait to be taken by them.
     pub carried_bytes: AtomicU64,
-    /// Gauge: bytes of what is kept for sessions beside records and histories.
+    /// Gauge: bytes that are kept for sessions, without records and histories.
     pub kept_bytes: AtomicU64,
     /// Connections that were ended because they did not read, or held most when the node was over its budget.
     pub slow_disconnects: AtomicU64,
@@ -245,7 +245,7 @@ pub struct EngineStats {
     pub history_gaps: AtomicU64,
     pub history_forgotten: AtomicU64,
     pub history_removed: AtomicU64,
-    /// How often each limit, or a rule, was in somebody's way, in the order of [`REFUSALS`].
+    /// How often each limit, or a rule, refused a client, in the order of [`REFUSALS`].
     pub refused: [AtomicU64; REFUSALS.len()],
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 /// The part that something plays in the life of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A publication is read, judged, and posted to the shards with subscribers.
+    /// A publication is read, authorized, and posted to the shards with subscribers.
     Publish,
     /// It is on its way to a shard with subscribers, the mailbox included.
     Route,
@@ -38,7 +38,7 @@ pub struct Span {
     pub shard: u16,
 }
 
-/// What was counted.
+/// Counts of spans.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Spans that the collector has taken.

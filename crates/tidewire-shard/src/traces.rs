@@ -18,7 +18,7 @@ use super::sink::Sink;
 use super::stats::Clock;
 use crate::tracer::{Kind, Span, Tracer};
 
-/// What one shard records.
+/// Recordings of one shard.
 #[derive(Debug)]
 pub(crate) struct ShardTraces {
     tracer: Arc<Tracer>,
@@ -211,7 +211,7 @@ pub(super) fn give(
         trace: publication.trace,
     });
     let flow = engine.message(now, session, &recorded, sink);
-    // What has to wait is recorded when it goes on.
+    // A message that has to wait is recorded when it continues.
     if flow == Flow::Taken
         && let Some(traces) = &sink.traces
     {
@@ -228,9 +228,9 @@ fn skip(ratio: f64) -> Option<u64> {
     if ratio >= 1.0 {
         return Some(0);
     }
-    // From 0 to below 1, in steps that a number of this type can tell apart.
+    // From 0 to below 1, in steps that a number of this type can distinguish.
     let chance = (u64::from_le_bytes(random()) >> 11) as f64 / (1_u64 << 53) as f64;
-    // The end of the range is far beyond what is ever counted.
+    // The end of the range is far beyond any count.
     Some(((1.0 - chance).ln() / (1.0 - ratio).ln()) as u64)
 }
 

@@ -11,7 +11,7 @@ use crate::session::RuleReads;
 use crate::time::Now;
 
 impl Shard {
-    /// What a session waited for has come: it goes on with the message that has not wholly taken effect, or gives its next one.
+    /// The awaited event of a session has arrived. The session continues with its partly applied message, or gives its next one.
     pub(super) fn resume<E: Effects>(&mut self, now: Now, id: SessionId, out: &mut E) {
         let session = self.sessions.find(id);
         let has_bulk = session.is_some_and(|session| session.has_bulk());

@@ -1,20 +1,20 @@
-//! What a shard counts of itself.
+//! Numbers that a shard counts of itself.
 
 use super::Shard;
 use crate::history::HistoryCounts;
 use crate::limits::{LagCounts, Refused};
 use crate::record::commit::Commits;
 
-/// Numbers for metrics and for whoever waits until a shard is quiet.
+/// Numbers for metrics and for callers that wait until a shard is quiet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Sessions in every phase.
     pub sessions: usize,
-    /// Sessions whose next answer is held back.
+    /// Sessions whose next answer the shard holds back.
     pub delayed: usize,
     /// Sessions whose login expires at some time.
     pub expiring: usize,
-    /// Sessions that were ended because it did. Only grows.
+    /// Sessions that the shard ended because their login expired. Only grows.
     pub expired: u64,
     /// Subscriptions, registrations and patterns that ended because the right to them was lost. Only grows.
     pub rights_lost: u64,
@@ -28,39 +28,39 @@ pub struct Counts {
     pub records: usize,
     /// Their bytes.
     pub record_bytes: usize,
-    /// Records that the store has not got yet.
+    /// Records that the store does not have yet.
     pub dirty_records: usize,
     /// Their bytes.
     pub dirty_bytes: usize,
     /// Keys of writes that are remembered.
     pub write_keys: usize,
-    /// Commits that failed since the last one that did not.
+    /// Commits that failed since the last successful one.
     pub commit_failures: u32,
     /// Running calls of the rpc names that this shard owns.
     pub calls: usize,
     /// Listen patterns.
     pub patterns: usize,
-    /// Names of this shard that some shard has subscribers of: records, and events while somebody listens to events.
+    /// Names of this shard with subscribers on any shard: records, and events while a provider listens to events.
     pub wanted_names: usize,
     /// Steps of searches for listening providers, and of the ends of their sessions. Only grows.
     pub listen_steps: u64,
-    /// Registrations and calls that the ends of sessions, lost rights and time-outs of calls have looked at. Only grows.
+    /// Registrations and calls that the ends of sessions, lost rights and time-outs of calls have visited. Only grows.
     pub rpc_steps: u64,
     /// Rpc names of this shard with providers.
     pub provided_rpcs: usize,
     /// Users of this shard that are online.
     pub users_online: usize,
-    /// Bytes of what is kept for sessions, see [`Shard::kept_bytes`].
+    /// Bytes that the shard keeps for sessions, see [`Shard::kept_bytes`].
     pub kept_bytes: usize,
     /// Answers that wait for several shards.
     pub pending_replies: usize,
-    /// Sessions that do not read fast enough, and what was left out for them.
+    /// Sessions that do not read fast enough, and the messages that the shard skipped for them.
     pub lag: LagCounts,
     /// Events with history that this shard owns.
     pub history: HistoryCounts,
-    /// Names with members that are left out of what is published because they lag.
+    /// Names with members that the hub skips because they lag.
     pub lagging_names: usize,
-    /// How often limits and rules were in somebody's way.
+    /// How often limits and rules took effect.
     pub refused: Refused,
     /// Sessions whose message waits for a rate.
     pub throttled: usize,
@@ -87,8 +87,8 @@ impl Shard {
         self.records.deferred_bytes()
     }
 
-    /// Bytes of what is kept for sessions beside records and histories: names of subscriptions, registrations and patterns, calls,
-    /// requests that wait, and what a write needs until it is stored.
+    /// Bytes that the shard keeps for sessions in addition to records and histories. They hold names of subscriptions,
+    /// registrations and patterns, calls, waiting requests, and the data of a write until it is stored.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.sessions.bytes()
@@ -106,8 +106,8 @@ impl Shard {
         session.map_or(0, |session| session.kept_bytes as usize)
     }
 
-    /// Tells the engine how many more bytes may be kept in this turn. What has no room is refused with a code that may be tried
-    /// again; see [`Refused::memory`].
+    /// Sets the number of bytes that the engine may additionally keep in this turn. The engine refuses a request without room with
+    /// a code that allows a retry; see [`Refused::memory`].
     pub fn set_room(&mut self, bytes: usize) {
         self.context.room.set(bytes);
     }
@@ -117,7 +117,7 @@ impl Shard {
         self.context.lacking.take()
     }
 
-    /// Whether the store has not got everything yet.
+    /// Whether the store still lacks a change.
     #[must_use]
     pub fn is_uncommitted(&self) -> bool {
         self.records.is_dirty() || self.histories.is_uncommitted()
@@ -130,7 +130,7 @@ impl Shard {
         counts.bytes + counts.pending_bytes
     }
 
-    /// Records that each store has not got yet, by its number.
+    /// Records that each store does not have yet, by its number.
     pub fn dirty_by_store(&self) -> impl Iterator<Item = usize> {
         self.records.dirty().map(Commits::count)
     }

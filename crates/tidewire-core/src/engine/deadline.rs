@@ -1,4 +1,4 @@
-//! Deadlines: when the next one is, and what is due.
+//! Deadlines: the time of the next one, and the due work.
 
 use super::Shard;
 use crate::effect::{CloseReason, Effects};
@@ -24,7 +24,7 @@ impl Shard {
             self.reauthorizer.next(),
             self.interest.next(),
         ];
-        // As numbers, because this is asked several times a turn, and comparing options takes four times as long.
+        // As numbers, because the engine computes this several times a turn, and comparing options takes four times as long.
         let nanos = deadlines.map(|deadline| deadline.map_or(u64::MAX, |deadline| deadline.0));
         let first = nanos.into_iter().fold(u64::MAX, u64::min);
         (first < u64::MAX).then_some(Instant(first))

@@ -53,7 +53,7 @@ impl Shard {
             }
             return;
         }
-        // What it costs to answer a session is the session's.
+        // The session pays the cost of its answer.
         let answered = match &entry {
             Entry::RecordAnswer(answer) => Some(answer.session),
             Entry::ReplyPart { reply, .. } => self.pending_replies.session(*reply),
@@ -257,7 +257,8 @@ fn data_of(
     value.map(|value| value.map(|(_, data)| data))
 }
 
-/// The value that a session's rule asked for has come. Whether its message goes on: no other value is on its way for it.
+/// The owner has returned the value that a session's rule requested. Returns whether its message continues: no other value is on
+/// its way for it.
 fn value_read<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -290,7 +291,7 @@ pub(super) fn add_reply_part<E: Effects>(
     };
     running.missing -= 1;
     match (&mut running.what, part) {
-        // Once it is sorted no name is left, and the part only goes on with the denials.
+        // After sorting, no name is left, and the part continues only with the denials.
         (ReplyAction::Record(records), ReplyPart::Done) if !records.is_sorted => {
             records.allowed |= was_allowed;
         }

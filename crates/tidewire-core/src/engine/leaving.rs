@@ -1,4 +1,4 @@
-//! The end of a session: what it held is given back, a part in each turn if it is much.
+//! The end of a session: the shard releases its resources, a part in each turn if they are many.
 
 use std::vec::IntoIter;
 
@@ -18,7 +18,7 @@ use crate::{event, login, presence};
 /// Names that the ends of sessions give back in a turn: about a millisecond.
 const SLICE: usize = 512;
 
-/// What is left of a session that has ended.
+/// Remaining state of a session that has ended.
 #[derive(Debug)]
 pub(super) struct Leaving {
     session: SessionId,

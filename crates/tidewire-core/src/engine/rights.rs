@@ -22,7 +22,7 @@ impl Shard {
         self.reauthorizer.take_losers()
     }
 
-    /// Takes a change of rights over, unless it is known, and says so to all others behind everything posted before.
+    /// Applies a change of rights, unless the shard knows it, and posts it to all other shards behind everything posted before.
     pub(super) fn change<E: Effects>(
         &mut self,
         now: Now,
@@ -77,7 +77,7 @@ impl Shard {
         }
     }
 
-    /// Ends the sessions of whoever was revoked.
+    /// Ends the sessions of the revoked logins.
     fn revoke<E: Effects>(&mut self, now: Now, what: &Revoked, out: &mut E) {
         for index in 0..self.sessions.table_len() as u32 {
             let session = self.sessions.at(index);

@@ -1,7 +1,8 @@
-//! History of events: offsets, what is kept of a name, and how a subscriber gets what it missed.
+//! History of events: offsets, the kept events of a name, and the missed events of a subscriber.
 //!
-//! Only names that a rule of the configuration covers have one. Their events go over the shard that the hash of the name
-//! chooses, the owner, which numbers them and keeps the last ones. All others never come here. Decision: 0032.
+//! Only names that a rule of the configuration covers have a history. Their events go to the owner, the shard that the hash of the
+//! name chooses. The owner numbers the events and keeps the last ones. Events of other names never reach this module. Decision:
+//! 0032.
 
 pub(crate) mod owner;
 mod pattern;
@@ -16,10 +17,10 @@ pub use pattern::NamePattern;
 pub use row::{is_row, old_history, row_prefix};
 pub(crate) use stored::is_batch;
 
-/// The largest offset and epoch: what a number of JavaScript holds exactly.
+/// The largest offset and epoch: the largest integer that a JavaScript number holds exactly.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-/// What is kept of the names that a pattern covers. The tightest of the bounds counts.
+/// Limits of the kept events of names that a pattern covers. The tightest limit applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRule {
     /// The names. The first rule whose pattern fits counts.
@@ -28,7 +29,7 @@ pub struct HistoryRule {
     pub count_max: usize,
     /// Bytes of the events of one name.
     pub bytes_max: usize,
-    /// Older events are not given any more.
+    /// Subscribers do not receive older events.
     pub age_max: Duration,
     /// Where it is kept.
     pub keep: Keep,
@@ -68,7 +69,7 @@ impl HistoryRules {
     }
 }
 
-/// Numbers of what is kept, and how often a bound was in the way.
+/// Numbers of kept events, and counts of exceeded limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryCounts {
     /// Names with an owner's state on this shard.
@@ -77,9 +78,9 @@ pub struct HistoryCounts {
     pub events: usize,
     /// Their bytes.
     pub bytes: usize,
-    /// Events that were given to who came back. This and what follows only grows.
+    /// Events that returning subscribers received. This and the following numbers only grow.
     pub replayed: u64,
-    /// Gaps that somebody who came back was told of.
+    /// Gaps that returning subscribers received.
     pub gaps: u64,
     /// Events that wait for the store.
     pub pending: usize,

@@ -1,8 +1,8 @@
-//! Histories at their owner: offsets, what is kept, and which shards have subscribers.
+//! Histories at their owner: offsets, kept events, and the shards with subscribers.
 //!
-//! A subscriber reads page by page. The page that reaches the end is the grant as well: from there on the shard is posted what is
-//! published, behind the page in the same mailbox, so nothing lies between them and nothing comes twice. Grants are counted
-//! by shard and given back one by one, as those of records are (decision 0003).
+//! A subscriber reads page by page. The page that reaches the end is also the grant. From there on the owner posts published events
+//! to the shard, behind the page in the same mailbox. So no event is missing between them, and no event comes twice. The owner
+//! counts grants by shard, and shards return them one by one, like grants of records (decision 0003).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -28,17 +28,17 @@ use crate::trace::Trace;
 /// store when the period has passed in which it began.
 const STORED_EPOCH_PERIOD_MS: u64 = 24 * 60 * 60 * 1_000;
 
-/// What the owner knows of one name.
+/// State of one name at its owner.
 #[derive(Debug)]
 struct History {
-    /// Tells these offsets from those of another time, when the name was forgotten or the server stopped.
+    /// Distinguishes these offsets from earlier ones, if the owner forgot the name or the server stopped in between.
     epoch: u64,
     ring: Ring,
     /// Granted subscriptions by shard.
     interest: SmallVec<[(u16, u32); 2]>,
     /// Its position among the idle names, if it is one.
     idle_since: Option<u64>,
-    /// When its first event is looked at, because it may be too old.
+    /// Time at which the owner checks whether its first event has expired.
     due: Option<Instant>,
     /// Where the store keeps it.
     stored: Option<Box<Stored>>,
@@ -48,7 +48,7 @@ struct History {
 #[derive(Debug)]
 pub(crate) struct HistoryOwner {
     names: Map<Name, History>,
-    /// The names that nobody is subscribed to, those used least lately first.
+    /// The names without subscribers, the least recently used first.
     idle: BTreeMap<u64, Name>,
     due: BTreeSet<(Instant, Name)>,
     /// Numbers the uses of idle names.
@@ -99,7 +99,7 @@ impl HistoryOwner {
         [due, self.traffic.retry()].into_iter().flatten().min()
     }
 
-    /// Forgets events that are too old, and asks once more for what could not be read.
+    /// Forgets expired events, and requests the rows again that the store could not read.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &TurnContext<'_, E>) {
         self.retry(turn.now.monotonic);
         while let Some((due, name)) = self.due.first()
@@ -113,7 +113,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Somebody publishes: the event gets its number, is kept, and goes to the shards with subscribers.
+    /// A client publishes: the owner numbers the event, keeps it, and sends it to the shards with subscribers.
     pub(crate) fn emit<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -179,7 +179,7 @@ impl HistoryOwner {
         self.make_room(turn.shard, turn.now);
     }
 
-    /// A session wants what follows a position, or what is published from now on.
+    /// A session requests the events after a position, or only the events published after this request.
     pub(crate) fn read<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, read: HistoryRead) {
         let now = turn.now;
         let Some(rule) = turn.shard.settings.history.find(&read.name) else {
@@ -278,7 +278,7 @@ impl HistoryOwner {
         self.stored_epochs.hash_one((&**name, period)) & NUMBER_MAX | 1
     }
 
-    /// What the store had of a name when it was taken up.
+    /// State of a name in the store when the owner took it up.
     pub(super) fn restore(
         &mut self,
         name: &Name,
@@ -323,7 +323,7 @@ impl HistoryOwner {
         history.is_some_and(|history| !history.interest.is_empty())
     }
 
-    /// Changes what is kept of a name, and counts it.
+    /// Changes the kept events of a name, and counts them.
     pub(super) fn change<R>(
         &mut self,
         name: &Name,
@@ -341,8 +341,8 @@ impl HistoryOwner {
         Some(result)
     }
 
-    /// A name was used; while nobody is subscribed to it and the store owes it nothing, it is the last of the idle ones to be
-    /// forgotten.
+    /// A client used a name. If the name has no subscribers and no outstanding work at the store, it becomes the last idle name to
+    /// be forgotten.
     fn touch(&mut self, name: &Name) {
         let Some(history) = self.names.get_mut(name) else {
             return;
@@ -361,7 +361,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Notes when the first event of a name is to be looked at.
+    /// Notes the time at which the owner checks the first event of a name.
     fn plan(&mut self, name: &Name, rule: &HistoryRule, now: Now) {
         let Some(history) = self.names.get_mut(name) else {
             return;
@@ -376,8 +376,8 @@ impl HistoryOwner {
         }
     }
 
-    /// Keeps the limits: names that nobody is subscribed to go first, with all that is kept of them, then the events that would
-    /// be too old soonest.
+    /// Keeps the limits. The owner first drops names without subscribers, with all their kept events, then the events that would
+    /// expire soonest.
     fn make_room(&mut self, context: &ShardContext, now: Now) {
         let limits = &context.settings.limits;
         while self.idle.len() > limits.history_names_max
@@ -407,7 +407,7 @@ impl HistoryOwner {
         self.counts.removed += 1;
     }
 
-    /// Drops what is known of a name; whether there was something.
+    /// Drops the state of a name; returns whether the name had any.
     pub(super) fn forget(&mut self, name: &Name) -> bool {
         let Some(history) = self.names.remove(name) else {
             return false;
@@ -425,7 +425,7 @@ impl HistoryOwner {
 }
 
 impl History {
-    /// The offset of the first event for somebody who has all up to a position, and the gap before it.
+    /// The offset of the first event for a subscriber that has all events up to a position, and the gap before it.
     fn begin_of(&self, after: Option<Position>) -> (u64, Option<HistoryGap>) {
         let (first, next) = (self.ring.first(), self.ring.next());
         match after {

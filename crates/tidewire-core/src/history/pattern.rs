@@ -1,8 +1,8 @@
-//! Patterns of names: `*` stands for any text, everything else for itself.
+//! Patterns of names: `*` matches any text, every other character matches itself.
 
 use std::fmt;
 
-/// A pattern. `*` stands for any text, slashes and none at all included; there is no way to name a star itself.
+/// A pattern. `*` matches any text, including slashes and the empty text; a pattern cannot name a literal star.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern {
     /// The texts between the stars, so one more than there are.

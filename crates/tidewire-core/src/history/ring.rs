@@ -7,7 +7,7 @@ use super::HistoryRule;
 use crate::text::Payload;
 use crate::time::WallTime;
 
-/// What an event takes beside its data, about.
+/// Approximate bytes that an event takes in addition to its data.
 const EVENT_OVERHEAD_BYTES: usize = 48;
 
 /// An event that is kept.
@@ -26,7 +26,7 @@ impl Kept {
 /// Events with offsets in steps of one.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// The offset of the first one, or of the next one if there are none.
+    /// The offset of the first kept event, or of the next event if the ring is empty.
     first: u64,
     events: VecDeque<Kept>,
     bytes: usize,
@@ -42,7 +42,7 @@ impl Ring {
         }
     }
 
-    /// The offset of the first event that is there, or of the next one if there are none.
+    /// The offset of the first kept event, or of the next event if the ring is empty.
     pub(super) fn first(&self) -> u64 {
         self.first
     }

@@ -7,7 +7,7 @@ use crate::store::{Incarnation, StoredRecord, Version};
 use crate::text::{Name, Payload, RESERVED};
 use crate::time::WallTime;
 
-/// What the names of all rows begin with, behind [`RESERVED`].
+/// Prefix of the names of all rows, behind [`RESERVED`].
 const PREFIX: &str = "history/";
 
 /// Where the events of a name begin and end.
@@ -20,14 +20,14 @@ pub(super) struct Head {
     pub(super) next: u64,
 }
 
-/// What a row is about.
+/// Subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Head,
     Event(u64),
 }
 
-/// What the names of all rows begin with.
+/// Prefix of the names of all rows.
 #[must_use]
 pub fn row_prefix() -> String {
     format!("{RESERVED}{PREFIX}")

@@ -1,8 +1,9 @@
-//! Histories that the store keeps: an event is shown to somebody only when it is durable.
+//! Histories that the store keeps: a subscriber receives an event only when it is durable.
 //!
-//! So no position that was ever given is lost with a crash, and a restart goes on with the same epoch. What waits for the store
-//! is bounded; beyond that events are refused. A name is read when it is used for the first time; what comes meanwhile waits for
-//! that. Each shard has one batch of histories on its way at most, repeated whole until the store has it.
+//! So a crash loses no position that a subscriber received, and a restart continues with the same epoch. The events that wait for
+//! the store are bounded; beyond the bound the owner refuses events. The owner reads a name from the store at its first use;
+//! requests that arrive during the read wait for it. Each shard has at most one batch of histories on its way. The shard repeats
+//! the whole batch until the store has it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -25,24 +26,24 @@ use crate::text::{Name, Payload};
 use crate::time::{Instant, Now, WallTime};
 use crate::trace::Trace;
 
-/// Batches of histories have this bit, those of records don't.
+/// Batches of histories have this bit, batches of records do not.
 const BATCH: u64 = 1 << 63;
 /// Rows that one request reads.
 const LOADED_MAX: usize = 256;
 /// Bytes of the events of one name in a batch at least, however many names share it.
 const NAME_BYTES_MIN: usize = 16 << 10;
-/// What writing or removing a row costs beside its data, about, in bytes.
+/// Approximate cost in bytes of writing or removing a row, in addition to its data.
 const ROW_OVERHEAD_BYTES: usize = 256;
 /// Rows of a name that one batch removes, or twice as many as it adds.
 const REMOVED_MAX: u64 = 1_000;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(5);
 
-/// What the owner knows of a name that the store keeps, beyond its ring.
+/// State of a name that the store keeps, beyond its ring.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     reading: Option<Reading>,
-    /// Events that are not durable yet; they follow those of the ring.
+    /// Events that are not durable yet; they follow the events of the ring.
     pending: VecDeque<Pending>,
     /// How many of them are in the batch that is on its way.
     sent: usize,
@@ -50,7 +51,7 @@ pub(super) struct Stored {
     first: u64,
     /// Whether the store may have the first row of the name.
     has_head: bool,
-    /// The sweep has looked at the name, and nothing else has since.
+    /// The sweep has checked the name, and nothing has used it since.
     is_swept: bool,
     /// Only the sweep has taken the name up, so it is forgotten when it is done.
     is_visited: bool,
@@ -59,11 +60,11 @@ pub(super) struct Stored {
 /// How far a name is read.
 #[derive(Debug)]
 struct Reading {
-    /// What is asked for, and not answered yet.
+    /// Reads that the owner has sent to the store and that have no answer yet.
     missing: BTreeSet<Name>,
     head: Option<Head>,
     rows: BTreeMap<u64, (WallTime, Option<Payload>)>,
-    /// What came meanwhile.
+    /// Requests that arrived during the read.
     waiting: VecDeque<Job>,
 }
 
@@ -94,7 +95,7 @@ impl Stored {
     }
 }
 
-/// What is on its way between a shard's histories and the store.
+/// Reads and batches on their way between a shard's histories and the store.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     /// Names with something to be committed.
@@ -104,9 +105,9 @@ pub(super) struct Traffic {
     /// The names of the batch that is on its way.
     sent: Vec<Sent>,
     batch: u64,
-    /// Rows to be asked for at the end of the turn.
+    /// Rows that the owner requests from the store at the end of the turn.
     to_load: Vec<Name>,
-    /// Rows that could not be read, to be asked for again.
+    /// Rows that the store could not read; the owner requests them again.
     unread: BTreeSet<Name>,
     failures: u32,
     retry: Option<Instant>,
@@ -152,7 +153,7 @@ impl Traffic {
     }
 }
 
-/// What a batch has of one name.
+/// Part of a batch that belongs to one name.
 struct Part {
     /// The first offset of which there are rows afterwards.
     first: u64,
@@ -238,8 +239,8 @@ impl HistoryOwner {
         }
     }
 
-    /// Looks at a name of which the store has rows that may be too old: removes them, and all of the name if nothing else is left. Each
-    /// batch removes as many rows of a name as it may.
+    /// Checks a name that may have expired rows in the store. Removes these rows, and the whole name if nothing else is left. Each
+    /// batch removes at most the allowed number of rows of a name.
     pub(crate) fn sweep<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, name: &Name) {
         let now = turn.now;
         let Some(rule) = turn.shard.settings.history.find(name) else {
@@ -261,7 +262,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Has a read wait until the name is read; gives it back if it is.
+    /// Makes a read wait until the owner has read the name. Returns the read if the name is read already.
     pub(super) fn hold_read(&mut self, read: HistoryRead) -> Option<HistoryRead> {
         let mut stored = self.stored_mut(&read.name);
         if let Some(stored) = &mut stored {
@@ -276,7 +277,7 @@ impl HistoryOwner {
         }
     }
 
-    /// Rows of the store have come, or could not be read.
+    /// The store has returned rows, or could not read them.
     pub(crate) fn loaded<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -302,7 +303,7 @@ impl HistoryOwner {
             return;
         };
         reading.missing.remove(row_name);
-        // What is corrupt is as good as gone; the store has reported it.
+        // A corrupt row counts as missing; the store has reported it.
         let record = match found {
             Loaded::Found(record) => Some(record),
             Loaded::Missing | Loaded::Corrupt => None,
@@ -326,7 +327,7 @@ impl HistoryOwner {
             return;
         };
         if let Some(head) = reading.head {
-            // Behind a row that is missing or corrupt the history begins anew.
+            // Behind a missing or corrupt row the history starts again.
             let mut rows = reading.rows;
             let mut first = head.next;
             while first > head.first && rows.contains_key(&(first - 1)) {
@@ -357,7 +358,7 @@ impl HistoryOwner {
         self.tidy(turn, name);
     }
 
-    /// Ends a turn: gives the store what is to be committed.
+    /// Ends a turn: gives the store the events to commit.
     pub(crate) fn end_turn<E: Effects>(&mut self, settings: &Settings, now: Now, out: &mut E) {
         let traffic = self.traffic_mut();
         let to_load = std::mem::take(&mut traffic.to_load);
@@ -400,7 +401,7 @@ impl HistoryOwner {
         });
     }
 
-    /// What is to be committed of a name, at most one event more than fits.
+    /// Changes of a name to commit, at most one event more than fits.
     fn write(
         &mut self,
         name: &Name,
@@ -451,7 +452,7 @@ impl HistoryOwner {
         })
     }
 
-    /// The store has answered a batch: what is durable now is shown.
+    /// The store has answered a batch: the owner publishes the events that are durable now.
     pub(crate) fn committed<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -496,8 +497,8 @@ impl HistoryOwner {
         }
     }
 
-    /// The store takes nothing from this owner any more, whose names another server has now: what was not durable is refused, and
-    /// nothing is tried again. What was shown stays; all of it is in the store.
+    /// The store takes nothing more from this owner, because another server has its names now. The owner refuses the events that
+    /// are not durable, and retries nothing. Published events stay; all of them are in the store.
     fn deposed<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>, sent: Vec<Sent>) {
         self.traffic_mut().failures = 0;
         for Sent { name, .. } in sent {
@@ -519,7 +520,7 @@ impl HistoryOwner {
         }
     }
 
-    /// The first events of a name that wait, up to `count_max`. Nothing of it is on its way any more.
+    /// The first events of a name that wait, up to `count_max`. The name has no event on its way to the store.
     fn take_pending(&mut self, name: &Name, count_max: usize) -> Vec<Pending> {
         let Some(stored) = self.stored_mut(name) else {
             return Vec::new();
@@ -548,7 +549,7 @@ impl HistoryOwner {
         if has_events
             || first_kept > stored.first
             || stored.is_swept && stored.has_head && may_end
-            // A subscriber has come while the name was being removed; its position must hold over a restart.
+            // A subscriber joined while the owner removed the name; its position must hold over a restart.
             || stored.is_swept && !stored.has_head && is_wanted
         {
             self.set_dirty(name);
@@ -565,7 +566,7 @@ impl HistoryOwner {
         self.used(turn, name);
     }
 
-    /// Asks once more for what could not be read.
+    /// Requests the rows again that the store could not read.
     pub(super) fn retry(&mut self, now: Instant) {
         let traffic = self.traffic_mut();
         if traffic.retry.is_some_and(|retry| retry <= now) {
@@ -580,7 +581,7 @@ impl HistoryOwner {
 }
 
 impl Reading {
-    /// The head has come: what is to be read next.
+    /// The store has returned the head: the next rows to read.
     fn begin(&mut self, name: &Name, record: Option<&StoredRecord>) -> Vec<Name> {
         self.head = record.and_then(Head::of);
         let offsets = self.head.map_or(0..0, |head| head.first..head.next);
@@ -591,7 +592,7 @@ impl Reading {
         names
     }
 
-    /// An event has come; nothing is to be read for that.
+    /// The store has returned an event; it needs no further read.
     fn take(&mut self, offset: u64, record: Option<&StoredRecord>) -> Vec<Name> {
         let epoch = self.head.map(|head| head.epoch);
         let event = epoch
@@ -607,7 +608,7 @@ impl Reading {
 fn write_row(name: &Name, row: Row, change: StoreChange) -> StoreWrite {
     StoreWrite {
         name: row.name(name),
-        // Nobody else writes them: whoever owns the term owns the name.
+        // No other server writes these rows: the owner of the term owns the name.
         expected: Expected::Anything,
         change,
         writer: None,

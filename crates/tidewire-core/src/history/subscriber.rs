@@ -1,7 +1,8 @@
 //! Subscriptions to events with history, at the session's shard.
 //!
-//! Who comes back with a position is given what it missed page by page, no more than it reads, and joins the fan-out with the last
-//! page. All others are granted at once. What was given is an answer; what is published behind it is fan-out as ever.
+//! A session that returns with a position receives the missed events page by page, at most as fast as it reads. With the last page
+//! it joins the fan-out. The owner grants all other sessions at once. Missed events are answers; later published events are fan-out
+//! as usual.
 
 use std::collections::VecDeque;
 
@@ -22,14 +23,14 @@ const TOPIC: HubTopic = HubTopic::Interest(InterestTopic::Event);
 /// Names that are read at once for one session. Together they bring as much as one would.
 const ASKED_MAX: usize = 64;
 
-/// What a session wants of a name.
+/// Request of a session for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// Events, as clients that know no offsets do.
     Plain,
-    /// Events from now on, and the position at which they begin.
+    /// Events published after the request, and the position at which they begin.
     Begin,
-    /// What follows a position.
+    /// The events after a position.
     Resume(Position),
 }
 
@@ -48,11 +49,11 @@ struct Follow {
     /// Tells it from an earlier one to the same name.
     serial: u32,
     is_granted: bool,
-    /// For one that was not granted yet: what it wants.
+    /// The request of a session that the owner has not granted yet.
     start: Start,
     /// Whether the session knows where the events begin.
     is_told: bool,
-    /// Who waits for the first answer.
+    /// The reply that waits for the first answer.
     reply: Option<PendingReplyId>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct Follows {
     names: Map<Name, Follow>,
     /// How many of them were not granted yet.
     waiting: usize,
-    /// The names of which the next page is to be asked for, with their serials.
+    /// The names whose next page the shard requests, with their serials.
     queue: VecDeque<(Name, u32)>,
     /// Pages on their way.
     asked: usize,
@@ -91,7 +92,7 @@ impl Follows {
     }
 }
 
-/// The session wants to be subscribed; `reply` waits for the owner's first answer.
+/// The session subscribes to a name; `reply` waits for the owner's first answer.
 pub(crate) fn subscribe<E: Effects>(
     turn: &mut TurnContext<'_, E>,
     id: SessionId,
@@ -162,7 +163,7 @@ pub(crate) fn go_on<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId) {
     while reads.len() < ASKED_MAX
         && let Some((name, serial)) = follows.queue.pop_front()
     {
-        // It may have been given up meanwhile.
+        // The session may have left the name in the meantime.
         if let Some(follow) = follows.names.get_mut(&name)
             && follow.serial == serial
         {
@@ -212,7 +213,7 @@ pub(crate) fn page<E: Effects>(turn: &mut TurnContext<'_, E>, page: HistoryPage)
     go_on(turn, id);
 }
 
-/// The session wants no more of a name; false if it wanted nothing.
+/// The session leaves a name; false if it had no subscription or request.
 pub(crate) fn leave<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
     let edge = give_up(turn, id, name, |turn| {
         turn.hub.leave(TOPIC, name, id, turn.sessions)
@@ -220,7 +221,7 @@ pub(crate) fn leave<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, na
     edge.is_some()
 }
 
-/// The session may have no more of a name, not even what was published and not sent; false if it wanted nothing.
+/// The session loses a name, including the published events that are not sent yet; false if it had no subscription or request.
 pub(crate) fn lose<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &str) -> bool {
     let edge = give_up(turn, id, name, |turn| {
         turn.hub.revoke(TOPIC, name, id, turn.sessions)

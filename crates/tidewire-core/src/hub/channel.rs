@@ -50,7 +50,7 @@ impl Channel {
         CHANNEL_BYTES + interest_bytes + text_bytes(&self.name)
     }
 
-    /// What is charged to the payer: the value as well, which its owner has to keep while it has subscribers.
+    /// Bytes that the hub charges to the payer. They include the value, because its owner keeps it while it has subscribers.
     pub(super) fn charged_bytes(&self) -> usize {
         self.own_bytes() + self.value_bytes as usize
     }

@@ -18,7 +18,7 @@ const SPANS_KEPT_MAX: usize = 1024;
 /// The session of a due that was sent. No session has this index: the descriptor limit is far below.
 const SENT: u32 = u32::MAX;
 
-/// What a session is owed at the end of the turn, in its usual, small form: one channel, or one range of answers.
+/// Ranges to send to a session at the end of the turn, in the usual, small form: one channel, or one range of answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     pub(super) session: u32,
@@ -28,7 +28,7 @@ pub(super) struct Due {
     pub(super) end: u64,
 }
 
-/// What a session is owed when it is more than one thing.
+/// Ranges to send to a session with more than one channel or range of answers.
 #[derive(Debug, Default)]
 pub(super) struct HeavyDue {
     pub(super) channels: SmallVec<[(ChannelId, u64); 4]>,
@@ -43,7 +43,7 @@ impl HeavyDue {
         self.channels.clear();
         self.answers.clear();
         self.own.clear();
-        // What a message of many names has needed for its answers would stay for good.
+        // Otherwise the buffer of a message with many names would keep its capacity forever.
         if self.answers.capacity() > SPANS_KEPT_MAX {
             self.answers = SmallVec::new();
         }
@@ -117,7 +117,7 @@ impl Hub {
         self.marks[session as usize]
     }
 
-    /// Takes what is owed in `format` to a session that is a member of nothing.
+    /// Takes the outstanding answers in `format` of a session without memberships.
     pub(crate) fn take_answers(&mut self, session: u32, format: Format) -> Vec<Span> {
         let mark = self.mark(session);
         let Some(due) = (mark as usize).checked_sub(1).map(|entry| self.due[entry]) else {
@@ -136,7 +136,7 @@ impl Hub {
         answers.spans
     }
 
-    /// Owes the session nothing any more; its index may be taken by another one within the turn.
+    /// Drops all outstanding ranges of the session; another session may take its index within the turn.
     pub(crate) fn forget(&mut self, session: u32) {
         let mark = self.mark(session);
         if mark == 0 {

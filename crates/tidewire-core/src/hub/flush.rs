@@ -7,7 +7,7 @@ use crate::address::SessionId;
 use crate::effect::{Format, Span};
 use crate::session::Sessions;
 
-/// A name with at most so many members does not wait for the crowds of others.
+/// A name with at most this many members does not wait for names with many members.
 pub(super) const FEW_MEMBERS_MAX: usize = 128;
 
 /// After a turn in which more names were published to, the memory for their ranges shrinks to this many.
@@ -28,8 +28,9 @@ pub(super) struct Joined {
 }
 
 impl Hub {
-    /// Lists who is owed what was published since the last time. Names with few members go first: theirs would else wait
-    /// behind the thousands of another one. So they go before those that were listed earlier.
+    /// Lists the sessions to which the hub must send messages published since the last call. Names with few members go first,
+    /// because they would otherwise wait behind the thousands of members of another name. So they go before sessions that the hub
+    /// listed earlier.
     pub(crate) fn collect(&mut self, sessions: &Sessions) {
         let is_first = self.listed_count == 0;
         let first_new = self.listed_count;
@@ -54,8 +55,8 @@ impl Hub {
         self.unlisted_count = 0;
     }
 
-    /// Gives at most `count` of the listed sessions their ranges, by offset and joined where they touch. Nothing may have
-    /// been published since they were listed. With the last one the turn is over.
+    /// Gives at most `count` of the listed sessions their ranges, by offset and joined where they touch. Since the listing, no
+    /// message may have been published. The last session ends the turn.
     pub(crate) fn flush_some(
         &mut self,
         count: usize,
@@ -132,8 +133,8 @@ impl Hub {
         }
     }
 
-    /// Adds the new ranges of a touched channel to what its members are owed. Who still waits for its earlier ones gets
-    /// both at once.
+    /// Adds the new ranges of a touched channel to the outstanding ranges of its members. A member that still waits for its earlier
+    /// ranges gets both at once.
     fn collect_channel(&mut self, id: ChannelId, sessions: &Sessions) {
         let Some(channel) = self.channels[id as usize].take() else {
             return;

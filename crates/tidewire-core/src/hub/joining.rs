@@ -1,4 +1,4 @@
-//! The beginning and the end of memberships, and what is still owed after them.
+//! The beginning and the end of memberships, and the ranges still to be sent after them.
 
 use smallvec::SmallVec;
 
@@ -47,7 +47,7 @@ impl Hub {
         if first { Edge::Crossed } else { Edge::Inside }
     }
 
-    /// Ends a membership. What was published before it stays owed.
+    /// Ends a membership. Messages published before it ended are still sent.
     pub(crate) fn leave(
         &mut self,
         topic: HubTopic,
@@ -61,7 +61,7 @@ impl Hub {
         }
     }
 
-    /// Ends a membership whose right was lost: what was published and not sent before is not owed any more.
+    /// Ends a membership whose right was lost: earlier messages that are not sent yet are dropped.
     pub(crate) fn revoke(
         &mut self,
         topic: HubTopic,
@@ -133,7 +133,7 @@ impl Hub {
         self.end_membership(id, index, sessions, true)
     }
 
-    /// Ends a membership; what was published before stays owed if it `keeps` that.
+    /// Ends a membership; messages published before are still sent if it `keeps` them.
     fn end_membership(
         &mut self,
         id: ChannelId,
@@ -173,7 +173,7 @@ impl Hub {
         if emptied { Edge::Crossed } else { Edge::Inside }
     }
 
-    /// Takes a session out of the members of a channel. Returns what was published before and not sent to it.
+    /// Removes a session from the members of a channel. Returns the earlier messages that are not sent to it yet.
     pub(super) fn take_member(
         &mut self,
         id: ChannelId,

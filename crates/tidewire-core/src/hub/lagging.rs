@@ -1,7 +1,7 @@
 //! Memberships of sessions that do not read fast enough: out of the fan-out, with the number of what they miss.
 //!
-//! A channel counts what is published while a member lags, and each lagging session has the count at which it
-//! began to lag. So a publication costs one addition, however many lag, and a session keeps nothing that grows.
+//! A channel counts the messages published while a member lags. Each lagging session has the count at which it began to lag. So a
+//! publication costs one addition, regardless of the number of lagging sessions, and the state of a session does not grow.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,9 @@ use crate::text::Name;
 /// The lagging members of one channel.
 #[derive(Debug, Default)]
 pub(super) struct LaggingMembers {
-    /// What was published since the first of them began to lag.
+    /// Number of messages published since the first of them began to lag.
     skipped: u64,
-    /// By session: the count since which it misses everything. What it published itself is added, because it does not
-    /// miss that.
+    /// By session: the count since which it misses all messages. Its own messages are added, because it does not miss them.
     since: BTreeMap<u32, u64>,
 }
 
@@ -39,7 +38,7 @@ impl Hub {
         self.lagging.len()
     }
 
-    /// Takes a session out of the fan-out of all names whose topic is `is_skipped`. What was published before stays owed.
+    /// Removes a session from the fan-out of all names whose topic is `is_skipped`. Messages published before are still sent.
     pub(crate) fn suspend(
         &mut self,
         id: SessionId,

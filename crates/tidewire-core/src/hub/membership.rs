@@ -7,13 +7,13 @@ use crate::table::{self, Map};
 /// In place of a position: the session is not among the members now, and counted what it missed.
 pub(super) const LAGGING: u32 = u32::MAX;
 
-/// So many lie in the session itself.
+/// The session itself holds this many memberships.
 const INLINE: usize = 2;
 
 /// The channels of one session, with its position among the members of each.
 #[derive(Debug)]
 pub(crate) struct Memberships {
-    /// The first ones, with [`NO_CHANNEL`] where there is none.
+    /// The first memberships, with [`NO_CHANNEL`] in free places.
     inline: [(ChannelId, u32); INLINE],
     /// The others.
     table: Option<Box<Map<ChannelId, u32>>>,

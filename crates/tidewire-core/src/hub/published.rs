@@ -1,4 +1,4 @@
-//! What was published to names in this turn, and answered to single sessions.
+//! Messages published to names in this turn, and answers to single sessions.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use crate::effect::{Format, Span};
 pub(super) struct Published {
     pub(super) format: Format,
     pub(super) spans: SmallVec<[Span; 2]>,
-    /// The members that were there then have been listed for what lies before this offset.
+    /// The hub has listed the members of that time for the messages before this offset.
     pub(super) collected: u64,
 }
 
@@ -94,7 +94,7 @@ impl Hub {
         }
         let published = &mut self.touched[touched_index].published;
         let known = published.iter().position(|known| known.format == format);
-        // What an earlier turn has left is empty and used again, with its memory.
+        // A buffer of an earlier turn is empty, and this turn uses it again with its memory.
         let index = known.or_else(|| published.iter().position(|known| known.spans.is_empty()));
         let index = index.unwrap_or_else(|| {
             published.push(Published {

@@ -273,7 +273,7 @@ impl Both {
         assert_eq!(self.hub.name_count(), named.count(), "names with members");
     }
 
-    /// Whoever is sent something gets all that it is owed.
+    /// A session that receives a range receives all of its outstanding ranges.
     fn flush_some(&mut self, count: usize) {
         let mut sent: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let peers = &self.peers;
@@ -299,7 +299,7 @@ impl Both {
         }
     }
 
-    /// Flushes some and says who was sent something, in that order.
+    /// Flushes some sessions and returns the sessions that received a range, in that order.
     fn sent_some(&mut self, count: usize) -> Vec<u32> {
         let mut sent = Vec::new();
         self.hub.collect(&self.sessions);
@@ -388,7 +388,7 @@ fn a_small_name_overtakes_a_crowd_that_is_being_sent() {
     both.join(crowd, 1);
     both.publish(0, None, 1);
     assert_eq!(both.sent_some(50), Vec::from_iter(0..50));
-    // Who waits gets both at once, whoever has the first one gets the second one at the end.
+    // A waiting session gets both at once; a session that has the first one gets the second one at the end.
     both.publish(0, None, 1);
     both.publish(1, None, 1);
     assert_eq!(both.hub.owed_count(), 150 + 200 + 1);

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::scan::{find_special, peek, skip_space};
 use crate::planted_fault::is_planted;
 
-/// What a JSON text may be at most.
+/// Limits of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonLimits {
     /// Containers within one another; `[]` has one.
@@ -73,7 +73,7 @@ const fn malformed(offset: usize) -> JsonError {
     JsonError::Malformed { offset }
 }
 
-/// Says which kind of JSON `text` is. Lone surrogate escapes (`"\ud800"`), duplicate keys and numbers beyond a
+/// Returns the kind of JSON value in `text`. Lone surrogate escapes (`"\ud800"`), duplicate keys and numbers beyond a
 /// double's range pass, as they do in `JSON.parse`.
 ///
 /// # Errors
@@ -216,7 +216,7 @@ fn digits(bytes: &[u8], mut at: usize) -> Result<usize, JsonError> {
     Ok(at)
 }
 
-/// The place behind `word`, which must stand at `at`.
+/// The place behind `word`, which must be the text at `at`.
 fn word(bytes: &[u8], at: usize, word: &[u8]) -> Result<usize, JsonError> {
     match (0..word.len()).find(|&place| peek(bytes, at + place) != word[place]) {
         Some(wrong) => Err(malformed(at + wrong)),

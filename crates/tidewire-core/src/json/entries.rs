@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use super::{literal, scan};
 
-/// A string literal as it stands in a text.
+/// A string literal of a source text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Literal<'a> {
-    /// What is between the quotes.
+    /// The text between the quotes.
     pub inner: &'a str,
     /// Whether it has escapes.
     pub escaped: bool,
@@ -24,7 +24,7 @@ impl<'a> Literal<'a> {
         })
     }
 
-    /// What the literal means; `None` if that is no Unicode text, because it has a lone surrogate.
+    /// Meaning of the literal; `None` if it is not Unicode text, because it has a lone surrogate.
     #[must_use]
     pub fn text(self) -> Option<Cow<'a, str>> {
         match self.escaped {

@@ -12,8 +12,8 @@ pub fn string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// What stands between the quotes of `text` as a JSON string literal, piece by piece, for those who write or count it
-/// elsewhere than in a `String`.
+/// The text between the quotes of `text` as a JSON string literal, piece by piece. It serves callers that write or
+/// count the literal elsewhere than in a `String`.
 #[must_use]
 pub fn escaped(text: &str) -> Escaped<'_> {
     Escaped { text, done: 0 }
@@ -33,7 +33,7 @@ impl<'a> Iterator for Escaped<'a> {
     fn next(&mut self) -> Option<&'a str> {
         let special = find_special(self.text.as_bytes(), self.done);
         if special > self.done {
-            // Both ends are a text's end or beside an ASCII character.
+            // Both ends are a text's end or next to an ASCII character.
             let plain = self.text.get(self.done..special).unwrap_or_default();
             self.done = special;
             return Some(plain);
@@ -73,7 +73,7 @@ pub(super) fn is_text(document: &str, raw: &RawString, text: &str) -> bool {
             .is_some_and(|it| it == text)
 }
 
-/// What the escaped text between two quotes means, or `None` if it can't be had as UTF-8 (lone surrogates).
+/// Meaning of the escaped text between two quotes, or `None` if UTF-8 can't represent it (lone surrogates).
 pub(super) fn unescape(inner: &str) -> Option<String> {
     let mut out = String::with_capacity(inner.len());
     let mut rest = inner;

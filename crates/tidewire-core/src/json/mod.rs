@@ -1,8 +1,9 @@
 //! JSON as text: checking what enters, patching by path, looking up by path, writing strings.
 //!
-//! Records and payloads stay bytes from the wire to the store and back. Nothing here builds a tree of the whole document: a
-//! patch splices its text, a list of patches opens the containers that it changes, and everything outside the changed places stays byte
-//! for byte. What a text means is what JavaScript makes of it (`JSON.parse`, then the client's `setValue`), because every peer reads it that way.
+//! Records and payloads stay bytes from the wire to the store and back. No function here builds a tree of the whole document. A
+//! patch splices its text, and a list of patches opens the containers that it changes. Every byte outside the changed places stays
+//! the same. A text has the meaning that JavaScript gives it (`JSON.parse`, then the client's `setValue`), because every peer reads
+//! it that way.
 
 mod check;
 mod entries;

@@ -48,11 +48,11 @@ impl From<Malformed> for PatchError {
     }
 }
 
-/// Writes `value` to `path`, or deletes what is there if it is `None`; returns the new document.
+/// Writes `value` to `path`, or deletes the value at `path` if it is `None`; returns the new document.
 ///
 /// Missing containers on the way are created, for a deletion too: `[]` filled with null before an index, `{}` before
 /// a key; scalars and null in their place are replaced. A deleted element leaves null. An array takes a key that is
-/// spelled like an index as that index, `length` as its length, and drops what is written to other keys.
+/// spelled like an index as that index, `length` as its length, and drops writes to other keys.
 ///
 /// # Errors
 /// The document can't take the change, or the result would pass a limit.
@@ -129,7 +129,7 @@ fn skipped_elements(path: &Path<'_>) -> usize {
     indices.fold(0, usize::saturating_add)
 }
 
-/// The text of the value at `path`, or `None` if there is none.
+/// The text of the value at `path`, or `None` if `path` has no value.
 #[must_use]
 pub fn lookup<'a>(document: &'a str, path: &Path<'_>) -> Option<&'a str> {
     // Nothing is made, so there is nothing to limit.
@@ -155,7 +155,7 @@ pub fn lookup<'a>(document: &'a str, path: &Path<'_>) -> Option<&'a str> {
         .get(document.find(container, &step).ok()?.value?)
 }
 
-/// What a token means in the container where it is used.
+/// Meaning of a token in the container that it is used in.
 enum Step<'p> {
     /// A key of an object.
     Member(Cow<'p, str>),
@@ -193,7 +193,7 @@ struct Slot {
     count: usize,
 }
 
-/// A document with the limits that what is made of it must keep.
+/// A document with the limits that its patched form must keep.
 struct Document<'d> {
     text: &'d str,
     limits: JsonLimits,

@@ -9,14 +9,14 @@ use super::literal::{is_text, unescape};
 use super::path::{Path, PathError, Token, whole};
 use super::scan::{Entries, Malformed, RawString, peek, skip_space};
 
-/// Why a text is no list of patches.
+/// Reason why a text is not a list of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PatchListError {
     /// It is not a non-empty array of objects that have a `path`, which is a string or an array of strings and numbers.
     #[error("not a list of patches")]
     NotList,
-    /// One of the paths is none.
+    /// One of the paths is not valid.
     #[error(transparent)]
     Path(#[from] PathError),
 }

@@ -1,9 +1,9 @@
 //! Several patches of one document in one pass over its text.
 //!
-//! The paths of all patches are known before the document is read. So one scan opens every container that a patch may
-//! change and notes the entries that a path names; everything else is skipped. The patches change what was noted, and
-//! the new document is written once. The cost is that of the document and of the patches, however many there are. One
-//! patch alone is cheaper as a splice; see [`super::patch()`].
+//! The function knows the paths of all patches before it reads the document. So one scan opens every container that a
+//! patch may change and notes the entries that a path names; it skips everything else. The patches change the noted
+//! entries, and the function writes the new document once. The cost is that of the document and of the patches,
+//! regardless of their number. A single patch is cheaper as a splice; see [`super::patch()`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::patch::{PatchError, check_patch, length_of_array};
 use super::path::{Path, Token, array_index};
 use super::scan::{Entries, Malformed, RawString, is_container, peek, skip_space, value_end};
 
-/// What an array is filled with up to an index behind its end.
+/// Value that fills an array up to an index behind its end.
 const NULL: &str = "null";
 
 /// Applies `patches` in their order, all or none; see [`super::patch()`]. The limit of bytes holds for the result, and
@@ -76,7 +76,7 @@ struct PathTree<'p> {
     nodes: Vec<PathNode<'p>>,
 }
 
-/// What one or more paths lead to.
+/// Target of one or more paths.
 #[derive(Default)]
 struct PathNode<'p> {
     /// The step from its container as an object spells it. An array reads an index, or its length, from the same text.
@@ -144,7 +144,7 @@ impl<'p> PathTree<'p> {
         child.copied()
     }
 
-    /// Whether a path goes on below `node`.
+    /// Whether a path continues below `node`.
     fn goes_on(&self, node: NodeId) -> bool {
         !self.nodes[node].children.is_empty()
     }
@@ -255,7 +255,7 @@ fn length_bit(name: &str) -> u64 {
 
 /// A value of the new document.
 enum Value<'d> {
-    /// It is written as it stands in the document or in a patch.
+    /// The text is copied unchanged from the document or from a patch.
     Text(&'d str),
     Object(Box<Object<'d>>),
     Array(Box<Array<'d>>),
@@ -301,7 +301,7 @@ impl<'d> Value<'d> {
     }
 }
 
-/// A container as it stands in a text.
+/// A container of a source text.
 #[derive(Default)]
 struct Source<'d> {
     text: &'d str,
@@ -357,7 +357,7 @@ struct Object<'d> {
     places: BTreeMap<NodeId, MemberPlace>,
 }
 
-/// A member as it stands in a text.
+/// A member of a source text.
 struct Member<'d> {
     /// Its place among all members.
     ordinal: usize,
@@ -365,7 +365,7 @@ struct Member<'d> {
     before: usize,
     start: usize,
     value: Range<usize>,
-    /// What stands in place of the value, if that was opened or replaced.
+    /// Replacement of the value, if a patch or the scan opened or replaced it.
     new_value: Option<Value<'d>>,
     is_removed: bool,
     /// The member of the same name before it, which does not count.
@@ -389,7 +389,7 @@ impl<'d> Object<'d> {
         self.members.push(member(previous));
     }
 
-    /// What a patch or the scan made of the member; `None` for a scalar of the source as well.
+    /// Value of the member after the patches or the scan; `None` for a scalar of the source as well.
     fn new_value(&mut self, node: NodeId) -> Option<&mut Value<'d>> {
         match *self.places.get(&node)? {
             MemberPlace::Source(place) => self.members.get_mut(place)?.new_value.as_mut(),
@@ -474,11 +474,11 @@ struct Array<'d> {
     added: Vec<Option<Value<'d>>>,
 }
 
-/// An element as it stands in a text.
+/// An element of a source text.
 struct Element<'d> {
     index: usize,
     value: Range<usize>,
-    /// What stands in place of the value, if that was opened or replaced.
+    /// Replacement of the value, if a patch or the scan opened or replaced it.
     new_value: Option<Value<'d>>,
 }
 
@@ -496,7 +496,7 @@ impl<'d> Array<'d> {
         Some(&mut self.elements.get_mut(place.ok()?)?.new_value)
     }
 
-    /// What a patch or the scan made of the element; `None` for a scalar of the source as well.
+    /// Value of the element after the patches or the scan; `None` for a scalar of the source as well.
     fn new_value(&mut self, index: usize) -> Option<&mut Value<'d>> {
         self.slot(index)?.as_mut()
     }
@@ -571,7 +571,7 @@ impl<'d> Array<'d> {
     }
 }
 
-/// What a token means to an array.
+/// Meaning of a token for an array.
 enum Step {
     Element(usize),
     Length,
@@ -632,7 +632,7 @@ impl<'d> Patched<'_, 'd> {
     }
 }
 
-/// Deletes what `token` leads to.
+/// Deletes the value at `token`.
 fn delete(container: &mut Value<'_>, token: &Token<'_>, node: NodeId) -> Result<(), PatchError> {
     match container {
         Value::Text(_) => {}
@@ -646,7 +646,7 @@ fn delete(container: &mut Value<'_>, token: &Token<'_>, node: NodeId) -> Result<
     Ok(())
 }
 
-/// Makes `value` what `token` leads to.
+/// Makes `value` the value at `token`.
 fn set<'d>(
     container: &mut Value<'d>,
     token: &Token<'_>,
@@ -671,8 +671,8 @@ fn set<'d>(
     }
 }
 
-/// What a missing or replaced value becomes when `rest` of the path lies below it: containers down to `value`, or down to
-/// where it would be deleted.
+/// New content of a missing or replaced value when `rest` of the path continues below it: containers down to `value`,
+/// or down to the place of the deletion.
 fn create<'d>(
     rest: &[Token<'_>],
     nodes: &[NodeId],

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Tokens of one path at most. Each stands for one container, and no useful `nesting_max` allows that many.
+/// Maximum number of tokens of one path. Each token names one container, and no useful `nesting_max` allows that
+/// many.
 const TOKENS_MAX: usize = 1_000;
 
 /// Keys that a part of a path may not start with: in JavaScript they reach the prototype of every object.
@@ -30,7 +31,7 @@ pub struct Path<'a> {
     is_listed: bool,
 }
 
-/// Why a text is no path.
+/// Reason why a text is not a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PathError {
@@ -40,7 +41,7 @@ pub enum PathError {
     /// A part starts with `__proto__`, `constructor` or `prototype`.
     #[error("path has a forbidden key")]
     Forbidden,
-    /// What stands in brackets is no number from 0 to 4294967294.
+    /// The text in brackets is not a number from 0 to 4294967294.
     #[error("path has brackets without an array index")]
     Index,
     /// It has more than 1,000 tokens.

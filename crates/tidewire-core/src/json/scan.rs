@@ -9,7 +9,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The byte at `at`, or 0 behind the end, which is no JSON outside of strings.
+/// The byte at `at`, or 0 behind the end; outside of strings, 0 is not JSON.
 #[inline]
 pub(super) fn peek(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
@@ -66,7 +66,7 @@ fn find_quote(bytes: &[u8], at: usize) -> usize {
     })
 }
 
-/// Where the next byte is that can't stand for itself in a string: quote, backslash, control character.
+/// Position of the next byte that a string must escape or that ends it: quote, backslash, control character.
 #[inline]
 pub(super) fn find_special(bytes: &[u8], at: usize) -> usize {
     find(bytes, at, |word| {
@@ -83,10 +83,10 @@ fn find_structure(bytes: &[u8], at: usize) -> usize {
     })
 }
 
-/// A string as it stands in the text.
+/// A string literal of a source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RawString {
-    /// What is between the quotes.
+    /// The text between the quotes.
     pub inner: Range<usize>,
     /// Whether it has escapes.
     pub escaped: bool,
@@ -190,7 +190,7 @@ impl StringMask {
     fn advance(&mut self, block: &[u8; 64]) -> u64 {
         let backslashes = mark(block, |byte| byte == b'\\');
         let quotes = mark(block, |byte| byte == b'"') & !self.escapes(backslashes);
-        // Bit n becomes the parity of bits 0 to n: whether an odd number of quotes stands there.
+        // Bit n becomes the parity of bits 0 to n: whether the number of quotes there is odd.
         let mut inside = quotes;
         for shift in [1, 2, 4, 8, 16, 32] {
             inside ^= inside << shift;
@@ -217,7 +217,7 @@ impl StringMask {
     }
 }
 
-/// Containers within one another in the value that starts `bytes`; 0 if it is none.
+/// Nesting depth of the containers in the value that starts `bytes`; 0 if the value is not a container.
 pub(super) fn nesting(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut at = 0;
     let mut open = 0_usize;
@@ -280,7 +280,7 @@ pub(super) struct Entry {
 impl Entry {
     /// Where its first byte is.
     pub fn start(&self) -> usize {
-        // The key's opening quote stands before what is between the quotes.
+        // The key's opening quote is the byte before the text between the quotes.
         self.key
             .as_ref()
             .map_or(self.value.start, |key| key.inner.start - 1)
@@ -293,7 +293,7 @@ pub(super) struct Entries<'a> {
     close: u8,
     /// Entries so far.
     pub count: usize,
-    /// The place behind the last entry, or behind the opening bracket while there is none.
+    /// The place behind the last entry, or behind the opening bracket if the container has no entry yet.
     pub end: usize,
 }
 

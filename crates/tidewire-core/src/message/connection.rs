@@ -23,9 +23,9 @@ pub enum Connection<'a> {
         /// the steps to it, and the number of the events that it missed.
         coalesces: bool,
     },
-    /// The peer may go on to authenticate.
+    /// The peer may authenticate next.
     Accept,
-    /// The same, and what it may send: for peers that coalesce, of which none is a client of deepstream.
+    /// The same, with the limits of its messages: for peers that coalesce. No client of deepstream is such a peer.
     AcceptWithin {
         /// A JSON object: `{"messageBytesMax":…}`.
         limits: &'a str,
@@ -44,7 +44,7 @@ pub enum Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// The introduction of a peer that tells nothing of itself, but perhaps that it coalesces.
+    /// The introduction of a peer that gives no data about itself, except possibly that it coalesces.
     #[must_use]
     pub const fn challenge(coalesces: bool) -> Self {
         Self::Challenge {
@@ -68,7 +68,7 @@ pub enum Auth<'a> {
     },
     /// The session is open.
     Successful {
-        /// What the auth handler wants the client to know.
+        /// Data of the auth handler for the client.
         data: Option<&'a str>,
     },
     /// Refused; another attempt may follow.

@@ -6,7 +6,7 @@ use crate::trace::Trace;
 /// Messages of events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// Publish; from the server: a publication of somebody else.
+    /// Publish; from the server: a publication of another client.
     Emit {
         /// The event.
         name: &'a str,
@@ -30,7 +30,7 @@ pub enum Event<'a> {
         data: Option<&'a str>,
         /// Its number, if it has history.
         offset: Option<u64>,
-        /// Where in the trace it stands.
+        /// Position of the event in the trace.
         trace: Trace,
     },
     /// Bulk subscribe, to be acknowledged.
@@ -46,7 +46,7 @@ pub enum Event<'a> {
         names: Names<'a>,
         /// For the ack.
         correlation: Correlation<'a>,
-        /// Those of them of which it wants to know where they begin, with the position up to which it has them, if it has.
+        /// The events whose beginning the peer requests, each with the position up to which the peer has it, if any.
         positions: Vec<(&'a str, Option<Position>)>,
     },
     /// What follows of an event with history begins behind this position. Only for peers that have asked.
@@ -81,11 +81,11 @@ pub enum Event<'a> {
     },
     /// Listening; the vocabulary is shared with records.
     Listen(Listen<'a>),
-    /// Here events were left out, because the peer was slow. Only for peers that coalesce.
+    /// The server skipped events here, because the peer was slow. Only for peers that coalesce.
     Gap {
         /// The event.
         name: &'a str,
-        /// How many were left out, at most [`GAP_MAX`].
+        /// Number of skipped events, at most [`GAP_MAX`].
         missed: u32,
     },
     /// An error answer.
@@ -93,7 +93,7 @@ pub enum Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// A publication, with what is said of it besides.
+    /// A publication, with its additional fields.
     #[must_use]
     pub fn published(
         name: &'a str,
@@ -114,13 +114,13 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Where an event stands among all of its name: offsets count up by one within an epoch. Those of different epochs can't be
-/// compared. Both are at most 2^53 - 1.
+/// Position of an event among all events of its name: offsets count up by one within an epoch. Positions of different epochs can't
+/// be compared. Both numbers are at most 2^53 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     /// Which counting.
     pub epoch: u64,
-    /// The number of the event, from 1 on; 0 stands before the first.
+    /// The number of the event, starting at 1; 0 is the position before the first.
     pub offset: u64,
 }
 

@@ -37,7 +37,7 @@ pub enum Listen<'a> {
         /// The name.
         subscription: &'a str,
     },
-    /// Asks a provider for a name that somebody subscribed to.
+    /// Asks a provider for a name that a client subscribed to.
     Found {
         /// The provider's pattern.
         pattern: &'a str,
@@ -51,7 +51,7 @@ pub enum Listen<'a> {
         /// The name.
         subscription: &'a str,
     },
-    /// The provider did not answer in time; somebody else is asked.
+    /// The provider did not answer in time; the server asks another one.
     ResponseTimeout {
         /// The name.
         subscription: &'a str,

@@ -26,7 +26,7 @@ pub enum Presence<'a> {
         /// A JSON object of booleans by user id.
         data: &'a str,
     },
-    /// Tell me of these users, to be acknowledged.
+    /// Subscribe to the presence of these users, to be acknowledged.
     Subscribe {
         /// User ids.
         names: Names<'a>,
@@ -40,7 +40,7 @@ pub enum Presence<'a> {
         /// For the ack.
         correlation: Correlation<'a>,
     },
-    /// Tell me of all users, to be acknowledged.
+    /// Subscribe to the presence of all users, to be acknowledged.
     SubscribeAll,
     /// No longer, to be acknowledged.
     UnsubscribeAll,

@@ -1,4 +1,4 @@
-//! Messages of records, and what their fields mean.
+//! Messages of records, and the meaning of their fields.
 
 use super::{Correlation, Listen, Names, Refusal};
 
@@ -36,11 +36,11 @@ pub struct Write<'a> {
     pub version: WireVersion,
     /// As in the request; identifies the write acknowledgement.
     pub correlation: Correlation<'a>,
-    /// Whether a write acknowledgement is asked for.
+    /// Whether the client requests a write acknowledgement.
     pub write_ack: bool,
 }
 
-/// What a write does.
+/// Effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     /// Replaces the whole record.
@@ -117,14 +117,14 @@ pub enum Record<'a> {
         /// The record.
         name: &'a str,
     },
-    /// A write, of a client or of somebody else.
+    /// A write of the peer, or of another writer.
     Write(Write<'a>, Change<'a>),
     /// An acknowledged write that is made once, however often it comes with this key: the peer may repeat it where it does not
     /// know whether it was made.
     RepeatableWrite {
         /// The write.
         write: Write<'a>,
-        /// What it does.
+        /// Effect of the write.
         change: Change<'a>,
         /// The peer's own.
         key: &'a str,
@@ -197,7 +197,7 @@ pub enum Record<'a> {
         /// Names and versions.
         versions: Vec<(&'a str, WireVersion)>,
     },
-    /// The record is gone; to who asked for it.
+    /// The record is deleted; to the client that requested the deletion.
     DeleteSuccess {
         /// The record.
         name: &'a str,
@@ -214,11 +214,11 @@ pub enum Record<'a> {
         /// As in the request.
         correlation: Correlation<'a>,
     },
-    /// Whether somebody provides the record.
+    /// Tells a subscriber about the provider of the record.
     HasProvider {
         /// The record.
         name: &'a str,
-        /// Whether somebody does.
+        /// Whether the record has a provider.
         provided: bool,
     },
     /// Listening; the vocabulary is shared with events.
@@ -234,7 +234,7 @@ pub enum RecordBulk {
     Subscribe,
     /// Unsubscribe.
     Unsubscribe,
-    /// Subscribe, create what is missing, read.
+    /// Subscribe, create a missing record, read.
     SubscribeCreateAndRead,
     /// Subscribe and read.
     SubscribeAndRead,

@@ -97,7 +97,7 @@ pub enum RpcError<'a> {
         /// The rpc.
         name: &'a str,
     },
-    /// Nobody provides it, or all that do have declined.
+    /// The call has no provider, or all its providers have declined.
     NoProvider(Call<'a>),
     /// The provider did not accept in time.
     AcceptTimeout(Call<'a>),

@@ -1,4 +1,5 @@
-//! Who waits for a rate: what each session has spent, what a shard has fetched for its users, and the owners' buckets.
+//! Sessions and shards that wait for a rate: the spending of each session, the permits that a shard has fetched for its users, and
+//! the owners' buckets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,16 +15,16 @@ use crate::table::{self, Map};
 use crate::text::Name;
 use crate::time::Instant;
 
-/// The share of a burst that a shard fetches at once. What it fetched and nobody used is lost, so it is small.
+/// The share of a burst that a shard fetches at once. Fetched permits that no session uses are lost, so it is small.
 const LEASE_SHARE: u32 = 8;
-/// Buckets below which nobody looks for full ones.
+/// Below this number of buckets the owner does not look for full ones.
 const BUCKETS_KEPT: usize = 1024;
 
-/// Patterns that a session may have compiled in one turn. Compiling is the one thing that costs much more than its bytes, so a
-/// read full of patterns would hold up everybody else for seconds; the others wait for the next turns.
+/// Patterns that a session may have compiled in one turn. Only compiling costs much more than its bytes. So a read full of patterns
+/// would delay all other sessions for seconds; the remaining patterns wait for the next turns.
 const PATTERNS_A_TURN: u32 = 2;
 
-/// What one session has spent.
+/// Spending of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Spending {
     /// The last turn in which it had patterns compiled, and how many.
@@ -48,7 +49,7 @@ struct Lease {
     waiting: Vec<SessionId>,
 }
 
-/// Who of this shard waits, and what its users may still do.
+/// Waiting sessions of this shard, and the permits that its users have left.
 #[derive(Debug)]
 pub(crate) struct RateKeeper {
     waiting: BTreeSet<(Instant, SessionId)>,
@@ -74,7 +75,7 @@ impl RateKeeper {
         self.waiting.len() + by_user.sum::<usize>()
     }
 
-    /// Whether an open session's message may be handled now. If not, it is given again when it may.
+    /// Whether the shard may handle an open session's message now. If not, it handles the message later, when permits allow it.
     pub(crate) fn admits<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -170,7 +171,7 @@ impl RateKeeper {
         true
     }
 
-    /// Permits have come from a user's owner.
+    /// A user's owner has sent permits.
     pub(crate) fn granted<E: Effects>(
         &mut self,
         turn: &mut TurnContext<'_, E>,
@@ -178,7 +179,7 @@ impl RateKeeper {
         operation: Operation,
         count: u32,
     ) {
-        // Without a lease the user's last session has ended meanwhile.
+        // Without a lease the user's last session has ended in the meantime.
         let Some(lease) = self.leases.get_mut(user) else {
             return;
         };
@@ -190,7 +191,7 @@ impl RateKeeper {
         }
     }
 
-    /// Whose time has come has its message given again.
+    /// Resumes all due sessions with their waiting messages.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while let Some((until, session)) = self.waiting.first().copied()
             && until <= turn.now.monotonic
@@ -227,7 +228,7 @@ impl RateKeeper {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ask {
     until: Instant,
-    /// In the order of their coming.
+    /// In the order of their arrival.
     number: u64,
     user: Name,
     operation: Operation,
@@ -278,7 +279,7 @@ impl RateOwner {
         self.give(turn, ask);
     }
 
-    /// Those whose time has come get theirs.
+    /// The owner gives all due shards their permits.
     pub(crate) fn deadline_reached<E: Effects>(&mut self, turn: &mut TurnContext<'_, E>) {
         while self
             .next_deadline()
@@ -324,7 +325,7 @@ impl RateOwner {
     }
 }
 
-/// How many permits are fetched at once.
+/// Number of permits that a shard fetches at once.
 fn lease(rate: Rate) -> u32 {
     (rate.burst / LEASE_SHARE).max(1)
 }

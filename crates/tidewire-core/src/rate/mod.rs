@@ -1,8 +1,8 @@
 //! Rates: how much one session, and one user over all of its sessions, may do.
 //!
-//! A message that comes too early is not refused. It waits, with everything behind it on its connection, so nothing is lost
-//! and the peer is slowed down by its own socket. A user's rate is exact although its sessions lie on several shards: the
-//! owner of the user's name keeps the bucket, and shards fetch a few permits at a time from there.
+//! The session does not refuse a message that comes too early. The message waits, with everything behind it on its connection. So
+//! nothing is lost, and the peer's own socket slows the peer down. A user's rate is exact although its sessions are on several
+//! shards. The owner of the user's name keeps the bucket, and shards fetch a few permits at a time from there.
 
 mod keeper;
 
@@ -13,7 +13,8 @@ use crate::time::Instant;
 
 pub(crate) use keeper::{RateKeeper, RateOwner, Spending};
 
-/// What a rate is about. Each message counts as one, and once more as what it does; one with many names as so many of that.
+/// Subject of a rate. Each message counts as one, and once more for its operation. A message with many names counts its operation
+/// once for each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Any message but heartbeats.
@@ -45,12 +46,12 @@ impl Operation {
 /// Something for each operation.
 pub(crate) type ByOperation<T> = [T; Operation::ALL.len()];
 
-/// A rate: one permit an interval, and so many at once after a pause.
+/// A rate: one permit an interval, and up to `burst` permits at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Time for one permit; between 1 ns and 10 s.
     pub interval: Duration,
-    /// Permits that somebody has who did nothing for long; at least 1.
+    /// Permits of a caller that was idle for long; at least 1.
     pub burst: u32,
 }
 
@@ -59,7 +60,7 @@ pub struct Rate {
 pub struct Rates {
     /// For each connection.
     pub connection: ByOperation<Option<Rate>>,
-    /// For each user, over all connections of the node. Sessions without a name of their own share none.
+    /// For each user, over all connections of the node. Sessions without a user name do not share a rate.
     pub user: ByOperation<Option<Rate>>,
 }
 
@@ -71,7 +72,7 @@ impl Rates {
     }
 }
 
-/// Whoever owes more than this owes this much: one message with many names must not lock anybody out for hours.
+/// A caller that owes more than this owes this much: one message with many names must not block a caller for hours.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// A token bucket, kept as the time at which it is full.
@@ -106,7 +107,7 @@ impl Bucket {
     }
 }
 
-/// What one caller has spent of the rates of a connection over all of its short sessions, such as requests over HTTP.
+/// Spending of one caller, of the rates of a connection, over all of its short sessions, such as requests over HTTP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallerBuckets(ByOperation<Bucket>);
 
@@ -115,7 +116,7 @@ pub struct CallerBuckets(ByOperation<Bucket>);
 pub enum Charged {
     /// All of them.
     All,
-    /// Those that subscribe. The others of a session that lasts follow from what is published to it.
+    /// Messages that subscribe. The other messages of a long session depend on the messages published to it.
     Subscriptions,
 }
 
@@ -168,7 +169,7 @@ fn times(interval: Duration, count: u32) -> Duration {
     interval.checked_mul(count).unwrap_or(Duration::MAX)
 }
 
-/// What a message costs: its operation beside `Message`, if it has one, and how many of that. `None` is free.
+/// Cost of a message: its operation in addition to `Message`, if it has one, and the number of these operations. `None` is free.
 pub(crate) fn cost(message: &Message<'_>) -> Option<(Option<Operation>, u32)> {
     let many = |names: &[&str]| u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
     let (operation, count) = match message {

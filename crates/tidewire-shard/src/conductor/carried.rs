@@ -27,11 +27,11 @@ use crate::share::{Caller, Standing};
 use crate::stats::{add, topic_index};
 use crate::traces;
 
-/// A session and what it has not been given yet.
+/// A session and the data that it has not received yet.
 #[derive(Debug)]
 struct Carried {
     carrier: Arc<Carrier>,
-    /// Who it is, until the login.
+    /// Peer of the session, until the login.
     peer: Option<Arc<Peer>>,
     /// Messages, and how many bytes of them the engine has taken.
     messages: Vec<u8>,
@@ -42,7 +42,7 @@ struct Carried {
     is_counted: bool,
     /// Its caller has paid for that message.
     has_paid: bool,
-    /// Who pays for its messages, from the login on.
+    /// Caller that pays for the messages of the session, from the login on.
     caller: Option<Caller>,
     /// Which of them.
     charged: Charged,
@@ -50,7 +50,7 @@ struct Carried {
     standing: Option<Arc<Standing>>,
     /// Nothing is given before this time, because its address was closed for a limit or its caller has spent its rate.
     held_until: Option<Instant>,
-    /// It coalesces, so it is told when it lags.
+    /// The session coalesces, so the shard tells it when it lags.
     is_watched: bool,
     is_lagging: bool,
     /// Bytes that may wait for it when more comes.
@@ -70,7 +70,7 @@ pub(super) struct CarriedSessions {
     filled: Vec<Filled>,
     /// Those of whom the engine wants to know that little waits for them, and little does.
     drained: Vec<Key>,
-    /// What was last copied out of the log. Most sessions have the ranges of the one before.
+    /// Bytes that were last copied out of the log. Most sessions have the ranges of the one before.
     last: (Vec<Span>, Bytes),
     nobody: Option<Arc<Peer>>,
 }
@@ -80,7 +80,7 @@ pub(super) struct CarriedSessions {
 struct Filled {
     key: Key,
     bytes: usize,
-    /// The part of it that this turn has added. Nobody could have taken that yet.
+    /// The part of it that this turn has added. The task of the session could not have taken that part yet.
     added: usize,
 }
 
@@ -138,7 +138,7 @@ impl CarriedSessions {
         }
     }
 
-    /// Takes back what waits for a session that must not get it any more.
+    /// Takes back the bytes that wait for a session that must no longer get them.
     pub(super) fn take_back(&self, key: Key) {
         if let Some(carried) = self.sessions.get(&key) {
             carried.carrier.take_back();
@@ -260,7 +260,7 @@ impl Conductor {
         self.carried.held.insert((delay.until, key));
     }
 
-    /// Lets those go on whose time is over.
+    /// Lets sessions continue when their time has passed.
     pub(super) fn release_carried(&mut self) {
         while let Some((until, key)) = self.carried.held.first().copied()
             && until <= self.now.monotonic
@@ -342,7 +342,7 @@ impl Conductor {
         }
     }
 
-    /// Has the engine be told when little waits for a session.
+    /// The engine receives a notice when few bytes wait for a session.
     pub(super) fn await_carried(&mut self, key: Key) {
         let drained_bytes = self.limits.outbox.drained_bytes;
         if let Some(carried) = self.carried.sessions.get(&key)
@@ -380,7 +380,7 @@ impl Conductor {
         }
     }
 
-    /// Ends a session with this turn, behind what was decided for it.
+    /// Ends a session with this turn, behind the messages that the engine decided for it.
     pub(super) fn end_carried(&mut self, key: Key, end: End) {
         if let Some(carried) = self.carried.sessions.get_mut(&key)
             && carried.end.is_none()
@@ -390,7 +390,7 @@ impl Conductor {
         }
     }
 
-    /// Marks what waits for a session; false if nothing does.
+    /// Marks the bytes that wait for a session; false if there are none.
     pub(super) fn mark_carried(&self, key: Key) -> bool {
         let carried = self.carried.sessions.get(&key);
         carried.is_some_and(|carried| carried.carrier.mark())
@@ -402,7 +402,7 @@ impl Conductor {
         carried.is_some_and(|carried| carried.carrier.has_marked())
     }
 
-    /// Ends a session that has lost a right and did not take what was decided before.
+    /// Ends a session that has lost a right and did not take the messages that were decided before.
     pub(super) fn sever_carried(&mut self, key: Key) {
         if let Some(carried) = self.carried.sessions.get(&key)
             && carried.carrier.take_back()

@@ -44,7 +44,7 @@ impl Conductor {
         }
     }
 
-    /// Has the next connections of whoever is closed for a limit wait.
+    /// Makes the next connections of a client that is closed for a limit wait.
     pub(super) fn note_disconnect(&self, key: Key, cause: DisconnectCause) {
         let Some(connection) = self.event_loop.connections().get(key) else {
             return;
@@ -92,7 +92,7 @@ impl Conductor {
         self.handle(Input::Closed { session });
     }
 
-    /// Drops a connection that its peer has closed or that broke. What was not sent has nobody who misses it.
+    /// Drops a connection that its peer has closed or that broke. No client misses the unsent bytes.
     pub(super) fn lose(&mut self, key: Key) {
         self.remove(key, false);
     }
@@ -237,7 +237,7 @@ impl Conductor {
             && self.credit.is_settled();
         if is_quiet {
             for reply in self.quiet.drain(..) {
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let _ = reply.send(Quiet {
                     mail_count: self.mail_count,
                 });

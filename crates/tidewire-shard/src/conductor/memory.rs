@@ -32,7 +32,7 @@ const SHARDS_FIRST: u64 = 3;
 /// A shard that has not made those turns after this time is not waited for.
 const SHARDS_FIRST_MAX: Duration = Duration::from_secs(1);
 
-/// How soon the next of those turns comes.
+/// How soon the next of those turns begins.
 const SHARDS_FIRST_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How long the causes have to be ended after that, on whichever shard, before others are.
@@ -47,7 +47,7 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 /// How often a shard looks for the largest sessions while the budget is nearly used up, and wakes the others while it is exceeded.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How the shedding of sessions goes on.
+/// State of the shedding of sessions.
 #[derive(Debug, Default)]
 pub(super) struct Shedding {
     /// Since when the budget is exceeded.
@@ -71,7 +71,7 @@ impl Shedding {
         self.since.map(|_| now + SHARDS_FIRST_INTERVAL)
     }
 
-    /// The budget is exceeded no longer.
+    /// The budget is no longer exceeded.
     fn is_over(&mut self) {
         (self.since, self.waited) = (None, None);
     }
@@ -83,7 +83,7 @@ impl Conductor {
         self.engine.set_room(self.memory.budget().room());
     }
 
-    /// Reports what the shard holds beside its connections, and gives up records that nobody uses while the node holds too
+    /// Reports the memory that the shard holds apart from its connections. Gives up unused records while the node holds too
     /// much. At the end of each turn, before its logs are released: then they are longest.
     ///
     /// Records count as what can be spared, so that no shard ends sessions while another one still has some to give up, which is
@@ -189,7 +189,7 @@ impl Conductor {
         }
     }
 
-    /// All sessions with what they hold, the largest last.
+    /// All sessions with the memory that they hold, the largest last.
     fn holders(&self) -> Vec<(usize, Key)> {
         let sockets = self.event_loop.holders();
         let mut holders: Vec<(usize, Key)> = sockets
@@ -236,7 +236,7 @@ impl Conductor {
         }
     }
 
-    /// Ends a session because of what it holds.
+    /// Ends a session because of the memory that it holds.
     fn end_holder(&mut self, key: Key, bytes: usize, is_cause: bool) {
         add(&self.stats().slow_disconnects, 1);
         add(&self.stats().memory_disconnects, 1);
@@ -265,7 +265,7 @@ impl Conductor {
                 );
             },
         );
-        // What it holds for its socket goes only with the socket.
+        // The memory for its socket is released only with the socket.
         if has_unsent || !is_open || socket_bytes > bytes / 2 {
             return self.cut_off(key);
         }

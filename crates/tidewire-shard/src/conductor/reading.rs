@@ -22,7 +22,7 @@ use crate::traces;
 
 /// What the engine counts for each message covers the bytes of shorter ones.
 pub(super) const UNCOUNTED_PAYLOAD_MAX: usize = 256;
-/// What it costs to inflate a byte, in bytes that are only read.
+/// Cost of inflating a byte, in bytes that are only read.
 const INFLATION_WORK: usize = 3;
 
 impl Conductor {

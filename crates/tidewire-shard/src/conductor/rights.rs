@@ -1,4 +1,4 @@
-//! Changes of rights that are settled: the engine has judged everybody, and what had been decided before was sent.
+//! Changes of rights that are settled: the engine has authorized every session again, and earlier messages were sent.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,11 +12,12 @@ use super::{Conductor, key};
 use crate::peer_log;
 use crate::stats::add;
 
-/// How long whoever has lost a right may take to read what was decided before. A frame that has begun must be finished and
-/// ciphertext can't be taken back, so what waits for a peer can't be thinned out; who does not read it is cut off.
+/// How long a session that has lost a right may take to read the messages that were decided before. A frame that has begun
+/// must be finished and ciphertext can't be taken back. So the shard can't remove single messages that wait for a peer.
+/// It cuts off a peer that does not read them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A change of rights that somebody waits for.
+/// A change of rights that a caller waits for.
 #[derive(Debug)]
 pub(super) struct Settling {
     number: u64,
@@ -31,7 +32,7 @@ struct Unread {
     keys: Vec<Key>,
     /// The same of sessions without a socket that have lost a right.
     carried: Vec<Key>,
-    /// Those who must not get it any more.
+    /// Sessions that must no longer get these messages.
     losers: BTreeSet<SessionId>,
 }
 
@@ -44,14 +45,14 @@ impl Settling {
         }
     }
 
-    /// When it is over at the latest.
+    /// Latest end of the wait.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.unread.as_ref().map(|unread| unread.deadline)
     }
 }
 
 impl Conductor {
-    /// Answers who waits for changes of rights that are settled. At the end of a turn: what it had decided was sent, or waits.
+    /// Answers callers that wait for settled changes of rights. At the end of a turn: its messages were sent, or wait.
     pub(super) fn settle_rights(&mut self) {
         if self.settlings.is_empty() {
             return;
@@ -86,7 +87,7 @@ impl Conductor {
             for key in unread.carried {
                 self.sever_carried(key);
             }
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = settling.reply.send(());
         }
     }
