@@ -241,6 +241,7 @@ fn too_large(bytes: u64, bytes_max: usize) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(any(feature = "mongodb", feature = "postgres"))]
     #[test]
     fn names_come_back_from_their_parts() {
         for (part, id, name) in [
