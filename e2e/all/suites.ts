@@ -52,7 +52,7 @@ const DATABASES: Need[] = [
 export const SUITES: Suite[] = [
   {
     name: 'tidy',
-    shows: 'Rust is formatted, TypeScript is typed, prose has no more banned phrases than allowed, the runner of this list works',
+    shows: 'Rust is formatted, TypeScript is typed, prose has no more banned phrases than allowed, crates import downwards only, no build product is committed, the runner of this list works',
     commands: [
       ['cargo', 'fmt', '--all', '--check'],
       ['cargo', 'fmt', '--manifest-path', 'fuzz/Cargo.toml', '--check'],
@@ -233,7 +233,7 @@ export const SUITES: Suite[] = [
     name: 'newcomer',
     shows: 'from `make run` to two tabs that see each other within a minute',
     needs: [CHROMIUM],
-    // Nothing is built again: the server alone has the features of its dependencies that it has in the workspace's release build.
+    // Nothing is built again: `features.test.ts` compares the features of this build with those of the workspace's release build.
     commands: [npm('newcomer-here')],
     budgetSeconds: 120,
   },

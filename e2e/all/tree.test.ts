@@ -12,7 +12,7 @@ const BUILD_PRODUCT = /\.(jar|class|o|so|a|rlib|wasm)$|(^|\/)(target|node_module
 // Not written out, so that this file has no marker of its own.
 const MARKER = ['<', '=', '>'].map((sign) => `^${sign.repeat(7)}( |$)`).join('|');
 
-const committed = (): string[] => run('git', ['ls-files'], { cwd: ROOT }).trim().split('\n');
+const COMMITTED = run('git', ['ls-files'], { cwd: ROOT }).trim().split('\n');
 
 test('no committed file has markers of a merge conflict', () => {
   const found = spawnSync('git', ['grep', '--line-number', '--extended-regexp', MARKER], { cwd: ROOT, encoding: 'utf8' });
@@ -23,11 +23,11 @@ test('no committed file has markers of a merge conflict', () => {
 });
 
 test('no build product is committed', () => {
-  assert.deepEqual(committed().filter((path) => BUILD_PRODUCT.test(path)), []);
+  assert.deepEqual(COMMITTED.filter((path) => BUILD_PRODUCT.test(path)), []);
   for (const path of ['e2e/mongodb/target/x.xml', 'lib/a.jar', 'node_modules/a/index.js']) assert.match(path, BUILD_PRODUCT);
 });
 
 test('the tree has at most 1,400 files', () => {
-  const count = committed().length;
+  const count = COMMITTED.length;
   assert.ok(count > 500 && count <= FILES_MAX, `${count} files`);
 });
