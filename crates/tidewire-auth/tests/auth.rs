@@ -214,7 +214,7 @@ fn a_wrong_password_costs_the_same_whoever_the_user_is() {
     let users = format!("anna: {{password: '{VECTOR}'}}\nbob: {{password: '{costly}'}}\n");
     let new_suite = || Suite::new(&users, &[("auth.chain", "file"), ("auth.file.hash", "md5")]);
     let mut times = [std::time::Duration::MAX; 3];
-    // A new chain knows of no guesses: before they are delayed, each has time for five rounds.
+    // A chain delays guesses after some refusals, so each one serves five rounds only.
     for _ in 0..4 {
         let suite = new_suite();
         for _ in 0..5 {

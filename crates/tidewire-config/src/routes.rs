@@ -91,7 +91,7 @@ fn needless<'a>(config: &'a Config, prefix: &str) -> Option<&'a str> {
     (outer.1 == own).then_some(outer.0)
 }
 
-/// Stores that would be one and the same: the process that opened it second would take it away from the first.
+/// Stores that would be one and the same: the store that is opened second would take the data away from the first.
 fn doubles(loaded: &Loaded) -> Vec<Problem> {
     let config = &loaded.config;
     let first = ("store".to_owned(), &config.store);

@@ -334,7 +334,7 @@ fn wait(disconnects: u32, settings: &BackoffSettings) -> Duration {
         .min(settings.wait_max)
 }
 
-/// Key that is remembered of an address: a client that has one of IPv6 has all of its /64.
+/// Key of an address in the table: the /64 of an IPv6 address, because a client that has one address has all of them.
 pub fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

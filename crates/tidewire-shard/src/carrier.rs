@@ -130,7 +130,7 @@ impl Carrier {
         true
     }
 
-    /// The shard gets a notice when all bytes that wait now, or that the task holds, were handed on; false if there are none.
+    /// Requests a notice to the shard when all bytes that wait now, or that the task holds, were handed on; false if there are none.
     pub(crate) fn mark(&self) -> bool {
         let mut queue = self.queue.lock();
         let count = queue.chunks.len();
@@ -151,7 +151,7 @@ impl Carrier {
         queue.marked.take_if(|count| *count == 0).is_some()
     }
 
-    /// The shard gets a notice when at most `bytes` wait; false if no more wait already.
+    /// Requests a notice to the shard when at most `bytes` wait; false if no more than that wait now.
     pub(crate) fn await_drained(&self, bytes: usize) -> bool {
         let mut queue = self.queue.lock();
         let is_full = queue.bytes > bytes;

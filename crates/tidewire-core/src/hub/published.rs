@@ -12,7 +12,7 @@ use crate::effect::{Format, Span};
 pub(super) struct Published {
     pub(super) format: Format,
     pub(super) spans: SmallVec<[Span; 2]>,
-    /// The hub has listed the members of that time for the messages before this offset.
+    /// For messages before this offset the hub has listed the members that the name had then.
     pub(super) collected: u64,
 }
 

@@ -117,7 +117,7 @@ pub enum Record<'a> {
         /// The record.
         name: &'a str,
     },
-    /// A write of the peer, or of another writer.
+    /// A write. From a client: its own; from the server: of another writer.
     Write(Write<'a>, Change<'a>),
     /// An acknowledged write that is made once, however often it comes with this key: the peer may repeat it where it does not
     /// know whether it was made.
@@ -214,7 +214,7 @@ pub enum Record<'a> {
         /// As in the request.
         correlation: Correlation<'a>,
     },
-    /// Tells a subscriber about the provider of the record.
+    /// Tells a subscriber whether the record has a provider.
     HasProvider {
         /// The record.
         name: &'a str,

@@ -20,7 +20,7 @@ const LEASE_SHARE: u32 = 8;
 /// Below this number of buckets the owner does not look for full ones.
 const BUCKETS_KEPT: usize = 1024;
 
-/// Patterns that a session may have compiled in one turn. Only compiling costs much more than its bytes. So a read full of patterns
+/// Patterns that a session may have compiled in one turn. Compiling alone costs much more than its bytes. So a read full of patterns
 /// would delay all other sessions for seconds; the remaining patterns wait for the next turns.
 const PATTERNS_A_TURN: u32 = 2;
 

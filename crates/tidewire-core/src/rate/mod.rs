@@ -1,6 +1,6 @@
 //! Rates: how much one session, and one user over all of its sessions, may do.
 //!
-//! The session does not refuse a message that comes too early. The message waits, with everything behind it on its connection. So
+//! The server does not refuse a message that comes too early. The message waits, with everything behind it on its connection. So
 //! nothing is lost, and the peer's own socket slows the peer down. A user's rate is exact although its sessions are on several
 //! shards. The owner of the user's name keeps the bucket, and shards fetch a few permits at a time from there.
 

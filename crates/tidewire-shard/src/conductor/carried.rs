@@ -342,7 +342,7 @@ impl Conductor {
         }
     }
 
-    /// The engine receives a notice when few bytes wait for a session.
+    /// Requests a notice to the engine when few bytes wait for a session.
     pub(super) fn await_carried(&mut self, key: Key) {
         let drained_bytes = self.limits.outbox.drained_bytes;
         if let Some(carried) = self.carried.sessions.get(&key)
