@@ -9,7 +9,7 @@ help: ## lists the commands
 
 .PHONY: run
 run: ## builds the server and starts it on its defaults
-	cargo build --locked --release --package tidewire-server
+	cargo build --locked --release --package tidewire
 	exec $(or $(CARGO_TARGET_DIR),target)/release/tidewire start
 
 .PHONY: test
@@ -46,7 +46,7 @@ bench-quick: bench-setup ## a part of the same in five minutes
 
 .PHONY: bench-setup
 bench-setup:
-	cargo build --locked --release --package tidewire-server --package tidewire-bench
+	cargo build --locked --release --package tidewire --package tidewire-bench
 	target/release/tidewire-bench setup
 
 .PHONY: fuzz
@@ -75,5 +75,5 @@ proof: ## what takes hours, part by part; each replaces its line in docs/proof.m
 
 proof-%: $(NODE_TESTS)
 	cargo build --locked --release --workspace
-	cargo build --locked --package tidewire-server --all-features
+	cargo build --locked --package tidewire --all-features
 	node --import ./e2e/node_modules/tsx/dist/loader.mjs e2e/all/proof.ts $*

@@ -17,13 +17,13 @@ function linked(...what: string[]): Set<string> {
 
 test('the server alone has the features of its dependencies that it has in the workspace', () => {
   const inWorkspace = linked('--workspace');
-  const alone = [...linked('--package', 'tidewire-server')];
+  const alone = [...linked('--package', 'tidewire')];
   assert.ok(alone.length > 100, `only ${alone.length} crates`);
   assert.deepEqual(alone.filter((crate) => !inWorkspace.has(crate)), []);
 });
 
 test('a feature that only one of two builds has is found', () => {
   const inWorkspace = linked('--workspace');
-  const other = [...linked('--package', 'tidewire-server', '--no-default-features')];
+  const other = [...linked('--package', 'tidewire', '--no-default-features')];
   assert.ok(other.some((crate) => !inWorkspace.has(crate)));
 });

@@ -40,6 +40,20 @@ const BELOW: Record<string, string[]> = {
     'tidewire-store',
     'tidewire-wire',
   ],
+  'tidewire-torture': ['tidewire-core', 'tidewire-net', 'tidewire-server', 'tidewire-store', 'tidewire-wire'],
+  'tidewire-migrate': ['tidewire-config'],
+  tidewire: [
+    'tidewire-auth',
+    'tidewire-config',
+    'tidewire-core',
+    'tidewire-http',
+    'tidewire-migrate',
+    'tidewire-net',
+    'tidewire-rules',
+    'tidewire-server',
+    'tidewire-store',
+    'tidewire-torture',
+  ],
   'tidewire-bench': ['tidewire-net', 'tidewire-wire'],
 };
 

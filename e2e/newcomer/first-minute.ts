@@ -23,7 +23,7 @@ const STOP_DEADLINE_MS = 25_000;
 
 /** From `make run` in `folder`, with `options` beside its defaults, to two tabs that see each other, within a minute. */
 export async function firstMinute(t: TestContext, folder: string, options: NodeJS.ProcessEnv = {}): Promise<void> {
-  const build = ['build', '--locked', '--release', '--package', 'tidewire-server'];
+  const build = ['build', '--locked', '--release', '--package', 'tidewire'];
   run('cargo', build, { cwd: folder, env: environment(), timeoutMs: BUILD_DEADLINE_MS });
   const browser = await browserDuring(t);
 

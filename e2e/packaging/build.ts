@@ -33,7 +33,7 @@ export async function build(source: string, folder: string): Promise<Release> {
   const tools = await installed('release-tools', resolve(import.meta.dirname, 'requirements.txt'));
   run('cargo', ['fetch', '--locked'], { cwd: source });
   const env = environment(source, tools);
-  const args = ['zigbuild', '--locked', '--release', '--package', 'tidewire-server', '--target', `${TARGET}.${GLIBC}`];
+  const args = ['zigbuild', '--locked', '--release', '--package', 'tidewire', '--target', `${TARGET}.${GLIBC}`];
   const { status } = spawnSync('cargo', [...args, '--target-dir', join(source, 'target')], { cwd: source, env, stdio: ['ignore', 'inherit', 'inherit'] });
   if (status !== 0) throw new Error('cargo zigbuild failed; its lines say why');
 

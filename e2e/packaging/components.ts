@@ -48,7 +48,7 @@ function component(kind: string, { name, version, licence }: Crate): Component {
 
 /** The server and the crates that it needs while it runs. */
 function crateRows(root: string): Crate[] {
-  const args = ['tree', '--locked', '--package', 'tidewire-server', '--target', TARGET, '--edges', 'normal,no-proc-macro'];
+  const args = ['tree', '--locked', '--package', 'tidewire', '--target', TARGET, '--edges', 'normal,no-proc-macro'];
   const rows = run('cargo', [...args, '--prefix', 'none', '--format', '{p}|{l}'], { cwd: root }).trim().split('\n');
   return rows.map((row) => {
     const [, name, version, licence] = /^(\S+) v(\S+)[^|]*\|(.*?)( \(\*\))?$/.exec(row) ?? [];

@@ -12,7 +12,7 @@ const REPOSITORY = resolve(import.meta.dirname, '../..');
 
 test('the components are the crates, packages and the library that end in the program', () => {
   const list = components(REPOSITORY) as { metadata: { component: Component }; components: Component[] };
-  assert.equal(list.metadata.component.name, 'tidewire-server');
+  assert.equal(list.metadata.component.name, 'tidewire');
   const names = new Set(list.components.map(({ name }) => name));
   for (const name of ['tidewire-core', 'tokio', 'libsqlite3-sys', 'aws-lc-sys', 'mongodb', 'rust-std', 'preact', 'uplot']) assert.ok(names.has(name), name);
   // What only builds or tests it does not, nor what has no code in it.

@@ -2,7 +2,7 @@
 //! count alike.
 //!
 //! The figures are those of a 64-bit machine, with the allocator's own header of each block and the room that doubling tables hold in
-//! reserve. `crates/tidewire-server/tests/memory_attacks.rs` holds their sum against the memory of a running server.
+//! reserve. `crates/tidewire/tests/memory_attacks.rs` holds their sum against the memory of a running server.
 
 /// The counters of a shared text and the header of its block.
 const TEXT_BYTES: usize = 32;

@@ -57,10 +57,9 @@ use crate::traces;
 pub use drain::Stopped;
 use requests::NodeRequests;
 pub use signals::Signals;
-pub use store::StoreWrapper;
-pub(crate) use store::{open_store, store_kind};
+pub use store::{StoreWrapper, open_store, store_kind};
 use stores::Stores;
-pub(crate) use stores::{NamedOpen, open_all, open_all_beside};
+pub use stores::{NamedOpen, open_all, open_all_beside};
 
 /// How often what peers caused is summed in the log and shards are looked after.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);

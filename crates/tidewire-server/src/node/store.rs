@@ -25,7 +25,7 @@ use crate::exit::{Exit, Failure};
 ///
 /// # Errors
 /// Its password can't be read.
-pub(crate) fn store_kind(plan: &Plan, runtime: &Handle) -> Result<StoreKind, Failure> {
+pub fn store_kind(plan: &Plan, runtime: &Handle) -> Result<StoreKind, Failure> {
     kind_of("store", &plan.config.store, runtime)
 }
 
@@ -86,7 +86,7 @@ pub trait StoreWrapper {
 ///
 /// # Errors
 /// It can't be opened, or its password can't be read.
-pub(crate) fn open_store(
+pub fn open_store(
     plan: &Plan,
     wrapper: Option<&dyn StoreWrapper>,
     folder: &DataFolder,

@@ -25,19 +25,20 @@ use super::store::{StoreWrapper, open_beside, open_named, open_store, start_scru
 use crate::exit::{Exit, Failure};
 
 /// A store that is open, before its threads run.
-pub(crate) struct NamedOpen {
+pub struct NamedOpen {
     /// Its name in the configuration.
-    pub(crate) name: String,
-    pub(crate) open: OpenStore,
+    pub name: String,
+    /// The open store.
+    pub open: OpenStore,
     /// Its own data folder, if it has one.
-    pub(crate) folder: Option<DataFolder>,
+    pub folder: Option<DataFolder>,
 }
 
 /// Opens all stores of the configuration, by number. `folder` is that of the first.
 ///
 /// # Errors
 /// One can't be opened.
-pub(crate) fn open_all(
+pub fn open_all(
     plan: &Plan,
     wrapper: Option<&dyn StoreWrapper>,
     folder: &DataFolder,
@@ -63,7 +64,7 @@ pub(crate) fn open_all(
 ///
 /// # Errors
 /// One is not there, or can't be read.
-pub(crate) fn open_all_beside(plan: &Plan, runtime: &Handle) -> Result<Vec<Beside>, Failure> {
+pub fn open_all_beside(plan: &Plan, runtime: &Handle) -> Result<Vec<Beside>, Failure> {
     let default = &plan.config.store;
     let named = plan.config.stores.iter();
     let named = named.map(|(name, named)| (join(SECTION, name), &named.store));

@@ -43,13 +43,13 @@ impl Mark {
 
 /// What is printed at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::torture) struct Figures {
+pub(crate) struct Figures {
     /// Events that subscribers were given, each once.
-    pub(in crate::torture) delivered: u64,
+    pub(crate) delivered: u64,
     /// Times that a subscriber came back with a position.
-    pub(in crate::torture) resumed: u64,
+    pub(crate) resumed: u64,
     /// Gaps that they were told of.
-    pub(in crate::torture) gaps: u64,
+    pub(crate) gaps: u64,
 }
 
 impl std::ops::Add for Figures {

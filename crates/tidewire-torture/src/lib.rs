@@ -2,7 +2,7 @@
 //! acknowledged is looked for afterwards. See `docs/torture.md`.
 
 mod book;
-pub(crate) mod command;
+pub mod command;
 mod dice;
 mod direct;
 mod disk;
@@ -13,7 +13,7 @@ mod observer;
 mod peer;
 mod proxy;
 mod pulse;
-pub(crate) mod sabotage;
+pub mod sabotage;
 mod server;
 mod site;
 mod syncs;
@@ -27,15 +27,15 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::exit::{Exit, Failure};
 use dice::Dice;
-use disk::{SmallDisk, Volume};
+use disk::{Disk, SmallDisk, Volume};
 use load::Work;
 use proxy::Proxy;
 pub use sabotage::Break;
 use server::Launch;
-use site::{Disk, Site};
+use site::Site;
 use syncs::Syncs;
+use tidewire_server::exit::{Exit, Failure};
 use torment::Card;
 use verdict::{Fault, Tally, Verdict};
 
@@ -54,7 +54,7 @@ const FIRST_DECK_MAX: Duration = Duration::from_secs(120);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct Settings {
     /// How long.
     pub time: Duration,
     /// What decides which faults come in which order; a random one if none is given.
@@ -67,7 +67,7 @@ pub struct Order {
 ///
 /// # Errors
 /// It can't even begin.
-pub fn run(order: &Order) -> Result<Exit, Failure> {
+pub fn run(settings: &Settings) -> Result<Exit, Failure> {
     // Before there is a second thread or anything to be cleaned up.
     let mounts = disk::own_mounts();
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -76,7 +76,7 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
             format!("torture can't begin: {what}: {error}"),
         )
     };
-    let seed = match order.seed {
+    let seed = match settings.seed {
         Some(seed) => seed,
         None => getrandom::u32()
             .map_err(|error| failed("no random seed", &error))?
@@ -88,7 +88,7 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
     let is_interrupted = watch_signals().map_err(|error| failed("its signals", &error))?;
     println!(
         "tidewire torture: seed {seed}, {} s, in {}",
-        order.time.as_secs(),
+        settings.time.as_secs(),
         folder.path.display()
     );
     let launch = Launch {
@@ -96,7 +96,7 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
         launcher: Vec::new(),
         data: folder.path.join("data"),
         log: folder.path.join("server.log"),
-        broken: order.broken,
+        broken: settings.broken,
     };
     let (mut sites, left_out) = Sites::make(&launch, &folder.path, mounts, seed)
         .map_err(|error| failed("its data folders", &error))?;
@@ -106,7 +106,7 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
     let mut loss = None;
     let is_over = |has_met_all: bool| {
         let time = start.elapsed();
-        let has_time = time < order.time || (!has_met_all && time < FIRST_DECK_MAX);
+        let has_time = time < settings.time || (!has_met_all && time < FIRST_DECK_MAX);
         !has_time || is_interrupted.load(Ordering::Relaxed)
     };
     let mut cards = deck(&mut dice, &left_out);
@@ -127,7 +127,7 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
     let verdict = Verdict {
         seed,
         time: start.elapsed(),
-        broken: order.broken,
+        broken: settings.broken,
         tally,
         work: sites.work(),
         loss,
@@ -139,7 +139,7 @@ pub fn run(order: &Order) -> Result<Exit, Failure> {
         Some(_) => text.push_str(&format!("kept for a look: {}\n", folder.path.display())),
         None => folder.remove(),
     }
-    crate::terminal::print_out(&text)?;
+    print!("{text}");
     Ok(verdict.exit())
 }
 

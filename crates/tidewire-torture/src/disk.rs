@@ -10,6 +10,17 @@ use std::process::{Command, Stdio};
 
 use tidewire_net::power;
 
+/// The disk of a data folder.
+#[derive(Debug)]
+pub(super) enum Disk {
+    /// That of the machine.
+    Own,
+    /// One whose power can be cut.
+    Volume(Volume),
+    /// One that can be full.
+    Small(SmallDisk),
+}
+
 /// Bytes of the ext4; the file is sparse.
 const VOLUME_BYTES: u64 = 256 << 20;
 /// The size of the disk that fills up, as mount(8) takes it.

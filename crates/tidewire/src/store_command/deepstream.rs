@@ -9,8 +9,8 @@ use tidewire_store::transfer::deepstream::{MigrationError, Source, SourceKind, m
 use tokio::runtime::Handle;
 
 use crate::cli::RecordImport;
-use crate::exit::{Exit, Failure};
 use crate::terminal::print_out;
+use tidewire_server::exit::{Exit, Failure};
 
 use super::stores::OpenStores;
 use super::{KEPT, data, limits, refuse_memory, runtime, verdict};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use super::book::Ending;
 use super::dice::Dice;
-use super::disk::{SmallDisk, Volume};
-use super::load::{Doors, Load};
-use super::proxy::Proxy;
+use super::disk::Disk;
+use super::load::Load;
+use super::proxy::{Proxy, Targets};
 use super::pulse::Pulse;
 use super::sabotage::MARK;
 use super::server::{Launch, Server};
@@ -17,17 +17,6 @@ use super::verdict::Tally;
 
 /// Everything stored is looked at once in so many rounds.
 const CHECK_EVERY: u64 = 8;
-
-/// What the data lies on.
-#[derive(Debug)]
-pub(super) enum Disk {
-    /// The machine's own.
-    Own,
-    /// One whose power can be cut.
-    Volume(Volume),
-    /// One that can be full.
-    Small(SmallDisk),
-}
 
 /// The data folder of a server, and its history.
 pub(super) struct Site {
@@ -90,7 +79,7 @@ impl Site {
             .note(&format!("round {}: {card:?}", self.rounds));
         let launcher = self.syncs.as_ref().filter(|_| card == Card::FailSyncs);
         let server = self.start(launcher.map(Syncs::launcher).unwrap_or_default())?;
-        let doors = Doors {
+        let targets = Targets {
             direct: server.address,
             proxied: proxy.address(),
         };
@@ -104,7 +93,7 @@ impl Site {
             tally,
             dice: &mut self.dice,
         };
-        let ended = self.load.during(doors, &pulse, || {
+        let ended = self.load.during(targets, &pulse, || {
             let ended = torment.run(card, server);
             proxy.lead_to(None);
             proxy.cut(|| true);

@@ -16,8 +16,8 @@ use tidewire_config::layer::rows;
 use tidewire_config::value::Scalar;
 use tidewire_http::rule_case::CaseText;
 
-use crate::exit::{Exit, Failure};
-use crate::torture::{self, Break};
+use tidewire_server::exit::{Exit, Failure};
+use tidewire_torture::{self as torture, Break};
 
 pub use import::{ImportCommand, RecordImport};
 pub use store::StoreCommand;
@@ -65,7 +65,7 @@ pub enum Invocation {
     /// Try rules of permission.
     Rules(RulesCommand),
     /// Torture servers.
-    Torture(torture::Order),
+    Torture(torture::Settings),
     /// Serve as one of the torture test's servers.
     TortureNode {
         /// What is broken on purpose.
@@ -429,7 +429,7 @@ pub fn parse(
         },
         Some(("rules", rules)) => Invocation::Rules(rules_command(rules, environment)),
         Some(("user", user)) => user_invocation(user, environment),
-        Some(("torture", torture)) => Invocation::Torture(torture::command::order(torture)),
+        Some(("torture", torture)) => Invocation::Torture(torture::command::settings(torture)),
         Some(("torture-node", node)) => Invocation::TortureNode {
             broken: torture::command::broken(node),
             sources: sources(node, environment),

@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 
 use tidewire_config::document::{self, Located, Node, Place};
 
-use crate::exit::{Exit, Failure};
-use crate::terminal::print_out;
 use draft::Draft;
 use table::{Becomes, setting};
 
@@ -23,28 +21,28 @@ const PLACES: [&str; 2] = ["config.yml", "conf/config.yml"];
 const TARGET: &str = "tidewire.yml";
 const REMATCH: &str = "listen.rematch_interval";
 
-/// Writes the configuration of deepstream in `folder` as Tidewire's into `into`; with `is_dry` says only what would come of it.
+/// Writes the configuration of deepstream in `folder` as Tidewire's into `into`, or nothing with `is_dry`. Returns the report: the files,
+/// and a line for each setting that has no counterpart.
 ///
 /// # Errors
-/// There is none, it is no YAML, or a file to be written is there already.
-pub fn run(folder: &Path, into: &Path, is_dry: bool) -> Result<Exit, Failure> {
-    let wrong = |line: String| Failure::new(Exit::Configuration, line);
+/// `folder` has no configuration, the configuration is not YAML, or a file to be written exists; the text is one line.
+pub fn migrate(folder: &Path, into: &Path, is_dry: bool) -> Result<String, String> {
     let Some(source) = PLACES
         .iter()
         .map(|place| folder.join(place))
         .find(|path| path.is_file())
     else {
         let line = format!("{}: has no {}", folder.display(), PLACES.join(" and no "));
-        return Err(wrong(line));
+        return Err(line);
     };
     let shown = source.display().to_string();
-    let text = fs::read_to_string(&source).map_err(|error| wrong(format!("{shown}: {error}")))?;
+    let text = fs::read_to_string(&source).map_err(|error| format!("{shown}: {error}"))?;
     // Variables keep their names: Tidewire's configuration has them, too.
     let root = document::parse(&text, &|name| Some(format!("${{{name}}}"))).map_err(|error| {
         let place = error
             .place
             .map_or_else(String::new, |place| format!(":{}", place.line));
-        wrong(format!("{shown}{place}: {}", error.reason))
+        format!("{shown}{place}: {}", error.reason)
     })?;
     let base = source.parent().unwrap_or(folder).to_owned();
     let mut draft = Draft::default();
@@ -54,30 +52,30 @@ pub fn run(folder: &Path, into: &Path, is_dry: bool) -> Result<Exit, Failure> {
     let mut files = vec![(into.join(TARGET), draft.yaml())];
     for (name, from) in draft.files() {
         let from = base.join(from);
-        let content = fs::read_to_string(&from)
-            .map_err(|error| wrong(format!("{}: {error}", from.display())))?;
+        let content =
+            fs::read_to_string(&from).map_err(|error| format!("{}: {error}", from.display()))?;
         files.push((into.join(name), content));
     }
     if !is_dry {
-        write_new(&files).map_err(wrong)?;
+        write_new(&files)?;
     }
     let verb = if is_dry { "would write" } else { "written" };
     let names: Vec<_> = files
         .iter()
         .map(|(path, _)| path.display().to_string())
         .collect();
-    let mut said = format!(
+    let mut report = format!(
         "{} settings taken over; {verb}: {}\n",
         draft.count(),
         names.join(", ")
     );
     if draft.notes.is_empty() {
-        said += "everything has its counterpart\n";
+        report += "everything has its counterpart\n";
     }
     for (place, key, note) in &draft.notes {
-        let _ = writeln!(said, "{shown}:{}: {key}: {note}", place.line);
+        let _ = writeln!(report, "{shown}:{}: {key}: {note}", place.line);
     }
-    print_out(&said)
+    Ok(report)
 }
 
 /// Writes files none of which may be there.

@@ -14,6 +14,7 @@ use super::events::{self, Events};
 use super::keyed::Keyed;
 use super::observer::Observer;
 use super::peer::{Outbox, Peer};
+use super::proxy::Targets;
 use super::pulse::Pulse;
 
 /// Connections that end only with the server, and records that each of them writes.
@@ -51,15 +52,6 @@ impl std::ops::Add for Work {
             checked: self.checked + other.checked,
         }
     }
-}
-
-/// Where the load goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Doors {
-    /// To the server itself.
-    pub(super) direct: SocketAddr,
-    /// Through the proxy.
-    pub(super) proxied: SocketAddr,
 }
 
 /// All writers of one data folder.
@@ -135,20 +127,20 @@ impl Load {
     /// Lets everybody work while `torment` runs, which ends the server and then says so to the pulse.
     pub(super) fn during<T>(
         &mut self,
-        doors: Doors,
+        targets: Targets,
         pulse: &Pulse,
         torment: impl FnOnce() -> T,
     ) -> T {
         let names: Vec<String> = self.books().map(|book| book.record().to_owned()).collect();
         let (direct, keyed, events) = (&mut self.direct, &mut self.keyed, &mut self.events);
         let (done, observer) = thread::scope(|scope| {
-            events.work(scope, doors, pulse);
-            let observer = scope.spawn(|| observe(doors.direct, &names, pulse));
+            events.work(scope, targets, pulse);
+            let observer = scope.spawn(|| observe(targets.direct, &names, pulse));
             for writers in direct.iter_mut() {
-                scope.spawn(|| write_directly(doors.direct, writers, pulse));
+                scope.spawn(|| write_directly(targets.direct, writers, pulse));
             }
             for writers in keyed.iter_mut() {
-                scope.spawn(|| write_with_keys(doors.proxied, writers, pulse));
+                scope.spawn(|| write_with_keys(targets.proxied, writers, pulse));
             }
             let done = torment();
             (done, observer.join().ok().flatten())

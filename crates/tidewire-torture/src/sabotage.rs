@@ -18,11 +18,11 @@ use tidewire_store::sqlite::Sync as SyncMode;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::exit::{Exit, Failure};
-use crate::node::StoreWrapper;
+use tidewire_server::exit::{Exit, Failure};
+use tidewire_server::node::StoreWrapper;
 
 /// Lies beside the data of the torture test, and of nobody else.
-pub(crate) const MARK: &str = "made-by-tidewire-torture";
+pub const MARK: &str = "made-by-tidewire-torture";
 
 /// How late a server commits that acknowledges first.
 const LATE: Duration = Duration::from_millis(20);
@@ -94,7 +94,7 @@ impl StoreWrapper for Break {
 ///
 /// # Errors
 /// The folder was made by somebody else.
-pub(crate) fn refuse_other_folders(folder: &Path) -> Result<(), Failure> {
+pub fn refuse_other_folders(folder: &Path) -> Result<(), Failure> {
     if folder.join(MARK).is_file() {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use tidewire_http::permission::{describe, load};
 use tidewire_http::rule_case::{Case, CaseFile, CaseText, Explained, explained, word};
 use tidewire_rules::set::RuleSet;
 
-use crate::exit::{Exit, Failure};
+use tidewire_server::exit::{Exit, Failure};
 
 /// What `tidewire rules init` writes.
 const INITIAL: &str = include_str!("rules/permissions.yml");

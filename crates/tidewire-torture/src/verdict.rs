@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::load::Work;
 use super::sabotage::Break;
-use crate::exit::Exit;
+use tidewire_server::exit::Exit;
 
 /// A fault that is injected, and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

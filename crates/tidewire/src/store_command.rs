@@ -25,9 +25,9 @@ use tidewire_store::transfer::import::{ImportError, Limits, import, verify};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::StoreCommand;
-use crate::exit::{Exit, Failure};
-use crate::node::{open_all_beside, store_kind};
 use crate::terminal::print_out;
+use tidewire_server::exit::{Exit, Failure};
+use tidewire_server::node::{open_all_beside, store_kind};
 
 use stores::OpenStores;
 

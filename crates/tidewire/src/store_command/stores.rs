@@ -9,8 +9,8 @@ use tidewire_store::transfer::importer::Importer;
 use tidewire_store::transfer::moving::{MoveError, Moved, move_strays};
 use tokio::runtime::Handle;
 
-use crate::exit::Failure;
-use crate::node::{NamedOpen, open_all};
+use tidewire_server::exit::Failure;
+use tidewire_server::node::{NamedOpen, open_all};
 
 use super::data;
 

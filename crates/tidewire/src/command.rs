@@ -20,19 +20,18 @@ use tidewire_http::permission;
 use tidewire_net::allocator::give_back_large_blocks;
 
 use crate::cli::{self, ImportCommand, Invocation, RulesCommand};
-use crate::exit::{Exit, Failure, end_on_panic};
 use crate::first_screen::{Screen, first_screen};
 use crate::health;
 use crate::log::{self, LogHandle};
-use crate::migration;
-use crate::node::{Node, Signals, Stopped, StoreWrapper};
 use crate::rules;
 use crate::service_manager::ServiceManager;
 use crate::store_command;
 use crate::terminal::{print_out, read_password};
-use crate::torture;
-use crate::torture::sabotage::{self, Break};
 use crate::user;
+use tidewire_migrate::migrate;
+use tidewire_server::exit::{Exit, Failure, end_on_panic};
+use tidewire_server::node::{Node, Signals, Stopped, StoreWrapper};
+use tidewire_torture::sabotage::{self, Break};
 
 /// How often it is looked whether a shard has ended.
 const SHARD_INTERVAL: Duration = Duration::from_secs(1);
@@ -81,7 +80,9 @@ fn run() -> Result<Exit, Failure> {
                 is_dry,
             },
             _,
-        ) => migration::run(&folder, &into, is_dry),
+        ) => migrate(&folder, &into, is_dry)
+            .map_err(|line| Failure::new(Exit::Configuration, line))
+            .and_then(|report| print_out(&report)),
         Invocation::Import(ImportCommand::Records(command), sources) => {
             store_command::deepstream::run(&planned(&sources)?.1, command)
         }
@@ -96,7 +97,7 @@ fn run() -> Result<Exit, Failure> {
             &path,
         ),
         Invocation::Start(sources) => start(&sources, None),
-        Invocation::Torture(order) => torture::run(&order),
+        Invocation::Torture(settings) => tidewire_torture::run(&settings),
         Invocation::TortureNode { broken, sources } => torture_node(&sources, broken),
     }
 }

@@ -13,9 +13,9 @@ use tidewire_store::remote::OpenStore;
 use tidewire_store::thread::{Ending, StoreThreads};
 
 use crate::cli::UserCommand;
-use crate::exit::{Exit, Failure};
-use crate::node::open_store;
 use crate::terminal::{print_out, read_password};
+use tidewire_server::exit::{Exit, Failure};
+use tidewire_server::node::open_store;
 
 /// What is to be done with everything that was asked for on standard input and as JSON.
 enum Work {

@@ -5,6 +5,15 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+/// The addresses that clients connect to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Targets {
+    /// The server itself.
+    pub(super) direct: SocketAddr,
+    /// The proxy, which forwards to the same server.
+    pub(super) proxied: SocketAddr,
+}
+
 /// A proxy for one server after the other. It ends with the process.
 #[derive(Clone)]
 pub(super) struct Proxy {

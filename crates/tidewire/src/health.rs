@@ -13,7 +13,7 @@ use tidewire_config::plan::Speaks;
 use tidewire_http::front::proxy_protocol;
 use tidewire_net::any_certificate::AnyCertificate;
 
-use crate::exit::{Exit, Failure};
+use tidewire_server::exit::{Exit, Failure};
 
 /// A server that does not answer within this time is not well.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -6,11 +6,10 @@ use rustix::process::Signal;
 
 use super::book::Ending;
 use super::dice::Dice;
-use super::disk::{SmallDisk, Volume};
+use super::disk::{Disk, SmallDisk, Volume};
 use super::proxy::Proxy;
 use super::pulse::Pulse;
 use super::server::Server;
-use super::site::Disk;
 use super::syncs::Syncs;
 use super::verdict::{Fault, Tally};
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{Break, Order};
+use super::{Break, Settings};
 
 /// Minutes of a run, unless somebody says otherwise.
 const MINUTES: u64 = 10;
 
 /// `tidewire torture`.
-pub(crate) fn torture() -> Command {
+pub fn torture() -> Command {
     let number = |name: &'static str, help: &'static str| {
         Arg::new(name)
             .long(name)
@@ -34,7 +34,7 @@ pub(crate) fn torture() -> Command {
 }
 
 /// `tidewire torture-node`, which is for nobody else.
-pub(crate) fn node() -> Command {
+pub fn node() -> Command {
     Command::new("torture-node")
         .hide(true)
         .about("Serve as one of the torture test's servers, in a folder that it has made")
@@ -50,11 +50,11 @@ fn break_argument() -> Arg {
 }
 
 /// What `tidewire torture` was asked for.
-pub(crate) fn order(matches: &ArgMatches) -> Order {
+pub fn settings(matches: &ArgMatches) -> Settings {
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let minutes = number("minutes").unwrap_or(MINUTES);
     let seconds = number("seconds").unwrap_or_else(|| minutes.saturating_mul(60));
-    Order {
+    Settings {
         time: Duration::from_secs(seconds),
         seed: number("seed"),
         broken: broken(matches),
@@ -62,7 +62,7 @@ pub(crate) fn order(matches: &ArgMatches) -> Order {
 }
 
 /// What is to be broken.
-pub(crate) fn broken(matches: &ArgMatches) -> Option<Break> {
+pub fn broken(matches: &ArgMatches) -> Option<Break> {
     Break::named(matches.get_one::<String>("break")?)
 }
 
@@ -70,16 +70,16 @@ pub(crate) fn broken(matches: &ArgMatches) -> Option<Break> {
 mod tests {
     use super::*;
 
-    fn asked(arguments: &[&str]) -> Result<Order, clap::Error> {
+    fn asked(arguments: &[&str]) -> Result<Settings, clap::Error> {
         let matches = torture().try_get_matches_from([&["torture"], arguments].concat())?;
-        Ok(order(&matches))
+        Ok(settings(&matches))
     }
 
     #[test]
     fn times_seeds_and_breaks_are_read() {
         let check = |arguments: &[&str], seconds, seed, broken| {
             let time = Duration::from_secs(seconds);
-            let expected = Order { time, seed, broken };
+            let expected = Settings { time, seed, broken };
             assert_eq!(asked(arguments).unwrap(), expected, "{arguments:?}");
         };
         check(&[], 600, None, None);

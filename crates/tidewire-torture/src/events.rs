@@ -14,8 +14,8 @@ use tidewire_core::message::Message;
 
 use super::book::Ending;
 use super::dice::Dice;
-use super::load::Doors;
 use super::peer::Peer;
+use super::proxy::Targets;
 use super::pulse::Pulse;
 pub(super) use ledger::Figures;
 use ledger::{Ledger, Mark};
@@ -158,17 +158,17 @@ impl Events {
     pub(super) fn work<'scope, 'env>(
         &'env mut self,
         scope: &'scope Scope<'scope, 'env>,
-        doors: Doors,
+        targets: Targets,
         pulse: &'env Pulse,
     ) {
         let (ledger, run) = (&self.ledger, self.run);
         for publisher in &mut self.publishers {
-            scope.spawn(move || publisher.work(doors.direct, run, ledger, pulse));
+            scope.spawn(move || publisher.work(targets.direct, run, ledger, pulse));
         }
         for (subscriber, door) in self
             .subscribers
             .iter_mut()
-            .zip([doors.direct, doors.proxied])
+            .zip([targets.direct, targets.proxied])
         {
             scope.spawn(move || subscriber.work(door, ledger, pulse));
         }

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use zeroize::Zeroizing;
 
-use crate::exit::{Exit, Failure};
+use tidewire_server::exit::{Exit, Failure};
 
 /// Prints a text. If the reader of the output has gone, the command has still done its work.
 pub(crate) fn print_out(text: &str) -> Result<Exit, Failure> {
