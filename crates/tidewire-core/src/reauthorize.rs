@@ -419,13 +419,13 @@ impl Session {
         let Some(with) = &mut self.state else {
             return held;
         };
-        for (name, subscription) in &mut with.subscriptions {
+        for (name, subscription) in with.subscriptions.iter_mut() {
             match subscription.granted {
                 Some(_) => held.records.push((name.clone(), subscription.serial)),
                 None => subscription.again = true,
             }
         }
-        held.provided.extend(with.provided.iter().cloned());
+        held.provided.extend(with.provided.names().cloned());
         held.patterns.extend(with.patterns.iter().cloned());
         held.records.sort_unstable();
         held.provided.sort_unstable();

@@ -18,7 +18,7 @@ use crate::entry::{
 use crate::footprint::{CALL_BYTES, PROVIDED_BYTES, PROVIDER_BYTES, PROVIDERS_BYTES, text_bytes};
 use crate::message::{Call, Message, Refusal, Rpc, RpcAction, RpcError};
 use crate::permission::Access;
-use crate::table::{self, Dice, Map, Set};
+use crate::table::{self, Dice, Map, NameMap, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 use crate::timer::DeadlineQueue;
@@ -184,7 +184,12 @@ fn unprovide<E: Effects>(
     let mut removed = Vec::new();
     if let Some(session) = turn.sessions.find_mut(id) {
         let provided = &mut session.offers(seed).provided;
-        removed.extend(names.iter().filter_map(|name| provided.take(*name)));
+        removed.extend(
+            names
+                .iter()
+                .filter_map(|name| provided.take(name))
+                .map(|(name, ())| name),
+        );
     }
     let bytes = removed.iter().map(provided_bytes).sum();
     turn.sessions.remove_state_bytes(id, bytes);
@@ -202,7 +207,7 @@ pub(crate) fn lose<E: Effects>(
     let session = turn.sessions.find_mut(id);
     let has_provided = session
         .and_then(|session| session.state.as_mut())
-        .is_some_and(|with| with.provided.remove(&name));
+        .is_some_and(|with| with.provided.remove(&name).is_some());
     if !has_provided {
         return false;
     }
@@ -222,7 +227,7 @@ fn take_up<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &Name
     let is_new = turn
         .sessions
         .find_mut(id)
-        .is_some_and(|session| session.offers(seed).provided.insert(name.clone()));
+        .is_some_and(|session| session.offers(seed).provided.insert(name.clone(), ()));
     if is_new {
         turn.sessions.add_state_bytes(id, provided_bytes(name));
     }
@@ -483,7 +488,7 @@ enum Ending {
 /// The providers and calls of the names that this shard owns.
 #[derive(Debug)]
 pub(crate) struct RpcOwner {
-    providers: Map<Name, Vec<SessionId>>,
+    providers: NameMap<Vec<SessionId>>,
     calls: Map<u64, Running>,
     next_call: u64,
     by_requestor: Map<(SessionId, Box<str>), u64>,
@@ -511,7 +516,7 @@ impl RpcOwner {
     /// No providers, no calls.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            providers: table::map(seed),
+            providers: NameMap::new(seed),
             calls: table::map(seed),
             next_call: 0,
             by_requestor: table::map(seed),
@@ -712,7 +717,9 @@ impl RpcOwner {
     }
 
     fn add_provider(&mut self, name: Name, provider: SessionId) {
-        let providers = self.providers.entry(name.clone()).or_default();
+        let (_, providers) = self
+            .providers
+            .get_or_insert_with(name.clone(), |_| Vec::new());
         let involved = self.involved.entry(provider).or_default();
         let served = involved.served.entry(name).or_default();
         if served.index.is_none() {
@@ -749,7 +756,6 @@ impl RpcOwner {
         if providers.is_empty() {
             self.providers.remove(name);
             self.provider_bytes -= PROVIDERS_BYTES;
-            table::shrink_map(&mut self.providers);
         }
         if let Some(involved) = moved.and_then(|moved| self.involved.get_mut(&moved))
             && let Some(served) = involved.served.get_mut(name)

@@ -12,7 +12,7 @@ use crate::hub::Memberships;
 use crate::lag::Lag;
 use crate::message::Topic;
 use crate::rate::Spending;
-use crate::table::{self, Map, Set};
+use crate::table::{self, NameTable, Set};
 use crate::text::{Name, Payload};
 use crate::time::Instant;
 
@@ -178,9 +178,9 @@ pub(crate) struct SessionState {
     /// Bytes of `subscriptions`, `provided` and `patterns`.
     bytes: usize,
     /// The records that it is subscribed to, or wants to be.
-    pub(crate) subscriptions: Map<Name, RecordSubscription>,
+    pub(crate) subscriptions: NameTable<RecordSubscription>,
     /// The rpcs that it provides.
-    pub(crate) provided: Set<Name>,
+    pub(crate) provided: NameTable<()>,
     /// The patterns that it listens with.
     pub(crate) patterns: Set<(Topic, Name)>,
     /// Whether it ever provided or listened, so that owners may know of it.
@@ -347,8 +347,8 @@ impl Session {
         self.state.get_or_insert_with(|| {
             Box::new(SessionState {
                 bytes: 0,
-                subscriptions: table::map(seed),
-                provided: table::set(seed),
+                subscriptions: NameTable::new(seed),
+                provided: NameTable::new(seed),
                 patterns: table::set(seed),
                 has_offered: false,
                 rule_reads: RuleReads::default(),
@@ -505,8 +505,6 @@ impl Sessions {
         session.let_go(bytes);
         if let Some(with) = &mut session.state {
             with.bytes -= bytes;
-            table::shrink_map(&mut with.subscriptions);
-            table::shrink_set(&mut with.provided);
             self.bytes -= bytes;
         }
     }

@@ -40,13 +40,6 @@ pub(crate) fn shrink_map<K: Eq + Hash, V>(map: &mut Map<K, V>) {
     }
 }
 
-/// The same for a set.
-pub(crate) fn shrink_set<K: Eq + Hash>(set: &mut Set<K>) {
-    if let Some(room) = shrunk(set.len(), set.capacity()) {
-        set.shrink_to(room);
-    }
-}
-
 /// The same for a queue.
 pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) {
     if let Some(room) = shrunk(queue.len(), queue.capacity()) {
@@ -61,7 +54,12 @@ pub(crate) const PARTS: usize = 64;
 /// The part of a hash. The table in it uses the lowest and the highest bits.
 #[inline]
 pub(crate) fn part(hash: u64) -> usize {
-    (hash >> 32) as usize % PARTS
+    part_of(hash, PARTS)
+}
+
+#[inline]
+fn part_of(hash: u64, count: usize) -> usize {
+    (hash >> 32) as usize % count
 }
 
 /// A part with less room than this is not worth shrinking.
@@ -72,43 +70,71 @@ pub(crate) fn shrunk_part(len: usize, capacity: usize) -> Option<usize> {
     (capacity > PART_SHRUNK_MIN && len < capacity / 4).then_some(len * 2)
 }
 
-/// A map of names that grows in parts.
+/// A map of names. The hash of a name is kept with its entry: to grow or to shrink, the map reads no name, which may be long and out
+/// of the cache. Never iterated where the order would decide anything.
 #[derive(Debug)]
-pub(crate) struct NameMap<V> {
-    parts: Box<[HashTable<(Name, V)>]>,
+pub(crate) struct NameTable<V, const PARTS: usize = 1> {
+    parts: Parts<V, PARTS>,
     hasher: FixedState,
     len: usize,
 }
 
-impl<V> NameMap<V> {
+/// A table that may become very large and therefore grows in parts.
+pub(crate) type NameMap<V> = NameTable<V, PARTS>;
+
+type Parts<V, const PARTS: usize> = [HashTable<Hashed<V>>; PARTS];
+
+#[derive(Debug)]
+struct Hashed<V> {
+    hash: u64,
+    name: Name,
+    value: V,
+}
+
+impl<V> Hashed<V> {
+    /// Whether this is the entry of a name. The hash is next to the tag that was found, and the text of the name elsewhere.
+    #[inline]
+    fn is(&self, hash: u64, name: &str) -> bool {
+        self.hash == hash && *self.name == *name
+    }
+}
+
+impl<V, const COUNT: usize> NameTable<V, COUNT> {
     /// An empty map of the given seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            parts: (0..PARTS).map(|_| HashTable::new()).collect(),
+            parts: std::array::from_fn(|_| HashTable::new()),
             hasher: FixedState::with_seed(seed),
             len: 0,
         }
     }
 
     /// The number of names.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether the map has a name.
+    #[inline]
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.get(name).is_some()
     }
 
     /// The value of a name.
     #[inline]
     pub(crate) fn get(&self, name: &str) -> Option<&V> {
         let hash = self.hasher.hash_one(name);
-        let found = self.parts[part(hash)].find(hash, |(known, _)| **known == *name);
-        found.map(|(_, value)| value)
+        let found = self.parts[part_of(hash, COUNT)].find(hash, |entry| entry.is(hash, name));
+        found.map(|entry| &entry.value)
     }
 
     /// The value of a name.
     #[inline]
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut V> {
         let hash = self.hasher.hash_one(name);
-        let found = self.parts[part(hash)].find_mut(hash, |(known, _)| **known == *name);
-        found.map(|(_, value)| value)
+        let found = self.parts[part_of(hash, COUNT)].find_mut(hash, |entry| entry.is(hash, name));
+        found.map(|entry| &mut entry.value)
     }
 
     /// The name as the map has it, and its value; `make` makes the value of a name that is new.
@@ -118,36 +144,84 @@ impl<V> NameMap<V> {
         make: impl FnOnce(&Name) -> V,
     ) -> (&Name, &mut V) {
         let hash = self.hasher.hash_one(&*name);
-        let hasher = &self.hasher;
-        let entry = self.parts[part(hash)].entry(
-            hash,
-            |(known, _)| *known == name,
-            |(known, _)| hasher.hash_one(&**known),
-        );
-        let (name, value) = match entry {
+        let entry = match entry(&mut self.parts, hash, &name) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(entry) => {
                 self.len += 1;
                 let value = make(&name);
-                entry.insert((name, value)).into_mut()
+                entry.insert(Hashed { hash, name, value }).into_mut()
             }
         };
-        (name, value)
+        (&entry.name, &mut entry.value)
     }
 
-    /// Takes a name out, and gives memory back that only a burst has needed.
-    pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
-        let hash = self.hasher.hash_one(name);
-        let hasher = &self.hasher;
-        let table = &mut self.parts[part(hash)];
-        let entry = table.find_entry(hash, |(known, _)| **known == *name).ok()?;
-        let ((_, value), _) = entry.remove();
-        self.len -= 1;
-        if let Some(room) = shrunk_part(table.len(), table.capacity()) {
-            table.shrink_to(room, |(known, _)| hasher.hash_one(&**known));
+    /// Sets the value of a name; false if the name had one.
+    pub(crate) fn insert(&mut self, name: Name, value: V) -> bool {
+        let hash = self.hasher.hash_one(&*name);
+        match entry(&mut self.parts, hash, &name) {
+            Entry::Occupied(mut known) => {
+                known.get_mut().value = value;
+                false
+            }
+            Entry::Vacant(entry) => {
+                self.len += 1;
+                entry.insert(Hashed { hash, name, value });
+                true
+            }
         }
-        Some(value)
     }
+
+    /// Takes a name and its value out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<(Name, V)> {
+        let hash = self.hasher.hash_one(name);
+        let table = &mut self.parts[part_of(hash, COUNT)];
+        let entry = table.find_entry(hash, |entry| entry.is(hash, name)).ok()?;
+        let (entry, _) = entry.remove();
+        self.len -= 1;
+        // Memory that only a burst has needed is given back.
+        let (len, capacity) = (table.len(), table.capacity());
+        let room = if COUNT == 1 {
+            shrunk(len, capacity)
+        } else {
+            shrunk_part(len, capacity)
+        };
+        if let Some(room) = room {
+            table.shrink_to(room, |entry| entry.hash);
+        }
+        Some((entry.name, entry.value))
+    }
+
+    /// Takes a name out. Returns its value.
+    pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
+        self.take(name).map(|(_, value)| value)
+    }
+
+    /// The names and their values, in no order that may decide anything.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Name, &mut V)> {
+        let entries = self.parts.iter_mut().flatten();
+        entries.map(|entry| (&entry.name, &mut entry.value))
+    }
+
+    /// The names, in no order that may decide anything.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.parts.iter().flatten().map(|entry| &entry.name)
+    }
+
+    /// The names and their values, in no order that may decide anything.
+    pub(crate) fn into_entries(self) -> impl Iterator<Item = (Name, V)> {
+        let entries = self.parts.into_iter().flatten();
+        entries.map(|entry| (entry.name, entry.value))
+    }
+}
+
+/// The entry of a name, or the room for one.
+fn entry<'a, V, const COUNT: usize>(
+    parts: &'a mut Parts<V, COUNT>,
+    hash: u64,
+    name: &str,
+) -> Entry<'a, Hashed<V>> {
+    let table = &mut parts[part_of(hash, COUNT)];
+    table.entry(hash, |entry| entry.is(hash, name), |entry| entry.hash)
 }
 
 /// A small pseudo-random generator (xorshift64*), for choices that need not be secret.
@@ -177,17 +251,48 @@ mod tests {
 
     #[test]
     fn a_table_gives_the_memory_of_a_burst_back() {
-        let mut burst = set(7);
-        burst.extend(0..100_000);
+        let mut burst = map(7);
+        burst.extend((0..100_000).map(|number| (number, ())));
         let grown = burst.capacity();
         for number in 0..100_000 {
             burst.remove(&number);
-            shrink_set(&mut burst);
+            shrink_map(&mut burst);
         }
         assert!(
             grown >= 100_000 && burst.capacity() <= SHRUNK_MIN,
             "{}",
             burst.capacity()
         );
+    }
+
+    fn check_names<const COUNT: usize>() {
+        let name = |number: u32| Name::from(format!("sensor/{number}").as_str());
+        let mut table: NameTable<u32, COUNT> = NameTable::new(7);
+        for number in 0..20_000 {
+            assert!(table.insert(name(number), number), "{number} is new");
+        }
+        assert!(!table.insert(name(3), 4), "a known name gets a new value");
+        assert_eq!(table.get("sensor/3"), Some(&4));
+        assert_eq!(table.get_or_insert_with(name(3), |_| 0), (&name(3), &mut 4));
+        assert_eq!(table.len(), 20_000);
+        let grown: usize = table.parts.iter().map(HashTable::capacity).sum();
+        for number in 0..19_990 {
+            let value = if number == 3 { 4 } else { number };
+            assert_eq!(table.take(&name(number)), Some((name(number), value)));
+            assert!(!table.contains(&name(number)));
+        }
+        assert_eq!(table.remove("sensor/3"), None);
+        let left: usize = table.parts.iter().map(HashTable::capacity).sum();
+        assert!(left <= SHRUNK_MIN && left < grown, "{left} of {grown}");
+        let mut names: Vec<(Name, u32)> = table.into_entries().collect();
+        names.sort();
+        let expected: Vec<(Name, u32)> = (19_990..20_000).map(|n| (name(n), n)).collect();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_table_of_names_finds_them_after_it_has_grown_and_shrunk() {
+        check_names::<1>();
+        check_names::<PARTS>();
     }
 }

@@ -33,7 +33,9 @@ impl Leaving {
     fn of(session: SessionId, ended: &mut Session, channels: Vec<ChannelId>) -> Self {
         let mut state = ended.state.take();
         let follows = state.as_mut().and_then(|with| with.follows.take());
-        let subscriptions = state.into_iter().flat_map(|with| with.subscriptions);
+        let subscriptions = state
+            .into_iter()
+            .flat_map(|with| with.subscriptions.into_entries());
         let mut records: Vec<(Name, u64, u32)> = subscriptions
             .filter_map(|(name, subscription)| {
                 subscription

@@ -559,7 +559,7 @@ fn begin_subscription<E: Effects>(
     if session
         .state
         .as_ref()
-        .is_some_and(|with| with.subscriptions.contains_key(name))
+        .is_some_and(|with| with.subscriptions.contains(name))
     {
         return Begun::Already;
     }
@@ -637,7 +637,7 @@ fn unsubscribe<E: Effects>(turn: &mut TurnContext<'_, E>, id: SessionId, name: &
         .sessions
         .find_mut(id)
         .and_then(|session| session.state.as_mut())
-        .and_then(|with| with.subscriptions.remove_entry(name));
+        .and_then(|with| with.subscriptions.take(name));
     let subscription = subscription.map(|(name, subscription)| {
         turn.sessions
             .remove_state_bytes(id, subscription_bytes(&name));
