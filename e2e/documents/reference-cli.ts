@@ -14,8 +14,8 @@ interface Command {
   options: Row[];
 }
 
-/** From this option on come those of the configuration, which all commands take. */
-const FIRST_OF_ALL = '--config <FILE>';
+/** Options that every command has. */
+const COMMON = ['-h, --help', '-V, --version'];
 
 export function cliReference(): string {
   const page = [
@@ -23,8 +23,9 @@ export function cliReference(): string {
     '',
     'This page is made of what `tidewire COMMAND --help` says, by `npm --prefix e2e run references`.',
     '',
-    'Every command also takes `--config FILE`, the configuration (`tidewire.yml` by default, if there is one), and the flag of every option of',
-    '[configuration.md](configuration.md). What the codes at the end of a command mean is in [errors.md](errors.md#exit-codes).',
+    'Every command also takes `--config FILE` (the configuration, by default `tidewire.yml` if it exists), `--set NAME=VALUE` for any option of',
+    '[configuration.md](configuration.md), and the flag of each option. `tidewire help options` lists the options, `tidewire help COMMAND` explains a',
+    'command. [errors.md](errors.md#exit-codes) lists the exit codes.',
   ];
   for (const command of commands([])) {
     page.push('', `## \`${['tidewire', ...command.words].join(' ')}\``, '', `${command.about}.`, '', `Usage: \`${command.usage}\``);
@@ -41,15 +42,14 @@ function commands(words: string[]): Command[] {
   const below = rows(stdout, 'Commands').map(([name]) => name).filter((name) => name !== 'help');
   const deeper = below.flatMap((name) => commands([...words, name]));
   if (words.length > 0 && below.length > 0) return deeper;
-  const options = rows(stdout, 'Options');
-  const end = options.findIndex(([name]) => name === FIRST_OF_ALL);
-  if (end < 0) throw new Error(`tidewire ${words.join(' ')} --help does not have ${FIRST_OF_ALL}`);
+  const options = rows(stdout, 'Options').filter(([name]) => !COMMON.includes(name));
+  if (words.length === 0) options.push(...rows(stdout, 'Configuration'));
   const command: Command = {
     words,
     about: stdout.slice(0, stdout.indexOf('\n')),
     usage: /^Usage: (.*)$/m.exec(stdout)?.[1] ?? '',
     arguments: rows(stdout, 'Arguments'),
-    options: options.slice(0, end),
+    options,
   };
   return [command, ...deeper];
 }

@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::{Break, Settings};
 
-/// Minutes of a run, unless somebody says otherwise.
+/// The default duration of a run.
 const MINUTES: u64 = 10;
 
 /// `tidewire torture`.
@@ -20,24 +20,24 @@ pub fn torture() -> Command {
             .help(help)
     };
     Command::new("torture")
-        .about("Kill and torment servers under load, and look for what they have acknowledged")
-        .arg(number("minutes", "For how long [default: 10]").conflicts_with("seconds"))
+        .about("Kill, stop and cut off servers under load, and check that no acknowledged write is lost")
+        .arg(number("minutes", "Minutes to run [default: 10]").conflicts_with("seconds"))
         .arg(number(
             "seconds",
-            "For how long, where minutes are too long",
+            "Seconds to run, instead of minutes",
         ))
         .arg(number(
             "seed",
-            "What decides the order of the faults [default: random]",
+            "Seed of the order of faults, as an earlier run printed it [default: random]",
         ))
         .arg(break_argument())
 }
 
-/// `tidewire torture-node`, which is for nobody else.
+/// `tidewire torture-node`, which only the torture test runs.
 pub fn node() -> Command {
     Command::new("torture-node")
         .hide(true)
-        .about("Serve as one of the torture test's servers, in a folder that it has made")
+        .about("Run a server for the torture test, in a folder that the test has made")
         .arg(break_argument())
 }
 
@@ -46,10 +46,10 @@ fn break_argument() -> Arg {
         .long("break")
         .value_name("WHAT")
         .value_parser(PossibleValuesParser::new(Break::ALL.map(Break::name)))
-        .help("Break the servers on purpose, to see that their loss is found")
+        .help("Break the servers on purpose, to check that the loss is found")
 }
 
-/// What `tidewire torture` was asked for.
+/// The settings that the command line of `tidewire torture` gives.
 pub fn settings(matches: &ArgMatches) -> Settings {
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let minutes = number("minutes").unwrap_or(MINUTES);
@@ -61,7 +61,7 @@ pub fn settings(matches: &ArgMatches) -> Settings {
     }
 }
 
-/// What is to be broken.
+/// The fault that `--break` names.
 pub fn broken(matches: &ArgMatches) -> Option<Break> {
     Break::named(matches.get_one::<String>("break")?)
 }

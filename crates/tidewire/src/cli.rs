@@ -1,6 +1,8 @@
 //! The command line: its commands, and a flag for every option of the configuration.
 
 mod import;
+mod manual;
+mod options;
 mod store;
 
 use std::collections::BTreeMap;
@@ -12,7 +14,6 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use tidewire_auth::jwt::mint::Order;
 use tidewire_config::Sources;
-use tidewire_config::layer::rows;
 use tidewire_config::value::Scalar;
 use tidewire_http::rule_case::CaseText;
 
@@ -20,6 +21,8 @@ use tidewire_server::exit::{Exit, Failure};
 use tidewire_torture::{self as torture, Break};
 
 pub use import::{ImportCommand, RecordImport};
+pub use manual::write_pages;
+use options::{Flags, sources};
 pub use store::StoreCommand;
 
 /// What was asked for.
@@ -73,8 +76,10 @@ pub enum Invocation {
         /// As for a start.
         sources: Sources,
     },
-    /// A text was asked for: help or version.
+    /// Print a text: help, version, completions, a manual page.
     Text(String),
+    /// Write the manual pages into a folder.
+    ManualPages(PathBuf),
 }
 
 /// What is to be done with rules.
@@ -114,103 +119,78 @@ pub enum UserCommand {
     },
 }
 
-/// The options whose flags are in the short help; the others are in `--help`.
-const COMMON: [&str; 6] = [
-    "dev",
-    "shards",
-    "network.host",
-    "network.port",
-    "store.path",
-    "log.level",
-];
-
-fn command() -> Command {
+/// The command line. A completion script offers the common options only: all of them, below each command, would take a megabyte.
+fn command(flags: Flags) -> Command {
     let root = Command::new("tidewire")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("A realtime server for records, events, rpc and presence")
+        .about("Realtime server for records, events, rpc and presence")
+        .after_help(
+            "`tidewire help options` lists all options, `tidewire help COMMAND` explains a command.",
+        )
         .subcommand_required(false)
-        .subcommand(Command::new("start").about("Serve (the default)"))
+        .disable_help_subcommand(true)
+        .subcommand(Command::new("start").about("Start the server; `tidewire` alone does the same"))
+        .subcommand(config_command())
+        .subcommand(rules_command())
+        .subcommand(user_command())
+        .subcommand(token_command())
+        .subcommand(key_command())
         .subcommand(
-            Command::new("config")
-                .about("Check or print the configuration")
-                .subcommand_required(true)
-                .subcommand(
-                    Command::new("check")
-                        .about("Name everything that is wrong with the configuration"),
-                )
-                .subcommand(
-                    Command::new("print")
-                        .about("Print the defaults with their documentation")
-                        .arg(
-                            Arg::new("effective")
-                                .long("effective")
-                                .action(ArgAction::SetTrue)
-                                .help(
-                                    "Print the values in effect and where each comes from instead",
-                                ),
-                        ),
-                ),
+            Command::new("hash")
+                .about("Hash the password on standard input, for the file of auth.file.path"),
         )
         .subcommand(store::command())
         .subcommand(import::command())
-        .subcommand(user_command())
-        .subcommand(rules())
-        .subcommand(torture::command::torture())
-        .subcommand(torture::command::node())
-        .subcommand(Command::new("version").about("Print the version"))
         .subcommand(
             Command::new("health")
-                .about("Ask the running server how it is; exit code 0 when it is well"),
+                .about("Ask the running server for its health; exit code 0 if it is well, 1 if not"),
+        )
+        .subcommand(torture::command::torture())
+        .subcommand(torture::command::node())
+        .subcommand(manual::completions())
+        .subcommand(manual::man())
+        .subcommand(manual::help())
+        .subcommand(Command::new("version").about("Print the version"));
+    options::add_to(root, flags)
+}
+
+fn config_command() -> Command {
+    let effective = Arg::new("effective")
+        .long("effective")
+        .action(ArgAction::SetTrue)
+        .help("Print the values in effect instead, each with its source");
+    Command::new("config")
+        .about("Check or print the configuration")
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommand(
+            Command::new("check")
+                .about("List every mistake in the configuration; exit code 2 if there is one"),
         )
         .subcommand(
-            Command::new("hash").about("Hash the password on standard input for the users' file"),
+            Command::new("print")
+                .about(
+                    "Print a tidewire.yml with the default and the documentation of every option",
+                )
+                .arg(effective),
         )
-        .subcommand(token_command())
-        .subcommand(
-            Command::new("key")
-                .about("Make a key of a back end for the file of auth.keys.path")
-                .arg(text_argument("id", "ID", "Its id: letters, digits, - and _").required(true))
-                .arg(text_argument(
-                    "user",
-                    "ID",
-                    "Its user id, if not the id of the key",
-                ))
-                .arg(
-                    text_argument(
-                        "expires-in",
-                        "TIME",
-                        "How long it is valid [default: for ever]",
-                    )
-                    .value_parser(|text: &str| <Duration as Scalar>::parse(text)),
-                ),
-        );
-    root.arg(
-        Arg::new("config")
-            .long("config")
-            .value_name("FILE")
-            .global(true)
-            .help("The configuration file [default: tidewire.yml, if there is one]"),
-    )
-    .args(rows().into_iter().map(|row| {
-        let is_switch = row.name == "dev";
-        let doc = row.doc.concat();
-        let first_sentence = doc.trim().split_inclusive(". ").next().unwrap_or_default();
-        let argument = Arg::new(row.name.clone())
-            .long(row.flag())
-            .global(true)
-            .action(ArgAction::Set)
-            .value_name(row.key().to_ascii_uppercase())
-            .hide_short_help(!COMMON.contains(&row.name.as_str()))
-            .help(first_sentence.trim().trim_end_matches('.').to_owned());
-        if is_switch {
-            argument
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_missing_value("true")
-        } else {
-            argument.allow_hyphen_values(true)
-        }
-    }))
+}
+
+fn key_command() -> Command {
+    let lifetime = text_argument(
+        "expires-in",
+        "TIME",
+        "Time until it expires [default: never]",
+    );
+    Command::new("key")
+        .about("Make a key that a backend logs in with, for the file of auth.keys.path")
+        .arg(text_argument("id", "ID", "Id of the key: letters, digits, - and _").required(true))
+        .arg(text_argument(
+            "user",
+            "ID",
+            "User id of its sessions [default: the id of the key]",
+        ))
+        .arg(lifetime.value_parser(|text: &str| <Duration as Scalar>::parse(text)))
 }
 
 fn text_argument(name: &'static str, value: &'static str, help: &'static str) -> Arg {
@@ -220,10 +200,10 @@ fn text_argument(name: &'static str, value: &'static str, help: &'static str) ->
 fn token_command() -> Command {
     let argument = text_argument;
     Command::new("token")
-        .about("Make a token that the configured auth.jwt accepts, for development")
-        .arg(argument("user", "ID", "Whose token it is").required(true))
+        .about("Make a JSON Web Token that the configured auth.jwt accepts, for development")
+        .arg(argument("user", "ID", "User id of its sessions").required(true))
         .arg(
-            argument("expires-in", "TIME", "How long it is valid")
+            argument("expires-in", "TIME", "Time until it expires")
                 .default_value("1h")
                 .value_parser(|text: &str| <Duration as Scalar>::parse(text)),
         )
@@ -231,7 +211,7 @@ fn token_command() -> Command {
             argument(
                 "claim",
                 "NAME=VALUE",
-                "A claim; JSON is taken as such; may be repeated",
+                "Claim to add; a value that is JSON is added as JSON; can be repeated",
             )
             .action(ArgAction::Append),
         )
@@ -239,7 +219,7 @@ fn token_command() -> Command {
             argument(
                 "signing-key",
                 "FILE",
-                "A private key as PEM instead of auth.jwt.secret",
+                "Private key (PEM) that signs it, instead of auth.jwt.secret",
             )
             .value_parser(clap::value_parser!(PathBuf)),
         )
@@ -264,11 +244,12 @@ fn user_command() -> Command {
         Arg::new("name")
             .value_name("NAME")
             .required(true)
-            .help("The name that it logs in with")
+            .help("User name, as in the login")
     };
     Command::new("user")
-        .about("Look after the users of auth.chain: [store]; the server must not run")
+        .about("Manage the users of `auth.chain: store`; the server must be stopped")
         .subcommand_required(true)
+        .disable_help_subcommand(true)
         .subcommand(Command::new("list").about("Print the names of all users"))
         .subcommand(
             Command::new("add")
@@ -277,23 +258,30 @@ fn user_command() -> Command {
                 .arg(text_argument(
                     "server-data",
                     "JSON",
-                    "What rules know of it, as user.data",
+                    "Data of the user in permission rules (user.data)",
                 ))
                 .arg(text_argument(
                     "client-data",
                     "JSON",
-                    "What its client is told at the login",
+                    "Data that the client receives at login",
                 )),
         )
         .subcommand(
             Command::new("set-password")
-                .about("Give a user the password on standard input")
+                .about("Set the password of a user to the one on standard input")
                 .arg(name()),
         )
-        .subcommand(Command::new("remove").about("Remove a user").arg(name()))
+        .subcommand(
+            Command::new("remove")
+                .about("Remove a user and refuse its next logins")
+                .arg(name()),
+        )
 }
 
-fn user_invocation(matches: &ArgMatches, environment: BTreeMap<String, String>) -> Invocation {
+fn user_invocation(
+    matches: &ArgMatches,
+    environment: BTreeMap<String, String>,
+) -> Result<Invocation, Failure> {
     let (word, deepest) = matches.subcommand().unwrap_or(("list", matches));
     let text = |name: &str| deepest.get_one::<String>(name).cloned();
     // Required where there is one: clap has refused what lacks it.
@@ -308,10 +296,10 @@ fn user_invocation(matches: &ArgMatches, environment: BTreeMap<String, String>) 
         "remove" => UserCommand::Remove { name: name() },
         _ => UserCommand::List,
     };
-    Invocation::User(command, sources(deepest, environment))
+    Ok(Invocation::User(command, sources(deepest, environment)?))
 }
 
-fn rules() -> Command {
+fn rules_command() -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name)
             .long(name)
@@ -320,47 +308,51 @@ fn rules() -> Command {
             .help(help)
     };
     Command::new("rules")
-        .about("Write, try and explain rules of permission")
+        .about("Write, test and explain permission rules")
         .subcommand_required(true)
+        .disable_help_subcommand(true)
         .subcommand(
-            Command::new("init").about("Write a commented file of rules to begin with").arg(
+            Command::new("init").about("Write a commented file of rules to start from").arg(
                 Arg::new("file")
                     .value_name("FILE")
                     .default_value("permissions.yml")
-                    .help("Where to; nothing is overwritten"),
+                    .help("File to write; an existing file is not overwritten"),
             ),
         )
         .subcommand(
-            Command::new("test").about("Run the cases of a file against the rules").arg(
-                Arg::new("file").value_name("FILE").required(true).help("The cases, as docs/permissions.md says"),
+            Command::new("test").about("Run test cases against the rules; exit code 1 if one fails").arg(
+                Arg::new("file").value_name("FILE").required(true).help("File of test cases; docs/permissions.md shows the format"),
             ),
         )
         .subcommand(
             Command::new("explain")
-                .about("Say which rule decides, as `tidewire rules explain record.write profile/ann --user ann`")
+                .about("Show which rule decides, as in `tidewire rules explain record.write profile/ann --user ann`")
                 .arg(
                     Arg::new("rule")
                         .value_name("SECTION.RULE")
                         .required(true)
-                        .help("As record.read or event.publish"),
+                        .help("Right to ask for, as record.read or event.publish"),
                 )
-                .arg(Arg::new("name").value_name("NAME").help("The name; none asks for presence of all users"))
-                .arg(text("user", "ID", "The user id [default: open]"))
-                .arg(text("user-data", "JSON", "What the auth handler says of the user, as user.data"))
-                .arg(text("payload", "JSON", "The payload or the record after the write, as data"))
-                .arg(text("old", "JSON", "The record as it is, as oldData"))
-                .arg(text("action", "ACTION", "The action, as PATCH, where one rule guards several"))
+                .arg(Arg::new("name").value_name("NAME").help("Record, event, rpc or user; none asks for the presence of all users"))
+                .arg(text("user", "ID", "User id [default: open]"))
+                .arg(text("user-data", "JSON", "Data of the user from authentication (user.data)"))
+                .arg(text("payload", "JSON", "Payload, or the record after the write (data)"))
+                .arg(text("old", "JSON", "Record before the write (oldData)"))
+                .arg(text("action", "ACTION", "Action, as PATCH, if one rule covers several"))
                 .arg(
-                    text("other", "NAME=JSON", "Another record; may be given several times")
+                    text("other", "NAME=JSON", "Another record that the rule reads; can be repeated")
                         .action(ArgAction::Append),
                 ),
         )
 }
 
-fn rules_command(matches: &ArgMatches, environment: BTreeMap<String, String>) -> RulesCommand {
+fn rules_invocation(
+    matches: &ArgMatches,
+    environment: BTreeMap<String, String>,
+) -> Result<RulesCommand, Failure> {
     let (name, deepest) = matches.subcommand().unwrap_or(("init", matches));
     let text = |name: &str| deepest.get_one::<String>(name).cloned();
-    match name {
+    Ok(match name {
         "explain" => {
             let others = deepest.get_many::<String>("other").into_iter().flatten();
             let case = CaseText {
@@ -373,16 +365,16 @@ fn rules_command(matches: &ArgMatches, environment: BTreeMap<String, String>) ->
                 action: text("action"),
                 others: others.cloned().collect(),
             };
-            RulesCommand::Explain(sources(deepest, environment), Box::new(case))
+            RulesCommand::Explain(sources(deepest, environment)?, Box::new(case))
         }
         "test" => {
             let file = PathBuf::from(text("file").unwrap_or_default());
-            RulesCommand::Test(sources(deepest, environment), file)
+            RulesCommand::Test(sources(deepest, environment)?, file)
         }
         _ => RulesCommand::Init(PathBuf::from(
             text("file").unwrap_or_else(|| "permissions.yml".to_owned()),
         )),
-    }
+    })
 }
 
 /// Reads the command line.
@@ -393,7 +385,7 @@ pub fn parse(
     arguments: impl Iterator<Item = OsString>,
     environment: BTreeMap<String, String>,
 ) -> Result<Invocation, Failure> {
-    let matches = match command().try_get_matches_from(arguments) {
+    let matches = match command(Flags::All).try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) if is_text(error.kind()) => {
             return Ok(Invocation::Text(error.to_string()));
@@ -409,17 +401,17 @@ pub fn parse(
         Some(("config", config)) => match config.subcommand() {
             Some(("print", print)) => Invocation::ConfigPrint {
                 is_effective: print.get_flag("effective"),
-                sources: sources(print, environment),
+                sources: sources(print, environment)?,
             },
             _ => {
                 let (_, deepest) = config.subcommand().unwrap_or(("check", config));
-                Invocation::ConfigCheck(sources(deepest, environment))
+                Invocation::ConfigCheck(sources(deepest, environment)?)
             }
         },
         Some(("version", _)) => {
             Invocation::Text(format!("tidewire {}\n", env!("CARGO_PKG_VERSION")))
         }
-        Some(("health", health)) => Invocation::Health(sources(health, environment)),
+        Some(("health", health)) => Invocation::Health(sources(health, environment)?),
         Some(("hash", _)) => Invocation::Hash,
         Some(("key", key)) => Invocation::Key {
             // Required: clap has refused what lacks it.
@@ -427,31 +419,34 @@ pub fn parse(
             user: key.get_one::<String>("user").cloned(),
             lifetime: key.get_one::<Duration>("expires-in").copied(),
         },
-        Some(("rules", rules)) => Invocation::Rules(rules_command(rules, environment)),
-        Some(("user", user)) => user_invocation(user, environment),
+        Some(("rules", rules)) => Invocation::Rules(rules_invocation(rules, environment)?),
+        Some(("user", user)) => user_invocation(user, environment)?,
         Some(("torture", torture)) => Invocation::Torture(torture::command::settings(torture)),
         Some(("torture-node", node)) => Invocation::TortureNode {
             broken: torture::command::broken(node),
-            sources: sources(node, environment),
+            sources: sources(node, environment)?,
         },
         Some(("token", token)) => Invocation::Token {
             order: order(token),
-            sources: sources(token, environment),
+            sources: sources(token, environment)?,
         },
         Some(("import", import)) => {
             let (_, deepest) = import.subcommand().unwrap_or(("deepstream", import));
-            Invocation::Import(import::parsed(deepest), sources(deepest, environment))
+            Invocation::Import(import::parsed(deepest), sources(deepest, environment)?)
         }
         Some(("store", store)) => {
             let (word, deepest) = store.subcommand().unwrap_or(("check", store));
             Invocation::Store(
                 store::parsed(word, deepest),
                 store::named(deepest),
-                sources(deepest, environment),
+                sources(deepest, environment)?,
             )
         }
-        Some((_, start)) => Invocation::Start(sources(start, environment)),
-        None => Invocation::Start(sources(&matches, environment)),
+        Some(("completions", completions)) => Invocation::Text(manual::script(completions)?),
+        Some(("man", man)) => manual::page(man)?,
+        Some(("help", help)) => Invocation::Text(manual::text(help)?),
+        Some((_, start)) => Invocation::Start(sources(start, environment)?),
+        None => Invocation::Start(sources(&matches, environment)?),
     })
 }
 
@@ -481,21 +476,11 @@ fn one_line(text: &str) -> String {
     format!("{first}; {tip}")
 }
 
-fn sources(matches: &ArgMatches, environment: BTreeMap<String, String>) -> Sources {
-    let given = |row: tidewire_config::option::OptionRow| {
-        let text = matches.get_one::<String>(&row.name)?;
-        Some((row.name, text.clone()))
-    };
-    Sources {
-        file: matches.get_one::<String>("config").map(PathBuf::from),
-        environment,
-        flags: rows().into_iter().filter_map(given).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use tidewire_config::layer::rows;
 
     use super::*;
 
@@ -506,7 +491,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        command().debug_assert();
+        command(Flags::All).debug_assert();
     }
 
     #[test]

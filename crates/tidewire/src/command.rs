@@ -57,6 +57,7 @@ fn run() -> Result<Exit, Failure> {
         .collect();
     match cli::parse(std::env::args_os(), environment)? {
         Invocation::Text(text) => print_out(&text),
+        Invocation::ManualPages(folder) => cli::write_pages(&folder).map(|()| Exit::Stopped),
         Invocation::ConfigPrint {
             is_effective: false,
             ..

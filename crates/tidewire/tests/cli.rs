@@ -40,24 +40,103 @@ fn texts_are_printed() {
             (0, version.to_owned(), String::new())
         );
     }
-    let (code, help, _) = run(folder.path(), &["--help"]);
-    assert_eq!(code, 0);
-    for part in [
-        "start",
-        "config",
-        "health",
-        "--port",
-        "--data",
-        "--limits-calls-max",
-    ] {
+    let text = |arguments: &[&str]| {
+        let (code, text, error) = run(folder.path(), arguments);
+        assert_eq!((code, error.as_str()), (0, ""), "{arguments:?}");
+        text
+    };
+    let help = text(&["--help"]);
+    for part in ["start", "config", "health", "--port", "--data", "--set"] {
         assert!(help.contains(part), "{part} in {help}");
     }
-    let (code, short, _) = run(folder.path(), &["-h"]);
-    assert_eq!(code, 0);
-    assert!(
-        short.contains("--log-level") && !short.contains("--limits-calls-max"),
-        "{short}"
+    assert!(!help.contains("--limits-calls-max"), "{help}");
+    assert!(help.lines().count() <= 40, "one screen: {help}");
+    for other in [&["-h"][..], &["help"]] {
+        assert_eq!(text(other), help, "{other:?}");
+    }
+    for word in ["start", "store"] {
+        assert_eq!(text(&["help", word]), text(&[word, "--help"]), "{word}");
+    }
+    let options = text(&["help", "options"]);
+    for row in tidewire_config::layer::rows() {
+        let flag = format!("\n  --{} <", row.flag());
+        assert!(options.contains(&flag), "{flag} in {options}");
+        assert!(options.contains(&format!("\n      {}: ", row.name)));
+    }
+    fails(&["help", "strat"], 2, &["\"strat\" is not a command"]);
+    fails(
+        &["help", "store", "copy"],
+        2,
+        &["\"store copy\" is not a command"],
     );
+}
+
+#[test]
+fn any_option_can_be_set_by_its_name() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let arguments = [
+        "config",
+        "print",
+        "--effective",
+        "--set",
+        "limits.calls_max=7",
+        "--set",
+        "network.origins=https://a.example,https://b.example",
+    ];
+    let (code, text, _) = run(folder.path(), &arguments);
+    assert_eq!(code, 0);
+    let values: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.trim().split_once(" #"))
+        .map(|(value, _)| value.trim())
+        .collect();
+    for expected in [
+        "calls_max: 7",
+        "origins: [\"https://a.example\", \"https://b.example\"]",
+    ] {
+        assert!(values.contains(&expected), "{expected} in {text}");
+    }
+    let check = |arguments: &[&str], parts: &[&str]| {
+        fails(&[&["config", "check"], arguments].concat(), 2, parts);
+    };
+    check(
+        &["--set", "network.prot=1"],
+        &["\"network.prot\"", "\"network.port\""],
+    );
+    check(
+        &["--set", "colour=red"],
+        &["\"colour\"", "tidewire help options"],
+    );
+    check(&["--set", "network.port"], &["has no value", "NAME=VALUE"]);
+    check(&["--set", "network.port=high"], &["network.port", "high"]);
+    check(
+        &["--set", "network.port=1", "--port", "2"],
+        &["network.port twice"],
+    );
+}
+
+#[test]
+fn completions_and_manual_pages_name_the_commands() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, script, _) = run(folder.path(), &["completions", shell]);
+        assert_eq!(code, 0, "{shell}");
+        assert!(
+            script.contains("backup") && script.contains("log-level"),
+            "{shell}"
+        );
+        assert!(script.len() < 400_000, "{shell}: {} bytes", script.len());
+    }
+    fails(&["completions", "csh"], 2, &["csh"]);
+    let (code, page, _) = run(folder.path(), &["man"]);
+    assert_eq!(code, 0);
+    assert!(page.contains(".TH tidewire 1"), "{page}");
+    assert_eq!(run(folder.path(), &["man", "pages"]).0, 0);
+    let page = fs::read_to_string(folder.path().join("pages/tidewire-store-backup.1"));
+    assert!(page.expect("a page").contains("Folder to create"));
+    fs::write(folder.path().join("file"), "").expect("written");
+    let (code, _, line) = run(folder.path(), &["man", "file"]);
+    assert_eq!((code, line.lines().count()), (2, 1), "{line}");
 }
 
 #[test]

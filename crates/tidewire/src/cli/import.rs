@@ -50,23 +50,24 @@ pub(super) fn command() -> Command {
             .help(help)
     };
     Command::new("import")
-        .about("Take over the configuration or the records of another server")
+        .about("Import the configuration or the records of a deepstream server")
         .subcommand_required(true)
+        .disable_help_subcommand(true)
         .subcommand(
             Command::new("deepstream")
-                .about("Make a configuration out of deepstream's, or bring its records into the configured stores; no server may run on those")
+                .about("Translate a configuration of deepstream (FOLDER), or import its records (--from); the server must be stopped")
                 .arg(
                     Arg::new("folder")
                         .value_name("FOLDER")
                         .value_parser(clap::value_parser!(PathBuf))
                         .required_unless_present("from")
-                        .help("The folder with deepstream's config.yml, or with conf/config.yml"),
+                        .help("Folder with config.yml or conf/config.yml of deepstream"),
                 )
                 .arg(
                     text_argument(
                         "into",
                         "FOLDER",
-                        "With a folder: where tidewire.yml and copies of the files of rules and users go",
+                        "Folder for tidewire.yml and copies of the files of rules and users",
                     )
                     .value_parser(clap::value_parser!(PathBuf))
                     .default_value("."),
@@ -75,24 +76,24 @@ pub(super) fn command() -> Command {
                     text_argument(
                         "from",
                         "URL",
-                        "Where its connector keeps them, without a password: postgresql://user@host/database, mongodb://user@host/database or redis://host/0",
+                        "Database of deepstream's connector, without a password: postgresql://user@host/database, mongodb://user@host/database or redis://host/0",
                     )
                     .conflicts_with("folder"),
                 )
-                .arg(path("password-file", "A file with the password for it"))
+                .arg(path("password-file", "File with the password of the database"))
                 .arg(path(
                     "ca",
-                    "A file with the certificates (PEM) of the authorities that are trusted",
+                    "File with the trusted CA certificates (PEM) [default: those of the system]",
                 ))
                 .arg(
-                    text_argument("schema", "NAME", "PostgreSQL: the schema with the tables")
+                    text_argument("schema", "NAME", "PostgreSQL: schema of the tables")
                         .default_value("ds"),
                 )
                 .arg(
                     text_argument(
                         "default-table",
                         "NAME",
-                        "PostgreSQL: the table of names without a slash",
+                        "PostgreSQL: table of names without a slash",
                     )
                     .default_value("default"),
                 )
@@ -100,7 +101,7 @@ pub(super) fn command() -> Command {
                     text_argument(
                         "split-char",
                         "TEXT",
-                        "MongoDB: what stands between a collection and the rest of a name",
+                        "MongoDB: separator between collection and the rest of a name",
                     )
                     .default_value("/"),
                 )
@@ -108,15 +109,15 @@ pub(super) fn command() -> Command {
                     text_argument(
                         "default-collection",
                         "NAME",
-                        "MongoDB: the collection of names without that",
+                        "MongoDB: collection of names without the separator",
                     )
                     .default_value("deepstream_docs"),
                 )
                 .arg(switch(
                     "replace",
-                    "Let its records take the place of others with their names",
+                    "Overwrite existing records [default: keep them]",
                 ))
-                .arg(switch("dry-run", "Read and check everything, and write nothing")),
+                .arg(switch("dry-run", "Read and check everything, but write nothing")),
         )
 }
 

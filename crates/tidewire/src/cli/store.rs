@@ -33,46 +33,47 @@ pub(super) fn command() -> Command {
         path.value_parser(parser).help(help)
     };
     Command::new("store")
-        .about("Check, back up and move what is stored")
+        .about("Check, back up, restore, export, import and move records")
         .subcommand_required(true)
+        .disable_help_subcommand(true)
         .arg(
             Arg::new("store")
                 .long("store")
                 .value_name("NAME")
                 .global(true)
-                .help("The store below `stores` that is meant alone, or default for that of `store`"),
+                .help("Use only the store of this name below `stores`, or `default` for that of `store`"),
         )
         .subcommand(Command::new("check").about(
-            "Verify every stored record; no server may have the data folder, and one of another store may run",
+            "Verify the checksum of every record; the server must be stopped, except with a remote store",
         ))
         .subcommand(
             Command::new("backup")
-                .about("Copy the data folder as it is at one instant; the server may run")
-                .arg(path("FOLDER", "Where to; it must not be there yet")),
+                .about("Copy the data folder as of one instant; the server can run")
+                .arg(path("FOLDER", "Folder to create; it must not exist")),
         )
         .subcommand(
             Command::new("restore")
-                .about("Bring a backup into a data folder that holds no store yet")
-                .arg(path("FOLDER", "The backup")),
+                .about("Restore a backup into a data folder without a store")
+                .arg(path("FOLDER", "Folder of the backup")),
         )
         .subcommand(
             Command::new("export")
-                .about("Write the records of all stores as JSON Lines; the server may run")
-                .arg(path("FILE", "Where to, a new file; - is standard output")),
+                .about("Write all records as JSON Lines; the server can run")
+                .arg(path("FILE", "File to create, or - for standard output")),
         )
         .subcommand(
             Command::new("import")
-                .about("Bring an export into the configured stores; no server may run on them")
-                .arg(path("FILE", "The export; - is standard input"))
+                .about("Import records from JSON Lines; the server must be stopped")
+                .arg(path("FILE", "File of an export, or - for standard input"))
                 .arg(
                     Arg::new("replace")
                         .long("replace")
                         .action(ArgAction::SetTrue)
-                        .help("Let records of the export take the place of others with their names"),
+                        .help("Overwrite existing records [default: keep them]"),
                 ),
         )
         .subcommand(Command::new("move").about(
-            "Move records to the stores that their names lead to, after a change of the prefixes; no server may run",
+            "Move records to their stores after a change of `stores.*.prefixes`; the server must be stopped",
         ))
 }
 

@@ -1,0 +1,196 @@
+//! The options of the configuration on the command line: a flag for each, `--set NAME=VALUE`, and the text of `tidewire help options`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use tidewire_config::layer::{rows, walk};
+use tidewire_config::nearest::nearest;
+use tidewire_config::option::{OptionRow, Value, Visitor};
+use tidewire_config::{Config, Sources};
+use tidewire_server::exit::{Exit, Failure};
+
+/// The options that `--help` shows, in its order, with a text that fits the line. `tidewire help options` shows all.
+const COMMON: [(&str, &str); 8] = [
+    (
+        "dev",
+        "Development mode: open login, all rights, demo page [default: auto]",
+    ),
+    (
+        "network.host",
+        "Addresses to listen on [default: 127.0.0.1, ::1]",
+    ),
+    (
+        "network.port",
+        "Port to listen on; 0 takes a free one [default: 6020]",
+    ),
+    ("store.path", "Data folder [default: ./tidewire-data]"),
+    (
+        "auth.chain",
+        "Authentication, as file, jwt or webhook; several are tried in turn",
+    ),
+    (
+        "permissions",
+        "File of permission rules, or allow_all for no rules",
+    ),
+    (
+        "shards",
+        "Number of shards, each a thread [default: auto, one for each core]",
+    ),
+    (
+        "log.level",
+        "error, warn, info, debug or trace [default: info]",
+    ),
+];
+
+/// The heading of the options that every command takes.
+const HEADING: &str = "Configuration";
+const CONFIG: &str = "config";
+const SET: &str = "set";
+
+/// Which flags of options a command line has. `--set` reaches the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flags {
+    /// One for each option; the help hides those that are not common.
+    All,
+    /// Those of the common options.
+    Common,
+}
+
+/// Adds `--config`, `--set` and the flags of all options, which every command below takes as well.
+pub(super) fn add_to(command: Command, flags: Flags) -> Command {
+    let config = Arg::new(CONFIG)
+        .long(CONFIG)
+        .value_name("FILE")
+        .global(true)
+        .help_heading(HEADING)
+        .display_order(0)
+        .help("Configuration file [default: tidewire.yml, if it exists]");
+    let set = Arg::new(SET)
+        .long(SET)
+        .value_name("NAME=VALUE")
+        .global(true)
+        .action(ArgAction::Append)
+        .allow_hyphen_values(true)
+        .help_heading(HEADING)
+        .display_order(1)
+        .help("Set any option by its name: --set limits.calls_max=100");
+    let rows = rows();
+    let flags = rows.iter().filter_map(|row| flag(row, flags));
+    command.args([config, set]).args(flags)
+}
+
+fn flag(row: &OptionRow, flags: Flags) -> Option<Arg> {
+    let argument = Arg::new(row.name.clone())
+        .long(row.flag())
+        .global(true)
+        .action(ArgAction::Set)
+        .value_name(row.key().to_ascii_uppercase())
+        .help_heading(HEADING);
+    let argument = match COMMON.iter().position(|(name, _)| *name == row.name) {
+        Some(index) => argument.help(COMMON[index].1).display_order(2 + index),
+        None if flags == Flags::Common => return None,
+        None => argument.help(summary(row)).hide(true),
+    };
+    Some(if row.name == "dev" {
+        argument
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+    } else {
+        argument.allow_hyphen_values(true)
+    })
+}
+
+/// The first sentence of an option's documentation, without the full stop.
+fn summary(row: &OptionRow) -> String {
+    let doc = row.doc.concat();
+    let first = doc.trim().split_inclusive(". ").next().unwrap_or_default();
+    first.trim().trim_end_matches('.').to_owned()
+}
+
+/// The sources of the configuration of a command.
+///
+/// # Errors
+/// `--set` has no value or names no option, or the option is also given by its flag.
+pub(super) fn sources(
+    matches: &ArgMatches,
+    environment: BTreeMap<String, String>,
+) -> Result<Sources, Failure> {
+    let rows = rows();
+    let given = |row: &OptionRow| {
+        let text = matches.get_one::<String>(&row.name)?;
+        Some((row.name.clone(), text.clone()))
+    };
+    let mut flags: Vec<(String, String)> = rows.iter().filter_map(given).collect();
+    for text in matches.get_many::<String>(SET).unwrap_or_default() {
+        let (name, value) = set(&rows, text)?;
+        if let Some((_, other)) = flags.iter().find(|(known, _)| known == name)
+            && *other != value
+        {
+            let line = format!("the command line sets {name} twice, to {other:?} and to {value:?}");
+            return Err(Failure::new(Exit::Configuration, line));
+        }
+        flags.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(Sources {
+        file: matches.get_one::<String>(CONFIG).map(PathBuf::from),
+        environment,
+        flags,
+    })
+}
+
+/// Reads the text of `--set`.
+fn set<'a>(rows: &[OptionRow], text: &'a str) -> Result<(&'a str, &'a str), Failure> {
+    let wrong = |line| Err(Failure::new(Exit::Configuration, line));
+    let Some((name, value)) = text.split_once('=') else {
+        return wrong(format!(
+            "--set {text:?} has no value; write --set NAME=VALUE, as --set store.path=/var/lib/tidewire"
+        ));
+    };
+    if rows.iter().any(|row| row.name == name) {
+        return Ok((name, value));
+    }
+    let names = rows.iter().map(|row| row.name.as_str());
+    let hint = nearest(name, names).map_or_else(
+        || "`tidewire help options` lists them".to_owned(),
+        |near| format!("did you mean {near:?}?"),
+    );
+    wrong(format!("--set {name:?} is not an option; {hint}"))
+}
+
+/// The text of `tidewire help options`: every option with its default, by section.
+pub(super) fn all() -> String {
+    let mut list = List(
+        "Options of the configuration. Each can be a flag, --set NAME=VALUE, a line of tidewire.yml\n\
+         or an environment variable, and the first of these that is given counts. docs/configuration.md\n\
+         explains them in full; `tidewire config print` prints a tidewire.yml with all defaults.\n"
+            .to_owned(),
+    );
+    walk(&mut Config::default(), &mut list);
+    list.0
+}
+
+struct List(String);
+
+impl Visitor for List {
+    fn section(&mut self, name: &str, _doc: &'static [&'static str]) {
+        if !name.is_empty() {
+            let _ = write!(self.0, "\n{name}:\n");
+        }
+    }
+
+    fn option(&mut self, row: OptionRow, value: &mut dyn Value) {
+        if !row.name.contains('.') {
+            self.0.push('\n');
+        }
+        let value_name = row.key().to_ascii_uppercase();
+        let _ = writeln!(self.0, "  --{} <{value_name}>", row.flag());
+        let default = match row.traits.secret {
+            true => String::new(),
+            false => format!(" [default: {}]", value.show()),
+        };
+        let _ = writeln!(self.0, "      {}: {}{default}", row.name, summary(&row));
+    }
+}
