@@ -1,4 +1,5 @@
-// Anonymous records: one handle whose record can be exchanged, with its subscriptions. An entry of its own, `@tidewire/client/anonymous`.
+// Anonymous records: a handle that can switch to another record and keeps its subscriptions. A separate entry,
+// `@tidewire/client/anonymous`.
 
 import { deferred } from './deferred.js';
 import { TidewireError } from './error.js';
@@ -11,10 +12,11 @@ export type NamesOf<App, Doc> = {
 }[Names<RecordsOf<App>>];
 
 /**
- * Opens a handle that can be switched to other records of the same type, at first to `name`. Close it when it is not needed any more.
+ * Opens a handle that can be switched to other records of the same type. At first it is switched to `name`. Close it when the app no longer
+ * needs it.
  *
  * @param records `client.record`
- * @param name a record, or undefined for none yet: then the types of the names have to be given, as in ``openAnonymous<App, `todos/${string}`>``
+ * @param name a record, or undefined for none yet: then give the types of the names, as in ``openAnonymous<App, `todos/${string}`>``
  */
 export function openAnonymous<App extends Schema, Name extends Names<RecordsOf<App>>>(
   records: Records<App>,
@@ -26,7 +28,7 @@ export function openAnonymous<App extends Schema, Name extends Names<RecordsOf<A
   return made;
 }
 
-/** A callback, where it looks, and its removal from the record of now. */
+/** A callback, the path that it observes, and its removal from the current record. */
 interface Watch {
   path: AnyPath<unknown> | undefined;
   callback: (value: unknown) => void;
@@ -42,22 +44,22 @@ export class AnonymousRecord<Doc = unknown, Name extends string = string> {
   #handle: RecordHandle | undefined;
   #ready = deferred();
   #isReady = false;
-  /** The record of now was refused or deleted. */
+  /** The current record was refused or deleted. */
   #hasEnded = false;
   #isClosed = false;
 
-  /** Handles come from `openAnonymous`. */
+  /** Call `openAnonymous` to create a handle. */
   constructor(records: Records, options: OpenOptions) {
     this.#records = records;
     this.#options = options;
   }
 
-  /** The name of the record of now. */
+  /** The name of the current record. */
   get name(): Name | undefined {
     return this.#handle?.name as Name | undefined;
   }
 
-  /** Fulfilled when the value of the record of now is here, rejected if the server refuses it. */
+  /** Fulfilled when the value of the current record has arrived, rejected if the server refuses the record. */
   get ready(): Promise<void> {
     return this.#ready.promise;
   }
@@ -72,28 +74,28 @@ export class AnonymousRecord<Doc = unknown, Name extends string = string> {
     return this.#handle?.version ?? -1;
   }
 
-  /** Whether all edits of the record of now are durable at the server. */
+  /** Whether all edits of the current record are durable at the server. */
   get isSaved(): boolean {
     return this.#handle?.isSaved ?? true;
   }
 
-  /** What stands at a path. */
+  /** The value at a path. */
   readonly get: RecordHandle<Doc>['get'] = (path) => this.#handle?.get(path as never) as never;
 
-  /** The edits are those of the record of now, and stay with it: after a switch they still reach the server. */
+  /** An edit belongs to the record that is current when it is made. After a switch it still reaches the server. */
   readonly set: RecordHandle<Doc>['set'] = (...change: unknown[]) => this.#named().set(...(change as [unknown]));
   readonly setWithAck: RecordHandle<Doc>['setWithAck'] = async (...change: unknown[]) => this.#named().setWithAck(...(change as [unknown]));
   readonly patch: RecordHandle<Doc>['patch'] = async (changes) => this.#named().patch(changes as object);
   readonly update: RecordHandle<Doc>['update'] = async (update) => this.#named().update(update as never);
 
-  /** Fulfilled when all edits of the record of now are durable; rejected with the first refusal. */
+  /** Fulfilled when all edits of the current record are durable; rejected with the first refusal. */
   async saved(): Promise<void> {
     await this.#handle?.saved();
   }
 
   /**
-   * Follows another record from now on, or none. Fulfilled when its value is here, rejected if the server refuses it. If it is switched
-   * again before, the promise is that of the last switch.
+   * Switches to another record, or to none. Fulfilled when its value has arrived, rejected if the server refuses it. If another switch
+   * follows before that, the promise settles with the last switch.
    */
   switchTo(name: Name | undefined): Promise<void> {
     if (this.#isClosed) throw closed();
@@ -119,7 +121,10 @@ export class AnonymousRecord<Doc = unknown, Name extends string = string> {
     return this.ready;
   }
 
-  /** Calls `callback` with the document, or with what stands at a path, as soon as it is here, at every change, and after every switch; returns the removal. */
+  /**
+   * Calls `callback` with the document, or with the value at a path: as soon as it has arrived, at every change, and after every switch.
+   * Returns the removal.
+   */
   subscribe(callback: (value: Doc | undefined) => void): () => void;
   subscribe<At extends AnyPath<Doc>>(path: At, callback: (value: ValueAt<Doc, At> | undefined) => void): () => void;
   subscribe(...args: [unknown, unknown?]): () => void {
@@ -142,7 +147,7 @@ export class AnonymousRecord<Doc = unknown, Name extends string = string> {
     return () => void this.#onName.delete(callback);
   }
 
-  /** Ends the handle and its subscriptions; edits still reach the server. */
+  /** Closes the handle and ends its subscriptions; edits still reach the server. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;

@@ -1,4 +1,4 @@
-// What an app holds: one connection, and the primitives that speak over it.
+// The client that an app creates: one connection, and the primitives that use it.
 
 import { Connection, type Auth, type ConnectionOptions, type State } from './connection.js';
 import type { TidewireError } from './error.js';
@@ -12,7 +12,7 @@ import type { Schema } from './schema.js';
 export interface ClientOptions extends ConnectionOptions, RequestLimits, TraceOptions {}
 
 /**
- * A client of one server. Nothing happens before `connect()`: what is subscribed, provided or asked until then waits for it.
+ * The client of one server. It sends nothing before `connect()`: subscriptions, providers and requests wait for the connection.
  *
  * @typeParam App the types of the app: see {@link Schema}
  */
@@ -25,9 +25,7 @@ export class Client<App extends Schema = {}> {
   readonly #onState = new Set<(state: State, reason: TidewireError | undefined) => void>();
   readonly #onError = new Set<(error: TidewireError) => void>();
 
-  /**
-   * @param url `host:port`, or an address that begins with `ws`, `wss`, `http` or `https`; in a page its own server if it is left out
-   */
+  /** @param url `host:port`, or an address that begins with `ws`, `wss`, `http` or `https`; a page may omit it to use its own server */
   constructor(url?: string, options: ClientOptions = {}) {
     const connection = new Connection(url, options);
     this.#connection = connection;
@@ -49,37 +47,43 @@ export class Client<App extends Schema = {}> {
     return this.#connection.state;
   }
 
-  /** What the server told at the login about who this is (`clientData`). */
+  /** The client data that the server sent at the login (`clientData`). */
   get loginData(): unknown {
     return this.#connection.loginData;
   }
 
-  /** Why the client is closed: an error of the code CLOSED after `close()`, else that with which the server refused it for good. */
+  /** Why the client is closed: an error with the code CLOSED after `close()`, else the error with which the server refused it for good. */
   get closeReason(): TidewireError | undefined {
     return this.#connection.reason;
   }
 
   /**
-   * Connects and logs in. Fulfilled when the connection is open, however long that takes; rejected when the server refuses for good.
-   * After that, and after `close()`, it may be called again.
+   * Connects and logs in. Fulfilled when the connection is open, however long that takes; rejected when the server refuses for good. After
+   * that, and after `close()`, it may be called again.
    *
-   * @param auth credentials, or a function that gives them, instead of the option
+   * @param auth credentials, or a function that returns them, instead of the option
    */
   connect(auth?: Auth): Promise<void> {
     return this.#connection.connect(auth);
   }
 
-  /** Renews the login of the open session with other credentials of the same user. Rejected, the session goes on as it was. */
+  /**
+   * Renews the login of the open session with other credentials of the same user. If the server rejects them, the session continues as it
+   * was.
+   */
   renew(auth?: Auth): Promise<void> {
     return this.#connection.renew(auth);
   }
 
-  /** Has a round trip prove that the connection lives. Pages do so by themselves when they wake up; call it where an app comes to the foreground otherwise. */
+  /**
+   * Checks by a round trip that the connection is alive. A page does this by itself when it wakes up. In other runtimes, call it when the
+   * app comes to the foreground.
+   */
   check(): void {
     this.#connection.check();
   }
 
-  /** Closes the connection; what was emitted before still leaves. */
+  /** Closes the connection; messages that were sent before still leave. */
   close(): void {
     this.#connection.close();
   }
@@ -90,7 +94,10 @@ export class Client<App extends Schema = {}> {
     return () => void this.#onState.delete(callback);
   }
 
-  /** Calls `callback` with what went wrong and was told to nobody else; returns the removal. Without any, errors go to the console. */
+  /**
+   * Calls `callback` with each error that no other callback or promise receives; returns the removal. Without a callback, errors go to the
+   * console.
+   */
   onError(callback: (error: TidewireError) => void): () => void {
     this.#onError.add(callback);
     return () => void this.#onError.delete(callback);

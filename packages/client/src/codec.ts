@@ -3,7 +3,7 @@
 import { FIELDS, FLAGS, type FieldName, type Message } from './protocol.js';
 import { decodeText, encodeText } from './utf8.js';
 
-/** Bytes of a message, which are put together at its end. */
+/** A part of a message's bytes; `encode` joins the parts at the end. */
 type Piece = ArrayLike<number>;
 
 function lengthOf(pieces: Piece[]): number {
@@ -18,12 +18,12 @@ function varint(value: number): number[] {
   return [...bytes, value];
 }
 
-/** A field of bytes, with their length before them. */
+/** A field of bytes, preceded by their length. */
 function sized(field: number, pieces: Piece[]): Piece[] {
   return [varint(field * 8 + 2), varint(lengthOf(pieces)), ...pieces];
 }
 
-/** A field as its value asks: a text, a number, a flag, an array of texts or of positions, or versions by name. */
+/** Encodes a field by the type of its value: a text, a number, a flag, an array of texts or of positions, or versions by name. */
 function written(field: number, value: unknown): Piece[] {
   if (value === undefined) return [];
   if (typeof value === 'string') return sized(field, [encodeText(value)]);
@@ -34,7 +34,7 @@ function written(field: number, value: unknown): Piece[] {
   return Object.entries(value as object).flatMap((entry) => sized(field, entry.flatMap((one, i) => written(i + 1, one))));
 }
 
-/** `message` in a frame of its own. */
+/** Encodes `message` as one frame. */
 export function encode(message: Message): Uint8Array {
   const fields = FIELDS[message.topic]?.flatMap((name, number) => (name ? written(number, message[name]) : [])) ?? [];
   const envelope = [...written(2, message.topic), ...sized(3, fields)];
@@ -48,7 +48,7 @@ export function encode(message: Message): Uint8Array {
   return frame;
 }
 
-/** Fields one after the other. */
+/** Reads consecutive fields. */
 class Reader {
   #at = 0;
 
@@ -58,7 +58,7 @@ class Reader {
     return this.#at >= this.bytes.length;
   }
 
-  /** A varint as an unsigned number, or as the signed one of its last 32 bits if it has more than a number can hold. */
+  /** A varint as an unsigned number. If that exceeds the safe integers, the signed number in its lowest 32 bits. */
   varint(): number {
     let uint = 0;
     let int = 0;
@@ -79,7 +79,7 @@ class Reader {
     return this.bytes.subarray(start, this.#at);
   }
 
-  /** Calls `found` with every field: its number, and its bytes or its number. */
+  /** Calls `found` with every field: its number, and its bytes or its numeric value. */
   fields(found: (field: number, value: Uint8Array | number) => void): void {
     while (!this.isAtEnd) {
       const tag = this.varint();
@@ -97,7 +97,7 @@ function unreadable(): Error {
   return new Error('the server sent bytes that are no message');
 }
 
-/** Name, first and second number of an entry of a map. */
+/** The name, and the first and second number, of an entry of a map. */
 function entry(bytes: Uint8Array): [name: string, first?: number, second?: number] {
   const found: [string, number?, number?] = [''];
   new Reader(bytes).fields((field, value) => {
@@ -107,9 +107,9 @@ function entry(bytes: Uint8Array): [name: string, first?: number, second?: numbe
 }
 
 /**
- * The messages of one WebSocket message: one, or with batches several. Fields that are not known are passed over.
+ * The messages of one WebSocket message: one, or several with batches. Unknown fields are skipped.
  *
- * Throws if the bytes are no messages.
+ * Throws if the bytes are not valid messages.
  */
 export function decode(bytes: Uint8Array): Message[] {
   const messages: Message[] = [];

@@ -1,4 +1,5 @@
-// One connection that comes back: dials, logs in, proves that it lives, and says in which state it is. It knows no primitive.
+// One connection that reconnects: it dials, logs in, checks that the server still answers, and reports its state. The primitives are
+// elsewhere.
 
 import { decode, encode } from './codec.js';
 import { payload, valueOf } from './data.js';
@@ -8,98 +9,107 @@ import { TidewireError, tooLarge } from './error.js';
 import { AuthAction, ConnectionAction, RpcAction, Topic, refusal, type Message } from './protocol.js';
 
 /**
- * - `closed`: not started, closed by the app, or refused for good; only `connect()` goes on from here
+ * - `closed`: not started, closed by the app, or refused for good; only `connect()` leaves this state
  * - `connecting`: a socket is being opened
- * - `authenticating`: the server has accepted the connection and is given the credentials
+ * - `authenticating`: the server has accepted the connection and receives the credentials
  * - `open`: messages flow
- * - `checking`: the page was asleep or its network changed; a round trip is under way before `open` is told again
- * - `stale`: the server owes an answer to a heartbeat; nothing flows at the moment
- * - `waiting`: the connection is lost, and the next attempt is waited for
+ * - `checking`: the page was asleep or its network changed; the state is `open` again after one round trip
+ * - `stale`: the server has not answered a heartbeat in time; no messages flow at the moment
+ * - `waiting`: the connection was lost; the next attempt follows after a delay
  */
 export type State = 'closed' | 'connecting' | 'authenticating' | 'open' | 'checking' | 'stale' | 'waiting';
 
-/** What the server's auth chain wants, such as `{ token }`. */
+/** Credentials as the server's auth chain requires them, such as `{ token }`. */
 export type Credentials = object;
 
-/** What a function that gives credentials is told. */
+/** The argument of a function that returns credentials. */
 export interface AuthContext {
   /** Why the credentials before these were refused, if they were. */
   readonly refusal: unknown;
-  /** Has the function called again after so many milliseconds, to renew the login while the session is open. */
+  /** Calls the function again after `ms` milliseconds, to renew the login while the session is open. */
   renewIn(ms: number): void;
 }
 
-/** Credentials, or a function that is asked for them before each login. */
+/** Credentials, or a function that returns them; the client calls it before each login. */
 export type Auth = Credentials | ((context: AuthContext) => Credentials | Promise<Credentials>);
 
-/** What is validated: a whole document, a payload, or one end of a call. */
+/** The kind of the validated value: a whole document, a payload, or the argument or result of a call. */
 export type ValueKind = 'record' | 'event' | 'argument' | 'result';
 
-/** Gives back what is wrong with a value; undefined if nothing is. */
+/** Returns the error that makes a value invalid, or undefined for a valid value. */
 export type Validate = (kind: ValueKind, name: string, value: unknown) => TidewireError | undefined;
 
 export interface ConnectionOptions {
-  /** Credentials, or a function that gives them; by default `{}`. */
+  /** Credentials, or a function that returns them; by default `{}`. */
   auth?: Auth;
-  /** The class of sockets, for runtimes without `WebSocket`: that of the package `ws`. */
+  /** The class of sockets for runtimes without `WebSocket`, such as the one of the package `ws`. */
   webSocket?: WebSocketClass;
   /** Milliseconds between two heartbeats; by default 15,000. The server ends a connection that is silent for a minute. */
   heartbeatIntervalMs?: number;
-  /** Milliseconds without an answer to a heartbeat until the state is `stale`; after as many more the connection is given up. By default 4,000. */
+  /**
+   * Milliseconds without an answer to a heartbeat until the state is `stale`. After the same time again, the client gives the connection
+   * up. By default 4,000.
+   */
   staleAfterMs?: number;
   /** Milliseconds for the round trip of `checking`; by default 2,000. */
   checkTimeoutMs?: number;
   /** Milliseconds to open a socket; by default 10,000. */
   connectTimeoutMs?: number;
-  /** The first wait before another attempt is at most so many milliseconds, each next one at most twice as long; by default 500. */
+  /**
+   * The delay before the first new attempt is at most this number of milliseconds. For each further attempt the limit doubles. By default
+   * 500.
+   */
   reconnectMinMs?: number;
-  /** The longest wait between two attempts in milliseconds; by default 10,000. */
+  /** The longest delay between two attempts in milliseconds; by default 10,000. */
   reconnectMaxMs?: number;
   /** Bytes that may wait in the socket before sending is refused with `OVERLOADED`; by default 16 MiB. */
   sendBufferBytesMax?: number;
-  /** Judges what is sent and what comes: `validateWith` of `@tidewire/client/validation` makes it of schemas. */
+  /**
+   * Validates the values that the client sends and receives: `validateWith` of `@tidewire/client/validation` makes such a function of
+   * schemas.
+   */
   validate?: Validate;
 }
 
-/** Something that takes part in the talk about a topic. */
+/** A part of the client that handles the messages of a topic. */
 export interface Part {
-  /** Takes a message, with the code of what it refuses; true if that is all that is to be done with it. */
+  /** Handles `message`. If the message is a refusal, `code` is its code. Returns true if no further part needs the message. */
   handle?(message: Message, code: string | undefined): boolean | void;
-  /** Messages flow: in a new session, which knows nothing of the one before, or again in the same one. */
+  /** Messages flow. If `isNew`, the session is new and has no state of the previous one; otherwise the same session continues. */
   opened?(isNew: boolean): void;
-  /** Messages of which the answers are waited for. */
+  /** The messages that still wait for an answer from the server. */
   unanswered?(): Message[];
-  /** The session is over. `refused` is the one of the `unanswered` that was too large for the server. */
+  /** The session has ended. `refused` is set if a message was too large for the server, and names that message. */
   lost?(refused: Refused | undefined): void;
-  /** The connection is closed, and this is why. */
+  /** The connection is closed for `reason`. */
   closed?(reason: TidewireError): void;
 }
 
-/** A message that is not to be sent again, and why. */
+/** A message that must not be sent again, and the reason. */
 export interface Refused {
   message: Message;
   error: TidewireError;
 }
 
-/** The code with which a server closes a connection whose peer has sent too large a message. */
+/** The close code of a server whose peer has sent too large a message. */
 const TOO_BIG = 1009;
 
-/** A timer that comes later than this by itself tells that the process was asleep. */
+/** A timer that fires more than this late shows that the process was asleep. */
 const SLEPT_MS = 5_000;
 const REDIRECTS_MAX = 5;
-/** Longer times make timers fire at once. */
+/** With a longer delay, a timer fires at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 export class Connection {
-  /** By topic, in the order in which they are told. */
+  /** The parts of each topic, in the order in which they are notified. */
   readonly parts = new Map<number, Part[]>();
-  /** What the server told at the login about who this is. */
+  /** The client data that the server sent at the login. */
   loginData: unknown;
-  /** Why the connection is closed; undefined before it was ever opened. */
+  /** The reason why the connection is closed; undefined before the first `connect()`. */
   reason: TidewireError | undefined;
-  /** Told about every change. */
+  /** Called at every change of the state. */
   onState: (state: State, reason: TidewireError | undefined) => void = () => {};
-  /** Told about what nobody else is. */
+  /** Called for errors that no other callback receives. */
   onError: (error: TidewireError) => void = () => {};
 
   readonly validate: Validate | undefined;
@@ -110,25 +120,27 @@ export class Connection {
   #socket: WebSocketLike | undefined;
   #opening: Deferred | undefined;
   #renewal: Deferred | undefined;
-  /** That of the phase: to open a socket, between heartbeats, for their answers, before the next attempt. */
+  /**
+   * The timer of the current phase: opening a socket, time between heartbeats, waiting for their answers, or delay before the next attempt.
+   */
   #timer: ReturnType<typeof setTimeout> | undefined;
   #renewTimer: ReturnType<typeof setTimeout> | undefined;
-  /** Bytes of a message that the server takes, as it said. */
+  /** The limit of a message in bytes, as the server announced it. */
   #messageBytesMax = Infinity;
-  /** The largest message of this session to which no answer comes. */
+  /** The largest message of this session that the server does not answer, such as an event. */
   #largest: { message: Message; bytes: number } | undefined;
-  /** The time to renew the login came while the connection was not open. */
+  /** The login was due for renewal while the connection was not open. */
   #isRenewalDue = false;
   #stopWaking: () => void = () => {};
   #credentials: Promise<Credentials> | undefined;
   #attempts = 0;
   #redirects = 0;
   #openedAt: number | undefined;
-  /** What is sent when it is sure that the connection lives. */
+  /** Messages that wait until the server has proved that the connection is alive. */
   #held: Message[] = [];
-  /** Heartbeats without an answer. */
+  /** The number of heartbeats without an answer. */
   #pings = 0;
-  /** A heartbeat has left, and nothing has come since. */
+  /** A heartbeat was sent, and no message has arrived since. */
   #isAnswerDue = false;
   #refusal: unknown;
   #wasAskedAgain = false;
@@ -155,7 +167,7 @@ export class Connection {
     return this.#state;
   }
 
-  /** Dials unless that is under way; fulfilled when the connection is open, rejected when it is refused for good. */
+  /** Dials if the connection is closed. Fulfilled when the connection is open, rejected when it is closed for good. */
   connect(auth?: Auth): Promise<void> {
     if (auth !== undefined) this.#auth = auth;
     if (this.#state === 'open') return Promise.resolve();
@@ -170,12 +182,12 @@ export class Connection {
     return promise;
   }
 
-  /** Gives the open session other credentials of the same user. */
+  /** Logs the open session in again, with other credentials of the same user. */
   async renew(auth?: Auth): Promise<void> {
     if (auth !== undefined) this.#auth = auth;
     const session = this.#openedAt;
     await this.connect();
-    // Another session has logged in with these credentials already.
+    // The wait was for a new session, which has already logged in with these credentials.
     if (session === undefined || session !== this.#openedAt) return;
     if (this.#renewal) return this.#renewal.promise;
     const renewal = (this.#renewal = deferred());
@@ -188,7 +200,7 @@ export class Connection {
     return renewal.promise;
   }
 
-  /** Proves by a round trip that the connection lives, or dials at once if it is waiting to. */
+  /** Checks by a round trip that the connection is alive. If the client waits before its next attempt, it dials at once. */
   check(): void {
     if (this.#state === 'waiting') this.#dial(this.address);
     else if (this.isLoggedIn) {
@@ -198,22 +210,22 @@ export class Connection {
     }
   }
 
-  /** Ends the connection; what was sent before still leaves. */
+  /** Closes the connection; messages that were sent before still leave. */
   close(): void {
     if (this.#state !== 'closed') this.#end(new TidewireError('CLOSED', 'the client was closed'));
   }
 
-  /** Bytes of a message that the server takes at most; infinite if it has not said so. */
+  /** The limit of a message in bytes; infinite if the server has not announced one. */
   get messageBytesMax(): number {
     return this.#messageBytesMax;
   }
 
-  /** Throws TOO_LARGE if the server is known not to take a message of the size of `message`. */
+  /** Throws `TOO_LARGE` if `message` exceeds the limit that the server has announced. */
   checkSize(message: Message): void {
     this.#frame(message);
   }
 
-  /** Sends `message` if the connection is open, else returns false. Throws TOO_LARGE if the server would not take it. */
+  /** Sends `message` if the connection is open, else returns false. Throws `TOO_LARGE` if the message exceeds the server's limit. */
   send(message: Message): boolean {
     if (this.#state !== 'open') return false;
     this.#write(message);
@@ -221,8 +233,8 @@ export class Connection {
   }
 
   /**
-   * Sends `message` in this session or not at all: later, if it is not sure at the moment that the connection lives. Gives back the error
-   * of a message that is too large.
+   * Sends `message` in this session or not at all. While the client checks whether the connection is alive, the message waits. Returns the
+   * error of a message that is too large.
    */
   answer(message: Message): TidewireError | undefined {
     try {
@@ -235,7 +247,7 @@ export class Connection {
     return undefined;
   }
 
-  /** Calls a function of the app, whose failure must not stop others. */
+  /** Calls a function of the app. If it throws, `onError` receives the error, and other callbacks still run. */
   call<Arguments extends unknown[]>(callback: (...args: Arguments) => unknown, ...args: Arguments): void {
     try {
       callback(...args);
@@ -244,31 +256,31 @@ export class Connection {
     }
   }
 
-  /** Calls all of `callbacks`; what one of them adds or removes changes nothing of that. */
+  /** Calls all of `callbacks`. A callback that adds or removes others does not change which ones this call reaches. */
   callAll<Arguments extends unknown[]>(callbacks: Iterable<(...args: Arguments) => unknown>, ...args: Arguments): void {
     for (const callback of [...callbacks]) this.call(callback, ...args);
   }
 
-  /** Tells whoever of `all` wants to know why something has ended, or, if nobody does, `onError`. */
+  /** Calls every `onEnd` of `all` with the error. If no entry has one, `onError` receives it. */
   callEnds(all: Iterable<{ onEnd?: (error: TidewireError) => void }>, error: TidewireError): void {
     const told = [...all].flatMap(({ onEnd }) => onEnd ?? []);
     if (told.length === 0) this.onError(error);
     this.callAll(told, error);
   }
 
-  /** Throws what is wrong with the value that `data` has. */
+  /** Throws the error that the app's validation returns for the value encoded in `data`. */
   judge(kind: ValueKind, name: string, data: string | undefined): void {
     const error = this.validate?.(kind, name, valueOf(data));
     if (error) throw error;
   }
 
-  /** The same as `checkUse`, for something that calls `callback`. */
+  /** Does what `checkUse` does, for a function that registers `callback`. */
   checkCallback(callback: unknown): void {
     this.checkUse();
     if (typeof callback !== 'function') throw new TidewireError('INVALID_ARGUMENT', 'what is to be called must be a function');
   }
 
-  /** Throws if the connection was closed, or too much waits in its socket. */
+  /** Throws if the connection was closed, or if too many bytes wait in its socket. */
   checkUse(): void {
     if (this.reason) throw new TidewireError('CLOSED', `the client is closed: ${this.reason.message}`, { cause: this.reason });
     const { sendBufferBytesMax } = this.#options;
@@ -304,7 +316,7 @@ export class Connection {
       this.#beat();
     };
     socket.onmessage = ({ data }: { data: unknown }) => this.#receive(socket, data);
-    // The reason of an error is told to no page; what follows is the end of the socket.
+    // Browsers do not reveal why a socket failed. The close event follows, and it is handled below.
     socket.onerror = () => {};
     socket.onclose = (event: { code?: number; reason?: string }) => {
       if (socket === this.#socket) this.#lose(`closed with ${event.code}${event.reason ? ` ${event.reason}` : ''}`, event.code);
@@ -313,7 +325,7 @@ export class Connection {
     this.#become('connecting');
   }
 
-  /** Asks the app for credentials. */
+  /** Returns the credentials; if the app gave a function, calls it. */
   async #ask(): Promise<Credentials> {
     if (typeof this.#auth !== 'function') return this.#auth;
     clearTimeout(this.#renewTimer);
@@ -420,7 +432,7 @@ export class Connection {
       } else if (!this.isLoggedIn) {
         this.#end(new TidewireError('AUTH_REFUSED', 'the server refused the credentials', { data: told }));
       }
-      // Of an open session the next message says that it is over.
+      // If the session is open, the server's next message ends it.
     } else if (action === AuthAction.TooManyAttempts || action === AuthAction.InvalidMessageData) {
       this.#end(new TidewireError('AUTH_REFUSED', 'the server refused the login for good', { data: this.#refusal ?? told }));
     }
@@ -433,7 +445,7 @@ export class Connection {
     else renewal?.reject(error);
   }
 
-  /** Messages flow, for the first time in this session or again. */
+  /** Lets messages flow, for the first time in this session or again. */
   #goOn(isNew = false): void {
     this.#state = 'open';
     this.#beat();
@@ -455,7 +467,7 @@ export class Connection {
     this.onState(state, reason);
   }
 
-  /** Waits for the next heartbeat. */
+  /** Schedules the next heartbeat. */
   #beat(): void {
     const due = Date.now() + this.#options.heartbeatIntervalMs;
     this.#after(this.#options.heartbeatIntervalMs, () => {
@@ -468,7 +480,7 @@ export class Connection {
     });
   }
 
-  /** Calls `late` unless something comes before; what comes begins the wait for the next heartbeat. */
+  /** Calls `late` if no message arrives in time. A message that arrives schedules the next heartbeat instead. */
   #answers(late: () => void): void {
     this.#after(this.#options.staleAfterMs, late);
     this.#isAnswerDue = true;
@@ -479,7 +491,7 @@ export class Connection {
     this.#say(Topic.Connection, ConnectionAction.Ping);
   }
 
-  /** Sets the timer of the next phase; that of the last one is over. */
+  /** Sets the timer of the next phase, in place of the last one's. */
   #after(ms: number, callback: () => void): void {
     clearTimeout(this.#timer);
     this.#isAnswerDue = false;
@@ -498,7 +510,7 @@ export class Connection {
     this.#socket?.send(frame as Uint8Array<ArrayBuffer>);
   }
 
-  /** The bytes of `message`. Throws if they are more than the server takes. */
+  /** Encodes `message`. Throws if the bytes exceed the server's limit. */
   #frame(message: Message): Uint8Array {
     const frame = encode(message);
     if (frame.length > this.#messageBytesMax) throw tooLarge(frame.length, this.#messageBytesMax, message.name);
@@ -506,8 +518,8 @@ export class Connection {
   }
 
   /**
-   * The message for which the server has ended the session, because it is too large: the largest of those without an answer. What was
-   * answered was not too large, so that no other can be meant.
+   * The message that was too large, so that the server closed the connection: the largest of the unanswered ones. The server does not
+   * answer a message that is too large, so an answered one cannot be the cause.
    */
   #tooBig(): Refused | undefined {
     const sent: Message[] = [...this.parts.values()].flat().flatMap((part) => part.unanswered?.() ?? []);
@@ -519,7 +531,7 @@ export class Connection {
     return { message, error };
   }
 
-  /** The connection is gone: another attempt follows. */
+  /** Gives up the socket and schedules another attempt. */
   #lose(why: string, code?: number): void {
     if (code === TOO_BIG && !this.isLoggedIn) return this.#end(new TidewireError('TOO_LARGE', 'the credentials have more bytes than the server takes'));
     const refused = code === TOO_BIG ? this.#tooBig() : undefined;
@@ -535,7 +547,7 @@ export class Connection {
     if (this.#state === 'waiting') this.onState('waiting', reason);
   }
 
-  /** Lets go of the socket, and tells everybody if a session has ended. */
+  /** Closes the socket. If that ends a session, notifies the parts. */
   #drop(reason?: TidewireError, refused?: Refused): void {
     const socket = this.#socket;
     const wasLoggedIn = this.isLoggedIn;
@@ -548,7 +560,7 @@ export class Connection {
     if (wasLoggedIn) this.#tell((part) => part.lost?.(refused));
   }
 
-  /** The connection is over, and no other attempt follows. */
+  /** Closes the connection for good; no other attempt follows. */
   #end(reason: TidewireError): void {
     clearTimeout(this.#timer);
     clearTimeout(this.#renewTimer);

@@ -3,7 +3,9 @@
 import type { Message } from './protocol.js';
 import { TidewireError } from './error.js';
 
-/** `value` as the field of a message; without it for undefined. Throws if it is no JSON, such as a cycle or a function. */
+/**
+ * `value` as the `data` field of a message; no field for undefined. Throws if it can't be written as JSON, such as a cycle or a function.
+ */
 export function payload(value: unknown): Pick<Message, 'data'> {
   if (value === undefined) return {};
   let data: string | undefined;
@@ -16,7 +18,7 @@ export function payload(value: unknown): Pick<Message, 'data'> {
   return { data };
 }
 
-/** The value of a message. The server sends nothing but well-formed JSON. */
+/** Decodes the payload of a message. The server sends only well-formed JSON. */
 export function valueOf(data: string | undefined): unknown {
   return data === undefined ? undefined : JSON.parse(data);
 }

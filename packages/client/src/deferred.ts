@@ -6,7 +6,7 @@ export interface Deferred<T = void> {
   reject(reason: unknown): void;
 }
 
-/** A promise with its ends. Nobody has to look at it: a rejection that nobody handles is told in other ways, too. */
+/** A promise and the functions that settle it. Its rejection may stay unhandled, because the error is reported in other ways, too. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve!: (value: T) => void;
   let reject!: (reason: unknown) => void;

@@ -1,8 +1,8 @@
-// What the surroundings offer, looked up when it is needed and never on import: pages, workers, Node, Bun, React Native.
+// Features of the runtime, looked up when they are needed and never on import: pages, workers, Node, Bun, React Native.
 
 import { TidewireError } from './error.js';
 
-/** A WebSocket as browsers have it, and as the package `ws` has it. */
+/** A WebSocket as in browsers and in the package `ws`. */
 export interface WebSocketLike {
   binaryType: string;
   readonly bufferedAmount: number;
@@ -12,7 +12,7 @@ export interface WebSocketLike {
   onerror: ((event: never) => void) | null;
   send(data: Uint8Array<ArrayBuffer>): void;
   close(): void;
-  /** Ends the connection without waiting for the other side; `ws` has it. */
+  /** Closes the connection without waiting for the other side; only `ws` has it. */
   terminate?(): void;
 }
 
@@ -42,8 +42,8 @@ export function ownWebSocket(): WebSocketClass {
 }
 
 /**
- * The address of the native protocol that `address` means: `host:port`, an address that begins with `ws`, `wss`, `http` or `https`,
- * a path of the page's own server, or nothing for that server. Throws if there is no page.
+ * The address of the native protocol for `address`: `host:port`, an address that begins with `ws`, `wss`, `http` or `https`, or a path of
+ * the page's own server. An empty text is that server itself. Throws if the server's own address is needed and there is no page.
  */
 export function socketUrl(address = ''): string {
   const [, scheme, host = '', path = ''] = /^(?:(\w+):\/\/)?([^/?#]*)(.*)$/s.exec(address) ?? [];

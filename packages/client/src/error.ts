@@ -1,10 +1,10 @@
-// What goes wrong, told to the app: one class, whose code says what it is.
+// The one class of the errors that an app receives. The code of an error identifies its cause.
 
-/** What an error is about, beside its code. */
+/** The details of an error in addition to its code. */
 export interface ErrorDetails {
   /** The name of the event, rpc or record, or the user id. */
   subject?: string | undefined;
-  /** What the other side gave as its reason. */
+  /** The reason that the other side gave. */
   data?: unknown;
   cause?: unknown;
 }
@@ -26,13 +26,13 @@ export class TidewireError extends Error {
   }
 }
 
-/** The error of something that the server refused with `code`. */
+/** The error of a request that the server refused with `code`. */
 export function refused(code: string, subject?: string): TidewireError {
   const about = subject === undefined ? '' : ` about "${subject}"`;
   return new TidewireError(code, `the server refused a request${about}: ${code}`, { subject });
 }
 
-/** The error of a message that has more bytes than the server takes. */
+/** The error of a message that exceeds the server's limit. */
 export function tooLarge(bytes: number, bytesMax: number | undefined, subject?: string): TidewireError {
   const about = subject === undefined ? '' : ` about "${subject}"`;
   const limit = bytesMax === undefined ? 'the server takes' : `the ${bytesMax} that the server takes`;
@@ -40,7 +40,7 @@ export function tooLarge(bytes: number, bytesMax: number | undefined, subject?: 
   return new TidewireError('TOO_LARGE', text, { subject });
 }
 
-/** Throws unless `text` is a text that is not empty. */
+/** Throws unless `text` is a non-empty text. */
 export function checkName(text: unknown, what = 'name'): void {
   if (typeof text !== 'string' || text === '') throw new TidewireError('INVALID_ARGUMENT', `the ${what} must be a text that is not empty`);
 }

@@ -1,4 +1,4 @@
-// Events: publish and subscribe, and coming back to what was missed where the server keeps a history.
+// Events: publish and subscribe. If the server keeps a history of an event, a new session receives the events that it missed.
 
 import type { Connection, Part } from './connection.js';
 import { payload, valueOf } from './data.js';
@@ -8,34 +8,37 @@ import { EventAction, Topic, type Message, type Position } from './protocol.js';
 import { tooMany, type RequestLimits } from './request.js';
 import type { EventsOf, Names, Optional, Schema } from './schema.js';
 
-/** Where an event stands. */
+/** The name of an event, its position in the history, and its trace. */
 export interface EventContext {
   readonly name: string;
-  /** The place in the event's history, to come back to with `from`; absent if the server keeps none, and of own events. */
+  /**
+   * The position in the event's history, for a later `from`. Absent if the server keeps no history, and for events that this client
+   * emitted.
+   */
   readonly position?: Position;
-  /** The `traceparent` of the trace that it belongs to (W3C's Trace Context); absent if it belongs to none. */
+  /** The `traceparent` of the event's trace (W3C Trace Context); absent if the event has no trace. */
   readonly traceparent?: string;
 }
 
 /** How publications are traced. */
 export interface TraceOptions {
-  /** Gives the `traceparent` that an event belongs to as it is emitted (W3C's Trace Context), if there is one. */
+  /** Returns the `traceparent` (W3C Trace Context) of an event when it is emitted, if it has a trace. */
   traceparent?: () => string | undefined;
 }
 
-/** Events that were missed and will not come. */
+/** Events that were missed and will not arrive. */
 export interface Gap {
   readonly name: string;
-  /** How many; absent if nobody knows. */
+  /** The number of missed events; absent if it is unknown. */
   readonly missed?: number;
 }
 
 export interface SubscribeOptions {
-  /** The place to go on from, as an earlier event had it. Only for the first subscription of a name. */
+  /** The position after which the events continue, as an earlier event had it. Only for the first subscription of a name. */
   from?: Position;
-  /** Events were missed: the server keeps no history of them, it has ended, or this client reads too slowly. */
+  /** Called when events were missed: the server keeps no history of them, the history has ended, or this client reads too slowly. */
   onGap?: (gap: Gap) => void;
-  /** The server refused the subscription, or has taken the right to it back: no more events come. */
+  /** Called when the server refused the subscription or revoked the right to it: no more events arrive. */
   onEnd?: (error: TidewireError) => void;
 }
 
@@ -43,7 +46,7 @@ interface Subscriber extends SubscribeOptions {
   callback: (payload: never, context: EventContext) => void;
 }
 
-/** An event that waits for a connection, and until when. */
+/** An event that waits for a connection, and its deadline. */
 interface Waiting {
   message: Message;
   deadline: number;
@@ -53,7 +56,7 @@ export class Events<App extends Schema = {}> {
   readonly #interest: Interest;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #positions = new Map<string, Position>();
-  /** Names whose missed events can't be had, because the server keeps none of them. */
+  /** Names with missed events that can't be recovered, because the server keeps no history of them. */
   readonly #unkept = new Set<string>();
   readonly #timeoutMs: number;
   readonly #max: number;
@@ -94,9 +97,9 @@ export class Events<App extends Schema = {}> {
   }
 
   /**
-   * Publishes an event to all other subscribers of its name, and at once to those of this client. It is not acknowledged. Without
-   * a connection it waits for one, for `requestTimeoutMs` at most; `onError` reports an event that is too late then. Throws TOO_LARGE if
-   * the event has more bytes than the server takes.
+   * Publishes an event to all other subscribers of its name, and at once to the subscribers in this client. The server does not acknowledge
+   * it. Without a connection the event waits at most `requestTimeoutMs`; if it is too late then, `onError` reports it. Throws TOO_LARGE if
+   * the event exceeds the server's limit.
    */
   emit<Name extends Names<EventsOf<App>>>(name: Name, ...[value]: Optional<EventsOf<App>[Name], never>): void {
     checkName(name);
@@ -143,9 +146,9 @@ export class Events<App extends Schema = {}> {
     else if (!this.#subscribers.has(name)) return;
     else if (action === EventAction.Position) this.#positions.set(name, { epoch, offset } as Position);
     else if (action === EventAction.Gap) {
-      // The place of a gap is that of the first event behind it.
+      // The position of a gap is the position of the first event after it.
       if (epoch !== undefined && offset !== undefined) this.#positions.set(name, { epoch, offset: offset - 1 });
-      // Without a place only those who lag have one still.
+      // If the gap has no position and no count, the server keeps no history. A lagging subscriber gets a count and keeps its position.
       else if (missed === undefined) this.#positions.delete(name);
       this.#tellGap(missed === undefined ? { name } : { name, missed });
     }

@@ -1,19 +1,19 @@
-// What one session holds by name: subscriptions to events and users, rpc names, records. Names that come in one turn of the event
-// loop travel in one message, and all come back in a new session.
+// The names that a session subscribes to, provides or opens: events, users, rpcs and records. Names that are added in one turn of the event
+// loop are sent in one message. A new session asks for all names again.
 
 import type { Connection } from './connection.js';
 import { deferred, type Deferred } from './deferred.js';
 import { refused, type TidewireError } from './error.js';
 import type { Message } from './protocol.js';
 
-/** The removal of what was subscribed or provided; it may be called more than once. */
+/** The removal of a subscription or a provider; it may be called more than once. */
 export interface Subscription {
   (): void;
-  /** Fulfilled when the server confirms, so that nothing later is missed; rejected when it refuses. */
+  /** Fulfilled when the server confirms, so that nothing after that is missed; rejected when the server refuses. */
   readonly ready: Promise<void>;
 }
 
-/** `stop` as a removal that acts once. */
+/** `stop` as a removal that takes effect once. */
 export function subscription(ready: Promise<void>, stop: () => void): Subscription {
   let isOver = false;
   const remove = (): void => {
@@ -24,29 +24,29 @@ export function subscription(ready: Promise<void>, stop: () => void): Subscripti
   return Object.assign(remove, { ready });
 }
 
-/** Which messages ask for names and give them back. */
+/** The messages that subscribe to names and unsubscribe from them. */
 export interface InterestActions {
   topic: number;
   subscribe: number;
   unsubscribe: number;
-  /** Asks for names that must not be created, if there are such. */
+  /** Subscribes to names that must not be created, if the primitive has such names. */
   subscribeExisting?: number;
   isExisting?(name: string): boolean;
-  /** More fields of the message that asks for `names`. */
+  /** More fields of the message that subscribes to `names`. */
   fields?(names: string[]): Partial<Message>;
-  /** The server has confirmed `names`, in this session for the first time. */
+  /** The server has confirmed `names` for the first time in this session. */
   held?(names: string[]): void;
-  /** The server does not give `name`, or takes it back; it is not asked for again. */
+  /** The server refused `name`, or revoked it; the client does not subscribe to it again. */
   refused(name: string, error: TidewireError): void;
 }
 
-/** Names of one message, and about how many bytes they have, so that it stays small. */
+/** The most names of one message, and about the most bytes, so that a message stays small. */
 const BULK_MAX = 1_000;
 const BULK_BYTES_MAX = 256 * 1024;
 
 export class Interest {
   readonly #wanted = new Map<string, Deferred>();
-  /** What the session was asked for: by which message, and for whom. */
+  /** The names that the session has requested: the id of the message that did so, and the promise of the request. */
   readonly #asked = new Map<string, { id: string; ready: Deferred | undefined }>();
   readonly #bulks = new Map<string, string[]>();
   #changed = new Set<string>();
@@ -57,7 +57,7 @@ export class Interest {
     private readonly actions: InterestActions,
   ) {}
 
-  /** Asks for `name`, once however often it is called; fulfilled when the server has confirmed. */
+  /** Subscribes to `name`, once for any number of calls. Fulfilled when the server has confirmed. */
   want(name: string): Promise<void> {
     let ready = this.#wanted.get(name);
     if (!ready) {
@@ -68,18 +68,18 @@ export class Interest {
     return ready.promise;
   }
 
-  /** Gives `name` back. */
+  /** Unsubscribes from `name`. */
   drop(name: string): void {
     if (this.#wanted.delete(name)) this.#change(name);
   }
 
-  /** The server has ended what was held of `name` by itself, and it is not wanted any more. */
+  /** The server has ended the subscription to `name` by itself, and the client no longer needs it. */
   forget(name: string): void {
     this.#asked.delete(name);
     this.#wanted.delete(name);
   }
 
-  /** Takes acknowledgements and refusals; false if `message` is neither. */
+  /** Handles acknowledgements and refusals; false if `message` is neither. */
   handle(message: Message, code: string | undefined): boolean {
     const { topic, subscribe, unsubscribe, subscribeExisting = subscribe } = this.actions;
     const { action, correlationId = '', originalAction, name } = message;
@@ -90,7 +90,7 @@ export class Interest {
       return true;
     }
     if (message.topic !== topic || code === undefined || (originalAction !== subscribe && originalAction !== subscribeExisting)) return false;
-    // Without a name all of the message is refused; without a correlation id a right was lost.
+    // A refusal without a name refuses the whole message. A refusal without a correlation id revokes a right.
     const asked = this.#take(correlationId);
     const left = asked.filter((one) => one !== name);
     if (name !== undefined && left.length > 0) this.#bulks.set(correlationId, left);
@@ -102,7 +102,7 @@ export class Interest {
     return true;
   }
 
-  /** Asks for everything in a new session, or for what has changed meanwhile in the same one. */
+  /** In a new session, subscribes to all names. In the same session, sends the changes that have waited for the connection. */
   opened(isNew: boolean): void {
     if (isNew) {
       this.lost();
@@ -116,7 +116,10 @@ export class Interest {
     this.#bulks.clear();
   }
 
-  /** The connection is closed: who waits is told, and what is wanted is asked for after the next `connect()`. */
+  /**
+   * The connection is closed. The promises that still wait are rejected. After the next `connect()`, the client subscribes to the names
+   * again.
+   */
   closed(reason: TidewireError): void {
     for (const ready of this.#wanted.values()) ready.reject(reason);
   }
@@ -130,7 +133,7 @@ export class Interest {
     if (this.connection.state !== 'open') return;
     const changed = [...this.#changed];
     this.#changed = new Set();
-    // What was given back and is wanted again starts afresh, with its value.
+    // If a name was dropped and is wanted again, the session unsubscribes and subscribes again, so that it receives the current value.
     const unwanted = changed.filter((name) => this.#asked.get(name)?.ready !== this.#wanted.get(name) && this.#asked.delete(name));
     const wanted = changed.filter((name) => this.#wanted.has(name) && !this.#asked.has(name));
     const { subscribe, unsubscribe, subscribeExisting, isExisting = () => false } = this.actions;
@@ -141,7 +144,7 @@ export class Interest {
 
   #say(action: number, all: string[]): void {
     const isSubscribe = action !== this.actions.unsubscribe;
-    // A character has at most three bytes; a name may stand in two fields, one of which has numbers.
+    // A UTF-16 code unit has at most three bytes. A name may occur in two fields, one of which also has numbers.
     const bytesMax = Math.min(BULK_BYTES_MAX, this.connection.messageBytesMax / 2);
     for (let at = 0, end = 0; at < all.length; at = end) {
       for (let bytes = 0; end < all.length && end - at < BULK_MAX; end += 1) {

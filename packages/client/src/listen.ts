@@ -1,5 +1,5 @@
-// Listening: serving the events or records that somebody subscribes to, by patterns of their names. The server asks one provider at a time.
-// An entry of its own, `@tidewire/client/listen`: few clients do it, and most of those are no pages.
+// Listening: serves the events or records that sessions subscribe to, by patterns of their names. The server asks one provider at a time. A
+// separate entry, `@tidewire/client/listen`: few clients listen, and most of them do not run in a page.
 
 import type { Connection, Part } from './connection.js';
 import { deferred, type Deferred } from './deferred.js';
@@ -10,18 +10,18 @@ import { Topic, type Message } from './protocol.js';
 import type { Records } from './records.js';
 import type { EventsOf, Names, RecordsOf, Schema } from './schema.js';
 
-/** What ends the serving of a name; false if this client does not serve it, so that the next provider is asked. */
+/** Ends the serving of a name. False if this client does not serve the name; then the server asks the next provider. */
 export type Served = (() => void) | false;
 
-/** Asked for a name that matches. */
+/** Called with a name that matches the pattern. */
 export type Serve<Name extends string> = (name: Name) => Served | Promise<Served>;
 
 export interface ListenOptions {
-  /** The server refused the pattern, or has taken the right to it back: nothing more is asked for. */
+  /** Called when the server refused the pattern or revoked the right to it: `serve` is called for no more names. */
   onEnd?: (error: TidewireError) => void;
 }
 
-/** The numbers of events; those of records are greater by `RECORD_SHIFT`, and their errors by `RECORD_ERROR_SHIFT`. */
+/** The actions of events. Each action of records is greater by `RECORD_SHIFT`, and each of their errors by `RECORD_ERROR_SHIFT`. */
 const enum ListenAction {
   Listen = 5,
   Unlisten = 6,
@@ -40,19 +40,19 @@ interface Listener extends ListenOptions {
   ready: Deferred;
 }
 
-/** A name that this client was asked for, and what ends the serving of it. */
+/** A name that the server has offered to this client, and the function that ends serving it. */
 interface Serving {
   pattern: string;
   end?: () => void;
 }
 
-/** One for the events and one for the records of each client that listens. */
+/** Each client that listens has one entry for its events and one for its records. */
 const all = new WeakMap<object, Listening>();
 
 /**
- * Serves names of events or records that match the regular expression `pattern`, which is found anywhere in them: `serve` is called with each
- * name that somebody subscribes to. It gives back what is to be called when nobody wants the name any more, the connection is lost or the
- * listening ends; or false, and the next provider is asked.
+ * Serves names of events or records that match the regular expression `pattern`, anywhere in the name. The client calls `serve` with each
+ * matching name that a session subscribes to. `serve` returns a function that ends the serving, or false: then the server asks the next
+ * provider. The client calls that function when no session subscribes to the name, when the connection is lost, or when the listening ends.
  *
  * @param part `client.event` or `client.record`
  */
@@ -117,7 +117,7 @@ class Listening implements Part {
     else if (isAck && what === ListenAction.Listen) this.#listeners.get(name)?.ready.resolve();
     else if (isAck && what === ListenAction.Unlisten) return true;
     else if (what === ListenAction.Found) void this.#ask(name, found);
-    // Whoever answers too late is not told for which pattern.
+    // The refusal of an answer that is too late has no pattern, so the name alone finds the serving.
     else if (what === ListenAction.Removed || error === ListenAction.TooLate) this.#end(found);
     else return false;
     return true;
@@ -140,7 +140,7 @@ class Listening implements Part {
     return this.connection.answer({ topic: this.topic, action: action + this.#shift, name: pattern, ...fields });
   }
 
-  /** Asks the app whether it serves `name`, and tells the server unless that is over meanwhile. */
+  /** Calls `serve` for `name`, and sends its answer to the server unless the serving has ended by then. */
   async #ask(pattern: string, name: string): Promise<void> {
     const serving: Serving = { pattern };
     this.#servings.set(name, serving);
